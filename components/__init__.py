@@ -1,0 +1,1 @@
+"""Distributed training as infrastructure code: Kubeflow Trainer's runtimes and TrainJobs as Pulumi resources."""

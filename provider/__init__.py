@@ -1,0 +1,1 @@
+"""Everything below the components: documents, pipeline, admission, lifecycle and targets. Only `dynamic` knows Pulumi."""

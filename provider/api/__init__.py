@@ -1,0 +1,1 @@
+"""Typed documents and the words that every layer shares. Imports nothing of the project and no client library."""

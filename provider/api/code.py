@@ -1,0 +1,21 @@
+"""Where user code lies inside a container, and the files of its ConfigMap.
+
+`components` writes the ConfigMap, `bootstrap.py` (in it) reads it, the Local target maps its paths: the names are
+therefore in one place.
+"""
+
+CODE_VOLUME = "trainer-code"
+CODE_PATH = "/etc/pulumi-trainer/code"
+BOOTSTRAP_FILE = "bootstrap.py"
+MAIN_FILE = "main.py"
+ARGS_FILE = "func_args.json"
+LAUNCH_FILE = "launch.json"
+"""JSON: {"packages": [...], "indexUrls": [...], "launcher": ["torchrun"], "script": "main.py", "args": [...]}"""
+
+WORKSPACE = "/workspace"
+DATASET_PATH = "/workspace/dataset"
+MODEL_PATH = "/workspace/model"
+OUTPUT_PATH = "/workspace/output"
+
+ENVIRONMENTS_ENV = "PULUMI_TRAINER_ENVIRONMENTS"
+"""Set by the Local target: the folder that holds one cached Python environment per set of packages."""

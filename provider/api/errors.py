@@ -1,0 +1,60 @@
+"""The one shape of everything we refuse: what, where, why and what to do.
+
+Used by every layer. `Problem` is data (collected, several shown at once); the exceptions carry problems across a
+call boundary and are what a caller may catch. Their text is all a user sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    where: field path or Python path, such as `spec.trainer.numNodes` or `TrainJob("digits").trainer.num_nodes`.
+    why: the reason in words, without a full stop at the end.
+    mend: what the user can do about it; empty where the reason says it already.
+    """
+
+    where: str
+    why: str
+    mend: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.why}" if self.where else self.why
+        return f"{text}; {self.mend}" if self.mend else text
+
+    def below(self, prefix: str) -> Problem:
+        """The same problem, seen from a document that holds this one at `prefix`."""
+        return replace(self, where=f"{prefix}.{self.where}" if self.where else prefix)
+
+
+class TrainerError(Exception):
+    """Base of all errors that are meant for the user: `str(error)` is complete and needs no traceback."""
+
+    def __init__(self, *problems: Problem | str) -> None:
+        self.problems = tuple(p if isinstance(p, Problem) else Problem("", p) for p in problems)
+        super().__init__("\n".join(str(p) for p in self.problems))
+
+    @classmethod
+    def of(cls, problems: Iterable[Problem]) -> TrainerError:
+        return cls(*problems)
+
+
+class Invalid(TrainerError):
+    """An input is wrong; nothing was sent or touched."""
+
+
+class Conflict(TrainerError):
+    """Something of that name exists and is not ours."""
+
+
+class Refused(TrainerError):
+    """The request is understood and well formed, and would do harm: interrupt running work, act on another host."""
+
+
+class TargetFault(TrainerError):
+    """The target could not do it: disk full, server down, permission missing."""

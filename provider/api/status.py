@@ -1,0 +1,92 @@
+"""What a job is doing, in the words of docs/architecture.md ("Status"). Written by targets, read by all others."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Phase(str, Enum):
+    """What a job is doing, never a guess."""
+
+    PENDING = "Pending"
+    QUEUED = "Queued"
+    ADMITTED = "Admitted"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    RESTARTING = "Restarting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    DELETED = "Deleted"
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing will change any more without a new run."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.DELETED)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass
+class Step:
+    """One replicated job of the JobSet, under its own name (dataset-initializer, model-initializer, node, launcher).
+
+    Counts are pods (upstream: `status.jobsStatus`); times are seconds since the epoch, 0 for "not yet".
+    """
+
+    name: str
+    phase: str = Phase.PENDING.value
+    count: int = 0
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    restarts: int = 0
+    started: float = 0.0
+    finished: float = 0.0
+
+
+@dataclass
+class JobStatus:
+    """A job as its target sees it now.
+
+    restarts: whole-JobSet restarts (upstream: `status.restarts`). progress: the newest `trainerStatus` that rank 0
+    printed (upstream: `status.trainerStatus`: progressPercentage 0-100, estimatedRemainingSeconds, metrics), or None.
+    uid: identity of this run on the target. Times are seconds since the epoch, 0 for "not yet".
+    """
+
+    name: str
+    namespace: str
+    uid: str = ""
+    owner: str = ""
+    digest: str = ""
+    phase: str = Phase.PENDING.value
+    reason: str = ""
+    message: str = ""
+    steps: list[Step] = field(default_factory=list)
+    restarts: int = 0
+    created: float = 0.0
+    started: float = 0.0
+    finished: float = 0.0
+    progress: dict[str, Any] | None = None
+    output: str = ""
+    logs: str = ""
+
+    @property
+    def terminal(self) -> bool:
+        return Phase(self.phase).terminal
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> JobStatus:
+        """Unknown keys (of a newer version) are dropped."""
+        known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        known["steps"] = [
+            Step(**{k: v for k, v in s.items() if k in Step.__dataclass_fields__}) for s in data.get("steps", [])
+        ]
+        return cls(**known)
