@@ -10,12 +10,16 @@ BOOTSTRAP_FILE = "bootstrap.py"
 MAIN_FILE = "main.py"
 ARGS_FILE = "func_args.json"
 LAUNCH_FILE = "launch.json"
-"""JSON: {"packages": [...], "indexUrls": [...], "launcher": ["torchrun"], "script": "main.py", "args": [...]}"""
+"""JSON: {"packages": [...], "indexUrls": [...], "launcher": ["torchrun"], "script": "main.py"}"""
 
 WORKSPACE = "/workspace"
 DATASET_PATH = "/workspace/dataset"
 MODEL_PATH = "/workspace/model"
 OUTPUT_PATH = "/workspace/output"
+
+LAYER_ENV = "PULUMI_TRAINER_LAYER"
+"""Set by the Local target: the program that answers a set of packages with a cached environment
+(`targets/local/layer.py`)."""
 
 ENVIRONMENTS_ENV = "PULUMI_TRAINER_ENVIRONMENTS"
 """Set by the Local target: the folder that holds one cached Python environment per set of packages."""

@@ -90,3 +90,28 @@ class JobStatus:
             Step(**{k: v for k, v in s.items() if k in Step.__dataclass_fields__}) for s in data.get("steps", [])
         ]
         return cls(**known)
+
+
+def describe(status: JobStatus, phase: bool = True) -> str:
+    """A job in one line: phase and reason (unless shown elsewhere), progress, metrics, ETA."""
+    parts = [status.phase] if phase else []
+    if phase and status.reason and not status.terminal:
+        parts.append(f"({status.reason})")
+    if progress := status.progress:
+        if (percent := progress.get("progressPercentage")) is not None:
+            parts.append(f"{percent}%")
+        parts += [f"{m['name']} {m['value']}" for m in progress.get("metrics", [])[:6]]
+        if (eta := progress.get("estimatedRemainingSeconds")) and not status.terminal:
+            parts.append(f"ETA {duration(eta)}")
+    if phase and status.restarts:
+        parts.append(f"restarts {status.restarts}")
+    return " ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """90 -> 1m30s."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"

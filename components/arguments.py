@@ -1,0 +1,156 @@
+"""Base of the typed arguments, and their way to a document.
+
+A class of arguments declares its fields once, with `pulumi.Input` types, for editors and type checkers. At run time it
+only keeps what was given: what is wrong is found later, by the component, which knows its own name and can tell all
+problems at once. Names are the API's in snake_case; a document has the API's camelCase.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import pulumi
+from typing_extensions import dataclass_transform
+
+from pulumi_trainer.provider.api.errors import Problem
+
+FREE_MAPS = frozenset(
+    {
+        "labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "overhead", "data",
+        "stringData", "volumeAttributes", "options", "capacity",
+    }
+)  # fmt: skip
+"""Fields whose keys are the user's own words, so they are never renamed."""
+
+
+@dataclass_transform(kw_only_default=True)
+class Args:
+    """Typed arguments; every field takes an `Input`."""
+
+    fields: ClassVar[tuple[str, ...]] = ()
+    converters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Fields that become something else than their own value in camelCase."""
+    shipped: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are no part of the document."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = [n for n in cls.__dict__.get("__annotations__", {}) if not _is_class_var(cls, n)]
+        cls.fields = (*cls.fields, *own)
+
+    def __init__(self, **given: Any) -> None:
+        self.__dict__.update(given)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(k for k in self.__dict__)})"  # values may be secret
+
+    def check(self) -> list[Problem]:
+        """Fields that the class does not have, with the nearest right name."""
+        return unknown_fields(self.__dict__, self.fields)
+
+    def document(self) -> dict[str, Any]:
+        """The API object: fields that were given, in camelCase; nested arguments likewise."""
+        return {
+            camel(k): self.converters.get(k, to_document)(v)
+            for k, v in self.__dict__.items()
+            if k in self.fields and k not in self.shipped and v is not None
+        }
+
+
+def _is_class_var(cls: type, name: str) -> bool:
+    return "ClassVar" in str(cls.__annotations__[name])
+
+
+def nested_problems(value: Any, path: str = "") -> list[Problem]:
+    """What is wrong with arguments, and with arguments inside them."""
+    if isinstance(value, Args):
+        found = [p.below(path) if path else p for p in value.check()]
+        for name, inner in value.__dict__.items():
+            found += nested_problems(inner, f"{path}.{name}" if path else name)
+        return found
+    if isinstance(value, (list, tuple)):
+        return [p for i, v in enumerate(value) for p in nested_problems(v, f"{path}[{i}]")]
+    return []
+
+
+def unknown_fields(given: Mapping[str, Any], known: tuple[str, ...]) -> list[Problem]:
+    """A problem for each name that is not known."""
+    return [
+        Problem(name, "unknown field", _nearest(name, known)) for name in given if name not in known
+    ]
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(snake(name), known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+
+
+def to_document(value: Any, free: bool = False) -> Any:
+    """Arguments, pulumi-kubernetes arguments, lists and mappings into plain documents; Outputs stay where they are.
+
+    Mappings may use the API's names or Python's; keys of free maps (labels, limits, ...) stay as they are.
+    """
+    if isinstance(value, Args):
+        return value.document()
+    if isinstance(value, Mapping):
+        return {
+            (k if free else camel(k)): to_document(v, camel(k) in FREE_MAPS)
+            for k, v in value.items()
+            if v is not None
+        }
+    if isinstance(value, (list, tuple)):
+        return [to_document(v) for v in value]
+    if _is_input_type(value):
+        return to_document(pulumi._types.input_type_to_dict(value))
+    return value
+
+
+def _is_input_type(value: Any) -> bool:
+    return pulumi._types.is_input_type(type(value))
+
+
+def camel(name: str) -> str:
+    """num_nodes -> numNodes; a name without underscores stays."""
+    if "_" not in name.strip("_") or not name.islower():
+        return name
+    head, *rest = name.split("_")
+    text = head + "".join(p.capitalize() for p in rest)
+    return _ODD_CAMEL.get(text, text)
+
+
+_ODD_CAMEL = {"enableDnsHostnames": "enableDNSHostnames", "podIp": "podIP", "hostIpc": "hostIPC", "hostPid": "hostPID",
+              "clusterIp": "clusterIP", "externalName": "externalName", "hostIp": "hostIP"}  # fmt: skip
+
+
+def snake(name: str) -> str:
+    """numNodes -> num_nodes."""
+    text = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+    return text.lstrip("_") if not name.startswith("_") else text
+
+
+def python_path(where: str) -> str:
+    """A document's path in the words of the program: `trainer.numNodes` -> `trainer.num_nodes`."""
+    return "".join(snake(c) if c and c[0].isalpha() else c for c in _split(where))
+
+
+def _split(where: str) -> Iterator[str]:
+    word = ""
+    for c in where:
+        if c.isalnum() or c == "_":
+            word += c
+        else:
+            yield word
+            yield c
+            word = ""
+    yield word
+
+
+def walk(value: Any, visit: Callable[[str, Any], Any], path: str = "") -> Any:
+    """A copy of a document in which `visit(path, leaf)` has replaced every leaf."""
+    if isinstance(value, dict):
+        return {k: walk(v, visit, f"{path}.{k}" if path else str(k)) for k, v in value.items()}
+    if isinstance(value, list):
+        return [walk(v, visit, f"{path}[{i}]") for i, v in enumerate(value)]
+    return visit(path, value)

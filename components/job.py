@@ -1,0 +1,193 @@
+"""What every component that runs something has in common: one resource with the rendered objects, and the wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+
+from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.admission import review_jobset
+from pulumi_trainer.provider.api.errors import Problem, TrainerError
+from pulumi_trainer.provider.api.status import JobStatus, Phase
+from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.lifecycle.identity import digest
+from pulumi_trainer.provider.pipeline import Rendered
+
+from . import program
+from .arguments import python_path
+from .resolve import Resolved, has_unknown, put_back
+
+
+@dataclass
+class Plan:
+    """What is to be submitted.
+
+    content: what the user wrote; its digest decides whether the job is the same. resolved: carries unknown and secret
+    values. runtime: name, release and digest of the runtime. problems: the job is not submitted while there are any.
+    """
+
+    name: str
+    namespace: Any
+    target: dict[str, Any]
+    run: str = "1"
+    interrupt: str = "refuse"
+    adopt: bool = False
+    content: Any = None
+    objects: Objects = field(default_factory=dict)
+    resolved: Resolved = field(default_factory=lambda: Resolved(None))
+    runtime: dict[str, Any] = field(default_factory=dict)
+    depends_on: list[pulumi.Resource] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def secret_name(self) -> str:
+        """The Secret that holds the values of secret Outputs."""
+        return f"{self.name}-env"
+
+    def rendered(self, render: Callable[[], Rendered]) -> None:
+        """Renders, and reviews what came out."""
+        try:
+            self.objects.update(render().objects)
+        except TrainerError as error:
+            self.problems += error.problems
+            return
+        for key, document in self.objects.items():
+            if key.startswith("JobSet/"):
+                self.problems += [p.below(key) for p in review_jobset(document)]
+
+
+OUTPUTS: dict[str, Callable[[JobStatus | None], Any]] = {
+    "phase": lambda s: s and s.phase,
+    "reason": lambda s: s and s.reason,
+    "message": lambda s: s and s.message,
+    "steps": lambda s: s and [vars(step) for step in s.steps],
+    "progress": lambda s: s and _progress(s),
+    "output_path": lambda s: s and s.output,
+    "seconds": lambda s: s and (round(s.finished - s.started, 1) if s.finished and s.started else None),
+}
+"""Outputs of a job component, from its status; None where the job was refused."""
+
+
+def _progress(status: JobStatus) -> dict[str, Any]:
+    """Trainer's trainerStatus, with its metrics by name."""
+    progress = dict(status.progress or {})
+    progress["metrics"] = {m["name"]: m["value"] for m in progress.get("metrics", [])}
+    return progress
+
+
+class Job(pulumi.ComponentResource):
+    """A component with one JobSet resource."""
+
+    where: str
+
+    def start(self, plan: Callable[[], Any], wait_for: str, site: str, opts: pulumi.ResourceOptions | None) -> None:
+        """Submits what `plan` (a coroutine function) says, and waits as far as `wait_for`."""
+        self._site = site
+        self._opts = opts or pulumi.ResourceOptions()
+        self._resource = program.current().spawn(self._submit(plan))
+        self.status = self.until(wait_for)
+
+    def until(self, wait_for: str) -> pulumi.Output[JobStatus | None]:
+        """The job's status once it has come as far as `wait_for`; unknown in a preview of a job that is not there."""
+        known: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
+        return pulumi.Output({self}, self._wait(wait_for, known), known)
+
+    async def _submit(self, make_plan: Callable[[], Any]) -> dynamic.JobSet | None:
+        plan: Plan = await make_plan()
+        here = program.current()
+        if not plan.problems:
+            refusals, warnings = dynamic.review(plan.target, plan.objects)
+            plan.problems += refusals
+            for warning in warnings:
+                pulumi.log.warn(str(warning), self)
+        if plan.problems:
+            where = f"{self.where} ({self._site})"
+            here.problems += [Problem(python_path(p.where), p.why, p.mend).below(where) for p in plan.problems]
+            return None
+        return self._register(plan, here.target(plan.target))
+
+    def _register(self, plan: Plan, target: dynamic.Target) -> dynamic.JobSet:
+        unknown = plan.resolved.unknown
+        content: Any = digest(plan.content)
+        if has_unknown(plan.content):
+            content = next(iter(unknown.values())).apply(str)  # as unknown as they are
+        props = {
+            "namespace": plan.namespace,
+            "name": plan.name,
+            "objects": pulumi.Output.from_input(None).apply(lambda _: None)
+            if not plan.objects
+            else _nested_output(put_back(plan.objects, unknown)),
+            "digest": content,
+            "run": plan.run,
+            "runtime": put_back(plan.runtime, unknown),
+            "target": {**plan.target, "sweep": target.sweep},
+            "interrupt": plan.interrupt,
+            "adopt": plan.adopt,
+            "component": self.urn,
+        }
+        if plan.resolved.secrets:
+            props["secrets"] = {plan.secret_name: plan.resolved.secrets}
+        return dynamic.JobSet(self._name, props, self.child_options([target, *plan.depends_on]))
+
+    def child_options(self, depends_on: list[pulumi.Resource]) -> pulumi.ResourceOptions:
+        """A component's options do not reach its children by themselves; these mean the job itself."""
+        given = self._opts
+        return pulumi.ResourceOptions(
+            parent=self,
+            depends_on=depends_on,
+            ignore_changes=given.ignore_changes,
+            replace_on_changes=given.replace_on_changes,
+            retain_on_delete=given.retain_on_delete,
+            custom_timeouts=given.custom_timeouts,
+            deleted_with=given.deleted_with,
+        )
+
+    async def _wait(self, wait_for: str, known: asyncio.Future[bool]) -> JobStatus | None:
+        try:
+            resource = await self._resource
+            exists = resource is None or await resource.uid.is_known()
+            known.set_result(exists)
+        except BaseException as error:
+            known.set_exception(error)
+            raise
+        if resource is None or not exists:
+            return None
+        target, namespace, name = [
+            await o.future() for o in (resource.target, resource.namespace, resource.name)
+        ]
+        assert target is not None and namespace is not None and name is not None
+        try:
+            if pulumi.runtime.is_dry_run() or wait_for == "created":
+                return self._told(dynamic.observe(target, namespace, name), None)
+            status = await program.current().watch.until(wait_for, target, namespace, name, self)
+        except TrainerError as error:
+            raise pulumi.RunError(f"{self.where}: {error}") from None
+        return self._told(status, wait_for)
+
+    def _told(self, status: JobStatus | None, waited_for: str | None) -> JobStatus | None:
+        """A job that has failed fails a wait for it, and is a warning elsewhere."""
+        if status is None or status.phase not in (Phase.FAILED, Phase.DELETED):
+            return status
+        text = (
+            f"{self.where} {status.phase} ({status.reason})\n{status.message}\n"
+            "It is not run again while the program stays as it is: change what is wrong, give it another run= key, or use"
+            f" `pulumi up --replace '**{self._name}'`"
+        )
+        if waited_for:
+            raise pulumi.RunError(text)
+        pulumi.log.warn(text, self)
+        return status
+
+
+def _nested_output(value: Any) -> pulumi.Output[Any]:
+    """A known Output that may hold unknown ones deep inside, so that the engine shows all the rest."""
+    loop = asyncio.get_event_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    future.set_result(value)
+    known: asyncio.Future[bool] = loop.create_future()
+    known.set_result(True)
+    return pulumi.Output(set(), future, known)

@@ -1,0 +1,120 @@
+"""Outputs in a document: known values go in, unknown ones stay leaves, secret ones go aside.
+
+One unknown or secret value must not blank the plan: all else is rendered, checked and shown.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+
+from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from .arguments import to_document, walk
+
+_ENV_VALUE = re.compile(r"^(?P<holder>.*)\.env\[\d+\]\.value$")
+
+
+@dataclass
+class Resolved:
+    """A plain document. unknown: token of an `Unknown` leaf -> the Output it stands for. secrets: key -> Output."""
+
+    document: Any
+    unknown: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
+    secrets: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+async def resolve(document: Any, secret_name: str) -> Resolved:
+    """Awaits every Output of the document. A secret one may stand as the value of an environment variable, which then
+    refers to a key of the Secret `secret_name`; anywhere else it is a problem.
+    """
+    leaves: dict[str, pulumi.Output[Any]] = {}
+
+    def find(path: str, leaf: Any) -> Any:
+        if isinstance(leaf, pulumi.Output):
+            leaves[path] = leaf
+        return leaf
+
+    walk(document, find)
+    result = Resolved(document)
+    if not leaves:
+        return result
+    values = {path: await _value(path, output, result) for path, output in leaves.items()}
+    result.document = walk(document, lambda path, leaf: values.get(path, leaf))
+    result.document = _with_secret_refs(result.document, secret_name, result)
+    return result
+
+
+async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any:
+    value = await output.future(with_unknowns=True)
+    if await output.is_secret():
+        return _Secret(output)
+    if not await output.is_known() or pulumi.output.contains_unknowns(value):
+        result.unknown[path] = output
+        return Unknown(path)
+    return to_document(_whole(value), free=path.endswith(("labels", "annotations")))
+
+
+class _Secret:
+    def __init__(self, output: pulumi.Output[Any]) -> None:
+        self.output = output
+
+
+def _with_secret_refs(document: Any, secret_name: str, result: Resolved, path: str = "") -> Any:
+    if isinstance(document, list):
+        return [_with_secret_refs(v, secret_name, result, f"{path}[{i}]") for i, v in enumerate(document)]
+    if not isinstance(document, dict):
+        return document
+    secret = document.get("value")
+    if isinstance(secret, _Secret) and (match := _ENV_VALUE.match(f"{path}.value")):
+        key = f"{match['holder'].rpartition('.')[2]}.{document['name']}"
+        result.secrets[key] = secret.output
+        rest = {k: v for k, v in document.items() if k != "value"}
+        return {**rest, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": key}}}
+    resolved = {}
+    for name, value in document.items():
+        below = f"{path}.{name}" if path else name
+        if isinstance(value, _Secret):
+            why = "is secret, and would be readable in the plan and in the cluster"
+            mend = "pass secrets in env or as credentials of an initializer"
+            result.problems.append(Problem(below, why, mend))
+            continue
+        if isinstance(value, list) and any(isinstance(v, _Secret) for v in value):
+            result.problems.append(Problem(below, "holds a secret, which would be readable", "pass secrets in env"))
+            continue
+        resolved[name] = _with_secret_refs(value, secret_name, result, below)
+    return resolved
+
+
+def _whole(value: Any) -> Any:
+    """Numbers of other resources arrive as floats; the API wants whole ones."""
+    if isinstance(value, dict):
+        return {k: _whole(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_whole(v) for v in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def put_back(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> Any:
+    """The document with the original Outputs at its unknown leaves, for the engine to show as unknown."""
+    if not unknown:
+        return document
+    return walk(document, lambda _, leaf: unknown[leaf.token] if isinstance(leaf, Unknown) else leaf)
+
+
+def has_unknown(document: Any) -> bool:
+    """True where some leaf is not known yet."""
+    found = False
+
+    def look(_: str, leaf: Any) -> Any:
+        nonlocal found
+        found = found or isinstance(leaf, Unknown)
+        return leaf
+
+    walk(document, look)
+    return found

@@ -1,0 +1,123 @@
+"""Training runtimes as components: what a platform team offers, and what TrainJobs are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pulumi
+
+from pulumi_trainer import runtimes
+from pulumi_trainer.provider.api import trainer as api
+from pulumi_trainer.provider.api.errors import Problem, TrainerError
+from pulumi_trainer.provider.api.model import problems as document_problems
+
+from . import program
+from .arguments import Args, nested_problems, python_path, to_document
+from .resolve import resolve
+from .template import JobSetTemplate, PlainPolicy, TorchPolicy
+
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
+FRAMEWORK = "trainer.kubeflow.org/framework"
+
+
+class RuntimeArgs(Args):
+    """`spec` of a runtime, and its metadata."""
+
+    ml_policy: TorchPolicy | PlainPolicy | Mapping[str, Any] | None = None
+    template: JobSetTemplate | Mapping[str, Any] | None = None
+    pod_group_policy: Mapping[str, Any] | None = None
+    labels: Mapping[str, pulumi.Input[str]] | None = None
+    annotations: Mapping[str, pulumi.Input[str]] | None = None
+
+
+class ClusterTrainingRuntime(pulumi.ComponentResource):
+    """A runtime for all namespaces (ClusterTrainingRuntime, pkg/apis/trainer/v1alpha1/trainingruntime_types.go, v2.3.0).
+
+    With `release` it is one of the catalogue, by its name (`ClusterTrainingRuntime("torch-distributed", release="2.3.0")`);
+    else it is what `ml_policy` and `template` say.
+
+    ml_policy: `TorchPolicy`, `PlainPolicy` or a mapping. template: the JobSet that jobs are made from. name: in the
+    documents; default the resource's name. In the default mode nothing is made in the cluster: jobs carry what they need.
+    """
+
+    kind: ClassVar[str] = "ClusterTrainingRuntime"
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        release: str | None = None,
+        name: str | None = None,
+        ml_policy: TorchPolicy | PlainPolicy | Mapping[str, Any] | None = None,
+        template: JobSetTemplate | Mapping[str, Any] | None = None,
+        pod_group_policy: Mapping[str, Any] | None = None,
+        labels: Mapping[str, pulumi.Input[str]] | None = None,
+        annotations: Mapping[str, pulumi.Input[str]] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+        **unknown: Any,
+    ) -> None:
+        site = program.call_site()
+        self.where = f'{self.kind}("{resource_name}")'
+        args = RuntimeArgs(
+            ml_policy=ml_policy, template=template, pod_group_policy=pod_group_policy, labels=labels,
+            annotations=annotations, **unknown,
+        )  # fmt: skip
+        self.document, found = _document(self.kind, name or resource_name, release, args)
+        self.release = release
+        self._site = site
+        super().__init__(f"trainer:index:{self.kind}", resource_name, {"document": self.document}, opts)
+        self.problems = program.current().spawn(self._review(found))
+        self.register_outputs({})
+
+    async def _review(self, found: list[Problem]) -> bool:
+        """Collects what is wrong; True where something is."""
+        if not found:
+            resolved = await resolve(self.document, "")
+            found = resolved.problems + document_problems(api.Runtime, resolved.document)
+            found = [Problem(python_path(p.where.removeprefix("spec.")), p.why, p.mend) for p in found]
+        program.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
+        return bool(found)
+
+
+class TrainingRuntime(ClusterTrainingRuntime):
+    """A runtime for one namespace (TrainingRuntime of Kubeflow Trainer v1alpha1)."""
+
+    kind = "TrainingRuntime"
+
+
+def from_catalogue(reference: str) -> tuple[dict[str, Any], list[Problem]]:
+    """A runtime of the catalogue by `name` (its newest release) or `name@release`."""
+    name, _, release = reference.partition("@")
+    try:
+        return runtimes.load(name, release or None), []
+    except TrainerError as error:
+        return {}, list(error.problems)
+
+
+def _document(kind: str, name: str, release: str | None, args: RuntimeArgs) -> tuple[dict[str, Any], list[Problem]]:
+    if release is not None:
+        given = [k for k in ("ml_policy", "template", "pod_group_policy") if getattr(args, k) is not None]
+        if given:
+            why = f"a release of the catalogue is fixed, and {' and '.join(given)} would change it"
+            return {}, [Problem("release", why, "leave release out, or the others")]
+        try:
+            document = runtimes.load(name, release)
+        except TrainerError as error:
+            return {}, list(error.problems)
+        return {**document, "kind": kind}, nested_problems(args)
+    metadata = {"name": name, **_labels(args)}
+    plain = args.document()
+    spec = {camel: plain[camel] for camel in ("mlPolicy", "podGroupPolicy", "template") if camel in plain}
+    if isinstance(args.ml_policy, TorchPolicy):
+        metadata["labels"] = {FRAMEWORK: "torch", **metadata.get("labels", {})}
+    found = nested_problems(args)
+    if args.template is None:
+        mend = "give template=, or release= of a runtime of the catalogue"
+        found.append(Problem("template", "is required", mend))
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}, found
+
+
+def _labels(args: RuntimeArgs) -> dict[str, Any]:
+    given = {"labels": args.labels, "annotations": args.annotations}
+    return {k: to_document(v, free=True) for k, v in given.items() if v}

@@ -1,0 +1,196 @@
+"""The template of a runtime: JobSet v1alpha2 in typed arguments (api/jobset/v1alpha2/jobset_types.go, v0.12.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import pulumi
+
+from .arguments import Args, to_document
+
+if TYPE_CHECKING:
+    from pulumi_kubernetes.core.v1 import PodSpecArgs
+
+    PodSpec = PodSpecArgs | Mapping[str, Any]
+
+ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
+"""Label of a Job template: which section of the TrainJob it takes (trainer, dataset-initializer, model-initializer)."""
+
+Strings = Mapping[str, pulumi.Input[str]]
+
+
+class DependsOn(Args):
+    """Start after another replicated job is Ready or Complete (`replicatedJobs[].dependsOn[]`)."""
+
+    name: pulumi.Input[str] | None = None
+    status: pulumi.Input[Literal["Ready", "Complete"]] | None = None
+
+
+class OnExitCodes(Args):
+    """`podFailurePolicy.rules[].onExitCodes`."""
+
+    operator: pulumi.Input[Literal["In", "NotIn"]] | None = None
+    values: pulumi.Input[Sequence[pulumi.Input[int]]] | None = None
+    container_name: pulumi.Input[str] | None = None
+
+
+class OnPodCondition(Args):
+    """`podFailurePolicy.rules[].onPodConditions[]`."""
+
+    type: pulumi.Input[str] | None = None
+    status: pulumi.Input[str] | None = None
+
+
+class PodFailurePolicyRule(Args):
+    """`podFailurePolicy.rules[]`; the first that matches a failed pod decides."""
+
+    action: pulumi.Input[Literal["FailJob", "FailIndex", "Ignore", "Count"]] | None = None
+    on_exit_codes: OnExitCodes | None = None
+    on_pod_conditions: Sequence[OnPodCondition] | None = None
+
+
+class PodFailurePolicy(Args):
+    """What a failed pod means for its Job (batch/v1 `podFailurePolicy`); needs restart_policy Never in the pod."""
+
+    rules: Sequence[PodFailurePolicyRule] | None = None
+
+
+class ReplicatedJob(Args):
+    """One step of a runtime (`spec.replicatedJobs[]`), with the fields of its Job and pod in one place.
+
+    name: step name (node, launcher, dataset-initializer, model-initializer). ancestor: the section of the TrainJob that the
+    step takes; default: trainer for `node`, the name for the initializers, none otherwise. pod_spec: its pods
+    (`pulumi_kubernetes.core.v1.PodSpecArgs` or a mapping). replicas: Jobs, default 1. Job fields: batch/v1 JobSpec.
+    """
+
+    name: pulumi.Input[str] | None = None
+    pod_spec: pulumi.Input[PodSpec] | None = None
+    ancestor: pulumi.Input[str] | None = None
+    group_name: pulumi.Input[str] | None = None
+    replicas: pulumi.Input[int] | None = None
+    depends_on: Sequence[DependsOn] | None = None
+    labels: Strings | None = None
+    annotations: Strings | None = None
+    pod_labels: Strings | None = None
+    pod_annotations: Strings | None = None
+    parallelism: pulumi.Input[int] | None = None
+    completions: pulumi.Input[int] | None = None
+    completion_mode: pulumi.Input[Literal["Indexed", "NonIndexed"]] | None = None
+    active_deadline_seconds: pulumi.Input[int] | None = None
+    backoff_limit: pulumi.Input[int] | None = None
+    backoff_limit_per_index: pulumi.Input[int] | None = None
+    max_failed_indexes: pulumi.Input[int] | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
+    pod_replacement_policy: pulumi.Input[Literal["TerminatingOrFailed", "Failed"]] | None = None
+
+    def document(self) -> dict[str, Any]:
+        given = {k: v for k, v in self.__dict__.items() if k in self.fields and v is not None}
+        plain = Args.document(self)
+        outer = {k: plain[k] for k in ("name", "groupName", "replicas", "dependsOn") if k in plain}
+        inner = {"podSpec", "ancestor", "labels", "annotations", "podLabels", "podAnnotations"}
+        job = {k: v for k, v in plain.items() if k not in outer and k not in inner}
+        labels = dict(given.get("labels", {}))
+        if (ancestor := given.get("ancestor", _ancestor(given.get("name")))) is not None:
+            labels.setdefault(ANCESTOR, ancestor)
+        pod = {
+            **_metadata(given.get("pod_labels"), given.get("pod_annotations")),
+            "spec": to_document(given.get("pod_spec", {})),
+        }
+        template = {**_metadata(labels, given.get("annotations")), "spec": {**job, "template": pod}}
+        return {**outer, "template": template}
+
+
+class SuccessPolicy(Args):
+    """When the JobSet has succeeded (`spec.successPolicy`); default: all Jobs of all steps."""
+
+    operator: pulumi.Input[Literal["All", "Any"]] | None = None
+    target_replicated_jobs: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+
+
+class FailurePolicyRule(Args):
+    """`spec.failurePolicy.rules[]`; the first that matches a failed Job decides."""
+
+    action: pulumi.Input[str] | None = None
+    name: pulumi.Input[str] | None = None
+    on_job_failure_reasons: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+    on_job_failure_message_patterns: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+    target_replicated_jobs: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+
+
+class FailurePolicy(Args):
+    """What a failed Job means for the JobSet (`spec.failurePolicy`); without one it fails."""
+
+    max_restarts: pulumi.Input[int] | None = None
+    restart_strategy: pulumi.Input[Literal["Recreate", "BlockingRecreate", "InPlaceRestart"]] | None = None
+    rules: Sequence[FailurePolicyRule] | None = None
+
+
+class Network(Args):
+    """`spec.network`; subdomain: default the name of the JobSet."""
+
+    enable_dns_hostnames: pulumi.Input[bool] | None = None
+    subdomain: pulumi.Input[str] | None = None
+    publish_not_ready_addresses: pulumi.Input[bool] | None = None
+
+
+class JobSetTemplate(Args):
+    """`spec.template` of a runtime: the JobSet that jobs are made from, fields of its spec in one place."""
+
+    replicated_jobs: Sequence[ReplicatedJob] | None = None
+    labels: Strings | None = None
+    annotations: Strings | None = None
+    network: Network | None = None
+    success_policy: SuccessPolicy | None = None
+    failure_policy: FailurePolicy | None = None
+    startup_policy: Mapping[str, Any] | None = None
+    ttl_seconds_after_finished: pulumi.Input[int] | None = None
+    coordinator: Mapping[str, Any] | None = None
+    managed_by: pulumi.Input[str] | None = None
+    volume_claim_policies: Sequence[Mapping[str, Any]] | None = None
+
+    def document(self) -> dict[str, Any]:
+        spec = Args.document(self)
+        return {**_metadata(spec.pop("labels", None), spec.pop("annotations", None)), "spec": spec}
+
+
+class EnvInjectionTarget(Args):
+    """`mlPolicy.torch.envInjection.targets[]`."""
+
+    job_name: pulumi.Input[str] | None = None
+    container_names: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+
+
+class TorchPolicy(Args):
+    """PyTorch: `torchrun`'s PET_* environment on every node (`mlPolicy.torch`).
+
+    num_nodes: of jobs that don't say (`mlPolicy.numNodes`). env_injection: containers beside `node` that get PET_* too.
+    """
+
+    num_nodes: pulumi.Input[int] | None = None
+    env_injection: Sequence[EnvInjectionTarget] | None = None
+
+    def document(self) -> dict[str, Any]:
+        plain = Args.document(self)
+        torch: dict[str, Any] = {}
+        if "envInjection" in plain:
+            torch["envInjection"] = {"targets": plain["envInjection"]}
+        return {**({"numNodes": plain["numNodes"]} if "numNodes" in plain else {}), "torch": torch}
+
+
+class PlainPolicy(Args):
+    """No framework: nodes get what the TrainJob says and no more (`mlPolicy` without a framework)."""
+
+    num_nodes: pulumi.Input[int] | None = None
+
+
+def _ancestor(name: Any) -> str | None:
+    if name == "node":
+        return "trainer"
+    return name if name in ("dataset-initializer", "model-initializer") else None
+
+
+def _metadata(labels: Any, annotations: Any) -> dict[str, Any]:
+    given = {"labels": labels, "annotations": annotations}
+    metadata = {k: to_document(v, free=True) for k, v in given.items() if v}
+    return {"metadata": metadata} if metadata else {}

@@ -1,0 +1,146 @@
+"""What runs on every node: `CustomTrainer` (a function, a script, a command) and `Trainer` (the raw field)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+
+from pulumi_trainer.provider.api.errors import Problem
+
+from . import shipping
+from .arguments import Args, to_document
+
+ALIASES = {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}
+"""Short names of resources, as in the Kubeflow SDK."""
+
+
+def env_list(env: Any) -> Any:
+    """{"A": "1"} as a list of EnvVars; a list stays, an Output is converted when it is known."""
+    if isinstance(env, pulumi.Output):
+        return env.apply(env_list)
+    if isinstance(env, Mapping):
+        return [{"name": k, "value": v} for k, v in env.items()]
+    return to_document(env)
+
+
+def resource_requirements(resources: Any) -> Any:
+    """The short form as requests and limits; {"limits": ..., "requests": ...} stays."""
+    if isinstance(resources, pulumi.Output):
+        return resources.apply(resource_requirements)
+    if not isinstance(resources, Mapping) or resources.keys() & {"limits", "requests", "claims"}:
+        return to_document(resources)
+    full = {_resource(str(k)): v for k, v in resources.items()}
+    return {"limits": full, "requests": dict(full)}
+
+
+def _resource(name: str) -> str:
+    name = name.lower()
+    return f"nvidia.com/{name}" if name.startswith("mig-") else ALIASES.get(name, name)
+
+
+def resource_problems(resources: Any) -> list[Problem]:
+    """Rules of the short form: one MIG profile at most, and never beside whole GPUs (as in the Kubeflow SDK)."""
+    if not isinstance(resources, Mapping):
+        return []
+    names = [_resource(str(k)) for k in resources]
+    migs = [n for n in names if n.startswith("nvidia.com/mig-")]
+    if len(migs) > 1:
+        return [Problem("resources_per_node", f"more than one MIG profile: {', '.join(migs)}", "ask for one")]
+    if migs and "nvidia.com/gpu" in names:
+        return [Problem("resources_per_node", f"both gpu and {migs[0]}", "ask for one of them")]
+    return []
+
+
+@dataclass(frozen=True)
+class Code:
+    """User code before its Outputs are known."""
+
+    script: str
+    func_args: Any
+    packages: Any
+    index_urls: Any
+    framework: str
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A trainer as a document (`spec.trainer`), the code it ships, and what is wrong with it."""
+
+    document: dict[str, Any]
+    code: Code | None = None
+    problems: tuple[Problem, ...] = field(default=())
+
+
+class Trainer(Args):
+    """The field `spec.trainer` of a TrainJob as it is (pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
+
+    env: a mapping, or a list of EnvVars. resources_per_node: {"limits": ..., "requests": ...}, or the short form of
+    `CustomTrainer`. num_proc_per_node: processes a node; default: GPUs, else CPUs of the node.
+    """
+
+    image: pulumi.Input[str] | None = None
+    command: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+    args: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+    env: pulumi.Input[Mapping[str, pulumi.Input[str]]] | Sequence[Mapping[str, Any]] | None = None
+    num_nodes: pulumi.Input[int] | None = None
+    resources_per_node: pulumi.Input[Mapping[str, Any]] | None = None
+    num_proc_per_node: pulumi.Input[int] | None = None
+
+    converters = {"env": env_list, "resources_per_node": resource_requirements}
+
+    def check(self) -> list[Problem]:
+        return super().check() + resource_problems(self.resources_per_node)
+
+    def compiled(self, framework: str) -> Compiled:  # noqa: ARG002
+        """The document, and the code that it runs; `framework` is the runtime's."""
+        return Compiled(self.document())
+
+
+class CustomTrainer(Trainer):
+    """User code on every node: one of `func`, `script` and `command`.
+
+    func: a plain function; its source travels byte for byte, so what it uses is imported inside. func_args: keyword
+    arguments of func, as JSON. script: path of a Python file. packages_to_install: requirements, installed before the
+    launcher starts. pip_index_urls: the first is the index, the others are added. resources_per_node: short form
+    {"gpu": 2, "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}; requests equal limits.
+    """
+
+    func: Callable[..., Any] | None = None
+    func_args: pulumi.Input[Mapping[str, Any]] | None = None
+    script: str | None = None
+    packages_to_install: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+    pip_index_urls: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+
+    shipped = frozenset({"func", "func_args", "script", "packages_to_install", "pip_index_urls"})
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        ways = [n for n in ("func", "script", "command") if self.__dict__.get(n) is not None]
+        if len(ways) != 1:
+            got = " and ".join(ways) if ways else "none"
+            found.append(Problem("", f"takes exactly one of func, script and command, not {got}"))
+        if self.func_args is not None and self.func is None:
+            found.append(Problem("func_args", "are the arguments of func", "pass func, or use args for a script"))
+        if self.command is not None and self.packages_to_install is not None:
+            why = "are installed by the bootstrap that starts func or script"
+            found.append(Problem("packages_to_install", why, "use script=, or install them in the command"))
+        return found
+
+    def compiled(self, framework: str) -> Compiled:
+        document = self.document()
+        if self.command is not None or (self.func is None and self.script is None):
+            return Compiled(document)
+        func_args = to_document(self.func_args, free=True) if self.func_args is not None else None
+        if self.func is not None:
+            script, found = shipping.from_function(self.func)
+            func_args = func_args if func_args is not None else {}
+            if not found and isinstance(func_args, dict):
+                found = shipping.argument_problems(self.func, func_args)
+        else:
+            script, found = shipping.from_script(str(self.script))
+        document["command"] = shipping.command()
+        code = Code(script, func_args, to_document(self.packages_to_install), to_document(self.pip_index_urls), framework)
+        return Compiled(document, code, tuple(found))

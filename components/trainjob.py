@@ -1,0 +1,95 @@
+"""The TrainJob component: typed arguments in, one resource with the rendered JobSet out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+import pulumi
+
+from . import composition, program
+from .composition import TrainJobArgs
+from .destinations import Destination
+from .job import OUTPUTS, Job
+from .runtime import ClusterTrainingRuntime
+from .sources import Initializer
+from .trainers import Trainer
+from .volumes import OutputVolume
+
+
+class Progress(TypedDict, total=False):
+    """What rank 0 reported last (Trainer's `status.trainerStatus`), metrics by name."""
+
+    progressPercentage: int
+    estimatedRemainingSeconds: int
+    metrics: dict[str, str]
+    lastUpdatedTime: str
+
+
+class TrainJob(Job):
+    """A training job (TrainJob of Kubeflow Trainer v1alpha1, pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
+
+    runtime: a runtime of the program, or one of the catalogue as "name" (its newest release) or "name@release". trainer:
+    `CustomTrainer` or `Trainer`; default: what the runtime runs. initializer: dataset and model. runtime_patches: as in
+    the API. labels, annotations: of the TrainJob; `kueue.x-k8s.io/*` labels reach the JobSet. active_deadline_seconds: of
+    the training. suspend: hold or stop the job. name: of the JobSet; default: the resource's name and a short digest of
+    project and stack. output: a volume at /workspace/output in every node (True, or `OutputVolume`). resume: True: a run
+    sees what earlier runs have left there; False: every run has an empty folder of its own. run: a change of it runs the
+    job again. wait_for: how far `pulumi up` waits (created, admitted, running, complete). interrupt: whether a change may
+    end an unfinished run. adopt: take over an equal live object of that name. target: `Local` or `Kubernetes`; default:
+    `trainer:target` of the stack, else Local.
+
+    Outputs: phase, reason, message, steps, progress, output_path and seconds (from start to finish), as far as `wait_for`
+    goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits for it fails the `up`.
+    """
+
+    phase: pulumi.Output[str]
+    reason: pulumi.Output[str]
+    message: pulumi.Output[str]
+    steps: pulumi.Output[list[dict[str, Any]]]
+    progress: pulumi.Output[Progress]
+    output_path: pulumi.Output[str]
+    seconds: pulumi.Output[float]
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        runtime: ClusterTrainingRuntime | str,
+        trainer: Trainer | None = None,
+        initializer: Initializer | None = None,
+        runtime_patches: pulumi.Input[Sequence[Mapping[str, Any]]] | None = None,
+        labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
+        annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
+        suspend: pulumi.Input[bool] | None = None,
+        active_deadline_seconds: pulumi.Input[int] | None = None,
+        managed_by: pulumi.Input[str] | None = None,
+        name: str | None = None,
+        output: bool | OutputVolume = False,
+        resume: bool = True,
+        run: str = "1",
+        wait_for: Literal["created", "admitted", "running", "complete"] = "created",
+        interrupt: Literal["refuse", "allow"] = "refuse",
+        adopt: bool = False,
+        target: Destination | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+        **unknown: Any,
+    ) -> None:
+        args = TrainJobArgs(
+            runtime=runtime, trainer=trainer, initializer=initializer, runtime_patches=runtime_patches, labels=labels,
+            annotations=annotations, suspend=suspend, active_deadline_seconds=active_deadline_seconds,
+            managed_by=managed_by, name=name, output=output, resume=resume, run=run, wait_for=wait_for,
+            interrupt=interrupt, adopt=adopt, target=target, **unknown,
+        )  # fmt: skip
+        self.where = f'TrainJob("{resource_name}")'
+        site = program.call_site()
+        super().__init__("trainer:index:TrainJob", resource_name, None, opts)
+        self.start(lambda: composition.plan(self, resource_name, args), wait_for, site, opts)
+        for field, of in OUTPUTS.items():
+            setattr(self, field, self.status.apply(of))
+        self.register_outputs({field: getattr(self, field) for field in OUTPUTS})
+
+    @property
+    def completion(self) -> pulumi.Output[str]:
+        """The phase at the end (Succeeded); whoever uses it makes `pulumi up` wait for it."""
+        return self.until("complete").apply(OUTPUTS["phase"])

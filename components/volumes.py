@@ -1,0 +1,55 @@
+"""Volumes of the program: outputs of TrainJobs and what initializers have fetched, and how a pod mounts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+
+from pulumi_trainer.provider import dynamic
+
+from .arguments import Args
+
+RUN_ENV = "TRAINER_RUN"
+_RUN_LABEL = "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"
+
+
+class OutputVolume(Args):
+    """The volume at /workspace/output of a TrainJob. It belongs to the TrainJob as a resource and outlives restarts and
+    replacements.
+
+    retain: keep it when the TrainJob is destroyed. size, storage_class, access_mode: of the claim in a cluster; Local
+    has a folder.
+    """
+
+    retain: bool | None = None
+    size: pulumi.Input[str] | None = None
+    storage_class: pulumi.Input[str] | None = None
+    access_mode: pulumi.Input[str] | None = None
+
+
+def volume(
+    resource_name: str, claim: str, digest: str, target: Any, namespace: Any, opts: pulumi.ResourceOptions
+) -> dynamic.Volume:
+    """A volume as a resource. It is replaced when `digest` changes, and by nothing else: not by a renamed stack."""
+    assert opts.parent is not None
+    props = {"namespace": namespace, "name": claim, "digest": digest, "target": target, "component": opts.parent.urn}
+    return dynamic.Volume(resource_name, props, opts)
+
+
+def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]:
+    """A pod's volume for a claim."""
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim, **({"readOnly": True} if read_only else {})}}
+
+
+def mount(name: str, path: str, *, read_only: bool = False, run_folder: bool = False) -> dict[str, Any]:
+    """A container's mount; run_folder: a folder of its own for each run, named by the JobSet's uid."""
+    extra: dict[str, Any] = {"readOnly": True} if read_only else {}
+    if run_folder:
+        extra["subPathExpr"] = f"$({RUN_ENV})"
+    return {"name": name, "mountPath": path, **extra}
+
+
+def run_env() -> dict[str, Any]:
+    """The variable that `run_folder` needs."""
+    return {"name": RUN_ENV, "valueFrom": {"fieldRef": {"fieldPath": _RUN_LABEL}}}

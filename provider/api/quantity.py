@@ -1,0 +1,143 @@
+"""Kubernetes quantities: "500m", "4Gi", "1e3", and the text that Kubernetes stores for them.
+
+Used where resources are read (the torch plugin counts CPUs and GPUs), normalised (documents) and checked (api models).
+Behaviour is that of resource.Quantity:
+https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/api/resource/quantity.go
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from functools import lru_cache
+
+_TEXT = re.compile(
+    r"(?P<sign>[+-]?)(?:(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]*))?|\.(?P<only>[0-9]+))(?P<suffix>.*)", re.S
+)
+_EXPONENT = re.compile(r"[eE](?P<exponent>[+-]?[0-9]+)")
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
+_BINARY_SUFFIX = {0: "", **{power: suffix for suffix, power in _BINARY.items()}}
+
+_MAX_INT64 = 2**63 - 1
+_NANO = Fraction(1, 10**9)
+_MAX_TEXT = 64
+_MAX_EXPONENT = 64
+
+
+class Format(str, Enum):
+    """Which family of suffixes a quantity was written in; it is printed in the same one."""
+
+    DECIMAL = "DecimalSI"
+    BINARY = "BinarySI"
+    EXPONENT = "DecimalExponent"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An exact amount. amount: the number, without unit; format: as it was written; text: as Kubernetes prints it."""
+
+    amount: Fraction
+    format: Format
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> Quantity:
+        """Read a quantity such as "3", "500m", "1.5Gi" or "1e3"; less than a nano is rounded up. ValueError if it is none."""
+        return _parse(text)
+
+    @property
+    def value(self) -> int:
+        """The amount as a whole number, rounded away from zero: "3500m" is 4 (Go: `Value()`)."""
+        return _away_from_zero(self.amount)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def canonical(value: str | int) -> str:
+    """The text that Kubernetes stores: "0.5" is "500m", "1024Mi" is "1Gi", 8 is "8". ValueError if it is no quantity."""
+    return _parse(str(value)).text
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> Quantity:
+    match = _TEXT.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
+    if match is None:
+        raise ValueError(_wrong(text))
+    whole = (match["whole"] or "").lstrip("0") or "0"
+    part = match["part"] or match["only"] or ""
+    format_, power = _suffix(text, match["suffix"])
+    base = Fraction(2) if format_ is Format.BINARY else Fraction(10)
+    size = Fraction(int(whole + part), 10 ** len(part)) * base**power
+    if size % _NANO:
+        size = _away_from_zero(size / _NANO) * _NANO
+    written = _kept_as_written(whole, part, format_, power)
+    if format_ is Format.BINARY and not written:
+        size = min(size, Fraction(_MAX_INT64))
+        if 0 < size < 1:
+            format_ = Format.DECIMAL
+    amount = -size if match["sign"] == "-" else size
+    return Quantity(amount, format_, text.strip() if written else _printed(amount, format_))
+
+
+def _suffix(text: str, suffix: str) -> tuple[Format, int]:
+    if suffix in _DECIMAL:
+        return Format.DECIMAL, _DECIMAL[suffix]
+    if suffix in _BINARY:
+        return Format.BINARY, _BINARY[suffix]
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None or abs(int(match["exponent"])) > _MAX_EXPONENT:
+        raise ValueError(_wrong(text))
+    return Format.EXPONENT, int(match["exponent"])
+
+
+def _kept_as_written(whole: str, part: str, format_: Format, power: int) -> bool:
+    """Whether Go keeps the text as it came: its fast path takes some spellings for canonical that are not ("1.500")."""
+    digits = whole + part
+    if format_ is Format.BINARY:
+        room = 15 - len(whole) - int(power * 3 / 10) - 1
+        return not part and room >= 0 and int(whole) % 8 != 0
+    scale = power - len(part)
+    room = 18 - len(digits)
+    return room >= 0 and scale >= -9 and scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+
+
+def _printed(amount: Fraction, format_: Format) -> str:
+    if not amount:
+        return "0"
+    if format_ is Format.BINARY and (abs(amount) < 1024 or amount.denominator != 1):
+        format_ = Format.DECIMAL
+    if format_ is Format.BINARY:
+        number, power = _without_factors(amount.numerator, 1024)
+        return f"{number}{_BINARY_SUFFIX.get(power * 10, '')}"
+    number, power = _without_factors(int(amount / _NANO), 10)
+    power -= 9
+    number *= 10 ** (power % 3)
+    power -= power % 3
+    if format_ is Format.EXPONENT:
+        return f"{number}e{power}" if power else str(number)
+    return f"{number}{_DECIMAL_SUFFIX.get(power, '')}"
+
+
+def _without_factors(number: int, base: int) -> tuple[int, int]:
+    power = 0
+    while number % base == 0:
+        number //= base
+        power += 1
+    return number, power
+
+
+def _away_from_zero(number: Fraction) -> int:
+    return (
+        -(-number.numerator // number.denominator) if number > 0 else number.numerator // number.denominator
+    )
+
+
+def _wrong(text: str) -> str:
+    shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
+    return f"must be a quantity such as 3, 500m or 4Gi, not {shown!r}"

@@ -1,0 +1,175 @@
+"""check, diff, create, read, update and delete of one job, on plain data. Called by `dynamic` alone.
+
+Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
+  namespace, name  of the JobSet
+  objects          rendered objects, keyed "Kind/name"
+  digest           of what the user wrote; equal digest means: nothing to do
+  run              the user's `run` key
+  runtime          {name, release, digest} of the runtime that was rendered; only reported
+  secrets          Secret name -> key -> value (absent where there are none)
+  target           where the job runs: kind, identity, how to connect, sweep label
+  interrupt        "refuse" or "allow": may a change replace unfinished work
+  adopt            take over a foreign object of that name if it is equal
+  component        URN of the TrainJob component
+  owner            set here: identity of the job in its target
+  generation       set here: counts the runs; a change that needs another run raises it
+Outputs hold what diff, read and delete need, since they see old outputs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Protocol
+
+from pulumi_trainer.provider.api.errors import Refused, TrainerError
+from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from .changes import compare
+from .identity import owner_id
+
+Props = dict[str, Any]
+
+FROZEN = ("namespace", "name", "owner", "digest", "generation", "target")
+
+
+class Target(Protocol):
+    """What the lifecycle asks of a target; faults of the target raise `TrainerError`s."""
+
+    def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus: ...
+    def update(self, submission: Submission) -> JobStatus: ...
+    def status(self, namespace: str, name: str) -> JobStatus | None: ...
+    def delete(self, namespace: str, name: str, *, uid: str = "") -> None: ...
+
+
+Connect = Callable[[Mapping[str, Any]], Target]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """inputs: what is stored. failures: reasons to refuse. notes: for the user's eyes."""
+
+    inputs: Props
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Diff:
+    """changes None: unknown until a value is known. replaces: the inputs that make another run necessary."""
+
+    changes: bool | None
+    replaces: tuple[str, ...] = ()
+
+
+def check(olds: Props, news: Props, connect: Connect) -> Checked:
+    """Freezes the inputs: what the user wrote before and did not change stays exactly as it was.
+
+    A change that would end an unfinished run is refused here, before anything is touched.
+    """
+    if "owner" not in olds:
+        known = not any(isinstance(news.get(k), Unknown) for k in ("component", "digest"))
+        owner: Any = owner_id(news["component"], news["digest"], news["run"]) if known else Unknown("owner")
+        return Checked({**news, "owner": owner, "generation": 1})
+    same = olds["digest"] == news["digest"] and olds.get("secrets") == news.get("secrets")
+    if same:
+        return Checked(olds, notes=_runtime_note(olds, news))
+    reasons = _replacement_reasons(olds, news)
+    frozen = {**news, "owner": olds["owner"], "generation": olds["generation"] + bool(reasons)}
+    if reasons and news.get("interrupt") != "allow":
+        refusal = _interruption(olds, reasons, connect)
+        return Checked(frozen, failures=(refusal,) if refusal else ())
+    return Checked(frozen)
+
+
+def diff(olds: Props, news: Props) -> Diff:
+    """olds are outputs, news are checked inputs. In a refresh, news are the stored inputs."""
+    if olds.get("generation") != news["generation"]:
+        return Diff(True, ("generation",))
+    if isinstance(news["digest"], Unknown):
+        return Diff(None)
+    return Diff(olds.get("digest") != news["digest"])
+
+
+def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
+    """Returns as soon as the target has accepted the job. Safe to repeat after a crash."""
+    status = connect(inputs["target"]).create(_submission(inputs), adopt=bool(inputs.get("adopt")))
+    return f"{inputs['namespace']}/{inputs['name']}", _outputs(inputs, status)
+
+
+def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
+    """Changes in place what may change in place (see `changes`)."""
+    status = connect(outputs["target"]).update(_submission({**inputs, "target": outputs["target"]}))
+    return _outputs(inputs, status)
+
+
+def read(outputs: Props, connect: Connect) -> Props | None:
+    """The job as it is now; None: nothing is known of it, and the next `up` creates it again."""
+    status = connect(outputs["target"]).status(outputs["namespace"], outputs["name"])
+    if status is None or status.owner != outputs["owner"]:
+        return None
+    return {**outputs, "uid": status.uid, "phase": status.phase}
+
+
+def delete(outputs: Props, connect: Connect) -> None:
+    """Ends the job and removes what belongs to this run of it; an object made since by someone else stays."""
+    connect(outputs["target"]).delete(outputs["namespace"], outputs["name"], uid=outputs.get("uid", ""))
+
+
+def _submission(inputs: Props) -> Submission:
+    return Submission(
+        namespace=inputs["namespace"],
+        name=inputs["name"],
+        owner=inputs["owner"],
+        digest=inputs["digest"],
+        objects=inputs["objects"],
+        run=inputs["run"],
+        sweep=inputs["target"].get("sweep", ""),
+        secrets=inputs.get("secrets") or {},
+    )
+
+
+def _outputs(inputs: Props, status: JobStatus) -> Props:
+    return {**{k: inputs[k] for k in FROZEN}, "uid": status.uid, "phase": status.phase}
+
+
+def _replacement_reasons(olds: Props, news: Props) -> list[str]:
+    reasons = [str(c) for c in compare(olds["objects"], news["objects"]) if c.effect == "replace"]
+    if olds["run"] != news["run"]:
+        reasons.insert(0, f"run {olds['run']!r} => {news['run']!r}")
+    if olds.get("secrets") != news.get("secrets"):
+        reasons.append("a secret value changed")
+    if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
+        reasons.insert(0, f"name {olds['namespace']}/{olds['name']} => {news['namespace']}/{news['name']}")
+    return reasons
+
+
+def _interruption(olds: Props, reasons: list[str], connect: Connect) -> str:
+    """Why the change must not go ahead; empty: nothing unfinished would be ended."""
+    try:
+        status = connect(olds["target"]).status(olds["namespace"], olds["name"])
+    except Refused as refused:
+        return str(refused)
+    except TrainerError as fault:
+        return f"cannot see whether {olds['namespace']}/{olds['name']} is still running: {fault}"
+    if status is None or status.terminal or status.owner != olds["owner"]:
+        return ""
+    since = datetime.fromtimestamp(status.started or status.created, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
+    return (
+        f"{olds['namespace']}/{olds['name']} is {status.phase} since {since}, and this change would end it and start a"
+        f" new run: {shown}. Wait until it has finished, or set interrupt=\"allow\" on the TrainJob"
+    )
+
+
+def _runtime_note(olds: Props, news: Props) -> tuple[str, ...]:
+    before, after = olds.get("runtime"), news.get("runtime")
+    if not before or not after or before == after or isinstance(after.get("digest"), Unknown):
+        return ()
+    return (
+        f"{olds['namespace']}/{olds['name']} keeps the runtime that it was created with: {after['name']} has changed"
+        " since; give the TrainJob another run= key to run it again with the new one",
+    )

@@ -1,0 +1,126 @@
+"""What a change does to a job: nothing, an update in place, or a replacement, and why.
+
+Rules: JobSet v0.12.0 `ValidateUpdate` (https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go)
+and the CEL rules of its CRD. Called by `calls.check` and `calls.diff`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from .identity import digest
+
+Effect = Literal["update", "replace"]
+
+_ALWAYS = ("spec.suspend", "spec.ttlSecondsAfterFinished", "spec.coordinator", "metadata.labels", "metadata.annotations")
+_WHILE_SUSPENDED = (
+    "template.spec.template.metadata.labels",
+    "template.spec.template.metadata.annotations",
+    "template.spec.template.spec.nodeSelector",
+    "template.spec.template.spec.tolerations",
+    "template.spec.template.spec.schedulingGates",
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One field that differs: `JobSet/digits: spec.replicatedJobs[node]....image`."""
+
+    path: str
+    effect: Effect
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.why})"
+
+
+def compare(old: Objects, new: Objects) -> list[Change]:
+    """Every difference between two sets of rendered objects. Unknown leaves of `new` are no differences: what they turn
+    out to be is compared when it is known.
+    """
+    changes: list[Change] = []
+    old_jobset, new_jobset = _jobset(old), _jobset(new)
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key), new.get(key)
+        if before is None or after is None:
+            word = "removed" if after is None else "added"
+            changes.append(Change(key, "replace", f"{word}: the objects of a run are fixed"))
+        elif key.startswith("JobSet/"):
+            suspended = _suspended(old_jobset) or _suspended(new_jobset)
+            changes += [_jobset_change(key, path, suspended) for path in _differences(before, after)]
+        else:
+            changes += [
+                Change(f"{key}: {path}", "replace", "read once, when pods start") for path in _differences(before, after)
+            ]
+    return changes
+
+
+def mutable(objects: Objects) -> dict[str, Any]:
+    """The part of the objects that may change in place at any time."""
+    jobset = _jobset(objects)
+    return {path: _get(jobset, path) for path in _ALWAYS}
+
+
+def fixed_digest(objects: Objects) -> str:
+    """A digest of all that makes another run when it changes, while the job is not suspended."""
+    jobset = _jobset(objects)
+    rest = {k: v for k, v in objects.items() if v is not jobset}
+    return digest([rest, _without(jobset, _ALWAYS)])
+
+
+def _jobset_change(key: str, path: str, suspended: bool) -> Change:
+    where = f"{key}: {path}"
+    if any(path == p or path.startswith((f"{p}.", f"{p}[")) for p in _ALWAYS):
+        return Change(where, "update", "may change at any time")
+    if any(f".{p}" in path for p in _WHILE_SUSPENDED):
+        if suspended:
+            return Change(where, "update", "may change while the JobSet is suspended")
+        return Change(where, "replace", "may change only while the JobSet is suspended")
+    return Change(where, "replace", "immutable in a JobSet")
+
+
+def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    if isinstance(new, Unknown) or old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys(), key=str):
+            below = f"{path}.{key}" if path else str(key)
+            if key not in old or key not in new:
+                if not isinstance(new.get(key), Unknown):
+                    yield below
+            else:
+                yield from _differences(old[key], new[key], below)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for i, (a, b) in enumerate(zip(old, new, strict=True)):
+            name = b.get("name", i) if isinstance(b, dict) else i
+            yield from _differences(a, b, f"{path}[{name}]")
+    else:
+        yield path
+
+
+def _jobset(objects: Objects) -> dict[str, Any]:
+    return next((o for k, o in objects.items() if k.startswith("JobSet/")), {})
+
+
+def _suspended(jobset: dict[str, Any]) -> bool:
+    return jobset.get("spec", {}).get("suspend") is True
+
+
+def _get(value: Any, path: str) -> Any:
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _without(value: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
+    result = {k: dict(v) if isinstance(v, dict) else v for k, v in value.items()}
+    for path in paths:
+        head, _, last = path.rpartition(".")
+        if isinstance(parent := result.get(head), dict):
+            parent.pop(last, None)
+    return result
