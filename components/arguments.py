@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import pulumi
-from typing_extensions import dataclass_transform
-
 from pulumi_trainer.provider.api.errors import Problem
+from typing_extensions import dataclass_transform
 
 FREE_MAPS = frozenset(
     {
@@ -77,9 +76,7 @@ def nested_problems(value: Any, path: str = "") -> list[Problem]:
 
 def unknown_fields(given: Mapping[str, Any], known: tuple[str, ...]) -> list[Problem]:
     """A problem for each name that is not known."""
-    return [
-        Problem(name, "unknown field", _nearest(name, known)) for name in given if name not in known
-    ]
+    return [Problem(name, "unknown field", _nearest(name, known)) for name in given if name not in known]
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
@@ -96,9 +93,7 @@ def to_document(value: Any, free: bool = False) -> Any:
         return value.document()
     if isinstance(value, Mapping):
         return {
-            (k if free else camel(k)): to_document(v, camel(k) in FREE_MAPS)
-            for k, v in value.items()
-            if v is not None
+            (k if free else camel(k)): to_document(v, camel(k) in FREE_MAPS) for k, v in value.items() if v is not None
         }
     if isinstance(value, (list, tuple)):
         return [to_document(v) for v in value]

@@ -1,5 +1,10 @@
 """Runs in the container: installs packages, then becomes the launcher. Standard library only."""
-import json, os, pathlib, subprocess, sys
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
 
 here = pathlib.Path(__file__).parent
 launch = json.loads((here / "launch.json").read_text(encoding="utf-8"))

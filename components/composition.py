@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
-
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api import trainer as api
@@ -184,9 +183,7 @@ def _content(
     }
 
 
-def _train_job(
-    args: TrainJobArgs, result: Plan, wish: dict[str, Any], runtime: dict[str, Any]
-) -> dict[str, Any]:
+def _train_job(args: TrainJobArgs, result: Plan, wish: dict[str, Any], runtime: dict[str, Any]) -> dict[str, Any]:
     """The TrainJob document. It always has a trainer section: without one, upstream injects no PET_* and n nodes would
     train n models."""
     spec = {

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pulumi
-
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.errors import Problem
@@ -89,7 +88,10 @@ class Fetched(Job):
     async def _plan(self, logical: str, source: sources.Source, target: Destination | None) -> Plan:
         found = nested_problems(source) + destinations.problems(target)
         if isinstance(source.storage_uri, str):
-            found += [Problem("storage_uri", p.why, p.mend) for p in check_uri(sources.absolute(source.storage_uri), self.kind)]
+            found += [
+                Problem("storage_uri", p.why, p.mend)
+                for p in check_uri(sources.absolute(source.storage_uri), self.kind)
+            ]
         if found:
             return Plan(logical, "default", {"kind": ""}, problems=found)
         destination = destinations.choose(target)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pulumi
-
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
 

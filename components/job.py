@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import review_jobset
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
@@ -156,9 +155,7 @@ class Job(pulumi.ComponentResource):
             raise
         if resource is None or not exists:
             return None
-        target, namespace, name = [
-            await o.future() for o in (resource.target, resource.namespace, resource.name)
-        ]
+        target, namespace, name = [await o.future() for o in (resource.target, resource.namespace, resource.name)]
         assert target is not None and namespace is not None and name is not None
         try:
             if pulumi.runtime.is_dry_run() or wait_for == "created":

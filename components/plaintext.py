@@ -21,5 +21,7 @@ def problems(env: Any, where: str) -> list[Problem]:
         value, name = variable.get("value"), str(variable.get("name"))
         if isinstance(value, str) and value and (_NAMES.search(name.upper()) or _SHAPES.search(value)):
             mend = f'use pulumi.Config().require_secret("{name}"), or valueFrom.secretKeyRef'
-            found.append(Problem(f'{where}["{name}"]', "is a plain-text secret; it would stand in plan and state", mend))
+            found.append(
+                Problem(f'{where}["{name}"]', "is a plain-text secret; it would stand in plan and state", mend)
+            )
     return found

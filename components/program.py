@@ -15,7 +15,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pulumi
-
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.lifecycle.identity import short_digest

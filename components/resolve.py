@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.unknown import Unknown
 

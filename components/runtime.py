@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pulumi
-
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.errors import Problem, TrainerError

@@ -26,12 +26,12 @@ LIMIT = 900_000
 LAUNCHERS: Mapping[str, tuple[str, ...]] = {"torch": ("torchrun",)}
 """Framework (label `trainer.kubeflow.org/framework` of the runtime) -> what starts the script; default: Python."""
 
-_FOOTER = '''
+_FOOTER = """
 
 if __name__ == "__main__":
     import json as _json, pathlib as _pathlib
     {name}(**_json.loads(_pathlib.Path(__file__).with_name("{args}").read_text(encoding="utf-8")))
-'''
+"""
 
 _IMPLICIT = frozenset({"__name__", "__file__", "__doc__", "__builtins__", *dir(builtins)})
 
@@ -56,7 +56,7 @@ def from_function(func: Callable[..., Any]) -> tuple[str, list[Problem]]:
     if not found:
         found = _callable_problems(func)
     footer = _FOOTER.format(name=func.__name__, args=code.ARGS_FILE)
-    return (source if source.endswith("\n") else source + "\n") + footer.lstrip("\n").join(["\n\n", ""]), found
+    return source + ("" if source.endswith("\n") else "\n") + footer, found
 
 
 def _lost(source: str, name: str) -> Iterator[tuple[int, str, str]]:

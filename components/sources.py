@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
-
 from pulumi_trainer.provider.api.errors import Problem
 
 from .arguments import Args

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-
 from pulumi_trainer.provider.api.errors import Problem
 
 from . import shipping
@@ -142,5 +141,7 @@ class CustomTrainer(Trainer):
         else:
             script, found = shipping.from_script(str(self.script))
         document["command"] = shipping.command()
-        code = Code(script, func_args, to_document(self.packages_to_install), to_document(self.pip_index_urls), framework)
+        code = Code(
+            script, func_args, to_document(self.packages_to_install), to_document(self.pip_index_urls), framework
+        )
         return Compiled(document, code, tuple(found))

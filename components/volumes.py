@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pulumi
-
 from pulumi_trainer.provider import dynamic
 
 from .arguments import Args

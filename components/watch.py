@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
 
@@ -52,12 +51,7 @@ class Watch:
         reached = REACHED[wait_for]
 
         def over(status: JobStatus | None) -> bool:
-            return (
-                status is None
-                or status.terminal
-                or status.phase in reached
-                or status.phase == Phase.SUSPENDED
-            )
+            return status is None or status.terminal or status.phase in reached or status.phase == Phase.SUSPENDED
 
         first = dynamic.observe(target, namespace, name)
         if over(first):

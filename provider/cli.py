@@ -17,14 +17,13 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.api.status import JobStatus, Phase, describe, duration
+from pulumi_trainer.provider.targets import connect
 from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
-
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.api.status import JobStatus, Phase, describe, duration
-from pulumi_trainer.provider.targets import connect
 
 app = typer.Typer(
     help="Jobs of the current stack, and rendering of documents.", no_args_is_help=True, add_completion=False,
@@ -62,7 +61,9 @@ class StackJob:
 
 
 @app.command()
-def status(job: JobArgument = None, stack: StackOption = None, json_: Annotated[bool, typer.Option("--json")] = False) -> None:
+def status(
+    job: JobArgument = None, stack: StackOption = None, json_: Annotated[bool, typer.Option("--json")] = False
+) -> None:
     """What the jobs of the current stack are doing."""
     rows = [(j, j.observe()) for j in _jobs(stack, job)]
     if json_:
@@ -131,7 +132,9 @@ def _new_lines(path: Path, read: dict[Path, int]) -> Iterator[str]:
 @app.command()
 def render(
     job: JobArgument = None,
-    file: Annotated[list[Path] | None, typer.Option("--file", "-f", help="Runtime and TrainJob documents (YAML).")] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", help="Runtime and TrainJob documents (YAML).")
+    ] = None,
     mode: Annotated[str, typer.Option(help="jobset, or trainer: exactly what the controller makes.")] = "jobset",
     stack: StackOption = None,
 ) -> None:

@@ -27,7 +27,6 @@ from pulumi.dynamic import (
     ResourceProvider,
     UpdateResult,
 )
-
 from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Objects

@@ -56,15 +56,18 @@ class FailurePolicyRule(Model):
         "RestartJob",
         "RestartJobAndIgnoreMaxRestarts",
     ]
-    on_job_failure_reasons: list[
-        Literal[
-            "BackoffLimitExceeded",
-            "DeadlineExceeded",
-            "FailedIndexes",
-            "MaxFailedIndexesExceeded",
-            "PodFailurePolicy",
+    on_job_failure_reasons: (
+        list[
+            Literal[
+                "BackoffLimitExceeded",
+                "DeadlineExceeded",
+                "FailedIndexes",
+                "MaxFailedIndexesExceeded",
+                "PodFailurePolicy",
+            ]
         ]
-    ] | None = None
+        | None
+    ) = None
     on_job_failure_message_patterns: list[str] | None = None
     target_replicated_jobs: list[str] | None = None
 

@@ -1,6 +1,6 @@
 """Kubernetes quantities: "500m", "4Gi", "1e3", and the text that Kubernetes stores for them.
 
-Used where resources are read (the torch plugin counts CPUs and GPUs), normalised (documents) and checked (api models).
+Used where resources are counted (the torch plugin), normalised (the pipeline) and checked (the api models).
 Behaviour is that of resource.Quantity:
 https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/api/resource/quantity.go
 """
@@ -39,7 +39,7 @@ class Format(str, Enum):
 
 @dataclass(frozen=True)
 class Quantity:
-    """An exact amount. amount: the number, without unit; format: as it was written; text: as Kubernetes prints it."""
+    """An exact amount. amount: the number, without unit; format: as written; text: as Kubernetes has it."""
 
     amount: Fraction
     format: Format
@@ -47,7 +47,7 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
-        """Read a quantity such as "3", "500m", "1.5Gi" or "1e3"; less than a nano is rounded up. ValueError if it is none."""
+        """Read "3", "500m", "1.5Gi" or "1e3"; below a nano it is rounded up. ValueError if it is none."""
         return _parse(text)
 
     @property
@@ -60,7 +60,7 @@ class Quantity:
 
 
 def canonical(value: str | int) -> str:
-    """The text that Kubernetes stores: "0.5" is "500m", "1024Mi" is "1Gi", 8 is "8". ValueError if it is no quantity."""
+    """The text that Kubernetes stores: "500m" for "0.5", "1Gi" for "1024Mi". ValueError if it is none."""
     return _parse(str(value)).text
 
 
@@ -97,7 +97,7 @@ def _suffix(text: str, suffix: str) -> tuple[Format, int]:
 
 
 def _kept_as_written(whole: str, part: str, format_: Format, power: int) -> bool:
-    """Whether Go keeps the text as it came: its fast path takes some spellings for canonical that are not ("1.500")."""
+    """Whether Go keeps the text as it came: its fast path takes some for canonical, such as "1.500"."""
     digits = whole + part
     if format_ is Format.BINARY:
         room = 15 - len(whole) - int(power * 3 / 10) - 1
@@ -133,9 +133,7 @@ def _without_factors(number: int, base: int) -> tuple[int, int]:
 
 
 def _away_from_zero(number: Fraction) -> int:
-    return (
-        -(-number.numerator // number.denominator) if number > 0 else number.numerator // number.denominator
-    )
+    return -(-number.numerator // number.denominator) if number > 0 else number.numerator // number.denominator
 
 
 def _wrong(text: str) -> str:

@@ -12,9 +12,7 @@ from pydantic import Field, StringConstraints
 from .jobset import JobSetTemplate
 from .model import Int32, Labels, Model, Natural, Quantity
 
-StorageUri = Annotated[
-    str, StringConstraints(max_length=2048, pattern=r"^$|^[A-Za-z][A-Za-z0-9+.-]*://.+$")
-]
+StorageUri = Annotated[str, StringConstraints(max_length=2048, pattern=r"^$|^[A-Za-z][A-Za-z0-9+.-]*://.+$")]
 EnvName = Annotated[str, StringConstraints(min_length=1)]
 Names = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 
@@ -160,4 +158,3 @@ class Runtime(Model):
     kind: Literal["ClusterTrainingRuntime", "TrainingRuntime"]
     metadata: ObjectMeta
     spec: TrainingRuntimeSpec
-

@@ -1,7 +1,7 @@
 """The mark for a value that is not known yet, such as a Pulumi output during a preview.
 
-It may stand wherever a document has a scalar. Layers carry it on unchanged; what would have to be computed from it
-becomes unknown too. Written by `components`, which puts the original output back wherever the mark has arrived.
+It may stand wherever a document has a scalar. Layers carry it on unchanged; what would have to be computed
+from it becomes unknown too. `components` writes it, and puts the original output back where the mark arrived.
 """
 
 from __future__ import annotations

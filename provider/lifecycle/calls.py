@@ -161,7 +161,7 @@ def _interruption(olds: Props, reasons: list[str], connect: Connect) -> str:
     shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
     return (
         f"{olds['namespace']}/{olds['name']} is {status.phase} since {since}, and this change would end it and start a"
-        f" new run: {shown}. Wait until it has finished, or set interrupt=\"allow\" on the TrainJob"
+        f' new run: {shown}. Wait until it has finished, or set interrupt="allow" on the TrainJob'
     )
 
 

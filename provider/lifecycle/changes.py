@@ -17,7 +17,13 @@ from .identity import digest
 
 Effect = Literal["update", "replace"]
 
-_ALWAYS = ("spec.suspend", "spec.ttlSecondsAfterFinished", "spec.coordinator", "metadata.labels", "metadata.annotations")
+_ALWAYS = (
+    "spec.suspend",
+    "spec.ttlSecondsAfterFinished",
+    "spec.coordinator",
+    "metadata.labels",
+    "metadata.annotations",
+)
 _WHILE_SUSPENDED = (
     "template.spec.template.metadata.labels",
     "template.spec.template.metadata.annotations",
@@ -55,7 +61,8 @@ def compare(old: Objects, new: Objects) -> list[Change]:
             changes += [_jobset_change(key, path, suspended) for path in _differences(before, after)]
         else:
             changes += [
-                Change(f"{key}: {path}", "replace", "read once, when pods start") for path in _differences(before, after)
+                Change(f"{key}: {path}", "replace", "read once, when pods start")
+                for path in _differences(before, after)
             ]
     return changes
 

@@ -1,0 +1,198 @@
+"""Real Pulumi engine: every test has a project, a backend and a target folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from pulumi_trainer.provider.targets.local import LocalTarget
+
+HEAD = """
+import pulumi
+import pulumi_trainer as trainer
+
+plain = trainer.ClusterTrainingRuntime(
+    "plain",
+    ml_policy=trainer.PlainPolicy(num_nodes=1),
+    template=trainer.JobSetTemplate(
+        replicated_jobs=[
+            trainer.ReplicatedJob(name="node", backoff_limit=0, pod_spec={
+                "restart_policy": "Never",
+                "termination_grace_period_seconds": 1,
+                "containers": [{"name": "node", "image": "python:3.12"}],
+            })
+        ]
+    ),
+)
+"""
+
+
+@dataclass
+class Result:
+    """One run of the CLI."""
+
+    code: int
+    out: str
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n{self.out}"
+
+
+@dataclass
+class Project:
+    """A Pulumi project in a folder of its own."""
+
+    folder: Path
+    home: Path
+    name: str = "lab"
+    stack: str = "test"
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        keep = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI")}
+        return {
+            **keep,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), keep["PATH"]]),
+            "PULUMI_HOME": str(self.home),
+            "PULUMI_BACKEND_URL": f"file://{self.folder / 'state'}",
+            "PULUMI_CONFIG_PASSPHRASE": "test",
+            "PULUMI_SKIP_UPDATE_CHECK": "1",
+            "PULUMI_DIY_BACKEND_GZIP": "0",
+            **self.env,
+        }
+
+    def program(self, text: str, head: str = HEAD) -> None:
+        (self.folder / "__main__.py").write_text(head + textwrap.dedent(text))
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        argv = ["pulumi", *args, "--stack", self.stack, "--non-interactive"]
+        return subprocess.Popen(
+            argv, cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, *args: str, timeout: float = 120) -> Result:
+        process = self.start(*args)
+        try:
+            out, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, _ = process.communicate()
+            pytest.fail(f"pulumi {' '.join(args)} did not end:\n{out}")
+        return Result(process.returncode, out)
+
+    def up(self, *args: str, ok: bool = True) -> Result:
+        return self._expect(self.run("up", "--yes", "--skip-preview", *args), ok)
+
+    def preview(self, *args: str, ok: bool = True) -> Result:
+        return self._expect(self.run("preview", *args), ok)
+
+    def destroy(self, *args: str, ok: bool = True) -> Result:
+        return self._expect(self.run("destroy", "--yes", "--skip-preview", *args), ok)
+
+    def refresh(self, *args: str, ok: bool = True) -> Result:
+        return self._expect(self.run("refresh", "--yes", "--skip-preview", *args), ok)
+
+    def config(self, key: str, value: str, *options: str) -> None:
+        result = self.run("config", "set", *options, key, "--", value)
+        assert result.code == 0, result
+
+    @staticmethod
+    def _expect(result: Result, ok: bool) -> Result:
+        assert (result.code == 0) is ok, result
+        return result
+
+    def export(self) -> dict[str, Any]:
+        argv = ["pulumi", "stack", "export", "--stack", self.stack]
+        done = subprocess.run(argv, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=True)
+        return dict(json.loads(done.stdout))
+
+    def outputs(self) -> dict[str, Any]:
+        argv = ["pulumi", "stack", "output", "--json", "--show-secrets", "--stack", self.stack]
+        done = subprocess.run(argv, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=True)
+        return dict(json.loads(done.stdout))
+
+    def resources(self, kind: str = "JobSet") -> list[dict[str, Any]]:
+        found = self.export()["deployment"].get("resources") or []
+        return [r for r in found if r["type"].endswith(f":{kind}")]
+
+    @property
+    def root(self) -> Path:
+        return self.folder / ".pulumi-trainer"
+
+    @property
+    def target(self) -> LocalTarget:
+        return LocalTarget(self.root)
+
+    def job(self, prefix: str) -> Any:
+        """The status of the job whose name begins so."""
+        return next((s for s in self.target.jobs() if s.name.startswith(prefix)), None)
+
+    def logs(self, prefix: str) -> str:
+        status = self.job(prefix)
+        files = self.target.log_files(status.namespace, status.name)
+        return "".join(path.read_text(errors="replace") for _, _, path in files if path.exists())
+
+    def stack_text(self) -> str:
+        """Everything below the backend and the target's folder, as text."""
+        return "\n".join(
+            p.read_bytes().decode(errors="replace")
+            for folder in (self.folder / "state", self.root)
+            for p in sorted(folder.rglob("*"))
+            if p.is_file() and not p.is_symlink()
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """Processes that work for this project's jobs."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if str(self.root) in " ".join(process.cmdline()) and process.pid != os.getpid():
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 30.0, what: str = "") -> Any:
+    """The first true value of the condition."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.1)
+    pytest.fail(f"did not happen in {seconds} s: {what or condition}")
+
+
+@pytest.fixture(scope="session")
+def pulumi_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert shutil.which("pulumi"), "the Pulumi CLI is not on PATH: run the tests through `make test`"
+    return tmp_path_factory.mktemp("pulumi-home")
+
+
+@pytest.fixture
+def project(tmp_path: Path, pulumi_home: Path) -> Iterator[Project]:
+    made = Project(tmp_path, pulumi_home)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "Pulumi.yaml").write_text(yaml.safe_dump({"name": made.name, "runtime": "python", "main": "."}))
+    result = made.run("stack", "init")
+    assert result.code == 0, result
+    yield made
+    for status in made.target.jobs():
+        made.target.delete(status.namespace, status.name)
+    for process in made.processes():
+        process.kill()

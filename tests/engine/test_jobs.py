@@ -1,0 +1,184 @@
+"""Jobs on the Local target through the real engine: run, wait, change, refresh, destroy."""
+
+from __future__ import annotations
+
+from .conftest import Project, eventually
+
+QUICK = """
+def work(text: str):
+    import json, os
+    print("hello", text, os.environ["JOB_COMPLETION_INDEX"], flush=True)
+    print(json.dumps({"trainerStatus": {"progressPercentage": 100, "metrics": [{"name": "accuracy", "value": "0.97"}]}}))
+
+job = trainer.TrainJob(
+    "quick", runtime=plain, wait_for="complete",
+    trainer=trainer.CustomTrainer(func=work, func_args={"text": "$HOME `id`"}, num_nodes=2),
+)
+pulumi.export("phase", job.phase)
+pulumi.export("accuracy", job.progress.apply(lambda p: p and p["metrics"]["accuracy"]))
+pulumi.export("seconds", job.seconds)
+"""
+
+LONG = """
+def work():
+    import time
+    print("started", flush=True)
+    time.sleep(600)
+
+job = trainer.TrainJob("long", runtime=plain, trainer=trainer.CustomTrainer(func=work), wait_for="running")
+pulumi.export("phase", job.phase)
+"""
+
+
+def test_a_job_runs_once_and_a_second_up_changes_nothing(project: Project) -> None:
+    project.program(QUICK)
+    preview = project.preview("--diff")
+    assert "completions: 2" in preview.out and "hello" in preview.out
+    assert not project.target.jobs(), "a preview creates nothing"
+    project.up()
+    outputs = project.outputs()
+    assert outputs["phase"] == "Succeeded" and outputs["accuracy"] == "0.97" and outputs["seconds"] >= 0
+    uid = project.job("quick").uid
+    assert "hello $HOME `id` 0" in project.logs("quick") and "hello $HOME `id` 1" in project.logs("quick")
+    again = project.up()
+    assert "unchanged" in again.out and "created" not in again.out and "updated" not in again.out
+    assert project.job("quick").uid == uid
+    assert project.outputs() == outputs
+    project.preview("--expect-no-changes")
+    project.destroy()
+    assert not project.target.jobs() and not project.resources()
+
+
+def test_a_change_of_the_code_is_a_line_diff_and_runs_again(project: Project) -> None:
+    project.program(QUICK)
+    project.up()
+    uid = project.job("quick").uid
+    project.program(QUICK.replace('"hello"', '"good day"'))
+    preview = project.preview("--diff").out
+    assert '-     print("hello"' in preview and '+     print("good day"' in preview
+    project.up()
+    assert project.job("quick").uid != uid and "good day" in project.logs("quick")
+
+
+def test_running_work_is_refused_at_preview_and_allowed_when_asked(project: Project) -> None:
+    project.program(LONG)
+    project.up()
+    uid = project.job("long").uid
+    assert project.outputs()["phase"] == "Running"
+    project.program(LONG.replace("started", "begun"))
+    for result in (project.preview(ok=False), project.up(ok=False)):
+        assert "is Running since" in result.out and 'interrupt="allow"' in result.out
+        assert "Traceback" not in result.out
+    assert project.job("long").uid == uid and project.job("long").phase == "Running"
+    project.program(
+        LONG.replace("started", "begun").replace('wait_for="running"', 'wait_for="running", interrupt="allow"')
+    )
+    project.up()
+    assert project.job("long").uid != uid
+    eventually(lambda: "begun" in project.logs("long"))
+    project.destroy()
+    eventually(lambda: not project.processes(), what="no process is left")
+
+
+def test_suspend_is_an_update_in_place(project: Project) -> None:
+    suspended = LONG.replace('wait_for="running"', "suspend=True")
+    project.program(suspended)
+    project.up()
+    uid = project.job("long").uid
+    assert project.job("long").phase == "Suspended" and not project.processes()
+    resumed = suspended.replace("suspend=True", 'suspend=False, wait_for="running"')
+    project.program(resumed)
+    project.up()
+    assert (project.job("long").uid, project.job("long").phase) == (uid, "Running")
+    project.program(suspended)
+    project.up()
+    eventually(lambda: project.job("long").phase == "Suspended")
+    assert project.job("long").uid == uid
+
+
+def test_the_run_key_and_replace_run_it_again(project: Project) -> None:
+    project.program(QUICK)
+    project.up()
+    first = project.job("quick").uid
+    project.program(QUICK.replace('"quick", runtime', '"quick", run="2", runtime'))
+    project.up()
+    second = project.job("quick").uid
+    urn = project.resources()[0]["urn"]
+    project.up("--replace", urn)
+    third = project.job("quick").uid
+    assert len({first, second, third}) == 3
+    assert len(project.target.jobs()) == 1
+    assert project.job("quick").phase == "Succeeded"
+
+
+def test_replace_of_a_running_job_is_one_new_run(project: Project) -> None:
+    project.program(LONG)
+    project.up()
+    first = project.job("long").uid
+    before = {p.pid for p in project.processes()}
+    project.up("--replace", project.resources()[0]["urn"])
+    assert project.job("long").uid != first and project.job("long").phase == "Running"
+    eventually(lambda: not before & {p.pid for p in project.processes()}, what="the old processes are gone")
+
+
+def test_refresh_shows_the_phase_and_a_lost_job_is_created_again(project: Project) -> None:
+    project.program(QUICK)
+    project.up()
+    project.refresh()
+    assert project.resources()[0]["outputs"]["phase"] == "Succeeded"
+    project.preview("--expect-no-changes")
+    status = project.job("quick")
+    project.target.delete(status.namespace, status.name)
+    project.refresh()
+    assert not project.resources()
+    project.up()
+    assert project.job("quick").uid != status.uid
+
+
+def test_a_newer_runtime_does_not_touch_a_job(project: Project) -> None:
+    from .conftest import HEAD
+
+    project.program(QUICK)
+    project.up()
+    uid = project.job("quick").uid
+    project.program(QUICK, head=HEAD.replace("python:3.12", "python:3.13"))
+    assert "keeps the runtime that it was created with" in project.up().out
+    assert project.job("quick").uid == uid
+
+
+def test_renames_aliases_protect_and_stack_rename(project: Project) -> None:
+    project.program(QUICK)
+    project.up()
+    uid, name = project.job("quick").uid, project.job("quick").name
+    renamed = QUICK.replace(
+        '"quick", runtime', '"fast", opts=pulumi.ResourceOptions(aliases=[pulumi.Alias(name="quick")]), runtime'
+    )
+    project.program(renamed)
+    project.up()
+    assert (project.job("quick").uid, project.job("quick").name) == (uid, name)
+    assert project.run("stack", "rename", "other").code == 0
+    project.stack = "other"
+    project.preview("--expect-no-changes")
+    project.program(renamed.replace("aliases=", "protect=True, aliases="))
+    project.up()
+    assert "protected" in project.destroy(ok=False).out
+    assert project.job("quick").uid == uid
+    assert project.run("state", "unprotect", "--all", "--yes").code == 0
+    project.destroy()
+    assert not project.target.jobs()
+
+
+def test_ignore_changes_and_target(project: Project) -> None:
+    two = QUICK + QUICK.replace('"quick"', '"other"').replace("job =", "job2 =").split("pulumi.export")[0]
+    project.program(two)
+    urn = [line for line in project.preview("--json").out.splitlines() if "JobSet::quick" in line][0].split('"')[3]
+    project.up("--target", urn, "--target-dependents")
+    assert project.job("quick") is None or project.job("other") is None
+    project.up()
+    uids = {project.job("quick").uid, project.job("other").uid}
+    ignoring = two.replace(
+        "runtime=plain,", 'runtime=plain, opts=pulumi.ResourceOptions(ignore_changes=["objects", "digest", "run"]),'
+    )
+    project.program(ignoring.replace('"hello"', '"changed"'))
+    project.up()
+    assert uids == {project.job("quick").uid, project.job("other").uid}
