@@ -1,0 +1,232 @@
+"""Measures what docs/benchmarks.md reports, ours beside a baseline in the same run. `make bench`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+FLAGS = ["--yes", "--skip-preview", "--non-interactive"]
+
+OURS = """
+import pulumi_trainer as trainer
+
+runtime = trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0")
+
+def train(lr: float):
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    print(lr, dist.get_rank(), flush=True)
+
+for i in range({count}):
+    trainer.TrainJob(
+        f"job-{{i}}", runtime=runtime, suspend=True,
+        trainer=trainer.CustomTrainer(
+            func=train, func_args={{"lr": i / 1000}}, num_nodes=2, env={{"A": "1"}},
+            resources_per_node={{"cpu": 1, "memory": "1Gi"}},
+        ),
+    )
+"""
+
+BASELINE = """
+import json
+import pulumi
+from nothing import Nothing
+
+inputs = json.loads(open("inputs.json").read())
+
+class Component(pulumi.ComponentResource):
+    def __init__(self, name):
+        super().__init__("trainer:index:TrainJob", name, None)
+        child = Nothing(name, inputs, pulumi.ResourceOptions(parent=self))
+        self.register_outputs({{"uid": child.uid}})
+
+for i in range({count}):
+    Component(f"job-{{i}}")
+"""
+
+NOTHING = """
+import pulumi
+from pulumi.dynamic import CreateResult, DiffResult, Resource, ResourceProvider
+
+class Provider(ResourceProvider):
+    serialize_as_secret_always = False
+    def create(self, props):
+        return CreateResult(props["name"], {"uid": "x"})
+    def diff(self, id, olds, news):
+        return DiffResult(changes=False)
+
+class Nothing(Resource, module="trainer", name="JobSet"):
+    uid: pulumi.Output[str]
+    def __init__(self, name, props, opts):
+        super().__init__(Provider(), name, {**props, "uid": None}, opts)
+"""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """A project of its own, with the flags of the make targets."""
+    (folder / "state").mkdir(parents=True)
+    (folder / "Pulumi.yaml").write_text("name: bench\nruntime: python\nmain: .\n")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PULUMI")}
+    return {
+        **env, "PULUMI_HOME": str(folder / "home"), "PULUMI_BACKEND_URL": f"file://{folder / 'state'}",
+        "PULUMI_CONFIG_PASSPHRASE": "bench", "PULUMI_SKIP_UPDATE_CHECK": "1", "PULUMI_DIY_BACKEND_GZIP": "1",
+    }  # fmt: skip
+
+
+def timed(argv: list[str], folder: Path, env: dict[str, str]) -> float:
+    """Seconds of a command that has to succeed."""
+    begun = time.monotonic()
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(argv)}\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}")
+    return time.monotonic() - begun
+
+
+def exported(folder: Path, env: dict[str, str]) -> dict[str, Any]:
+    argv = ["pulumi", "stack", "export"]
+    return dict(json.loads(subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout))
+
+
+def lifecycle(folder: Path, program: str) -> tuple[dict[str, float], float, list[dict[str, Any]]]:
+    """Seconds of up, no-op preview and destroy; KB of state a job; the resources."""
+    env = environment(folder)
+    (folder / "__main__.py").write_text(textwrap.dedent(program))
+    timed(["pulumi", "stack", "init", "bench", "--non-interactive"], folder, env)
+    seconds = {"up": timed(["pulumi", "up", *FLAGS], folder, env)}
+    seconds["no-op preview"] = timed(["pulumi", "preview", "--expect-no-changes", "--non-interactive"], folder, env)
+    resources = exported(folder, env)["deployment"]["resources"]
+    ours = [r for r in resources if "TrainJob" in r["urn"]]
+    jobs = sum(1 for r in ours if r["type"].endswith(":JobSet"))
+    size = sum(len(json.dumps(r, separators=(",", ":"))) for r in ours) / jobs / 1024
+    seconds["destroy"] = timed(["pulumi", "destroy", *FLAGS], folder, env)
+    return seconds, size, [r for r in resources if r["type"].endswith(":JobSet")]
+
+
+def many(count: int) -> None:
+    """Suspended jobs beside as many components with a dynamic resource that does nothing."""
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        ours, size, resources = lifecycle(root / "ours", OURS.format(count=count))
+        folder = root / "baseline"
+        folder.mkdir()
+        (folder / "nothing.py").write_text(NOTHING)
+        inputs = {k: v for k, v in resources[0]["inputs"].items() if k != "__provider"}
+        (folder / "inputs.json").write_text(json.dumps(inputs))
+        theirs, _, _ = lifecycle(folder, BASELINE.format(count=count))
+    for what, seconds in ours.items():
+        print(f"| {count} | {what} | {seconds:.1f} | {theirs[what]:.1f} | {seconds / theirs[what]:.2f} |", flush=True)
+    print(f"| {count} | state, KB of JSON a job | {size:.1f} | | |", flush=True)
+
+
+def imports() -> None:
+    """Seconds of imports, each in a fresh process, less the process itself."""
+    code = {
+        "import pulumi": "import pulumi",
+        "import pulumi_trainer": "import pulumi_trainer",
+        "import pulumi, then the components": "import pulumi; from pulumi_trainer import *; t.TrainJob",
+    }
+    code["import pulumi, then the components"] = (
+        "import pulumi, pulumi_trainer as t; t.TrainJob, t.CustomTrainer, t.ClusterTrainingRuntime, t.DatasetInitializer"
+    )
+    runs = {name: [] for name in ("nothing", *code)}  # type: dict[str, list[float]]
+    for _ in range(7):
+        for name, text in {"nothing": "pass", **code}.items():
+            begun = time.monotonic()
+            subprocess.run([sys.executable, "-c", text], check=True)
+            runs[name].append(time.monotonic() - begun)
+    base = statistics.median(runs.pop("nothing"))
+    for name, seconds in runs.items():
+        print(f"| {name} | {statistics.median(seconds) - base:.3f} |", flush=True)
+
+
+FIRST_STEP = """
+import pulumi_trainer as trainer
+
+def train():
+    import time, torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    dist.all_reduce(torch.ones(1))
+    print("FIRST STEP", time.time(), flush=True)
+    dist.destroy_process_group()
+
+job = trainer.TrainJob(
+    "first-step", runtime="torch-distributed@2.3.0", wait_for="complete", run="{run}",
+    trainer=trainer.CustomTrainer(
+        func=train, num_nodes=2, packages_to_install=["torch>=2.6,<3"], resources_per_node={{"cpu": 1, "memory": "1Gi"}},
+    ),
+)
+"""
+
+
+def first_step() -> None:
+    """From `pulumi up` to the first step of two nodes, beside `torchrun` by hand in the same environment."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        env = environment(folder)
+        timed(["pulumi", "stack", "init", "bench", "--non-interactive"], folder, env)
+        ours, theirs = [], []
+        for run in range(4):
+            (folder / "__main__.py").write_text(FIRST_STEP.format(run=run))
+            begun = time.time()
+            timed(["pulumi", "up", *FLAGS], folder, env)
+            (log,) = [p for p in folder.glob(".pulumi-trainer/jobs/**/*.log") if "-0/" in str(p) or "node-0-0" in str(p)][:1]
+            ours.append(step_at(log.read_text()) - begun)
+            script = next(folder.glob(".pulumi-trainer/jobs/**/main.py"))
+            theirs.append(by_hand(folder, script))
+        timed(["pulumi", "destroy", *FLAGS], folder, env)
+    print(f"| pulumi up | {statistics.median(ours[1:]):.1f} |")
+    print(f"| torchrun by hand | {statistics.median(theirs[1:]):.1f} |")
+    print(f"| difference | {statistics.median(o - t for o, t in zip(ours[1:], theirs[1:], strict=True)):.1f} |")
+
+
+def by_hand(folder: Path, script: Path) -> float:
+    """Two torchruns, as in the manual."""
+    layer = next(Path("~/.cache/pulumi-trainer/environments").expanduser().glob("*/bin/torchrun"))
+    copied = folder / "by_hand"
+    shutil.copytree(script.parent, copied, dirs_exist_ok=True)
+    begun = time.time()
+    nodes = [
+        subprocess.Popen(
+            [str(layer), "--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=1", "--master-addr=127.0.0.1",
+             "--master-port=29555", str(copied / script.name)],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    text = nodes[0].communicate()[0]
+    nodes[1].wait()
+    return step_at(text) - begun
+
+
+def step_at(text: str) -> float:
+    """When the first step was done, by the clock of the program that did it."""
+    return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith("FIRST STEP"))
+
+
+def main() -> None:
+    """All tables, or those named."""
+    chosen = sys.argv[1:] or ["imports", "first-step", "100", "300"]
+    if "imports" in chosen:
+        print("\n| import | seconds |\n| --- | --- |")
+        imports()
+    if "first-step" in chosen:
+        print("\n| from the command to the first step | seconds |\n| --- | --- |")
+        first_step()
+    counts = [int(c) for c in chosen if c.isdigit()]
+    if counts:
+        print("\n| jobs | what | ours, s | baseline, s | ratio |\n| --- | --- | --- | --- | --- |")
+        for count in counts:
+            many(count)
+
+
+if __name__ == "__main__":
+    main()

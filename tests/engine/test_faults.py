@@ -1,0 +1,283 @@
+"""Bad input and faults, through the real engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from .conftest import HEAD, Project, eventually
+from .test_jobs import LONG, QUICK
+
+WRONG = """
+import os
+LEARNING_RATE = 3
+def lost():
+    print(LEARNING_RATE)
+def fine():
+    print("x")
+
+def job(name, runtime=plain, **given):
+    return trainer.TrainJob(name, runtime=runtime, **given)
+
+Custom = trainer.CustomTrainer
+job("good", trainer=Custom(func=fine))
+job("type", trainer=Custom(func=fine, num_nodes="two"))
+job("field", trainer=Custom(func=fine, num_node=2))
+job("other-field", trainer=Custom(func=fine), initialiser=None)
+job("quantity", trainer=Custom(func=fine, resources_per_node={"cpu": "3 cores"}))
+job("long-name", name="n" * 60, trainer=Custom(func=fine))
+job("runtime", runtime="torch-distribute", trainer=Custom(func=fine))
+job("release", runtime="torch-distributed@0.0.1", trainer=Custom(func=fine))
+job("file", trainer=Custom(script="nowhere.py"))
+job("lost", trainer=Custom(func=lost))
+job("token", trainer=Custom(func=fine, env={"HF_TOKEN": "canary-token"}))
+job("argument", trainer=Custom(func=fine, func_args={"epoch": 1}))
+job("wait", wait_for="finished", trainer=Custom(func=fine))
+trainer.DatasetInitializer("data", storage_uri="file://nowhere")
+trainer.DatasetInitializer("credentials", storage_uri="hf://a/b", access_token="canary-token")
+"""
+
+SAYS = [
+    'TrainJob("type") (__main__.py:',
+    "trainer.num_nodes: must be a whole number, not 'two'",
+    "trainer.num_node: unknown field; did you mean num_nodes?",
+    "initialiser: unknown field; did you mean initializer?",
+    "trainer.resources_per_node",
+    "'3 cores'",
+    "63",
+    "torch-distributed",
+    "0.0.1",
+    "trainer.script: no such file: nowhere.py",
+    "lost uses LEARNING_RATE",
+    'trainer.env["HF_TOKEN"]: is a plain-text secret',
+    "trainer.func_args: fine()",
+    "wait_for: must be one of created, admitted, running, complete, not 'finished'",
+    'DatasetInitializer("data")',
+    "access_token: is a plain-text secret",
+]
+
+
+def test_all_problems_of_all_jobs_are_told_at_once_and_nothing_is_created(project: Project) -> None:
+    project.program(WRONG)
+    result = project.preview(ok=False)
+    for text in SAYS:
+        assert text in result.out, f"{text!r} is not in\n{result.out}"
+    assert "Traceback" not in result.out and "canary-token" not in result.out
+    assert 'TrainJob("good")' not in result.out
+    up = project.run("up", "--yes")
+    assert up.code != 0 and not project.target.jobs()
+
+
+def test_with_skip_preview_only_the_refused_jobs_are_not_created(project: Project) -> None:
+    project.program(WRONG)
+    project.up(ok=False)
+    assert [s.name.startswith("good") for s in project.target.jobs()] == [True]
+
+
+UNKNOWN = """
+import pulumi.dynamic
+class Maker(pulumi.dynamic.ResourceProvider):
+    def create(self, props):
+        return pulumi.dynamic.CreateResult("x", {"made": "made-by-another"})
+class Other(pulumi.dynamic.Resource):
+    made: pulumi.Output[str]
+    def __init__(self, name):
+        super().__init__(Maker(), name, {"made": None})
+
+def work():
+    import hashlib, os
+    print(os.environ["OTHER"], hashlib.sha256(os.environ["SECRET"].encode()).hexdigest(), flush=True)
+
+secret = pulumi.Config().require_secret("password")
+job = trainer.TrainJob(
+    "mixed", runtime=plain, wait_for="complete",
+    trainer=trainer.CustomTrainer(func=work, num_nodes=2, env={"OTHER": Other("other").made, "SECRET": secret}),
+)
+pulumi.export("phase", job.phase)
+"""
+
+
+def test_an_unknown_and_a_secret_value_hide_only_their_leaf(project: Project) -> None:
+    canary = "canary-4711-do-not-tell"
+    project.program(UNKNOWN)
+    project.config("password", canary, "--secret")
+    preview = project.preview("--diff").out
+    assert "completions: 2" in preview and "SECRET" in preview and "import hashlib, os" in preview
+    assert "[unknown]" in preview or "output<string>" in preview
+    up = project.up()
+    import hashlib
+
+    logs = project.logs("mixed")
+    assert "made-by-another" in logs and hashlib.sha256(canary.encode()).hexdigest() in logs
+    render = project.resources()[0]["inputs"]["objects"]
+    for text in (preview, up.out, logs, str(render), project.stack_text()):
+        assert canary not in text
+    project.preview("--expect-no-changes")
+    project.config("password", "another-secret", "--secret")
+    assert "[secret]" in project.preview("--diff").out
+    project.up()
+    assert hashlib.sha256(b"another-secret").hexdigest() in project.logs("mixed")
+
+
+FAILING = """
+def work():
+    import os, sys, time
+    print("line before", flush=True)
+    if os.environ["JOB_COMPLETION_INDEX"] == "1":
+        raise ValueError("the data is bad")
+    time.sleep(600)
+
+job = trainer.TrainJob(
+    "failing", runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(func=work, num_nodes=2)
+)
+pulumi.export("phase", job.phase)
+"""
+
+
+def test_a_failed_job_fails_the_up_and_mended_code_runs_again(project: Project) -> None:
+    project.program(FAILING)
+    first = project.up(ok=False)
+    for text in ("Failed", "node", "ValueError: the data is bad", "line before", ".log", "run= key"):
+        assert text in first.out, first
+    assert "python inline source runtime error" not in first.out
+    assert len(project.resources()) == 1
+    uid = project.job("failing").uid
+    again = project.up(ok=False)
+    assert "the data is bad" in again.out and project.job("failing").uid == uid, "a failed job is reported, not run again"
+    project.program(FAILING.replace('raise ValueError("the data is bad")', "return").replace("time.sleep(600)", "pass"))
+    project.up()
+    assert project.outputs()["phase"] == "Succeeded"
+
+
+def cli_children(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def unlock(project: Project) -> None:
+    """What the make targets do, and what a user does by hand."""
+    project.run("cancel", "--yes")
+    project.refresh("--clear-pending-creates")
+
+
+@pytest.mark.parametrize("victim", ["cli", "host", "supervisor", "rank"])
+def test_kill_and_the_next_up_converges(project: Project, victim: str) -> None:
+    project.program(LONG.replace('wait_for="running"', 'wait_for="complete"'))
+    process = project.start("up", "--yes", "--skip-preview")
+    eventually(lambda: project.job("long") and project.job("long").phase == "Running")
+    uid = project.job("long").uid
+    if victim == "cli":
+        children = cli_children(process.pid)
+        process.kill()
+        process.wait()
+        eventually(lambda: not any(c.is_running() and c.status() != "zombie" for c in children), what="the hosts end")
+        assert project.job("long").phase == "Running", "the job runs on"
+    elif victim == "host":
+        for child in cli_children(process.pid):
+            if "pulumi.dynamic" in " ".join(child.cmdline()):
+                child.kill()
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(30)
+    else:
+        ours = [p for p in project.processes() if "supervisor" in " ".join(p.cmdline())]
+        if victim == "supervisor":
+            ours[0].kill()
+        else:
+            rank = next(p for p in ours[0].children(recursive=True) if "main.py" in " ".join(p.cmdline()))
+            rank.kill()
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode != 0
+        assert ("SupervisorLost" if victim == "supervisor" else "SIGKILL") in out, out
+    if victim in ("cli", "host"):
+        project.run("cancel", "--yes")
+        project.program(LONG)
+        project.up()
+        assert project.job("long").uid == uid and len(project.target.jobs()) == 1
+    else:
+        eventually(lambda: not [p for p in project.processes() if "main.py" in " ".join(p.cmdline())])
+        project.program(LONG.replace('"long", runtime', '"long", run="2", runtime'))
+        project.up()
+        assert project.job("long").uid != uid and project.job("long").phase == "Running"
+    project.destroy()
+    assert not project.target.jobs()
+    eventually(lambda: not project.processes(), what="no process is left")
+
+
+def test_a_crash_between_target_and_state_converges(project: Project) -> None:
+    """The target has the job and the state does not: what a kill in the middle of a create leaves."""
+    project.program(LONG)
+    project.up()
+    uid = project.job("long").uid
+    urn = project.resources()[0]["urn"]
+    assert project.run("state", "delete", urn, "--yes", "--force").code == 0
+    project.up()
+    assert project.job("long").uid == uid, "the job is found again, not run twice"
+    assert project.run("state", "delete", urn, "--yes", "--force").code == 0
+    assert not project.resources()
+    project.destroy()
+    eventually(lambda: not project.target.jobs() and not project.processes(), what="the sweep")
+
+
+def test_ctrl_c_ends_the_waiting_at_once_and_up_attaches_again(project: Project) -> None:
+    project.program(LONG.replace('wait_for="running"', 'wait_for="complete"'))
+    process = project.start("up", "--yes", "--skip-preview")
+    eventually(lambda: project.job("long") and project.job("long").phase == "Running")
+    uid = project.job("long").uid
+    eventually(lambda: len(project.resources()) == 1)
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert "Ctrl-C ends only the waiting" in out
+    assert project.job("long").phase == "Running" and len(project.resources()) == 1
+    project.program(LONG)
+    project.up()
+    assert project.job("long").uid == uid
+
+
+def test_two_ups_at_once_make_one_job(project: Project) -> None:
+    project.program(QUICK)
+    first, second = project.start("up", "--yes", "--skip-preview"), project.start("up", "--yes", "--skip-preview")
+    outs = [p.communicate(timeout=120)[0] for p in (first, second)]
+    assert sorted((first.returncode, second.returncode))[0] == 0, outs
+    if first.returncode or second.returncode:
+        assert any("locked" in o for o in outs), outs
+    assert len(project.target.jobs()) == 1
+
+
+def test_a_job_of_another_host(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    project.program(QUICK)
+    project.up()
+    for record in project.root.rglob("*.json"):
+        text = record.read_text()
+        if project.target.host in text:
+            record.write_text(text.replace(project.target.host, "f" * len(project.target.host)))
+    project.preview("--expect-no-changes", ok=False)
+    refreshed = project.refresh(ok=False)
+    assert "another host" in refreshed.out and "Traceback" not in refreshed.out
+    destroyed = project.destroy(ok=False)
+    assert "another host" in destroyed.out
+
+
+def test_adopt_takes_over_an_equal_job_and_refuses_another(project: Project) -> None:
+    named = QUICK.replace('"quick", runtime', '"quick", name="same", runtime')
+    project.program(named)
+    project.up()
+    uid = project.job("same").uid
+    urn = project.resources()[0]["urn"]
+    assert project.run("state", "delete", urn, "--yes", "--force").code == 0
+    other = named.replace('"quick", name', '"newcomer", name')
+    project.program(other)
+    conflict = project.up(ok=False)
+    assert "adopt=True" in conflict.out and project.job("same").uid == uid
+    project.program(other.replace('name="same"', 'name="same", adopt=True'))
+    project.up()
+    assert project.job("same").uid == uid
+    project.preview("--expect-no-changes")
+
+
+def test_every_class_of_program_head_is_valid(project: Project) -> None:
+    project.program("pulumi.export('x', 1)", head=HEAD)
+    project.up()
+    assert project.outputs() == {"x": 1}

@@ -1,0 +1,78 @@
+"""Everything that can be told without running the product: lint, types, layers, and what is in the wheel.
+
+Called by `make check`; stops at the first step that fails and prints its output.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import setup
+
+BIN = setup.VENV / "bin"
+
+INSTALLED = """
+import importlib.resources, pulumi_trainer, pulumi_trainer.runtimes as runtimes
+assert "site-packages" in pulumi_trainer.__file__, pulumi_trainer.__file__
+assert (importlib.resources.files(pulumi_trainer) / "py.typed").is_file(), "py.typed is missing"
+assert (importlib.resources.files(pulumi_trainer) / "bootstrap.py").is_file(), "bootstrap.py is missing"
+for name in runtimes.names():
+    for release in runtimes.releases(name):
+        runtimes.load(name, release)
+assert "torch-distributed" in runtimes.names()
+from pulumi_trainer import *
+"""
+
+
+def step(name: str, *argv: str | Path, cwd: Path = setup.ROOT) -> None:
+    """One line a step; the tool's own output only where it fails."""
+    begun = time.monotonic()
+    env = {**os.environ, **setup.caches(), "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
+    done = subprocess.run(
+        [str(a) for a in argv], cwd=cwd, env=env, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if done.returncode:
+        sys.exit(f"{done.stdout}\ncheck: {name} failed")
+    print(f"check: {name} ({time.monotonic() - begun:.1f} s)", flush=True)
+
+
+def packages() -> None:
+    """The wheel and the sdist, and the wheel in an environment that has never seen the clone."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        source = folder / "source"
+        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=setup.ROOT, capture_output=True, text=True, check=True)
+        for name in filter(None, tracked.stdout.split("\0")):
+            if (setup.ROOT / name).is_file():
+                (source / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(setup.ROOT / name, source / name)
+        step("sdist and wheel", BIN / "python", "-m", "build", "--no-isolation", "--outdir", folder / "dist", source)
+        (wheel,) = (folder / "dist").glob("*.whl")
+        (sdist,) = (folder / "dist").glob("*.tar.gz")
+        step("wheel from the sdist", BIN / "python", "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w",
+             folder / "again", sdist)  # fmt: skip
+        clean = folder / "clean"
+        step("clean environment", BIN / "uv", "venv", "--quiet", "--python", BIN / "python", clean)
+        step("wheel installs", BIN / "uv", "pip", "install", "--quiet", "--python", clean / "bin" / "python",
+             "--constraints", setup.LOCK, wheel)  # fmt: skip
+        step("wheel imports", clean / "bin" / "python", "-c", INSTALLED, cwd=folder)
+
+
+def main() -> None:
+    """All steps, in the order of what fails most often."""
+    step("ruff", BIN / "ruff", "check", ".")
+    step("format", BIN / "ruff", "format", "--check", ".")
+    step("layers", BIN / "lint-imports", "--no-cache")
+    step("mypy", BIN / "mypy")
+    step("pyright", BIN / "pyright")
+    packages()
+
+
+if __name__ == "__main__":
+    main()
