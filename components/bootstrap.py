@@ -17,7 +17,7 @@ if launch["packages"]:
         built = subprocess.run([sys.executable, layer, *pip[5:]], stdout=subprocess.PIPE, text=True)
         os.environ.update(json.loads(built.stdout or "{}"))
     else:
-        built = subprocess.run(pip, stdout=sys.stderr)
+        built = subprocess.run(pip, stdout=sys.stderr, text=True)
     if built.returncode:
         sys.exit("pulumi-trainer: the packages could not be installed (see above)")
 argv = [*(launch["launcher"] or ["python3"]), str(here / launch["script"]), *sys.argv[1:]]

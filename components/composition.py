@@ -18,16 +18,16 @@ from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import digest, job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
 
-from . import destinations, plaintext, program, shipping, sources
+from . import destinations, plaintext, shipping, sources
 from .arguments import Args, nested_problems, to_document
 from .datasets import Fetched
 from .destinations import Destination
-from .job import Job, Plan
+from .job import Plan
 from .resolve import has_unknown, resolve
 from .runtime import API_VERSION, FRAMEWORK, ClusterTrainingRuntime, from_catalogue
 from .template import ANCESTOR
 from .trainers import Trainer
-from .volumes import OutputVolume, mount, pod_volume, run_env, volume
+from .volumes import Claim, OutputVolume, mount, pod_volume, run_env
 from .watch import REACHED
 
 MANAGER = "pulumi-trainer.dev/program"
@@ -47,9 +47,9 @@ class TrainJobArgs(Args):
     runtime: ClusterTrainingRuntime | str | None = None
     trainer: Trainer | None = None
     initializer: sources.Initializer | None = None
-    runtime_patches: Sequence[Mapping[str, Any]] | None = None
-    labels: Mapping[str, Any] | None = None
-    annotations: Mapping[str, Any] | None = None
+    runtime_patches: pulumi.Input[Sequence[Mapping[str, Any]]] | None = None
+    labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
+    annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
     suspend: pulumi.Input[bool] | None = None
     active_deadline_seconds: pulumi.Input[int] | None = None
     managed_by: pulumi.Input[str] | None = None
@@ -64,7 +64,7 @@ class TrainJobArgs(Args):
 
     def check(self) -> list[Problem]:
         found = super().check()
-        kinds = {"runtime": (ClusterTrainingRuntime, str), "trainer": (Trainer, type(None)),
+        kinds: dict[str, tuple[type, ...]] = {"runtime": (ClusterTrainingRuntime, str), "trainer": (Trainer, type(None)),
                  "initializer": (sources.Initializer, type(None)), "output": (bool, OutputVolume), "resume": (bool,),
                  "run": (str,), "adopt": (bool,), "name": (str, type(None))}  # fmt: skip
         for field, types in kinds.items():
@@ -77,8 +77,8 @@ class TrainJobArgs(Args):
         return found
 
 
-async def plan(job: Job, logical: str, args: TrainJobArgs) -> Plan:
-    """Everything that `job` submits, or what is wrong with it."""
+async def plan(logical: str, args: TrainJobArgs) -> Plan:
+    """Everything that a TrainJob submits, or what is wrong with it."""
     found = nested_problems(args) + destinations.problems(args.target)
     if found:
         return Plan(logical, "default", {"kind": ""}, problems=found)
@@ -94,28 +94,37 @@ async def plan(job: Job, logical: str, args: TrainJobArgs) -> Plan:
     framework = runtime.get("metadata", {}).get("labels", {}).get(FRAMEWORK, "")
     compiled = (args.trainer or Trainer()).compiled(framework)
     result.problems += [p.below("trainer") for p in compiled.problems]
-    mounts = _mounts(job, logical, args, result)
     wish = {
         "trainer": compiled.document,
         "code": vars(compiled.code) if compiled.code else {},
         "initializer": _sources(args.initializer),
         "spec": _own_fields(args),
-        "metadata": {k: to_document(v, free=True) for k in ("labels", "annotations") if (v := getattr(args, k))},
+        "metadata": {
+            k: to_document(v, free=True) for k in ("labels", "annotations") if (v := getattr(args, k)) is not None
+        },
     }
-    result.resolved = await resolve({"wish": wish, "mounts": mounts, "runtime": runtime}, result.secret_name)
+    result.resolved = await resolve({"wish": wish, "mounts": _fetched(args), "runtime": runtime}, result.secret_name)
     result.problems += [_told(p) for p in result.resolved.problems]
     document = result.resolved.document
     wish, mounts, runtime = document["wish"], document["mounts"], document["runtime"]
+    result.problems += [
+        Problem(f"initializer.{kind}", "is refused, see there") for kind, claim in mounts.items() if claim is None
+    ]
     result.content = _content(args, destination, wish, runtime, result)
     result.runtime = {
         "name": runtime["metadata"]["name"],
         "digest": Unknown(_first(result)) if has_unknown(runtime) else short_digest(runtime, 12),
     }
-    train_job = _train_job(args, result, wish, runtime)
+    train_job = _train_job(result, wish, runtime)
     result.problems += [_told(p) for p in document_problems(api.TrainJob, train_job)]
     result.problems += plaintext.problems(wish["trainer"].get("env"), "trainer.env")
     if not result.problems:
-        _add_folders(train_job, result, wish, mounts, runtime, args)
+        if args.output:
+            wanted = args.output if isinstance(args.output, OutputVolume) else OutputVolume()
+            claim = Claim(f"{logical}-output", f"{result.name}-output", retain=bool(wanted.retain))
+            result.claims["output"] = claim
+            mounts = {**mounts, "output": Unknown("output")}
+        _add_folders(train_job, result, wish, mounts, runtime, fresh_output=not args.resume)
         runtime = default_runtime(runtime)
         result.rendered(lambda: render(runtime, default_train_job(train_job)))
     return result
@@ -132,22 +141,10 @@ async def _runtime(args: TrainJobArgs, result: Plan) -> dict[str, Any]:
     return args.runtime.document
 
 
-def _mounts(job: Job, logical: str, args: TrainJobArgs, result: Plan) -> dict[str, Any]:
-    """Kind of folder -> name of its claim."""
-    mounts: dict[str, Any] = {}
-    for kind in ("dataset", "model"):
-        source = getattr(args.initializer, kind, None)
-        if isinstance(source, Fetched):
-            mounts[kind] = source.volume
-    if args.output and not result.problems:
-        wanted = args.output if isinstance(args.output, OutputVolume) else OutputVolume()
-        target = program.current().target(result.target)
-        options = pulumi.ResourceOptions(parent=job, depends_on=[target], retain_on_delete=bool(wanted.retain))
-        connection = {**result.target, "sweep": target.sweep}
-        made = volume(f"{logical}-output", f"{result.name}-output", "", connection, result.namespace, options)
-        mounts["output"] = made.name
-        result.depends_on.append(made)
-    return mounts
+def _fetched(args: TrainJobArgs) -> dict[str, Any]:
+    """Kind of folder -> name of the claim that holds what was fetched before."""
+    sources_ = {kind: getattr(args.initializer, kind, None) for kind in ("dataset", "model")}
+    return {kind: source.volume for kind, source in sources_.items() if isinstance(source, Fetched)}
 
 
 def _sources(initializer: sources.Initializer | None) -> dict[str, Any]:
@@ -183,7 +180,7 @@ def _content(
     }
 
 
-def _train_job(args: TrainJobArgs, result: Plan, wish: dict[str, Any], runtime: dict[str, Any]) -> dict[str, Any]:
+def _train_job(result: Plan, wish: dict[str, Any], runtime: dict[str, Any]) -> dict[str, Any]:
     """The TrainJob document. It always has a trainer section: without one, upstream injects no PET_* and n nodes would
     train n models."""
     spec = {
@@ -201,7 +198,7 @@ def _train_job(args: TrainJobArgs, result: Plan, wish: dict[str, Any], runtime: 
 
 def _add_folders(
     train_job: dict[str, Any], result: Plan, wish: dict[str, Any], mounts: dict[str, Any], runtime: dict[str, Any],
-    args: TrainJobArgs,
+    fresh_output: bool,
 ) -> None:  # fmt: skip
     """Mounts code, dataset, model and output by one runtimePatch, and tells user code where they are."""
     spec = train_job["spec"]
@@ -223,7 +220,7 @@ def _add_folders(
         volume_mounts.append(mount(paths.CODE_VOLUME, paths.CODE_PATH, read_only=True))
     for kind, claim in mounts.items():
         volumes.append(pod_volume(f"trainer-{kind}", claim, read_only=kind != "output"))
-        fresh = kind == "output" and not args.resume
+        fresh = kind == "output" and fresh_output
         folder = FOLDERS[kind][1]
         volume_mounts.append(mount(f"trainer-{kind}", folder, read_only=kind != "output", run_folder=fresh))
         env += [run_env()] if fresh else []

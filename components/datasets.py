@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import pulumi
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.initializers import check_uri
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
@@ -16,11 +18,11 @@ from pulumi_trainer.provider.pipeline import render
 from . import destinations, plaintext, program, sources
 from .arguments import nested_problems
 from .destinations import Destination
-from .job import Job, Plan
+from .job import OUTPUTS, Job, Plan
 from .resolve import has_unknown, resolve
 from .runtime import API_VERSION
 from .template import ANCESTOR
-from .volumes import mount, pod_volume, volume
+from .volumes import Claim, mount, pod_volume
 
 
 class Fetched(Job):
@@ -64,11 +66,10 @@ class Fetched(Job):
         source = self.classes.get(scheme, sources.Source)(**{k: v for k, v in given.items() if v is not None})
         self.where = f'{type(self).__name__}("{resource_name}")'
         self._retain = retain
-        self._claim: Any = None
         site = program.call_site()
         super().__init__(f"trainer:index:{type(self).__name__}", resource_name, None, opts)
         self.start(lambda: self._plan(resource_name, source, target), "complete", site, opts)
-        self.path = self.status.apply(lambda s: s and s.output)
+        self.path = self.status.apply(OUTPUTS["output_path"])
         self.volume = self._volume()
         self.register_outputs({"volume": self.volume, "path": self.path})
 
@@ -81,9 +82,11 @@ class Fetched(Job):
                 return None
             if not pulumi.runtime.is_dry_run():
                 await self.status.future()
-            return await self._claim.future()
+            return await self.volumes["volume"].name.future()
 
-        return pulumi.Output.from_input(name())
+        known: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
+        known.set_result(True)
+        return pulumi.Output({self}, name(), known)
 
     async def _plan(self, logical: str, source: sources.Source, target: Destination | None) -> Plan:
         found = nested_problems(source) + destinations.problems(target)
@@ -107,25 +110,13 @@ class Fetched(Job):
         if plan.problems:
             return plan
         plan.content = {**wish, "target": [type(destination).__name__, plan.namespace]}
-        self._claim = self._volume_resource(logical, plan).name
-        rendered_claim = f"{name}-{self._revision(plan)}"
-        runtime = default_runtime(_fetch_runtime(self.kind, self.mount_path, rendered_claim))
+        # A new URI or revision is a new volume; the old one goes when nothing runs on it any more.
+        revision = "unknown" if has_unknown(plan.content) else short_digest(plan.content, 8)
+        plan.claims["volume"] = Claim(f"{logical}-volume", f"{name}-{revision}", revision, self._retain)
+        runtime = default_runtime(_fetch_runtime(self.kind, self.mount_path, Unknown("volume")))
         train_job = default_train_job(_fetch_job(plan, runtime, sources.located(wish)))
         plan.rendered(lambda: render(runtime, train_job))
         return plan
-
-    def _revision(self, plan: Plan) -> str:
-        return "unknown" if has_unknown(plan.content) else short_digest(plan.content, 8)
-
-    def _volume_resource(self, logical: str, plan: Plan) -> Any:
-        """A new URI or revision is a new volume; the old one goes when nothing runs on it any more."""
-        target = program.current().target(plan.target)
-        options = pulumi.ResourceOptions(parent=self, depends_on=[target], retain_on_delete=self._retain)
-        connection = {**plan.target, "sweep": target.sweep}
-        revision = self._revision(plan)
-        made = volume(f"{logical}-volume", f"{plan.name}-{revision}", revision, connection, plan.namespace, options)
-        plan.depends_on.append(made)
-        return made
 
 
 class DatasetInitializer(Fetched):
@@ -149,7 +140,7 @@ class ModelInitializer(Fetched):
     classes = {"hf": sources.HuggingFaceModelInitializer, "s3": sources.S3ModelInitializer}
 
 
-def _fetch_runtime(kind: str, path: str, claim: str) -> dict[str, Any]:
+def _fetch_runtime(kind: str, path: str, claim: Any) -> dict[str, Any]:
     """A runtime with one step, the upstream initializer of that kind."""
     step = f"{kind}-initializer"
     container = {

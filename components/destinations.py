@@ -87,7 +87,7 @@ def connection(destination: Destination) -> dict[str, Any]:
         how = {k: getattr(destination, k) or config.get(k) for k in ("kubeconfig", "context")}
         return {"kind": "kubernetes", **{k: v for k, v in how.items() if v is not None}}
     root = destination.root or str(Path(_project()) / ".pulumi-trainer")
-    return dynamic.local_connection(root, destination.python or sys.executable)
+    return dynamic.local(root, destination.python or sys.executable)
 
 
 def _project() -> str:

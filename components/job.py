@@ -19,6 +19,7 @@ from pulumi_trainer.provider.pipeline import Rendered
 from . import program
 from .arguments import python_path
 from .resolve import Resolved, has_unknown, put_back
+from .volumes import Claim
 
 
 @dataclass
@@ -26,7 +27,8 @@ class Plan:
     """What is to be submitted.
 
     content: what the user wrote; its digest decides whether the job is the same. resolved: carries unknown and secret
-    values. runtime: name, release and digest of the runtime. problems: the job is not submitted while there are any.
+    values. runtime: name and digest of the runtime. claims: token of an unknown leaf in the objects -> the volume whose name
+    it is. problems: the job is not submitted while there are any.
     """
 
     name: str
@@ -39,7 +41,7 @@ class Plan:
     objects: Objects = field(default_factory=dict)
     resolved: Resolved = field(default_factory=lambda: Resolved(None))
     runtime: dict[str, Any] = field(default_factory=dict)
-    depends_on: list[pulumi.Resource] = field(default_factory=list)
+    claims: dict[str, Claim] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -87,6 +89,7 @@ class Job(pulumi.ComponentResource):
         """Submits what `plan` (a coroutine function) says, and waits as far as `wait_for`."""
         self._site = site
         self._opts = opts or pulumi.ResourceOptions()
+        self.volumes: dict[str, dynamic.Volume] = {}
         self._resource = program.current().spawn(self._submit(plan))
         self.status = self.until(wait_for)
 
@@ -110,27 +113,31 @@ class Job(pulumi.ComponentResource):
         return self._register(plan, here.target(plan.target))
 
     def _register(self, plan: Plan, target: dynamic.Target) -> dynamic.JobSet:
+        connection = {**plan.target, "sweep": target.sweep}
         unknown = plan.resolved.unknown
+        for token, claim in plan.claims.items():
+            self.volumes[token] = claim.resource(connection, plan.namespace, self, target)
+            unknown[token] = self.volumes[token].name
         content: Any = digest(plan.content)
         if has_unknown(plan.content):
-            content = next(iter(unknown.values())).apply(str)  # as unknown as they are
+            content = pulumi.Output.all(*unknown.values()).apply(str)  # as unknown as they are
         props = {
             "namespace": plan.namespace,
             "name": plan.name,
-            "objects": pulumi.Output.from_input(None).apply(lambda _: None)
-            if not plan.objects
-            else _nested_output(put_back(plan.objects, unknown)),
+            "objects": _known(put_back(plan.objects, unknown)),
             "digest": content,
             "run": plan.run,
             "runtime": put_back(plan.runtime, unknown),
-            "target": {**plan.target, "sweep": target.sweep},
+            "target": connection,
             "interrupt": plan.interrupt,
             "adopt": plan.adopt,
             "component": self.urn,
         }
         if plan.resolved.secrets:
             props["secrets"] = {plan.secret_name: plan.resolved.secrets}
-        return dynamic.JobSet(self._name, props, self.child_options([target, *plan.depends_on]))
+        return dynamic.JobSet(
+            self._name, props, self.child_options([target, *self.volumes.values(), *plan.resolved.depends_on])
+        )
 
     def child_options(self, depends_on: list[pulumi.Resource]) -> pulumi.ResourceOptions:
         """A component's options do not reach its children by themselves; these mean the job itself."""
@@ -180,7 +187,7 @@ class Job(pulumi.ComponentResource):
         return status
 
 
-def _nested_output(value: Any) -> pulumi.Output[Any]:
+def _known(value: Any) -> pulumi.Output[Any]:
     """A known Output that may hold unknown ones deep inside, so that the engine shows all the rest."""
     loop = asyncio.get_event_loop()
     future: asyncio.Future[Any] = loop.create_future()

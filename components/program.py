@@ -38,10 +38,10 @@ class Program:
         self._tasks.add(task)
         if not self._telling:
             self._telling = True
-            pulumi.Output.from_input(self._tell())
+            _: pulumi.Output[bool] = pulumi.Output.from_input(self._tell())  # awaited with all other outputs
         return task
 
-    async def _tell(self) -> None:
+    async def _tell(self) -> bool:
         while pending := [t for t in self._tasks if not t.done()]:
             await asyncio.wait(pending)
         for task in self._tasks:
@@ -51,6 +51,7 @@ class Program:
             count = "1 problem" if len(unique) == 1 else f"{len(unique)} problems"
             lines = "\n".join(f"  {p}" for p in unique)
             raise pulumi.RunError(f"{count}; nothing was sent for what is named here:\n{lines}")
+        return True
 
     def target(self, connection: dict[str, Any]) -> dynamic.Target:
         """The resource that stands for a target in this stack; one for all jobs there."""

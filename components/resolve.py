@@ -20,11 +20,16 @@ _ENV_VALUE = re.compile(r"^(?P<holder>.*)\.env\[\d+\]\.value$")
 
 @dataclass
 class Resolved:
-    """A plain document. unknown: token of an `Unknown` leaf -> the Output it stands for. secrets: key -> Output."""
+    """A plain document.
+
+    unknown: token of an `Unknown` leaf -> the Output it stands for. secrets: key -> Output. depends_on: resources that the
+    values come from; a value that is put in by hand would lose them.
+    """
 
     document: Any
     unknown: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
     secrets: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
+    depends_on: set[pulumi.Resource] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -44,13 +49,14 @@ async def resolve(document: Any, secret_name: str) -> Resolved:
     if not leaves:
         return result
     values = {path: await _value(path, output, result) for path, output in leaves.items()}
-    result.document = walk(document, lambda path, leaf: values.get(path, leaf))
+    result.document = walk(document, values.get)
     result.document = _with_secret_refs(result.document, secret_name, result)
     return result
 
 
 async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any:
     value = await output.future(with_unknowns=True)
+    result.depends_on |= await output.resources()
     if await output.is_secret():
         return _Secret(output)
     if not await output.is_known() or pulumi.output.contains_unknowns(value):

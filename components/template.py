@@ -87,7 +87,7 @@ class ReplicatedJob(Args):
     def document(self) -> dict[str, Any]:
         given = {k: v for k, v in self.__dict__.items() if k in self.fields and v is not None}
         plain = Args.document(self)
-        outer = {k: plain[k] for k in ("name", "groupName", "replicas", "dependsOn") if k in plain}
+        outer: dict[str, Any] = {k: plain[k] for k in ("name", "groupName", "replicas", "dependsOn") if k in plain}
         inner = {"podSpec", "ancestor", "labels", "annotations", "podLabels", "podAnnotations"}
         job = {k: v for k, v in plain.items() if k not in outer and k not in inner}
         labels = dict(given.get("labels", {}))

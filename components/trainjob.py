@@ -84,7 +84,7 @@ class TrainJob(Job):
         self.where = f'TrainJob("{resource_name}")'
         site = program.call_site()
         super().__init__("trainer:index:TrainJob", resource_name, None, opts)
-        self.start(lambda: composition.plan(self, resource_name, args), wait_for, site, opts)
+        self.start(lambda: composition.plan(resource_name, args), wait_for, site, opts)
         for field, of in OUTPUTS.items():
             setattr(self, field, self.status.apply(of))
         self.register_outputs({field: getattr(self, field) for field in OUTPUTS})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -27,13 +28,25 @@ class OutputVolume(Args):
     access_mode: pulumi.Input[str] | None = None
 
 
-def volume(
-    resource_name: str, claim: str, digest: str, target: Any, namespace: Any, opts: pulumi.ResourceOptions
-) -> dynamic.Volume:
-    """A volume as a resource. It is replaced when `digest` changes, and by nothing else: not by a renamed stack."""
-    assert opts.parent is not None
-    props = {"namespace": namespace, "name": claim, "digest": digest, "target": target, "component": opts.parent.urn}
-    return dynamic.Volume(resource_name, props, opts)
+@dataclass(frozen=True)
+class Claim:
+    """A volume that a job needs and that outlives its runs.
+
+    digest: the volume is replaced when it changes, and by nothing else: not by a renamed stack.
+    """
+
+    resource_name: str
+    name: str
+    digest: str = ""
+    retain: bool = False
+
+    def resource(
+        self, target: Any, namespace: Any, parent: pulumi.Resource, depends_on: pulumi.Resource
+    ) -> dynamic.Volume:
+        """The volume as a resource; its `name` is the one it was once created with."""
+        options = pulumi.ResourceOptions(parent=parent, depends_on=[depends_on], retain_on_delete=self.retain)
+        props = {"namespace": namespace, "name": self.name, "digest": self.digest, "target": target}
+        return dynamic.Volume(self.resource_name, {**props, "component": parent.urn}, options)
 
 
 def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import typer
 import yaml
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus, Phase, describe, duration
-from pulumi_trainer.provider.targets import connect
+from pulumi_trainer.provider.targets.connection import connect
 from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pulumi
@@ -27,38 +26,17 @@ from pulumi.dynamic import (
     ResourceProvider,
     UpdateResult,
 )
-from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import calls
-from pulumi_trainer.provider.targets.local import LocalTarget, host_id
+from pulumi_trainer.provider.targets.connection import connect, local
+
+__all__ = ["JobSet", "Target", "Volume", "local", "observe", "review"]
 
 T = TypeVar("T")
 Props = dict[str, Any]
-
-
-def connect(target: Mapping[str, Any]) -> LocalTarget:
-    """The target that `target` (an input of a resource) describes."""
-    if target["kind"] != "local":
-        raise TargetFault(
-            Problem(
-                "trainer:target",
-                "the Kubernetes target renders and previews, and cannot apply yet",
-                "use `pulumi preview`, or run the stack with `pulumi config set trainer:target local`",
-            )
-        )
-    return _local(target["root"], target.get("python", ""))
-
-
-@lru_cache(maxsize=16)
-def _local(root: str, python: str) -> LocalTarget:
-    return LocalTarget(Path(root), python=python) if python else LocalTarget(Path(root))
-
-
-def local_connection(root: str, python: str) -> Props:
-    """The `target` input for this machine."""
-    return {"kind": "local", "host": host_id(), "root": str(Path(root).absolute()), "python": python}
 
 
 def observe(target: Mapping[str, Any], namespace: str, name: str) -> JobStatus | None:
@@ -109,7 +87,11 @@ class JobSetProvider(_Provider):
 
 
 class VolumeProvider(_Provider):
-    """A volume that outlives the runs that use it."""
+    """A volume that outlives the runs that use it. It keeps its name while its digest is the same."""
+
+    def check(self, olds: Props, news: Props) -> CheckResult:
+        kept = bool(olds) and olds.get("digest") == news.get("digest")
+        return CheckResult(olds if kept else news, [])
 
     def create(self, props: Props) -> CreateResult:
         p = _plain(props)
@@ -118,11 +100,11 @@ class VolumeProvider(_Provider):
                 p["namespace"], p["name"], owner=p["component"], sweep=p["target"]["sweep"]
             )
         )
-        keep = {k: p[k] for k in ("namespace", "name", "target")}
+        keep = {k: p[k] for k in ("namespace", "name", "target", "digest")}
         return CreateResult(f"{p['namespace']}/{p['name']}", {**keep, **made})
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        names = ("namespace", "name")
+        names = ("namespace", "name", "digest")
         replaces = [k for k in names if olds.get(k) != news.get(k)]
         return DiffResult(changes=bool(replaces), replaces=replaces)
 

@@ -1,1 +1,8 @@
-""""""
+"""Runs rendered JobSets as processes of this machine, with JobSet's own semantics; see `target.LocalTarget`."""
+
+from __future__ import annotations
+
+from .machine import host_id
+from .target import LocalTarget
+
+__all__ = ["LocalTarget", "host_id"]

@@ -1,0 +1,73 @@
+"""How plugins change the lists of a container: what comes later replaces its like in place, or is appended.
+
+As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apply/apply.go
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulumi_trainer.provider.api.unknown import Unknown
+
+
+def upsert(current: Any, new: Any, key: str) -> Any:
+    """`current` with each of `new` in the place of the first item of equal `key`, else at the end."""
+    if isinstance(current, Unknown) or isinstance(new, Unknown):
+        return current if isinstance(current, Unknown) else new
+    merged = list(current)
+    place: dict[Any, int] = {}
+    for at, item in enumerate(merged):
+        place.setdefault(_key(item, key), at)
+    for item in new:
+        at = place.setdefault(_key(item, key), len(merged))
+        merged[at : at + 1] = [item]
+    return merged
+
+
+def upsert_ports(current: Any, new: Any) -> Any:
+    """Ports are the same if their number or their name is: so two without a name are."""
+    if isinstance(current, Unknown) or isinstance(new, Unknown):
+        return current if isinstance(current, Unknown) else new
+    merged = list(current)
+    for port in new:
+        same = (at for at, other in enumerate(merged) if any(_key(other, k) == _key(port, k) for k in _PORT_KEYS))
+        at = next(same, len(merged))
+        merged[at : at + 1] = [port]
+    return merged
+
+
+_PORT_KEYS = ("containerPort", "name")
+
+
+def _key(item: Any, key: str) -> Any:
+    return item.get(key) if isinstance(item, dict) else item
+
+
+def env_vars(given: Any) -> Any:
+    """A document's env as Trainer writes it: a value if only "", of a source no more than what it knows."""
+    return [_env_var(env) for env in given or ()] if not isinstance(given, Unknown) else given
+
+
+def _env_var(env: Any) -> Any:
+    if isinstance(env, Unknown):
+        return env
+    source = env.get("valueFrom")
+    if source is None:
+        return {"name": env["name"], "value": env.get("value", "")}
+    if isinstance(source, Unknown):
+        return {"name": env["name"], "valueFrom": source}
+    kept: dict[str, Any] = {}
+    if ref := source.get("fieldRef"):
+        kept["fieldRef"] = _kept(ref, fieldPath="")
+    if ref := source.get("resourceFieldRef"):
+        kept["resourceFieldRef"] = _kept(ref, containerName="", resource="", divisor="0")
+    for name in ("configMapKeyRef", "secretKeyRef"):
+        if ref := source.get(name):
+            kept[name] = _kept(ref, key="", name="")
+            if isinstance(ref, dict) and "optional" in ref:
+                kept[name]["optional"] = ref["optional"]
+    return {"name": env["name"], "valueFrom": kept}
+
+
+def _kept(ref: Any, **zero: Any) -> Any:
+    return {name: ref.get(name, value) for name, value in zero.items()} if isinstance(ref, dict) else ref

@@ -1,0 +1,176 @@
+"""From a runtime and a TrainJob to objects: merge, then phase after phase. `render` and `validate` call it.
+
+As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.api.typed import Findings, Path, fields, typed
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from .info import ANCESTOR_LABEL, NODE, TRAINER, Container, Info, PodSet, TrainJob, items, pod_spec, section
+from .interface import (
+    ComponentBuilderPlugin,
+    CustomValidationPlugin,
+    EnforceMLPolicyPlugin,
+    EnforcePodGroupPolicyPlugin,
+    PreComponentBuilderPlugin,
+)
+from .merge import MergeError, strategic_merge
+from .plugins import REGISTRY
+
+_VALIDATION = [p for p in REGISTRY if isinstance(p, CustomValidationPlugin)]
+_ML_POLICY = [p for p in REGISTRY if isinstance(p, EnforceMLPolicyPlugin)]
+_POD_GROUP_POLICY = [p for p in REGISTRY if isinstance(p, EnforcePodGroupPolicyPlugin)]
+_PRE_BUILD = [p for p in REGISTRY if isinstance(p, PreComponentBuilderPlugin)]
+_BUILD = [p for p in REGISTRY if isinstance(p, ComponentBuilderPlugin)]
+_SERVED = frozenset(policy for plugin in REGISTRY for policy in plugin.policies)
+
+
+def read(runtime: dict[str, Any], train_job: dict[str, Any]) -> tuple[Info, TrainJob, tuple[Problem, ...]]:
+    """Both documents, merged, before any plugin ran; with notes on fields that nobody knows. Raises Invalid."""
+    findings = Findings()
+    job = _train_job(train_job, findings)
+    given = section(runtime, "spec")
+    policies = {name: value for name, value in given.items() if name != "template"}
+    spec = typed("TrainingRuntimeSpec", policies, (None, "spec"), findings, applied=True)
+    findings.problems += _unserved(spec)
+    if findings.problems:
+        raise Invalid(*findings.problems)
+    labels, annotations, template = _template(given.get("template"), job, findings)
+    if findings.problems:
+        raise Invalid(*findings.problems)
+    policy = spec.get("mlPolicy")
+    info = Info(
+        labels=labels,
+        annotations=annotations,
+        ml_policy=policy if isinstance(policy, dict) else None,
+        pod_group_policy=spec.get("podGroupPolicy"),
+        spec=template,
+        pod_sets=[],
+    )
+    info.pod_sets = [_pod_set(replicated, info, job) for replicated in items(template, "replicatedJobs")]
+    return info, job, tuple(findings.notes)
+
+
+def build(info: Info, job: TrainJob) -> list[dict[str, Any]]:
+    """All phases but validation; the objects in the order in which they are applied."""
+    for ml in _ML_POLICY:
+        ml.enforce_ml_policy(info, job)
+    for gang in _POD_GROUP_POLICY:
+        gang.enforce_pod_group_policy(info, job)
+    for pre in _PRE_BUILD:
+        pre.pre_build_sync(info, job)
+    return [document for builder in _BUILD for document in builder.build(info, job)]
+
+
+def validate(info: Info, job: TrainJob) -> list[Problem]:
+    return [problem for plugin in _VALIDATION for problem in plugin.validate(info, job)]
+
+
+def _train_job(document: dict[str, Any], findings: Findings) -> TrainJob:
+    metadata = section(document, "metadata")
+    name = metadata.get("name")
+    if not isinstance(name, str) or not name:
+        raise Invalid(Problem("metadata.name", "a TrainJob needs a name that is known"))
+    given = section(document, "spec")
+    spec = typed("TrainJobSpec", given, (None, "spec"), findings, applied=False)
+    patches = items(given, "runtimePatches")
+    if all("time" in patch for patch in patches):
+        # An empty command clears the runtime's, unless upstream's webhook, which adds a missing time to a patch,
+        # prints the TrainJob again: Go then leaves empty lists out.
+        trainer = section(given, "trainer")
+        cleared: dict[str, Any] = {key: [] for key in ("command", "args") if trainer.get(key) == []}
+        section(spec, "trainer").update(cleared)
+    uid = metadata.get("uid")
+    return TrainJob(
+        name=name,
+        namespace=metadata.get("namespace") or "",
+        uid=uid if isinstance(uid, str) else "",
+        labels=section(metadata, "labels"),
+        spec=spec,
+    )
+
+
+def _unserved(spec: dict[str, Any]) -> Iterator[Problem]:
+    """Policies of the runtime that no plugin serves: rendering without them would give a job that runs wrong."""
+    for part, type_ in (("mlPolicy", "MLPolicy"), ("podGroupPolicy", "PodGroupPolicy")):
+        for name, how in fields(type_).items():
+            if how.struct and name in section(spec, part) and f"{part}.{name}" not in _SERVED:
+                mend = f"use a runtime with {' or '.join(sorted(_SERVED))}, or without {part}"
+                yield Problem(f"spec.{part}.{name}", f"{name} is not supported by this version", mend)
+
+
+def _template(given: Any, job: TrainJob, findings: Findings) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Labels, annotations and spec of the JobSet, runtimePatches merged into the runtime's template in their order."""
+    at: Path = ((None, "spec"), "template")
+    template = section({"template": given}, "template")
+    patches = items(job.spec, "runtimePatches")
+    whole = typed("JobSetTemplateSpec", template, at, findings, applied=not patches)
+    labels, annotations, spec = ({**section(whole, *path)} for path in _PARTS)
+    order = {r.get("name"): place for place, r in reversed(list(enumerate(items(spec, "replicatedJobs"))))}
+    for place, patch in enumerate(patches):
+        change = section(patch, "trainingRuntimeSpec", "template")
+        labels.update(section(change, "metadata", "labels"))
+        annotations.update(section(change, "metadata", "annotations"))
+        if "spec" in change:
+            spec = _patched(spec, section(change, "spec"), place, findings)
+    if patches:
+        spec = typed("JobSetSpec", spec, (at, "spec"), findings, applied=True)
+        if isinstance(jobs := spec.get("replicatedJobs"), list):
+            jobs.sort(key=lambda r: order.get(r.get("name"), 0) if isinstance(r, dict) else 0)
+    return labels, annotations, spec
+
+
+_PARTS = (("metadata", "labels"), ("metadata", "annotations"), ("spec",))
+
+
+def _patched(spec: dict[str, Any], change: dict[str, Any], place: int, findings: Findings) -> dict[str, Any]:
+    at: Path = ((None, "spec"), "runtimePatches"), place
+    try:
+        merged = strategic_merge("JobSetSpec", spec, change)
+    except MergeError as error:
+        raise Invalid(Problem(f"spec.runtimePatches[{place}]", str(error))) from None
+    return typed("JobSetSpec", merged, at, findings, applied=False)
+
+
+def _pod_set(replicated: dict[str, Any], info: Info, job: TrainJob) -> PodSet:
+    ancestor = section(replicated, "template", "metadata", "labels").get(ANCESTOR_LABEL)
+    ancestor = ancestor if isinstance(ancestor, str) else None
+    policy = info.ml_policy
+    count: Any = section(replicated, "template", "spec").get("parallelism", 1)
+    if ancestor == TRAINER and policy is not None:
+        count = policy.get("numNodes", 1)
+    launcher_is_node = (info.policy("mpi") or {}).get("runLauncherAsNode") is True and replicated.get("name") == NODE
+    if policy is not None and (ancestor == TRAINER or launcher_is_node):
+        _merge_resources(replicated, job)
+    spec = pod_spec(replicated)
+    return PodSet(
+        name=replicated.get("name", ""),
+        ancestor=ancestor,
+        count=count if isinstance(count, Unknown) else max(count, 1),
+        job=replicated,
+        containers=[Container.of(c) for c in items(spec, "containers")],
+        init_containers=[Container.of(c) for c in items(spec, "initContainers")],
+        volumes=spec.get("volumes", []),
+    )
+
+
+def _merge_resources(replicated: dict[str, Any], job: TrainJob) -> None:
+    """The TrainJob's resourcesPerNode over those of the container node; its claims are not taken over.
+
+    https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/util/trainingruntime/trainingruntime.go
+    """
+    given = (job.trainer or {}).get("resourcesPerNode")
+    node = next((c for c in items(pod_spec(replicated), "containers") if c.get("name") == NODE), None)
+    if given is None or node is None:
+        return
+    if isinstance(given, Unknown) or not isinstance(node["resources"], dict):
+        node["resources"] = given if isinstance(given, Unknown) else node["resources"]
+        return
+    merged = strategic_merge("ResourceRequirements", node["resources"], given)
+    node["resources"] = {part: merged[part] for part in ("limits", "requests") if merged.get(part)}

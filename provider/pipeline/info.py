@@ -1,0 +1,141 @@
+"""What the phases of the pipeline share about one TrainJob.
+
+`core` makes an `Info` of the documents, plugins change its Pod sets, the JobSet plugin writes them back.
+As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/runtime.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pulumi_trainer.provider.api.unknown import Unknown
+
+ANCESTOR_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
+"""On a Job template: which step of a TrainJob it is."""
+
+TRAINER = "trainer"
+DATASET_INITIALIZER = "dataset-initializer"
+MODEL_INITIALIZER = "model-initializer"
+NODE = "node"
+"""Name of the container that trains, and usually of its replicated job."""
+
+TRAINER_PORT = 29500
+COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+
+@dataclass
+class TrainJob:
+    """A TrainJob as plugins see it. They may change its spec: some rewrite the trainer's command."""
+
+    name: str
+    namespace: str
+    uid: str
+    labels: dict[str, Any]
+    spec: dict[str, Any]
+
+    @property
+    def trainer(self) -> dict[str, Any] | None:
+        """`spec.trainer`; None if there is none, which is not the same as an empty one."""
+        trainer = self.spec.get("trainer")
+        return trainer if isinstance(trainer, dict) else None
+
+
+@dataclass
+class Container:
+    """What plugins may change of a container. command and image: empty for unchanged."""
+
+    name: Any
+    image: Any
+    command: Any
+    env: Any
+    ports: Any
+    volume_mounts: Any
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Container:
+        given = (document.get(k) for k in ("env", "ports", "volumeMounts"))
+        lists = (list(items) if isinstance(items, list) else items or [] for items in given)
+        return cls(document.get("name", ""), document.get("image", ""), document.get("command", []), *lists)
+
+
+@dataclass
+class PodSet:
+    """The equal Pods of one replicated job.
+
+    count: Pods of one Job, also its parallelism and completions. job: the replicated job of the JobSet it is
+    written back to. endpoints: host names of all Pods, known after PreBuildSync.
+    """
+
+    name: str
+    ancestor: str | None
+    count: int | Unknown
+    job: dict[str, Any]
+    containers: list[Container]
+    init_containers: list[Container]
+    volumes: Any
+    endpoints: Callable[[], Iterator[str]] = lambda: iter(())
+
+    @property
+    def pod_spec(self) -> dict[str, Any]:
+        return pod_spec(self.job)
+
+    def container(self, name: str) -> Container | None:
+        return next((c for c in self.containers if c.name == name), None)
+
+
+@dataclass
+class Info:
+    """A TrainJob and its runtime, merged.
+
+    labels, annotations: of the JobSet; pod_labels, pod_annotations: added to every Pod. ml_policy: None if
+    there is none, which is not the same as an empty one. spec: of the JobSet, as an apply configuration.
+    """
+
+    labels: dict[str, Any]
+    annotations: dict[str, Any]
+    ml_policy: dict[str, Any] | None
+    pod_group_policy: dict[str, Any] | None
+    spec: dict[str, Any]
+    pod_sets: list[PodSet]
+    pod_labels: dict[str, Any] = field(default_factory=dict)
+    pod_annotations: dict[str, Any] = field(default_factory=dict)
+
+    def policy(self, name: str) -> dict[str, Any] | None:
+        """One framework's part of `spec.mlPolicy`."""
+        found = (self.ml_policy or {}).get(name)
+        return found if isinstance(found, dict) else None
+
+    @property
+    def trainer_pod_set(self) -> PodSet | None:
+        """The first with ancestor trainer: where trainers work."""
+        return next((ps for ps in self.pod_sets if ps.ancestor == TRAINER), None)
+
+    @property
+    def trainer_container(self) -> Container | None:
+        pod_set = self.trainer_pod_set
+        return pod_set.container(NODE) if pod_set else None
+
+    def find_container(self, pod_set: str, name: str) -> Container | None:
+        """By the names of its Pod set and itself, regular ones before init containers."""
+        found = next((ps for ps in self.pod_sets if ps.name == pod_set), None)
+        return next((c for c in [*found.containers, *found.init_containers] if c.name == name), None) if found else None
+
+
+def pod_spec(job: dict[str, Any]) -> dict[str, Any]:
+    """The Pod spec of a replicated job."""
+    return section(job, "template", "spec", "template", "spec")
+
+
+def section(document: Any, *path: str) -> dict[str, Any]:
+    """The mapping at `path`; an empty one where there is none, or an unknown value."""
+    for name in path:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else {}
+
+
+def items(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The mappings in a list of `document`."""
+    found = document.get(name)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []

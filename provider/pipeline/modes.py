@@ -1,0 +1,53 @@
+"""What differs between rendering what Trainer's controller makes and what is applied where no controller is.
+
+The last step of `render`. In mode trainer the objects belong to the TrainJob. In mode jobset there is none, so what
+the controller would do with it later has to stand in the objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from .info import ANCESTOR_LABEL, TRAINER, TrainJob, items, section
+
+Mode = Literal["jobset", "trainer"]
+
+KUEUE_PREFIX = "kueue.x-k8s.io/"
+
+
+def finish(objects: list[dict[str, Any]], job: TrainJob, mode: Mode) -> None:
+    """Complete the objects for a mode, in place."""
+    for document in objects:
+        if mode == "trainer":
+            _own(document, job)
+        elif document["kind"] == "JobSet":
+            _queue(document, job)
+            _limit_time(document, job)
+
+
+def _own(document: dict[str, Any], job: TrainJob) -> None:
+    """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go"""
+    if job.uid:
+        owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": job.name, "uid": job.uid}
+        document["metadata"]["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+
+
+def _queue(jobset: dict[str, Any], job: TrainJob) -> None:
+    """Kueue reads its labels (the queue's name) from the object it manages: here the JobSet."""
+    labels = {name: value for name, value in sorted(job.labels.items()) if name.startswith(KUEUE_PREFIX)}
+    if labels:
+        jobset["metadata"]["labels"] = {**jobset["metadata"].get("labels", {}), **labels}
+
+
+def _limit_time(jobset: dict[str, Any], job: TrainJob) -> None:
+    """Trainer's controller ends a TrainJob at its deadline; without it the trainer's Job has to, by its own."""
+    deadline: Any = job.spec.get("activeDeadlineSeconds")
+    for replicated in items(jobset["spec"], "replicatedJobs"):
+        ancestor = section(replicated, "template", "metadata", "labels").get(ANCESTOR_LABEL)
+        if deadline is not None and ancestor == TRAINER:
+            spec = section(replicated, "template", "spec")
+            own: Any = spec.get("activeDeadlineSeconds", deadline)
+            unknown = next((limit for limit in (deadline, own) if isinstance(limit, Unknown)), None)
+            spec["activeDeadlineSeconds"] = unknown or min(own, deadline)

@@ -1,0 +1,196 @@
+"""JobSet: writes the Pod sets back into the runtime's template, then initializers and trainer, and builds the JobSet.
+
+As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go
+and https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/builder.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.names import domain_prefixed_path
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from ..apply import env_vars, upsert, upsert_ports
+from ..info import (
+    DATASET_INITIALIZER,
+    MODEL_INITIALIZER,
+    NODE,
+    TRAINER,
+    Container,
+    Info,
+    PodSet,
+    TrainJob,
+    items,
+    pod_spec,
+    section,
+)
+from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, PreComponentBuilderPlugin
+
+API_VERSION = "jobset.x-k8s.io/v1alpha2"
+STORAGE_URI = "STORAGE_URI"
+INITIALIZER_VOLUME = "initializer"
+
+_INITIALIZERS = {"dataset": DATASET_INITIALIZER, "model": MODEL_INITIALIZER}
+"""Field of spec.initializer -> its ancestor step, which is also the name of its job and container."""
+
+
+class JobSet(PreComponentBuilderPlugin, ComponentBuilderPlugin, CustomValidationPlugin):
+    name = "JobSet"
+    policies = ()
+
+    def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:
+        initializer = section(train_job.spec, "initializer")
+        for kind, step in _INITIALIZERS.items():
+            if kind in initializer:
+                yield from _check_initializer(info, kind, step)
+        yield from _check_patches(train_job)
+
+    def pre_build_sync(self, info: Info, train_job: TrainJob) -> None:
+        """Host names of all Pods; and as many Pods at once, and in all, as each Pod set counts."""
+        subdomain = section(info.spec, "network").get("subdomain", train_job.name)
+        for pod_set in info.pod_sets:
+            pod_set.endpoints = _endpoints(pod_set, train_job.name, subdomain)
+            spec = section(pod_set.job, "template", "spec")
+            spec["parallelism"] = spec["completions"] = pod_set.count
+
+    def build(self, info: Info, train_job: TrainJob) -> Iterator[dict[str, Any]]:
+        for pod_set in info.pod_sets:
+            _write_back(pod_set)
+            _initialize(pod_set, train_job)
+            _train(pod_set, info, train_job)
+            _mark_pods(pod_set, info)
+        metadata: dict[str, Any] = {"name": train_job.name}
+        if train_job.namespace:
+            metadata["namespace"] = train_job.namespace
+        if info.labels:
+            metadata["labels"] = dict(sorted(info.labels.items()))
+        if info.annotations:
+            metadata["annotations"] = dict(sorted(info.annotations.items()))
+        spec = dict(info.spec)
+        spec.pop("suspend", None)
+        if (suspend := train_job.spec.get("suspend")) is not None:
+            spec["suspend"] = suspend
+        yield {"apiVersion": API_VERSION, "kind": "JobSet", "metadata": metadata, "spec": spec}
+
+
+def _endpoints(pod_set: PodSet, name: str, subdomain: str) -> Callable[[], Iterator[str]]:
+    def endpoints() -> Iterator[str]:
+        replicas, count = pod_set.job.get("replicas", 1), pod_set.count
+        if isinstance(replicas, Unknown) or isinstance(count, Unknown):
+            return
+        for replica in range(replicas):
+            for pod in range(count):
+                yield f"{name}-{pod_set.name}-{replica}-{pod}.{subdomain}"
+
+    return endpoints
+
+
+def _write_back(pod_set: PodSet) -> None:
+    """What plugins changed, into the template. Ports go one by one, so two without a name become one, twice."""
+    spec = pod_set.pod_spec
+    _set(spec, "volumes", upsert(spec.get("volumes", []), pod_set.volumes, "name"))
+    for document, container in zip(items(spec, "containers"), pod_set.containers, strict=True):
+        _write_container(document, container)
+    documents = items(spec, "initContainers")
+    added = [{"name": c.name} for c in pod_set.init_containers[len(documents) :]]
+    for document, container in zip([*documents, *added], pod_set.init_containers, strict=True):
+        _write_container(document, container)
+    if added:
+        spec["initContainers"] = [*spec.get("initContainers", []), *added]
+
+
+def _write_container(document: dict[str, Any], container: Container) -> None:
+    if container.command:
+        document["command"] = container.command
+    if container.image:
+        document["image"] = container.image
+    _set(document, "env", upsert(document.get("env", []), container.env, "name"))
+    _set(document, "ports", upsert_ports(document.get("ports", []), container.ports))
+    mounts = upsert(document.get("volumeMounts", []), container.volume_mounts, "mountPath")
+    _set(document, "volumeMounts", mounts)
+
+
+def _initialize(pod_set: PodSet, train_job: TrainJob) -> None:
+    """URI, env and Secret of the TrainJob's initializer, in the container called like the step."""
+    kind = next((kind for kind, step in _INITIALIZERS.items() if step == pod_set.ancestor), None)
+    if kind is None:
+        return
+    pod_set.job["replicas"] = 1
+    source = section(train_job.spec, "initializer").get(kind)
+    if not isinstance(source, dict):
+        return
+    for container in items(pod_set.pod_spec, "containers"):
+        if container.get("name") == pod_set.ancestor:
+            uri = source.get("storageUri")
+            first = [{"name": STORAGE_URI, "value": uri}] if uri is not None else []
+            env = upsert(container.get("env", []), first, "name")
+            _set(container, "env", upsert(env, env_vars(source.get("env")), "name"))
+            if (secret := source.get("secretRef")) is not None:
+                name = secret if isinstance(secret, Unknown) else secret.get("name", "")
+                container["envFrom"] = [*container.get("envFrom", []), {"secretRef": {"name": name}}]
+
+
+def _train(pod_set: PodSet, info: Info, train_job: TrainJob) -> None:
+    """Image, command, args of the TrainJob's trainer where they are given, empty ones too; its env over all others."""
+    trains = pod_set.ancestor == TRAINER
+    if trains:
+        pod_set.job["replicas"] = 1
+    trainer = train_job.trainer
+    launcher_is_node = (info.policy("mpi") or {}).get("runLauncherAsNode") is True and pod_set.name == NODE
+    if trainer is None or not (trains or launcher_is_node):
+        return
+    for container in items(pod_set.pod_spec, "containers"):
+        if container.get("name") == NODE:
+            for field in ("image", "command", "args") if trains else ():
+                if trainer.get(field) is not None:
+                    container[field] = trainer[field]
+                if container.get(field) == []:
+                    del container[field]
+            env = upsert(container.get("env", []), env_vars(trainer.get("env")), "name")
+            _set(container, "env", env)
+
+
+def _mark_pods(pod_set: PodSet, info: Info) -> None:
+    for name, values in (("labels", info.pod_labels), ("annotations", info.pod_annotations)):
+        if values:
+            metadata = section(pod_set.job, "template", "spec", "template", "metadata")
+            metadata[name] = {**metadata.get(name, {}), **values}
+
+
+def _set(document: dict[str, Any], name: str, value: Any) -> None:
+    if value or name in document:
+        document[name] = value
+
+
+def _check_initializer(info: Info, kind: str, step: str) -> Iterator[Problem]:
+    """Goes by the job's name, where rendering goes by its ancestor label; so does upstream."""
+    job = next((ps.job for ps in info.pod_sets if ps.name == step), None)
+    if job is None:
+        why = f"must have {step} job when trainJob is configured with input {kind}Config"
+        yield Problem("spec.runtimeRef", why)
+        return
+    regular = [c for c in items(pod_spec(job), "containers") if c.get("name") == step]
+    initial = [c for c in items(pod_spec(job), "initContainers") if c.get("name") == step]
+    if not regular and not initial:
+        yield Problem("spec.runtimeRef", f"must have container with name - {step} in the {step} job")
+    elif not any(m.get("name") == INITIALIZER_VOLUME for c in regular for m in items(c, "volumeMounts")):
+        why = f"must have volumeMount with name - {INITIALIZER_VOLUME} in container {step} of the {step} job"
+        yield Problem("spec.runtimeRef", why)
+
+
+def _check_patches(train_job: TrainJob) -> Iterator[Problem]:
+    """Unknown jobs and containers pass, as upstream: merged in, they are no longer unknown."""
+    reserved = {DATASET_INITIALIZER, MODEL_INITIALIZER, NODE}
+    for patch in items(train_job.spec, "runtimePatches"):
+        manager = patch.get("manager", "")
+        if isinstance(manager, str):
+            for why in domain_prefixed_path(manager):
+                yield Problem("spec.runtimePatches.manager", why)
+        for job in items(section(patch, "trainingRuntimeSpec", "template", "spec"), "replicatedJobs"):
+            for container in items(pod_spec(job), "containers"):
+                if container.get("env") and container.get("name") in reserved:
+                    why = "must not have envs for the dataset-initializer, model-initializer, node containers"
+                    yield Problem("spec.runtimePatches", why, "give them in spec.trainer or spec.initializer")

@@ -1,0 +1,25 @@
+"""PlainML: number of nodes and environment, where no other plugin does that.
+
+As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/plainml/plainml.go
+"""
+
+from __future__ import annotations
+
+from ..apply import env_vars, upsert
+from ..info import Info, TrainJob
+from ..interface import EnforceMLPolicyPlugin
+
+
+class PlainML(EnforceMLPolicyPlugin):
+    name = "PlainML"
+    policies = ()
+
+    def enforce_ml_policy(self, info: Info, train_job: TrainJob) -> None:
+        """Runs unless torch, mpi or jax is set: also for xgboost and flux, and without any policy."""
+        trainer = train_job.trainer
+        if trainer is None or any(info.policy(name) is not None for name in ("torch", "mpi", "jax")):
+            return
+        if info.trainer_pod_set and trainer.get("numNodes") is not None:
+            info.trainer_pod_set.count = trainer["numNodes"]
+        if container := info.trainer_container:
+            container.env = upsert(container.env, env_vars(trainer.get("env")), "name")

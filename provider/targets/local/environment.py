@@ -1,0 +1,186 @@
+"""The environment of a container: a small part of ours, and what its spec says.
+
+Of the user's environment only `KEPT` goes in, so no credential of the shell or of Pulumi reaches a job that did not ask
+for it. Called by `plan` and, for the supervisor's own, by `LocalTarget`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .machine import cpus, memory, quantity
+
+KEPT = frozenset(
+    [
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "XDG_CACHE_HOME",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "all_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "ALL_PROXY",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+        "PIP_TRUSTED_HOST",
+        "PIP_CERT",
+        "PIP_CONFIG_FILE",
+        "PIP_FIND_LINKS",
+        "PIP_NO_INDEX",
+        "LD_LIBRARY_PATH",
+        "DYLD_LIBRARY_PATH",
+        "DYLD_FALLBACK_LIBRARY_PATH",
+        "CUDA_HOME",
+        "CUDA_PATH",
+    ]
+)
+"""Variables that describe the machine (home, locale, proxies, certificates, package index, libraries), and `LC_*`."""
+
+
+def base_environment(ours: Mapping[str, str], python: str) -> dict[str, str]:
+    """What every container gets: `KEPT`, and PATH with the folder of the interpreter in front."""
+    kept = {k: v for k, v in ours.items() if k in KEPT or k.startswith("LC_")}
+    return {**kept, "PATH": os.pathsep.join([str(Path(python).parent), ours.get("PATH", os.defpath)])}
+
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Kubernetes' `$(NAME)`: `$$` is a `$`, an unknown name stays.
+
+    Rule: third_party/forked/golang/expansion/expand.go of https://github.com/kubernetes/kubernetes/tree/v1.36.0
+    """
+
+    def replaced(match: re.Match[str]) -> str:
+        return "$" if match[1] is None else values.get(match[1], match[0])
+
+    return _REFERENCE.sub(replaced, text)
+
+
+def references(text: str) -> set[str]:
+    """Names that `expand` would look up."""
+    return {m[1] for m in _REFERENCE.finditer(text) if m[1] is not None}
+
+
+@dataclass(frozen=True)
+class PodFacts:
+    """What fieldRef can ask for."""
+
+    name: str
+    namespace: str
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    address: str
+    node: str
+    service_account: str = "default"
+
+    def field(self, path: str) -> str:
+        """The value at a fieldPath; empty for what is not set, as in Kubernetes."""
+        if match := re.fullmatch(r"metadata\.(labels|annotations)\['(.*)'\]", path):
+            return str((self.labels if match[1] == "labels" else self.annotations).get(match[2], ""))
+        return {
+            "metadata.name": self.name,
+            "metadata.namespace": self.namespace,
+            "metadata.uid": self.uid,
+            "spec.nodeName": self.node,
+            "spec.serviceAccountName": self.service_account,
+            "status.hostIP": "127.0.0.1",
+            "status.hostIPs": "127.0.0.1",
+            "status.podIP": self.address,
+            "status.podIPs": self.address,
+        }.get(path, "")
+
+
+FIELDS = re.compile(
+    r"metadata\.(name|namespace|uid|(labels|annotations)\['.+'\])|spec\.(nodeName|serviceAccountName)|status\.(hostIPs?|podIPs?)"
+)
+"""The fieldPaths that `PodFacts.field` knows."""
+
+Texts = Mapping[str, Mapping[str, str]]
+
+
+@dataclass
+class Variables:
+    """The variables of one container's spec.
+
+    values: as Kubernetes would give them. literal: names of those whose value somebody wrote down, and which may hold
+    paths and host names. secret: names of those that hold a value of a Secret.
+    """
+
+    values: dict[str, str] = field(default_factory=dict)
+    literal: set[str] = field(default_factory=set)
+    secret: set[str] = field(default_factory=set)
+
+    def put(self, name: str, value: str, *, literal: bool = False, secret: bool = False) -> None:
+        """A later variable of the same name replaces the earlier one."""
+        self.values[name] = value
+        for chosen, names in ((literal, self.literal), (secret, self.secret)):
+            names.add(name) if chosen else names.discard(name)
+
+
+def variables(
+    pod: Mapping[str, Any], container: Mapping[str, Any], facts: PodFacts, configs: Texts, secrets: Texts
+) -> Variables:
+    """envFrom in order, then env in order; a variable may refer to those before it."""
+    done = Variables()
+    for source in container.get("envFrom") or []:
+        prefix = source.get("prefix") or ""
+        for kind, texts in (("configMapRef", configs), ("secretRef", secrets)):
+            for key, text in texts.get((source.get(kind) or {}).get("name", ""), {}).items():
+                done.put(prefix + key, text, literal=texts is configs, secret=texts is secrets)
+    for variable in container.get("env") or []:
+        name, source = variable["name"], variable.get("valueFrom") or {}
+        if ref := source.get("fieldRef"):
+            done.put(name, facts.field(ref["fieldPath"]))
+        elif ref := source.get("resourceFieldRef"):
+            done.put(name, str(resource(pod, container, ref)))
+        elif ref := source.get("configMapKeyRef"):
+            if (found := configs.get(ref["name"], {}).get(ref["key"])) is not None:
+                done.put(name, found, literal=True)
+        elif ref := source.get("secretKeyRef"):
+            if (found := secrets.get(ref["name"], {}).get(ref["key"])) is not None:
+                done.put(name, found, secret=True)
+        else:
+            text = str(variable.get("value") or "")
+            holds_secret = bool(references(text) & done.secret)
+            done.put(name, expand(text, done.values), literal=True, secret=holds_secret)
+    return done
+
+
+def resource(pod: Mapping[str, Any], container: Mapping[str, Any], ref: Mapping[str, Any]) -> int:
+    """A resourceFieldRef: rounded up to the divisor; a limit that is not set is the machine's own amount.
+
+    Rule: pkg/apis/core/v1/helper and pkg/api/v1/resource of https://github.com/kubernetes/kubernetes/tree/v1.36.0
+    """
+    other = ref.get("containerName")
+    if other:
+        everyone = [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]
+        container = next((c for c in everyone if c.get("name") == other), container)
+    kind, _, name = str(ref["resource"]).partition(".")
+    given = ((container.get("resources") or {}).get(kind) or {}).get(name)
+    if given is None and kind == "requests":
+        given = ((container.get("resources") or {}).get("limits") or {}).get(name)
+    if given is None and kind == "limits":
+        given = {"cpu": cpus(), "memory": memory()}.get(name, 0)
+    divisor = quantity(ref.get("divisor") or 1) or quantity(1)
+    return math.ceil(quantity(given or 0) / divisor)

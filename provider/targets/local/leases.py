@@ -1,0 +1,115 @@
+"""What jobs of this machine share: addresses, ports, GPUs. Each is a locked file, given back by the death of its holder.
+
+    ~/.cache/pulumi-trainer/leases/{address-<a>-<b>, port-<n>, gpu-<n>}
+
+Called by the supervisor, which holds the locks for the life of its job.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pulumi_trainer.provider.api.errors import Problem, TargetFault
+
+from .machine import LINUX, cache
+from .store import faults
+
+FIRST, LAST = 64, 191
+"""Second byte of the addresses handed out: 127.64.0.0 to 127.191.255.255, in blocks of 254."""
+BLOCK = 254
+
+
+class Leases:
+    """The leases of one job."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or cache() / "leases"
+        with faults(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._held: dict[str, int] = {}
+
+    def addresses(self, names: Sequence[str], seed: str) -> dict[str, str]:
+        """An address for each name. Linux answers on all of 127/8; elsewhere all names share 127.0.0.1."""
+        if not LINUX:
+            return dict.fromkeys(names, "127.0.0.1")
+        blocks = (LAST - FIRST + 1) * 256
+        first = zlib.crc32(seed.encode()) % blocks
+        found: dict[str, str] = {}
+        for i in range(blocks):
+            if len(found) == len(names):
+                break
+            high, low = divmod((first + i) % blocks, 256)
+            if self._take(f"address-{FIRST + high}-{low}"):
+                for n, name in enumerate(names[len(found) : len(found) + BLOCK], 1):
+                    found[name] = f"127.{FIRST + high}.{low}.{n}"
+        return found
+
+    def ports(self, declared: Iterable[int]) -> dict[int, int]:
+        """Each declared port, or another one for the whole job where it is taken on this machine."""
+        return {port: port if self._take_port(port) else self._other_port(port) for port in sorted(set(declared))}
+
+    def _other_port(self, instead_of: int) -> int:
+        for _ in range(100):
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                probe.bind(("", 0))
+                port = int(probe.getsockname()[1])
+            if self._take_port(port):
+                return port
+        raise TargetFault(Problem("ports", f"no free port on this machine instead of {instead_of}"))
+
+    def _take_port(self, port: int) -> bool:
+        name = f"port-{port}"
+        if not self._take(name):
+            return False
+        if not _free(port):
+            os.close(self._held.pop(name))
+            return False
+        return True
+
+    def gpus(self, count: int, total: int) -> list[int] | None:
+        """`count` GPUs at once, or None while other jobs have too many: jobs that each hold a part would wait forever."""
+        all_ = os.open(self._folder / "gpus", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(all_, fcntl.LOCK_EX)
+            taken = [i for i in range(total) if self._take(f"gpu-{i}")]
+            for i in taken[count:] if len(taken) >= count else taken:
+                os.close(self._held.pop(f"gpu-{i}"))
+        finally:
+            os.close(all_)
+        return taken[:count] if len(taken) >= count else None
+
+    def _take(self, name: str) -> bool:
+        lease = os.open(self._folder / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lease)
+            return False
+        self._held[name] = lease
+        return True
+
+    def release(self) -> None:
+        for lease in self._held.values():
+            os.close(lease)
+        self._held.clear()
+
+
+def _free(port: int) -> bool:
+    """Nobody listens on it, on any address. PyTorch's store listens on all of them."""
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((address, port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+    return True

@@ -1,0 +1,303 @@
+"""What exactly runs for one pod: argv, environment, folders. Pure: nothing is made or started here.
+
+Called by the supervisor for each pod that starts, by `LocalTarget` for a job's output folder, and by `review`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.submission import Objects
+
+from . import environment, images, volumes
+from .environment import PodFacts, Texts
+from .machine import GPU, LINUX, quantity
+from .process import MARK
+from .rewrite import Rewriter, domains
+
+JOBSET = "jobset.sigs.k8s.io"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+
+
+@dataclass(frozen=True)
+class Site:
+    """What one job has on this machine. root: of the target; folder: of the job. ours: environment to take `KEPT` from.
+
+    addresses: pod host name -> address. ports: declared port -> port in use.
+    """
+
+    root: Path
+    folder: Path
+    uid: str
+    python: str
+    environments: Path
+    ours: Mapping[str, str]
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PodId:
+    """One completion index of one Job. jobs: names of the step's other replicas count in labels only."""
+
+    step: str
+    job_index: int
+    index: int
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class ContainerPlan:
+    """kind: init, sidecar (a restartable init container) or main."""
+
+    name: str
+    kind: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: Path
+    mounts: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PodPlan:
+    """folders: made before the pod starts, besides what its volumes hold."""
+
+    name: str
+    step: str
+    index: int
+    facts: PodFacts
+    spec: dict[str, Any]
+    containers: list[ContainerPlan]
+    volumes: list[tuple[dict[str, Any], Path, Rewriter]]
+    folders: list[Path]
+    grace: float
+    deadline: float
+    restarts_in_place: bool
+
+
+def job_name(jobset: Mapping[str, Any], step: str, job_index: int) -> str:
+    return f"{jobset['metadata']['name']}-{step}-{job_index}"
+
+
+def pod_name(jobset: Mapping[str, Any], pod: PodId) -> str:
+    """The pod's name and host name."""
+    return f"{job_name(jobset, pod.step, pod.job_index)}-{pod.index}"
+
+
+def replicated_job(jobset: Mapping[str, Any], step: str) -> dict[str, Any]:
+    return next(r for r in jobset["spec"]["replicatedJobs"] if r["name"] == step)
+
+
+def trainer_step(jobset: Mapping[str, Any]) -> str:
+    """The step whose first pod is rank 0: labelled as the trainer, else `node`, else the last."""
+    steps = jobset["spec"]["replicatedJobs"]
+    for step in steps:
+        if ((step["template"].get("metadata") or {}).get("labels") or {}).get(STEP) == "trainer":
+            return str(step["name"])
+    return next((str(s["name"]) for s in steps if s["name"] == "node"), str(steps[-1]["name"]))
+
+
+def gpus_of(pod: Mapping[str, Any], resource: str = GPU) -> int:
+    """GPUs of a pod: those of its containers together, or of the largest init container."""
+    return math.ceil(requested(pod, resource))
+
+
+def requested(pod: Mapping[str, Any], resource: str) -> Any:
+    """A pod's effective request: its containers and sidecars together, or its largest init container."""
+
+    def one(container: Mapping[str, Any]) -> Any:
+        given = container.get("resources") or {}
+        return quantity((given.get("requests") or {}).get(resource, (given.get("limits") or {}).get(resource, 0)))
+
+    inits = pod.get("initContainers") or []
+    beside = [c for c in inits if c.get("restartPolicy") == "Always"]
+    together = sum(one(c) for c in [*(pod.get("containers") or []), *beside])
+    return max([together, *(one(c) for c in inits if c not in beside)])
+
+
+def plan_pod(
+    objects: Objects, jobset: dict[str, Any], pod: PodId, site: Site, gpus: list[int], secrets: Texts
+) -> PodPlan:
+    """gpus: indices on this machine that this pod has for itself."""
+    step = replicated_job(jobset, pod.step)
+    template = step["template"]["spec"]["template"]
+    spec = template["spec"]
+    name = pod_name(jobset, pod)
+    facts = _facts(jobset, step, template, pod, name, site)
+    folder = site.folder / "pods" / name
+    claims = site.root / "volumes" / facts.namespace
+    memory = volumes.memory_folder(site.uid) / name
+    held = volumes.pod_volumes(jobset, spec)
+    places = {v["name"]: volumes.location(v, folder / "volumes", memory, claims) for v in held}
+    configs = {
+        key.partition("/")[2]: {k: str(v) for k, v in (o.get("data") or {}).items()}
+        for key, o in objects.items()
+        if key.startswith("ConfigMap/")
+    }
+    planned, rewriters, folders = [], {}, [folder / "scratch"]
+    for container in volumes.containers(spec):
+        one = environment.variables(spec, container, facts, configs, secrets)
+        mounts = _mounts(container, places, one.values)
+        folders += _below(container, held, mounts)
+        rewriter = _rewriter(jobset, facts, mounts, site)
+        for mount in container.get("volumeMounts") or []:
+            rewriters.setdefault(mount["name"], rewriter)
+        planned.append(_container(spec, container, one, mounts, rewriter, facts, site, gpus, folder / "scratch"))
+    everything = [(v, places[v["name"]], rewriters.get(v["name"], Rewriter({}, {}))) for v in held]
+    return PodPlan(
+        name=name,
+        step=pod.step,
+        index=pod.index,
+        facts=facts,
+        spec=spec,
+        containers=planned,
+        volumes=everything,
+        folders=folders,
+        grace=float(spec.get("terminationGracePeriodSeconds", 30)),
+        deadline=float(spec.get("activeDeadlineSeconds") or math.inf),
+        restarts_in_place=(spec.get("restartPolicy") or "OnFailure") == "OnFailure",
+    )
+
+
+def output_folder(jobset: dict[str, Any], objects: Objects, site: Site) -> str:
+    """The folder at `code.OUTPUT_PATH` of rank 0; empty where nothing is mounted there."""
+    step = replicated_job(jobset, trainer_step(jobset))
+    mounted = volumes.containers(step["template"]["spec"]["template"]["spec"])
+    if not any(m.get("mountPath") == code.OUTPUT_PATH for c in mounted for m in c.get("volumeMounts") or []):
+        return ""
+    plan = plan_pod(objects, jobset, PodId(step["name"], 0, 0), site, [], {})
+    return next((c.mounts[code.OUTPUT_PATH] for c in plan.containers if code.OUTPUT_PATH in c.mounts), "")
+
+
+def _facts(
+    jobset: Mapping[str, Any], step: Mapping[str, Any], template: Mapping[str, Any], pod: PodId, name: str, site: Site
+) -> PodFacts:
+    """Labels and annotations as JobSet and Job put them.
+
+    Rule: labelAndAnnotateObject in https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/controllers/jobset_controller.go
+    """
+    metadata = jobset["metadata"]
+    namespace = metadata.get("namespace") or "default"
+    steps = jobset["spec"]["replicatedJobs"]
+    job = job_name(jobset, pod.step, pod.job_index)
+    before = sum(int(s.get("replicas", 1)) for s in steps[: steps.index(step)])
+    group = [s for s in steps if s.get("groupName", "default") == step.get("groupName", "default")]
+    before_in_group = sum(int(s.get("replicas", 1)) for s in group[: group.index(step)])
+    both = {
+        f"{JOBSET}/jobset-name": metadata["name"],
+        f"{JOBSET}/jobset-uid": site.uid,
+        f"{JOBSET}/replicatedjob-name": pod.step,
+        f"{JOBSET}/replicatedjob-replicas": str(step.get("replicas", 1)),
+        f"{JOBSET}/global-replicas": str(sum(int(s.get("replicas", 1)) for s in steps)),
+        f"{JOBSET}/job-index": str(pod.job_index),
+        f"{JOBSET}/job-global-index": str(before + pod.job_index),
+        f"{JOBSET}/job-key": hashlib.sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest(),
+        f"{JOBSET}/restart-attempt": str(pod.restarts),
+        f"{JOBSET}/group-name": step.get("groupName", "default"),
+        f"{JOBSET}/group-replicas": str(sum(int(s.get("replicas", 1)) for s in group)),
+        f"{JOBSET}/job-group-index": str(before_in_group + pod.job_index),
+    }
+    if coordinator := jobset["spec"].get("coordinator"):
+        parts = (coordinator["replicatedJob"], coordinator.get("jobIndex", 0), coordinator.get("podIndex", 0))
+        both[f"{JOBSET}/coordinator"] = f"{metadata['name']}-{parts[0]}-{parts[1]}-{parts[2]}.{subdomain(jobset)}"
+    own = template.get("metadata") or {}
+    labels = {
+        **(own.get("labels") or {}),
+        **both,
+        "batch.kubernetes.io/job-name": job,
+        "job-name": job,
+        COMPLETION_INDEX: str(pod.index),
+        "apps.kubernetes.io/pod-index": str(pod.index),
+    }
+    return PodFacts(
+        name=name,
+        namespace=namespace,
+        uid=hashlib.sha256(f"{site.uid}/{name}/{pod.restarts}".encode()).hexdigest()[:32],
+        labels=labels,
+        annotations={**(own.get("annotations") or {}), **both, COMPLETION_INDEX: str(pod.index)},
+        address=site.addresses.get(name, "127.0.0.1"),
+        node=socket.gethostname(),
+        service_account=template["spec"].get("serviceAccountName") or "default",
+    )
+
+
+def subdomain(jobset: Mapping[str, Any]) -> str:
+    return str((jobset["spec"].get("network") or {}).get("subdomain") or jobset["metadata"]["name"])
+
+
+def _mounts(container: Mapping[str, Any], places: Mapping[str, Path], values: Mapping[str, str]) -> dict[str, str]:
+    mounts = {}
+    for mount in container.get("volumeMounts") or []:
+        below = mount.get("subPath") or environment.expand(mount.get("subPathExpr") or "", values)
+        mounts[mount["mountPath"]] = str(places[mount["name"]] / below)
+    return mounts
+
+
+def _below(container: Mapping[str, Any], held: list[dict[str, Any]], mounts: Mapping[str, str]) -> list[Path]:
+    """Sub-folders of writable volumes, which Kubernetes makes where they are missing."""
+    writable = {v["name"] for v in held if v.get("emptyDir") is not None or v.get("persistentVolumeClaim")}
+    return [
+        Path(mounts[m["mountPath"]])
+        for m in container.get("volumeMounts") or []
+        if m["name"] in writable and (m.get("subPath") or m.get("subPathExpr"))
+    ]
+
+
+def _rewriter(jobset: Mapping[str, Any], facts: PodFacts, mounts: Mapping[str, str], site: Site) -> Rewriter:
+    return Rewriter(mounts, site.addresses, domains(subdomain(jobset), facts.namespace), site.ports)
+
+
+def _container(
+    spec: Mapping[str, Any],
+    container: Mapping[str, Any],
+    given: environment.Variables,
+    mounts: dict[str, str],
+    rewriter: Rewriter,
+    facts: PodFacts,
+    site: Site,
+    gpus: list[int],
+    scratch: Path,
+) -> ContainerPlan:
+    command = list(container.get("command") or images.entrypoint(str(container.get("image", ""))))
+    words = [*command, *(container.get("args") or [])]
+    argv = rewriter.argv([environment.expand(str(word), given.values) for word in words])
+    if argv and argv[0] in ("python", "python3"):
+        argv[0] = site.python
+    is_init = any(container is c for c in spec.get("initContainers") or [])
+    kind = "main" if not is_init else "sidecar" if container.get("restartPolicy") == "Always" else "init"
+    cwd = container.get("workingDir")
+    return ContainerPlan(
+        name=container["name"],
+        kind=kind,
+        argv=argv,
+        env={
+            **environment.base_environment(site.ours, site.python),
+            **_defaults(facts, site, gpus),
+            **{k: rewriter.value(v) if k in given.literal else v for k, v in given.values.items()},
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
+            MARK: f"{site.uid}/{facts.name}/{container['name']}",
+        },
+        cwd=Path(rewriter.path(cwd)) if cwd else scratch,
+        mounts=mounts,
+    )
+
+
+def _defaults(facts: PodFacts, site: Site, gpus: list[int]) -> dict[str, str]:
+    """What a container's own variables may replace."""
+    loopback = "lo" if LINUX else "lo0"
+    return {
+        "HOSTNAME": facts.name,
+        "JOB_COMPLETION_INDEX": facts.annotations[COMPLETION_INDEX],
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+        code.ENVIRONMENTS_ENV: str(site.environments),
+        code.LAYER_ENV: str(Path(__file__).with_name("layer.py")),
+    }

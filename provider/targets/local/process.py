@@ -1,0 +1,138 @@
+"""Processes of a job: starting one as a group of its own, finding all that it has left behind, ending them.
+
+A container is one process group; what leaves its group is found by a mark in its environment, which children inherit.
+Each start is also noted in the job's folder by pid and start time, so that whoever comes after a dead supervisor finds
+the processes without touching a stranger that has been given the same pid. Called by `pods` and by `LocalTarget`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+MARK = "PULUMI_TRAINER_JOB"
+"""Variable in the environment of every process of a job: `<uid>/<pod>/<container>`; of its supervisor: `<uid>`."""
+
+SAME_START = 2.0
+"""Seconds that two readings of one process's start time may differ by (the clock is set now and then)."""
+
+
+def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+    """A new process group with nothing to read, whose output we read."""
+    return subprocess.Popen(
+        argv,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        bufsize=0,
+        executable=_executable(argv[0], env, cwd),
+    )
+
+
+def _executable(name: str, env: Mapping[str, str], cwd: Path) -> str:
+    """As execvp finds it with the container's own PATH; a relative path is one of the container's folder."""
+    if "/" in name:
+        return str(cwd / name)
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        if folder and os.access(found := Path(folder) / name, os.X_OK) and found.is_file():
+            return str(found)
+    raise FileNotFoundError(2, "not found on PATH", name)
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Where the system can tell, without waiting for it: its pid and group stay its own until then."""
+    if hasattr(os, "waitid"):
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return process.poll() is not None
+
+
+def exit_code(returncode: int) -> int:
+    """As a container runtime tells it: 128 + n for signal n."""
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def note(file: Path, pid: int) -> None:
+    """Writes down who was started. A full disk must not end a job, and the mark finds the process as well."""
+    with suppress(OSError, psutil.Error), file.open("a", encoding="ascii") as lines:
+        lines.write(json.dumps({"pid": pid, "started": psutil.Process(pid).create_time()}) + "\n")
+
+
+def noted(file: Path) -> list[psutil.Process]:
+    """Those of the noted processes that still live."""
+    found = []
+    try:
+        lines = file.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):
+            if process := identified(json.loads(line)):
+                found.append(process)
+    return found
+
+
+def identified(who: Mapping[str, float]) -> psutil.Process | None:
+    """The process of that pid, if it is still the one that was started then."""
+    with suppress(psutil.Error, ValueError):
+        process = psutil.Process(int(who["pid"]))
+        if abs(process.create_time() - who["started"]) <= SAME_START and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    return None
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Processes that carry this mark, or one below it."""
+    found = []
+    for pid in psutil.pids():
+        with suppress(psutil.Error, OSError, ValueError):
+            process = psutil.Process(pid)
+            carried = process.environ().get(MARK, "")
+            if (carried == mark or carried.startswith(f"{mark}/")) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return [p for p in found if p.pid != os.getpid()]
+
+
+def signal_group(pid: int, number: int) -> None:
+    """To the process group that `start` has made. The leader must not have been waited for, or the group must live."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def kill_marked(mark: str) -> None:
+    """Ends at once what a container has left behind, in its group or out of it."""
+    for process in marked(mark):
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def end(processes: Iterable[psutil.Process], grace: float) -> None:
+    """TERM, up to `grace` seconds, KILL; each with its whole group where it leads one."""
+    alive = list(processes)
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
+        for process in alive:
+            with suppress(psutil.Error, OSError):
+                if os.getpgid(process.pid) == process.pid and process.is_running():
+                    os.killpg(process.pid, number)
+                else:
+                    process.send_signal(number)
+        deadline = time.monotonic() + seconds
+        while alive and time.monotonic() < deadline:
+            alive = [p for p in alive if _lives(p)]
+            time.sleep(0.02 if alive else 0)
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

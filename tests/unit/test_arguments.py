@@ -1,0 +1,234 @@
+"""The typed arguments cover the API, and say in Python's words what is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pulumi_trainer as trainer
+import pytest
+from pulumi_trainer import template, trainers
+from pulumi_trainer.arguments import Args, camel, nested_problems, python_path, snake, to_document
+from pulumi_trainer.composition import TrainJobArgs
+from pulumi_trainer.provider.api import jobset as jobset_api
+from pulumi_trainer.provider.api import trainer as trainer_api
+from pulumi_trainer.provider.api.model import Model, problems
+from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.runtime import RuntimeArgs
+
+PAIRS: list[tuple[type[Model], type[Args], set[str]]] = [
+    (trainer_api.TrainJobSpec, TrainJobArgs, {"runtime_ref"}),  # runtime=
+    (trainer_api.Trainer, trainers.Trainer, set()),
+    (trainer_api.Trainer, trainers.CustomTrainer, set()),
+    (trainer_api.InitializerSource, trainer.Source, set()),
+    (trainer_api.Initializer, trainer.Initializer, set()),
+    (trainer_api.TrainingRuntimeSpec, RuntimeArgs, set()),
+    (trainer_api.TorchPolicy, template.TorchPolicy, set()),
+    (trainer_api.EnvInjectionTarget, template.EnvInjectionTarget, set()),
+    (jobset_api.JobSetSpec, template.JobSetTemplate, {"suspend"}),  # of the TrainJob
+    (jobset_api.ReplicatedJob, template.ReplicatedJob, {"template"}),  # its fields stand beside the others
+    (jobset_api.Metadata, template.ReplicatedJob, {"namespace", "finalizers"}),
+    (jobset_api.DependsOn, template.DependsOn, set()),
+    (jobset_api.SuccessPolicy, template.SuccessPolicy, set()),
+    (jobset_api.FailurePolicy, template.FailurePolicy, set()),
+    (jobset_api.FailurePolicyRule, template.FailurePolicyRule, set()),
+    (jobset_api.Network, template.Network, set()),
+    (jobset_api.PodFailurePolicy, template.PodFailurePolicy, set()),
+    (jobset_api.PodFailurePolicyRule, template.PodFailurePolicyRule, set()),
+    (jobset_api.OnExitCodes, template.OnExitCodes, set()),
+    (jobset_api.OnPodCondition, template.OnPodCondition, set()),
+]
+
+
+@pytest.mark.parametrize(("model", "args", "elsewhere"), PAIRS, ids=lambda v: getattr(v, "__name__", ""))
+def test_every_field_of_the_api_is_an_argument(model: type[Model], args: type[Args], elsewhere: set[str]) -> None:
+    assert set(model.model_fields) - elsewhere <= set(args.fields)
+
+
+def test_a_typed_template_is_the_document_of_the_api() -> None:
+    typed = trainer.JobSetTemplate(
+        labels={"my_label": "x"},
+        ttl_seconds_after_finished=60,
+        network=trainer.Network(enable_dns_hostnames=True),
+        success_policy=trainer.SuccessPolicy(operator="All", target_replicated_jobs=["node"]),
+        failure_policy=trainer.FailurePolicy(
+            max_restarts=2, rules=[trainer.FailurePolicyRule(action="FailJobSet", on_job_failure_reasons=["FailedIndexes"])]
+        ),
+        replicated_jobs=[
+            trainer.ReplicatedJob(
+                name="node",
+                backoff_limit=3,
+                depends_on=[trainer.DependsOn(name="dataset-initializer", status="Complete")],
+                pod_failure_policy=trainer.PodFailurePolicy(
+                    rules=[
+                        trainer.PodFailurePolicyRule(
+                            action="FailJob", on_exit_codes=trainer.OnExitCodes(operator="In", values=[3])
+                        )
+                    ]
+                ),
+                pod_labels={"a_b": "c"},
+                pod_spec={
+                    "restart_policy": "Never",
+                    "node_selector": {"my_zone": "a"},
+                    "containers": [{"name": "node", "image": "x", "volume_mounts": [{"name": "v", "mountPath": "/v"}]}],
+                },
+            )
+        ],
+    )
+    document = to_document(typed)
+    assert document == {
+        "metadata": {"labels": {"my_label": "x"}},
+        "spec": {
+            "ttlSecondsAfterFinished": 60,
+            "network": {"enableDNSHostnames": True},
+            "successPolicy": {"operator": "All", "targetReplicatedJobs": ["node"]},
+            "failurePolicy": {
+                "maxRestarts": 2,
+                "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["FailedIndexes"]}],
+            },
+            "replicatedJobs": [
+                {
+                    "name": "node",
+                    "dependsOn": [{"name": "dataset-initializer", "status": "Complete"}],
+                    "template": {
+                        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+                        "spec": {
+                            "backoffLimit": 3,
+                            "podFailurePolicy": {
+                                "rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}}]
+                            },
+                            "template": {
+                                "metadata": {"labels": {"a_b": "c"}},
+                                "spec": {
+                                    "restartPolicy": "Never",
+                                    "nodeSelector": {"my_zone": "a"},
+                                    "containers": [
+                                        {"name": "node", "image": "x", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+                                    ],
+                                },
+                            },
+                        },
+                    },
+                }
+            ],
+        },
+    }
+    assert problems(jobset_api.JobSetTemplate, document) == []
+
+
+def test_pulumi_kubernetes_arguments_are_documents_too() -> None:
+    from pulumi_kubernetes.core.v1 import ContainerArgs, PodSpecArgs, VolumeMountArgs
+
+    spec = PodSpecArgs(
+        restart_policy="Never",
+        host_ipc=True,
+        node_selector={"my_zone": "a"},
+        containers=[ContainerArgs(name="node", volume_mounts=[VolumeMountArgs(name="v", mount_path="/v", read_only=True)])],
+    )
+    assert to_document(spec) == {
+        "restartPolicy": "Never",
+        "hostIPC": True,
+        "nodeSelector": {"my_zone": "a"},
+        "containers": [{"name": "node", "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": True}]}],
+    }
+
+
+def test_short_forms_of_resources() -> None:
+    given = trainer.CustomTrainer(resources_per_node={"gpu": 2, "CPU": 3, "memory": "3Gi", "storage": "1Gi"})
+    full = {"nvidia.com/gpu": 2, "cpu": 3, "memory": "3Gi", "ephemeral-storage": "1Gi"}
+    assert given.document()["resourcesPerNode"] == {"limits": full, "requests": full}
+    mig = trainer.CustomTrainer(resources_per_node={"mig-1g.5gb": 1}).document()["resourcesPerNode"]
+    assert mig["limits"] == {"nvidia.com/mig-1g.5gb": 1}
+    raw = {"limits": {"cpu": 1}}
+    assert trainer.Trainer(resources_per_node=raw).document()["resourcesPerNode"] == raw
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (trainer.CustomTrainer(func=print, num_node=2), "num_node: unknown field; did you mean num_nodes?"),
+        (trainer.CustomTrainer(func=print, numNodes=2), "numNodes: unknown field; did you mean num_nodes?"),
+        (trainer.CustomTrainer(), "takes exactly one of func, script and command, not none"),
+        (trainer.CustomTrainer(func=print, script="x"), "not func and script"),
+        (trainer.CustomTrainer(script="x", func_args={}), "func_args: are the arguments of func"),
+        (trainer.CustomTrainer(func=print, resources_per_node={"gpu": 1, "mig-1g.5gb": 1}), "both gpu and"),
+        (trainer.CustomTrainer(func=print, resources_per_node={"mig-1g.5gb": 1, "mig-2g.10gb": 1}), "more than one MIG"),
+        (trainer.HuggingFaceDatasetInitializer(storage_uri="s3://x"), "must start with hf://"),
+        (trainer.S3ModelInitializer(storage_uri="s3://x", secret_access_key="plain"), "is a plain-text secret"),
+        (trainer.Source(), "storage_uri: is required"),
+        (trainer.Initializer(dataset=trainer.Source(uri="x")), "dataset.uri: unknown field"),
+    ],
+)
+def test_what_is_wrong_with_arguments(given: Args, says: str) -> None:
+    assert says in "\n".join(str(p) for p in nested_problems(given))
+
+
+def test_arguments_do_not_show_their_values() -> None:
+    assert "canary" not in repr(trainer.S3ModelInitializer(secret_access_key="canary"))
+
+
+def document(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "j"},
+        "spec": {"runtimeRef": {"name": "torch"}, **spec},
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"trainer": {"numNodes": "two"}}, "spec.trainer.numNodes: must be a whole number, not 'two'"),
+        ({"trainer": {"numNodes": True}}, "spec.trainer.numNodes"),
+        ({"trainer": {"numNodes": -1}}, "spec.trainer.numNodes"),
+        ({"trainer": {"numProcPerNode": 0}}, "spec.trainer.numProcPerNode"),
+        ({"trainer": {"numNode": 1}}, "spec.trainer.numNode: unknown field; did you mean numNodes?"),
+        ({"trainer": {"env": [{"name": "A", "value": 1}]}}, "spec.trainer.env[0].value: must be a string, not 1"),
+        ({"trainer": {"resourcesPerNode": {"limits": {"cpu": "3 x"}}}}, "'3 x'"),
+        ({"trainer": {"resourcesPerNode": {"limits": {"cpu": 0.5}}}}, "cpu"),
+        ({"initializer": {"dataset": {"storageUri": "x"}}}, "spec.initializer.dataset.storageUri"),
+        ({"activeDeadlineSeconds": 0}, "spec.activeDeadlineSeconds"),
+        ({"suspend": "yes"}, "spec.suspend: must be true or false, not 'yes'"),
+    ],
+)
+def test_what_is_wrong_with_a_document(spec: dict[str, Any], says: str) -> None:
+    found = [str(p) for p in problems(trainer_api.TrainJob, document(**spec))]
+    assert len(found) == 1 and says in found[0], found
+
+
+def test_an_unknown_leaf_is_right_anywhere() -> None:
+    unknown = Unknown("x")
+    spec = {
+        "suspend": unknown,
+        "trainer": {
+            "numNodes": unknown,
+            "image": unknown,
+            "command": ["a", unknown],
+            "env": unknown,
+            "resourcesPerNode": {"limits": {"cpu": unknown}},
+        },
+    }
+    assert problems(trainer_api.TrainJob, document(**spec)) == []
+
+
+def test_names_go_both_ways() -> None:
+    for name in ("num_nodes", "resources_per_node", "image"):
+        assert snake(camel(name)) == name
+    assert python_path("spec.trainer.resourcesPerNode.limits['nvidia.com/gpu']").startswith("spec.trainer.resources_per_node")
+
+
+def test_importing_below_provider_loads_neither_pulumi_nor_a_cluster_client() -> None:
+    code = (
+        "import sys; from pulumi_trainer.provider import cli;"
+        "print([m for m in ('pulumi', 'kubernetes', 'pulumi_kubernetes') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_everything_that_is_exported_is_there() -> None:
+    assert {type(getattr(trainer, name)) for name in trainer.__all__}
+    with pytest.raises(AttributeError, match="no attribute 'TrainJobs'"):
+        _ = trainer.TrainJobs
