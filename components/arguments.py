@@ -52,7 +52,7 @@ class Args:
     def document(self) -> dict[str, Any]:
         """The API object: fields that were given, in camelCase; nested arguments likewise."""
         return {
-            camel(k): self.converters.get(k, to_document)(v)
+            camel(k): self.converters[k](v) if k in self.converters else to_document(v, camel(k) in FREE_MAPS)
             for k, v in self.__dict__.items()
             if k in self.fields and k not in self.shipped and v is not None
         }

@@ -138,7 +138,7 @@ async def _runtime(args: TrainJobArgs, result: Plan) -> dict[str, Any]:
     assert args.runtime is not None
     if await args.runtime.problems:
         result.problems.append(Problem("runtime", f"{args.runtime.where} is refused, see there"))
-    return args.runtime.document
+    return args.runtime.plain
 
 
 def _fetched(args: TrainJobArgs) -> dict[str, Any]:

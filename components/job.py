@@ -110,13 +110,14 @@ class Job(pulumi.ComponentResource):
             where = f"{self.where} ({self._site})"
             here.problems += [Problem(python_path(p.where), p.why, p.mend).below(where) for p in plan.problems]
             return None
-        return self._register(plan, here.target(plan.target))
+        # As a plain string: as an Output, a child's property would depend on its own parent.
+        return self._register(plan, here.target(plan.target), await self.urn.future() or "")
 
-    def _register(self, plan: Plan, target: dynamic.Target) -> dynamic.JobSet:
+    def _register(self, plan: Plan, target: dynamic.Target, urn: str) -> dynamic.JobSet:
         connection = {**plan.target, "sweep": target.sweep}
         unknown = plan.resolved.unknown
         for token, claim in plan.claims.items():
-            self.volumes[token] = claim.resource(connection, plan.namespace, self, target)
+            self.volumes[token] = claim.resource(connection, plan.namespace, self, target, urn)
             unknown[token] = self.volumes[token].name
         content: Any = digest(plan.content)
         if has_unknown(plan.content):
@@ -131,7 +132,7 @@ class Job(pulumi.ComponentResource):
             "target": connection,
             "interrupt": plan.interrupt,
             "adopt": plan.adopt,
-            "component": self.urn,
+            "component": urn,
         }
         if plan.resolved.secrets:
             props["secrets"] = {plan.secret_name: plan.resolved.secrets}

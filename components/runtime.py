@@ -62,17 +62,17 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
             ml_policy=ml_policy, template=template, pod_group_policy=pod_group_policy, labels=labels,
             annotations=annotations, **unknown,
         )  # fmt: skip
-        self.document, found = _document(self.kind, name or resource_name, release, args)
+        self.plain, found = _document(self.kind, name or resource_name, release, args)
         self.release = release
         self._site = site
-        super().__init__(f"trainer:index:{self.kind}", resource_name, {"document": self.document}, opts)
+        super().__init__(f"trainer:index:{self.kind}", resource_name, {"document": self.plain}, opts)
         self.problems = program.current().spawn(self._review(found))
         self.register_outputs({})
 
     async def _review(self, found: list[Problem]) -> bool:
         """Collects what is wrong; True where something is."""
         if not found:
-            resolved = await resolve(self.document, "")
+            resolved = await resolve(self.plain, "")
             found = resolved.problems + document_problems(api.Runtime, resolved.document)
             found = [Problem(python_path(p.where.removeprefix("spec.")), p.why, p.mend) for p in found]
         program.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)

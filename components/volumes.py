@@ -41,12 +41,12 @@ class Claim:
     retain: bool = False
 
     def resource(
-        self, target: Any, namespace: Any, parent: pulumi.Resource, depends_on: pulumi.Resource
+        self, target: Any, namespace: Any, parent: pulumi.Resource, depends_on: pulumi.Resource, urn: str
     ) -> dynamic.Volume:
         """The volume as a resource; its `name` is the one it was once created with."""
         options = pulumi.ResourceOptions(parent=parent, depends_on=[depends_on], retain_on_delete=self.retain)
         props = {"namespace": namespace, "name": self.name, "digest": self.digest, "target": target}
-        return dynamic.Volume(self.resource_name, {**props, "component": parent.urn}, options)
+        return dynamic.Volume(self.resource_name, {**props, "component": urn}, options)
 
 
 def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]:

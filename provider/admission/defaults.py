@@ -111,12 +111,13 @@ def stored_jobset(document: Document) -> Document:
         **_mapping(jobset, "spec"),
     }
     spec["network"] = {"enableDNSHostnames": True, "publishNotReadyAddresses": True, **_mapping(spec, "network")}
-    if rules := _mapping(spec, "failurePolicy").get("rules"):
-        named = [{**rule, "name": rule.get("name") or f"failurePolicyRule{i}"} for i, rule in enumerate(rules)]
-        spec["failurePolicy"] = {**spec["failurePolicy"], "rules": named}
-    if policies := spec.get("volumeClaimPolicies"):
+    failure = _mapping(spec, "failurePolicy")
+    if isinstance(rules := failure.get("rules"), list):
+        named = (_with({"name": f"failurePolicyRule{i}"}, rule) for i, rule in enumerate(rules))
+        spec["failurePolicy"] = {**failure, "rules": list(named)}
+    if isinstance(policies := spec.get("volumeClaimPolicies"), list):
         retention = {"retentionPolicy": {"whenDeleted": "Delete"}}
-        spec["volumeClaimPolicies"] = [{**retention, **policy} for policy in policies]
+        spec["volumeClaimPolicies"] = [_with(retention, policy) for policy in policies]
     # The webhook prints the JobSet again, so what Go leaves out is gone (`value: ""`); then defaults come anew.
     printed = typed("JobSetSpec", spec, (None, "spec"), Findings(), applied=True)
     return {**jobset, "spec": _filled(printed, _JOBSET)}
@@ -144,6 +145,15 @@ def _indexed(spec: Document) -> Document:
 def _with_backoff_limit(spec: Document) -> Document:
     """https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/apis/batch/v1/defaults.go"""
     return {"backoffLimit": 2**31 - 1 if "backoffLimitPerIndex" in spec else 6, **spec}
+
+
+def _with(defaults: Document, document: Any) -> Any:
+    """`document` with the defaults for what it has not, or has empty."""
+    return (
+        {**document, **{k: document.get(k) or v for k, v in defaults.items()}}
+        if isinstance(document, dict)
+        else document
+    )
 
 
 def _mapping(document: Any, name: str) -> Document:

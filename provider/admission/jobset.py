@@ -118,7 +118,7 @@ def _check_policies(jobset: Document) -> Iterator[Problem]:
         yield Problem("spec.managedBy", why)
     if isinstance(manager, str) and len(manager) > _LONGEST_NAME:
         yield Problem("spec.managedBy", f"must be no more than {_LONGEST_NAME} characters")
-    yield from _check_targets(spec["successPolicy"], names, "spec.successPolicy")
+    yield from _check_targets(_get(spec, "successPolicy"), names, "spec.successPolicy")
     failure = _get(spec, "failurePolicy")
     if failure.get("restartStrategy") == "InPlaceRestart":
         why = "InPlaceRestart needs the feature gate InPlaceRestart, which is off"
@@ -141,7 +141,7 @@ def _check_rule(rule: Document, path: str) -> Iterator[Problem]:
     if rule.get("action") in ("RestartJob", "RestartJobAndIgnoreMaxRestarts"):
         why = f"{rule['action']} needs the feature gate RestartJob, which is off"
         yield Problem(f"{path}.action", why, "use RestartJobSet or RestartJobSetAndIgnoreMaxRestarts")
-    for place, pattern in enumerate(rule.get("onJobFailureMessagePatterns") or ()):
+    for place, pattern in enumerate(_values(rule, "onJobFailureMessagePatterns")):
         if isinstance(pattern, str):
             try:
                 re.compile(pattern)
@@ -151,7 +151,7 @@ def _check_rule(rule: Document, path: str) -> Iterator[Problem]:
 
 
 def _check_targets(policy: Document, names: list[Any], path: str) -> Iterator[Problem]:
-    for place, target in enumerate(policy.get("targetReplicatedJobs") or ()):
+    for place, target in enumerate(_values(policy, "targetReplicatedJobs")):
         if not _known(target, names):
             mend = f"replicated jobs: {', '.join(map(str, names))}"
             yield Problem(f"{path}.targetReplicatedJobs[{place}]", "names no replicated job", mend)
@@ -279,8 +279,12 @@ def _get(document: Any, *path: str) -> Document:
 
 
 def _list(document: Document, name: str) -> list[Document]:
+    return [item for item in _values(document, name) if isinstance(item, dict)]
+
+
+def _values(document: Document, name: str) -> list[Any]:
     found = document.get(name)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    return found if isinstance(found, list) else []
 
 
 def _known(name: Any, names: list[Any]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
 from pydantic.alias_generators import to_camel
 
 from .errors import Problem
@@ -23,14 +23,14 @@ class Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, populate_by_name=False)
 
 
-def _quantity(value: str | int) -> str | int:
-    if isinstance(value, bool):
-        raise ValueError("must be a quantity such as 3, 500m or 4Gi")
+def _quantity(value: Any) -> Any:
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        raise ValueError('must be a quantity such as 3, "500m" or "4Gi"')
     ParsedQuantity.parse(str(value))
     return value
 
 
-Quantity = Annotated[str | int, AfterValidator(_quantity)]
+Quantity = Annotated[Any, PlainValidator(_quantity)]
 """A Kubernetes quantity such as 3, "500m" or "4Gi"."""
 
 Labels = dict[str, str]
@@ -67,7 +67,6 @@ def problems(model: type[Model], document: Any) -> list[Problem]:
 
 
 def _problem(model: type[Model], kind: str, loc: tuple[int | str, ...], value: Any, message: str) -> Problem:
-    loc = tuple(part for part in loc if not _is_branch(part))
     where = _path(loc)
     if kind == "extra_forbidden":
         known = _names(model, loc[:-1])
@@ -85,11 +84,6 @@ def shown(value: Any) -> str:
     text = repr(value)
     text = text if len(text) <= 60 else text[:57] + "..."
     return text if isinstance(value, (str, int, float, bool, type(None))) else f"{text} ({type(value).__name__})"
-
-
-def _is_branch(part: int | str) -> bool:
-    """pydantic names the branch of a union in the location; a user's path has no such part."""
-    return isinstance(part, str) and part in ("str", "int", "function-after[_quantity(), union[str,int]]")
 
 
 def _path(loc: tuple[int | str, ...]) -> str:

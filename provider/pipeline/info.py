@@ -135,7 +135,7 @@ def section(document: Any, *path: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def items(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The mappings in a list of `document`."""
-    found = document.get(name)
+def items(document: Any, name: str) -> list[dict[str, Any]]:
+    """The mappings in a list of `document`; none where there is no list, or an unknown value."""
+    found = document.get(name) if isinstance(document, dict) else None
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []

@@ -39,7 +39,7 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
                 yield Problem("spec.runtimeRef", _no_target(job, container))
         if _is_torchtune(train_job):
             yield _NO_TORCHTUNE
-        names = {env.get("name") for env in items(train_job.trainer or {}, "env")}
+        names = {env.get("name") for env in items(train_job.trainer, "env")}
         if reserved := sorted(RESERVED & names):
             why = f"must not have reserved envs, invalid envs configured: [{' '.join(reserved)}]"
             yield Problem("spec.trainer.env", why)
@@ -107,8 +107,9 @@ def _processes(info: Info, train_job: TrainJob) -> int | str | Unknown:
 
 
 def _injection_targets(policy: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for target in items(policy.get("envInjection") or {}, "targets"):
-        for container in target.get("containerNames", []):
+    for target in items(policy.get("envInjection"), "targets"):
+        names = target.get("containerNames", [])
+        for container in names if isinstance(names, list) else [names]:
             yield target.get("jobName", ""), container
 
 

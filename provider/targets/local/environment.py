@@ -1,6 +1,6 @@
 """The environment of a container: a small part of ours, and what its spec says.
 
-Of the user's environment only `KEPT` goes in, so no credential of the shell or of Pulumi reaches a job that did not ask
+Of the user's environment only `kept` goes in, so no credential of the shell or of Pulumi reaches a job that did not ask
 for it. Called by `plan` and, for the supervisor's own, by `LocalTarget`.
 """
 
@@ -16,49 +16,24 @@ from typing import Any
 
 from .machine import cpus, memory, quantity
 
-KEPT = frozenset(
-    [
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
-        "TMPDIR",
-        "XDG_CACHE_HOME",
-        "http_proxy",
-        "https_proxy",
-        "no_proxy",
-        "all_proxy",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-        "ALL_PROXY",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "REQUESTS_CA_BUNDLE",
-        "CURL_CA_BUNDLE",
-        "PIP_INDEX_URL",
-        "PIP_EXTRA_INDEX_URL",
-        "PIP_TRUSTED_HOST",
-        "PIP_CERT",
-        "PIP_CONFIG_FILE",
-        "PIP_FIND_LINKS",
-        "PIP_NO_INDEX",
-        "LD_LIBRARY_PATH",
-        "DYLD_LIBRARY_PATH",
-        "DYLD_FALLBACK_LIBRARY_PATH",
-        "CUDA_HOME",
-        "CUDA_PATH",
-    ]
-)
-"""Variables that describe the machine (home, locale, proxies, certificates, package index, libraries), and `LC_*`."""
+_KEPT = """
+HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR XDG_CACHE_HOME
+http_proxy https_proxy no_proxy all_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY
+SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
+PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST PIP_CERT PIP_CONFIG_FILE PIP_FIND_LINKS PIP_NO_INDEX
+LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_FALLBACK_LIBRARY_PATH CUDA_HOME CUDA_PATH
+"""
+
+
+def kept(ours: Mapping[str, str]) -> dict[str, str]:
+    """The variables of `ours` that describe the machine: home, locale, proxies, certificates, package index, libraries."""
+    names = _KEPT.split()
+    return {k: v for k, v in ours.items() if k in names or k.startswith("LC_")}
 
 
 def base_environment(ours: Mapping[str, str], python: str) -> dict[str, str]:
-    """What every container gets: `KEPT`, and PATH with the folder of the interpreter in front."""
-    kept = {k: v for k, v in ours.items() if k in KEPT or k.startswith("LC_")}
-    return {**kept, "PATH": os.pathsep.join([str(Path(python).parent), ours.get("PATH", os.defpath)])}
+    """What every container gets: `kept`, and PATH with the folder of the interpreter in front."""
+    return {**kept(ours), "PATH": os.pathsep.join([str(Path(python).parent), ours.get("PATH", os.defpath)])}
 
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 CHUNK = 1 << 16
 TAIL = 1 << 16
@@ -146,7 +146,7 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
     return {**found, "lastUpdatedTime": now} if found else None
 
 
-def _is_int(value: object) -> bool:
+def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

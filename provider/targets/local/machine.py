@@ -15,19 +15,12 @@ import uuid
 from fractions import Fraction
 from pathlib import Path
 
+from pulumi_trainer.provider.api.quantity import Quantity
+
 from .store import faults
 
 LINUX = sys.platform == "linux"
 GPU = "nvidia.com/gpu"
-
-_SUFFIXES = {
-    **{
-        s: Fraction(10) ** (3 * i)
-        for i, s in zip(range(-3, 7), ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"], strict=True)
-    },
-    **{s: Fraction(2) ** (10 * i) for i, s in enumerate(["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"], 1)},
-}
-_QUANTITY = re.compile(r"([+-]?[0-9]*\.?[0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?")
 
 
 def cache() -> Path:
@@ -83,11 +76,8 @@ def memory() -> int:
 
 
 def quantity(value: object) -> Fraction:
-    """A Kubernetes quantity ("500m", "3Gi", 2, "1e3"); 0 where it is none (admission has refused it, or it is unknown)."""
-    match = _QUANTITY.fullmatch(str(value))
-    if not match or not re.search("[0-9]", match[1]):
+    """The amount of a Kubernetes quantity; 0 where it is none (admission has refused it, or it is not known yet)."""
+    try:
+        return Quantity.parse(str(value)).amount
+    except ValueError:
         return Fraction(0)
-    number, suffix = Fraction(match[1].rstrip(".") or 0), match[2] or ""
-    if suffix[:1] in ("e", "E") and suffix[1:]:
-        return number * Fraction(10) ** int(suffix[1:])
-    return number * _SUFFIXES[suffix]

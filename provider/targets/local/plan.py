@@ -10,6 +10,7 @@ import math
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 @dataclass(frozen=True)
 class Site:
-    """What one job has on this machine. root: of the target; folder: of the job. ours: environment to take `KEPT` from.
+    """What one job has on this machine. root: of the target; folder: of the job. ours: environment to take `kept` from.
 
     addresses: pod host name -> address. ports: declared port -> port in use.
     """
@@ -46,7 +47,7 @@ class Site:
 
 @dataclass(frozen=True)
 class PodId:
-    """One completion index of one Job. jobs: names of the step's other replicas count in labels only."""
+    """One completion index of one Job, after so many restarts of the JobSet."""
 
     step: str
     job_index: int
@@ -105,21 +106,21 @@ def trainer_step(jobset: Mapping[str, Any]) -> str:
     return next((str(s["name"]) for s in steps if s["name"] == "node"), str(steps[-1]["name"]))
 
 
-def gpus_of(pod: Mapping[str, Any], resource: str = GPU) -> int:
-    """GPUs of a pod: those of its containers together, or of the largest init container."""
-    return math.ceil(requested(pod, resource))
+def gpus_of(pod: Mapping[str, Any]) -> int:
+    """GPUs that a pod has for itself."""
+    return math.ceil(requested(pod, GPU))
 
 
-def requested(pod: Mapping[str, Any], resource: str) -> Any:
+def requested(pod: Mapping[str, Any], resource: str) -> Fraction:
     """A pod's effective request: its containers and sidecars together, or its largest init container."""
 
-    def one(container: Mapping[str, Any]) -> Any:
+    def one(container: Mapping[str, Any]) -> Fraction:
         given = container.get("resources") or {}
         return quantity((given.get("requests") or {}).get(resource, (given.get("limits") or {}).get(resource, 0)))
 
     inits = pod.get("initContainers") or []
     beside = [c for c in inits if c.get("restartPolicy") == "Always"]
-    together = sum(one(c) for c in [*(pod.get("containers") or []), *beside])
+    together = sum((one(c) for c in [*(pod.get("containers") or []), *beside]), Fraction(0))
     return max([together, *(one(c) for c in inits if c not in beside)])
 
 
@@ -142,7 +143,8 @@ def plan_pod(
         for key, o in objects.items()
         if key.startswith("ConfigMap/")
     }
-    planned, rewriters, folders = [], {}, [folder / "scratch"]
+    planned, folders = [], [folder / "scratch"]
+    rewriters: dict[str, Rewriter] = {}
     for container in volumes.containers(spec):
         one = environment.variables(spec, container, facts, configs, secrets)
         mounts = _mounts(container, places, one.values)
@@ -280,7 +282,7 @@ def _container(
         argv=argv,
         env={
             **environment.base_environment(site.ours, site.python),
-            **_defaults(facts, site, gpus),
+            **_defaults(facts, site),
             **{k: rewriter.value(v) if k in given.literal else v for k, v in given.values.items()},
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
             MARK: f"{site.uid}/{facts.name}/{container['name']}",
@@ -290,7 +292,7 @@ def _container(
     )
 
 
-def _defaults(facts: PodFacts, site: Site, gpus: list[int]) -> dict[str, str]:
+def _defaults(facts: PodFacts, site: Site) -> dict[str, str]:
     """What a container's own variables may replace."""
     loopback = "lo" if LINUX else "lo0"
     return {

@@ -35,7 +35,7 @@ def too_few_gpus(objects: Objects) -> list[Problem]:
     """Asks the machine only where GPUs are requested."""
     found = []
     for where, jobset in _jobsets(objects):
-        needed = _peak(jobset, lambda pod: gpus_of(pod))
+        needed = _peak(jobset, gpus_of)
         if needed and needed > (total := gpus()):
             why = f"needs {needed} GPUs at one time, and this machine has {total}"
             mend = "ask for fewer (num_nodes, resources_per_node), or use the Kubernetes target"
@@ -188,16 +188,14 @@ def _container(
     secrets: Collection[str] | None,
 ) -> Iterator[Problem]:
     image = container.get("image")
-    if not container.get("command") and not (image is not None and not isinstance(image, str)):
-        if not images.entrypoint(_text(image)):
-            why = f"what image {image} starts is not known on this machine"
-            yield Problem(f"{where}.command", why, "give the container a command")
+    known_image = image is None or isinstance(image, str)
+    if not container.get("command") and known_image and not images.entrypoint(image or ""):
+        why = f"what image {image} starts is not known on this machine"
+        yield Problem(f"{where}.command", why, "give the container a command")
     if container.get("volumeDevices"):
         yield Problem(f"{where}.volumeDevices", "block devices cannot be had locally", "use volumeMounts")
-    for resource in {
-        **_map(_map(container.get("resources")).get("limits")),
-        **_map(_map(container.get("resources")).get("requests")),
-    }:
+    given = _map(container.get("resources"))
+    for resource in {**_map(given.get("limits")), **_map(given.get("requests"))}:
         if "/" in resource and resource != GPU:
             yield Problem(f"{where}.resources", f"{resource} is not handed out locally", f"ask for {GPU}")
     mounts = []
@@ -220,7 +218,7 @@ def _container(
 def _environment(
     where: str, container: Mapping[str, Any], objects: Objects, secrets: Collection[str] | None
 ) -> Iterator[Problem]:
-    secret_names = set()
+    secret_names: set[Any] = set()
     for i, source in enumerate(_list(container.get("envFrom"))):
         for kind in ("configMapRef", "secretRef"):
             ref = _map(source.get(kind))

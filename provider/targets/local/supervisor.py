@@ -198,7 +198,7 @@ class Supervisor:
             p["containerPort"] for s in steps for c in volumes.containers(_pod(s)) for p in c.get("ports") or []
         ]
         addresses, ports = self._leases.addresses(names, self.record.uid), self._leases.ports(declared)
-        self._site = self.record.site(self.folder, addresses, ports)
+        self._site = self.record.site(self.folder, os.environ, addresses, ports)
         return True
 
     def _start_pod(self, job: Job, index: int, now: float) -> None:

@@ -25,7 +25,7 @@ from pulumi_trainer.provider.api.submission import Objects, Submission
 
 from . import logs, process, review, volumes
 from .claims import Claim
-from .environment import KEPT
+from .environment import kept
 from .machine import cache, host_id
 from .plan import Site
 from .pods import Tuning
@@ -254,7 +254,7 @@ class LocalTarget:
 
     def _start(self, folder: JobFolder, record: Record, submission: Submission, lock: int) -> None:
         _children[:] = [child for child in _children if child.poll() is None]
-        kept = {k: v for k, v in os.environ.items() if k in KEPT or k in ("PATH", "PYTHONPATH") or k.startswith("LC_")}
+        path = {k: os.environ[k] for k in ("PATH", "PYTHONPATH") if k in os.environ}
         with faults(folder.path), folder.supervisor_log.open("ab") as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.supervisor", str(folder.path), str(lock)],
@@ -262,7 +262,7 @@ class LocalTarget:
                 stdout=log,
                 stderr=log,
                 cwd=folder.path,
-                env={**kept, process.MARK: record.uid},
+                env={**kept(os.environ), **path, process.MARK: record.uid},
                 pass_fds=[lock],
                 start_new_session=True,
             )

@@ -27,7 +27,7 @@ from .rewrite import Rewriter
 from .store import remove_tree
 
 KINDS = ("emptyDir", "configMap", "secret", "downwardAPI", "projected", "persistentVolumeClaim", "hostPath")
-MEMORY = Path("/dev/shm")
+MEMORY = Path("/dev/shm")  # noqa: S108
 """A file system in memory, on Linux."""
 
 Spec = Mapping[str, Any]
@@ -85,10 +85,10 @@ def in_memory(volume: Spec) -> bool:
 def location(volume: Spec, folder: Path, memory: Path, claims_folder: Path) -> Path:
     """folder: of the pod's volumes; memory: the same for secret ones; claims_folder: of the namespace's claims."""
     if claim := volume.get("persistentVolumeClaim"):
-        return claims_folder / claim["claimName"] / "data"
+        return claims_folder / str(claim["claimName"]) / "data"
     if host := volume.get("hostPath"):
         return Path(host["path"])
-    return (memory if in_memory(volume) else folder) / volume["name"]
+    return (memory if in_memory(volume) else folder) / str(volume["name"])
 
 
 def prepare(volume: Spec, place: Path, objects: Objects, secrets: Texts, facts: PodFacts, rewriter: Rewriter) -> None:
@@ -141,7 +141,8 @@ def _files(
         contents = {k: v.encode() for k, v in secrets.get(name, {}).items()}
     else:
         contents = config_files(objects, name)
-    for item in given.get("items") or [{"key": key, "path": key} for key in contents]:
+    everything: list[dict[str, Any]] = [{"key": key, "path": key} for key in contents]
+    for item in given.get("items") or everything:
         if item["key"] in contents:
             yield item["path"], contents[item["key"]], item.get("mode") or default
 
