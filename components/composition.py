@@ -15,7 +15,7 @@ from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.model import problems as document_problems
 from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.lifecycle.identity import digest, job_name, short_digest
+from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
 
 from . import destinations, plaintext, shipping, sources
@@ -211,7 +211,7 @@ def _add_folders(
         if size > shipping.LIMIT:
             why = f"code and func_args have {size} bytes, and a ConfigMap holds {shipping.LIMIT}"
             result.problems.append(Problem("trainer", why, "pass large values as a file in a volume"))
-        name = f"{result.name}-code-{digest({k: str(v) for k, v in data.items()})[:10]}"
+        name = f"{result.name}-code"  # no digest in it: the plan could not show changed code line by line
         metadata = {"name": name, "namespace": result.namespace}
         result.objects[f"ConfigMap/{name}"] = {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data,

@@ -106,7 +106,7 @@ def test_an_unknown_and_a_secret_value_hide_only_their_leaf(project: Project) ->
     project.program(UNKNOWN)
     project.config("password", canary, "--secret")
     preview = project.preview("--diff").out
-    assert "completions: 2" in preview and "SECRET" in preview and "import hashlib, os" in preview
+    assert "completions : 2" in preview and "SECRET" in preview and "import hashlib, os" in preview
     assert "[unknown]" in preview or "output<string>" in preview
     up = project.up()
     import hashlib

@@ -33,7 +33,7 @@ pulumi.export("phase", job.phase)
 def test_a_job_runs_once_and_a_second_up_changes_nothing(project: Project) -> None:
     project.program(QUICK)
     preview = project.preview("--diff")
-    assert "completions: 2" in preview.out and "hello" in preview.out
+    assert "completions : 2" in preview.out and "hello" in preview.out
     assert not project.target.jobs(), "a preview creates nothing"
     project.up()
     outputs = project.outputs()
@@ -171,14 +171,18 @@ def test_renames_aliases_protect_and_stack_rename(project: Project) -> None:
 def test_ignore_changes_and_target(project: Project) -> None:
     two = QUICK + QUICK.replace('"quick"', '"other"').replace("job =", "job2 =").split("pulumi.export")[0]
     project.program(two)
-    urn = [line for line in project.preview("--json").out.splitlines() if "JobSet::quick" in line][0].split('"')[3]
-    project.up("--target", urn, "--target-dependents")
-    assert project.job("quick") is None or project.job("other") is None
+    project.up()
+    before = {name: project.job(name).uid for name in ("quick", "other")}
+    two = two.replace('"hello"', '"good day"')
+    project.program(two)
+    urn = next(r["urn"] for r in project.resources() if r["urn"].endswith("::quick"))
+    project.up("--target", urn)
+    assert project.job("quick").uid != before["quick"] and project.job("other").uid == before["other"]
     project.up()
     uids = {project.job("quick").uid, project.job("other").uid}
     ignoring = two.replace(
         "runtime=plain,", 'runtime=plain, opts=pulumi.ResourceOptions(ignore_changes=["objects", "digest", "run"]),'
     )
-    project.program(ignoring.replace('"hello"', '"changed"'))
+    project.program(ignoring.replace('"good day"', '"changed"'))
     project.up()
     assert uids == {project.job("quick").uid, project.job("other").uid}

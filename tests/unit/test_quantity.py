@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from pulumi_trainer.provider.api.quantity import Quantity, canonical
 
 TEXTS = {
@@ -13,7 +12,7 @@ TEXTS = {
     "+5": "+5",
     "0.5": "500m",
     ".5": "500m",
-    "1.": "1",
+    "1.": "1.",
     "1.5": "1500m",
     "1.500": "1.500",
     "2.125": "2.125",
@@ -31,7 +30,6 @@ TEXTS = {
     "1000Ki": "1000Ki",
     "1073741824": "1073741824",
     "0.1n": "1n",
-    "1.1i": None,
     "-0.5": "-500m",
     "-2Gi": "-2Gi",
     "16Ei": "9223372036854775807",
@@ -40,7 +38,7 @@ TEXTS = {
 VALUES = {"3500m": 4, "1": 1, "0": 0, "1m": 1, "1Ki": 1024, "2.5Gi": 2684354560, "1e3": 1000, "-1.5": -2}
 
 
-@pytest.mark.parametrize(("given", "wanted"), [(k, v) for k, v in TEXTS.items() if v])
+@pytest.mark.parametrize(("given", "wanted"), TEXTS.items())
 def test_text(given: str, wanted: str) -> None:
     assert str(Quantity.parse(given)) == wanted
     assert canonical(given) == wanted
@@ -58,7 +56,8 @@ def test_value(given: str, wanted: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["", " ", "-", "m", "1 Gi", "1gi", "4GB", "1.1i", "1e", "1e2.5", "one", "1e999999999", "9" * 5000, "1_0", "١"]
+    "given",
+    ["", " ", "-", "m", "1 Gi", "1gi", "4GB", "1.1i", "1e", "1e2.5", "one", "1e999999999", "9" * 5000, "1_0", "١"],
 )
 def test_no_quantity(given: str) -> None:
     with pytest.raises(ValueError, match="must be a quantity such as 3, 500m or 4Gi"):
