@@ -8,6 +8,7 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.model import quantity_problems
 
 from . import shipping
 from .arguments import Args, to_document
@@ -44,6 +45,10 @@ def resource_problems(resources: Any) -> list[Problem]:
     """Rules of the short form: one MIG profile at most, and never beside whole GPUs (as in the Kubeflow SDK)."""
     if not isinstance(resources, Mapping):
         return []
+    if isinstance(resources, Mapping) and not resources.keys() & {"limits", "requests", "claims"}:
+        wrong = [p.below(f'resources_per_node["{k}"]') for k, v in resources.items() for p in quantity_problems(v)]
+        if wrong:
+            return wrong
     names = [_resource(str(k)) for k in resources]
     migs = [n for n in names if n.startswith("nvidia.com/mig-")]
     if len(migs) > 1:

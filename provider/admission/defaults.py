@@ -149,11 +149,9 @@ def _with_backoff_limit(spec: Document) -> Document:
 
 def _with(defaults: Document, document: Any) -> Any:
     """`document` with the defaults for what it has not, or has empty."""
-    return (
-        {**document, **{k: document.get(k) or v for k, v in defaults.items()}}
-        if isinstance(document, dict)
-        else document
-    )
+    if not isinstance(document, dict):
+        return document
+    return {**document, **{name: document.get(name) or default for name, default in defaults.items()}}
 
 
 def _mapping(document: Any, name: str) -> Document:

@@ -25,13 +25,25 @@ class Model(BaseModel):
 
 def _quantity(value: Any) -> Any:
     if not isinstance(value, (str, int)) or isinstance(value, bool):
-        raise ValueError('must be a quantity such as 3, "500m" or "4Gi"')
+        raise ValueError(f'must be a quantity such as 3, "500m" or "4Gi", not {shown(value)}')
     ParsedQuantity.parse(str(value))
     return value
 
 
 Quantity = Annotated[Any, PlainValidator(_quantity)]
 """A Kubernetes quantity such as 3, "500m" or "4Gi"."""
+
+
+def quantity_problems(value: Any) -> list[Problem]:
+    """What is wrong with a quantity; nothing with one that is not known yet or comes from a Pulumi resource."""
+    if not isinstance(value, (str, int, float)):
+        return []
+    try:
+        _quantity(value)
+    except ValueError as error:
+        return [Problem("", str(error))]
+    return []
+
 
 Labels = dict[str, str]
 Pod = dict[str, Any]
@@ -75,7 +87,9 @@ def _problem(model: type[Model], kind: str, loc: tuple[int | str, ...], value: A
         return Problem(where, "unknown field", mend)
     if kind == "missing":
         return Problem(where, _WORDS[kind])
-    why = _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should be", "must be")
+    if kind == "value_error":
+        return Problem(where, message.removeprefix("Value error, "))
+    why = _WORDS.get(kind) or message.replace("Input should be", "must be")
     return Problem(where, f"{why}, not {shown(value)}")
 
 

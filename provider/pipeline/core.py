@@ -35,7 +35,7 @@ def read(runtime: dict[str, Any], train_job: dict[str, Any]) -> tuple[Info, Trai
     """Both documents, merged, before any plugin ran; with notes on fields that nobody knows. Raises Invalid."""
     findings = Findings()
     job = _train_job(train_job, findings)
-    given = section(runtime, "spec")
+    given = _spec(runtime, findings)
     policies = {name: value for name, value in given.items() if name != "template"}
     spec = typed("TrainingRuntimeSpec", policies, (None, "spec"), findings, applied=True)
     findings.problems += _unserved(spec)
@@ -77,7 +77,7 @@ def _train_job(document: dict[str, Any], findings: Findings) -> TrainJob:
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
         raise Invalid(Problem("metadata.name", "a TrainJob needs a name that is known"))
-    given = section(document, "spec")
+    given = _spec(document, findings)
     spec = typed("TrainJobSpec", given, (None, "spec"), findings, applied=False)
     patches = items(given, "runtimePatches")
     if all("time" in patch for patch in patches):
@@ -96,6 +96,13 @@ def _train_job(document: dict[str, Any], findings: Findings) -> TrainJob:
     )
 
 
+def _spec(document: Any, findings: Findings) -> dict[str, Any]:
+    given = document.get("spec") if isinstance(document, dict) else document
+    if not isinstance(given, (dict, Unknown, type(None))):
+        findings.problems.append(Problem("spec", "must be a mapping"))
+    return section({"spec": given}, "spec")
+
+
 def _unserved(spec: dict[str, Any]) -> Iterator[Problem]:
     """Policies of the runtime that no plugin serves: rendering without them would give a job that runs wrong."""
     for part, type_ in (("mlPolicy", "MLPolicy"), ("podGroupPolicy", "PodGroupPolicy")):
@@ -108,9 +115,8 @@ def _unserved(spec: dict[str, Any]) -> Iterator[Problem]:
 def _template(given: Any, job: TrainJob, findings: Findings) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Labels, annotations and spec of the JobSet, runtimePatches merged into the runtime's template in their order."""
     at: Path = ((None, "spec"), "template")
-    template = section({"template": given}, "template")
     patches = items(job.spec, "runtimePatches")
-    whole = typed("JobSetTemplateSpec", template, at, findings, applied=not patches)
+    whole = typed("JobSetTemplateSpec", {} if given is None else given, at, findings, applied=not patches)
     labels, annotations, spec = ({**section(whole, *path)} for path in _PARTS)
     order = {r.get("name"): place for place, r in reversed(list(enumerate(items(spec, "replicatedJobs"))))}
     for place, patch in enumerate(patches):
@@ -169,8 +175,11 @@ def _merge_resources(replicated: dict[str, Any], job: TrainJob) -> None:
     node = next((c for c in items(pod_spec(replicated), "containers") if c.get("name") == NODE), None)
     if given is None or node is None:
         return
-    if isinstance(given, Unknown) or not isinstance(node["resources"], dict):
-        node["resources"] = given if isinstance(given, Unknown) else node["resources"]
-        return
-    merged = strategic_merge("ResourceRequirements", node["resources"], given)
-    node["resources"] = {part: merged[part] for part in ("limits", "requests") if merged.get(part)}
+    if isinstance(given, Unknown):
+        node["resources"] = given
+    elif isinstance(node["resources"], dict):
+        try:
+            merged = strategic_merge("ResourceRequirements", node["resources"], given)
+        except MergeError as error:
+            raise Invalid(Problem("spec.trainer.resourcesPerNode", str(error))) from None
+        node["resources"] = {part: merged[part] for part in ("limits", "requests") if merged.get(part)}

@@ -93,7 +93,9 @@ def timed(argv: list[str], folder: Path, env: dict[str, str]) -> float:
 
 def exported(folder: Path, env: dict[str, str]) -> dict[str, Any]:
     argv = ["pulumi", "stack", "export"]
-    return dict(json.loads(subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout))
+    return dict(
+        json.loads(subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout)
+    )
 
 
 def lifecycle(folder: Path, program: str) -> tuple[dict[str, float], float, list[dict[str, Any]]]:
@@ -178,7 +180,9 @@ def first_step() -> None:
             (folder / "__main__.py").write_text(FIRST_STEP.format(run=run))
             begun = time.time()
             timed(["pulumi", "up", *FLAGS], folder, env)
-            (log,) = [p for p in folder.glob(".pulumi-trainer/jobs/**/*.log") if "-0/" in str(p) or "node-0-0" in str(p)][:1]
+            (log,) = [
+                p for p in folder.glob(".pulumi-trainer/jobs/**/*.log") if "-0/" in str(p) or "node-0-0" in str(p)
+            ][:1]
             ours.append(step_at(log.read_text()) - begun)
             script = next(folder.glob(".pulumi-trainer/jobs/**/main.py"))
             theirs.append(by_hand(folder, script))

@@ -108,7 +108,7 @@ class Project:
         return self._expect(self.run("refresh", "--yes", "--skip-preview", *args), ok)
 
     def config(self, key: str, value: str, *options: str) -> None:
-        result = self.run("config", "set", *options, key, "--", value)
+        result = self.run("config", "set", *options, key, value)
         assert result.code == 0, result
 
     @staticmethod

@@ -20,8 +20,8 @@ def lost():
 def fine():
     print("x")
 
-def job(name, runtime=plain, **given):
-    return trainer.TrainJob(name, runtime=runtime, **given)
+def job(resource, runtime=plain, **given):
+    return trainer.TrainJob(resource, runtime=runtime, **given)
 
 Custom = trainer.CustomTrainer
 job("good", trainer=Custom(func=fine))
@@ -147,7 +147,9 @@ def test_a_failed_job_fails_the_up_and_mended_code_runs_again(project: Project) 
     assert len(project.resources()) == 1
     uid = project.job("failing").uid
     again = project.up(ok=False)
-    assert "the data is bad" in again.out and project.job("failing").uid == uid, "a failed job is reported, not run again"
+    assert "the data is bad" in again.out and project.job("failing").uid == uid, (
+        "a failed job is reported, not run again"
+    )
     project.program(FAILING.replace('raise ValueError("the data is bad")', "return").replace("time.sleep(600)", "pass"))
     project.up()
     assert project.outputs()["phase"] == "Succeeded"
@@ -171,9 +173,11 @@ def test_kill_and_the_next_up_converges(project: Project, victim: str) -> None:
     uid = project.job("long").uid
     if victim == "cli":
         children = cli_children(process.pid)
+        hosts = [c for c in children if any(h in " ".join(c.cmdline()) for h in ("pulumi.dynamic", "pulumi-language"))]
+        assert len(hosts) >= 2
         process.kill()
         process.wait()
-        eventually(lambda: not any(c.is_running() and c.status() != "zombie" for c in children), what="the hosts end")
+        eventually(lambda: not any(c.is_running() and c.status() != "zombie" for c in hosts), what="the hosts end")
         assert project.job("long").phase == "Running", "the job runs on"
     elif victim == "host":
         for child in cli_children(process.pid):

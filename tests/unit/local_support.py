@@ -42,7 +42,9 @@ def step(
 ) -> dict[str, Any]:
     """A replicated job. container_fields, pod, job: more of the container, the pod's spec, the Job's spec."""
     own = [container(command or python("pass"), **(container_fields or {}))]
-    template = {"spec": {"containers": own, "restartPolicy": "Never", "terminationGracePeriodSeconds": 5, **(pod or {})}}
+    template = {
+        "spec": {"containers": own, "restartPolicy": "Never", "terminationGracePeriodSeconds": 5, **(pod or {})}
+    }
     spec = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template, **(job or {})}
     return {"name": name, "replicas": replicas, "template": {"spec": spec}, **fields}
 

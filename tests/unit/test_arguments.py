@@ -53,7 +53,8 @@ def test_a_typed_template_is_the_document_of_the_api() -> None:
         network=trainer.Network(enable_dns_hostnames=True),
         success_policy=trainer.SuccessPolicy(operator="All", target_replicated_jobs=["node"]),
         failure_policy=trainer.FailurePolicy(
-            max_restarts=2, rules=[trainer.FailurePolicyRule(action="FailJobSet", on_job_failure_reasons=["FailedIndexes"])]
+            max_restarts=2,
+            rules=[trainer.FailurePolicyRule(action="FailJobSet", on_job_failure_reasons=["FailedIndexes"])],
         ),
         replicated_jobs=[
             trainer.ReplicatedJob(
@@ -104,7 +105,11 @@ def test_a_typed_template_is_the_document_of_the_api() -> None:
                                     "restartPolicy": "Never",
                                     "nodeSelector": {"my_zone": "a"},
                                     "containers": [
-                                        {"name": "node", "image": "x", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+                                        {
+                                            "name": "node",
+                                            "image": "x",
+                                            "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                                        }
                                     ],
                                 },
                             },
@@ -124,7 +129,9 @@ def test_pulumi_kubernetes_arguments_are_documents_too() -> None:
         restart_policy="Never",
         host_ipc=True,
         node_selector={"my_zone": "a"},
-        containers=[ContainerArgs(name="node", volume_mounts=[VolumeMountArgs(name="v", mount_path="/v", read_only=True)])],
+        containers=[
+            ContainerArgs(name="node", volume_mounts=[VolumeMountArgs(name="v", mount_path="/v", read_only=True)])
+        ],
     )
     assert to_document(spec) == {
         "restartPolicy": "Never",
@@ -153,7 +160,10 @@ def test_short_forms_of_resources() -> None:
         (trainer.CustomTrainer(func=print, script="x"), "not func and script"),
         (trainer.CustomTrainer(script="x", func_args={}), "func_args: are the arguments of func"),
         (trainer.CustomTrainer(func=print, resources_per_node={"gpu": 1, "mig-1g.5gb": 1}), "both gpu and"),
-        (trainer.CustomTrainer(func=print, resources_per_node={"mig-1g.5gb": 1, "mig-2g.10gb": 1}), "more than one MIG"),
+        (
+            trainer.CustomTrainer(func=print, resources_per_node={"mig-1g.5gb": 1, "mig-2g.10gb": 1}),
+            "more than one MIG",
+        ),
         (trainer.HuggingFaceDatasetInitializer(storage_uri="s3://x"), "must start with hf://"),
         (trainer.S3ModelInitializer(storage_uri="s3://x", secret_access_key="plain"), "is a plain-text secret"),
         (trainer.Source(), "storage_uri: is required"),
@@ -216,7 +226,9 @@ def test_an_unknown_leaf_is_right_anywhere() -> None:
 def test_names_go_both_ways() -> None:
     for name in ("num_nodes", "resources_per_node", "image"):
         assert snake(camel(name)) == name
-    assert python_path("spec.trainer.resourcesPerNode.limits['nvidia.com/gpu']").startswith("spec.trainer.resources_per_node")
+    assert python_path("spec.trainer.resourcesPerNode.limits['nvidia.com/gpu']").startswith(
+        "spec.trainer.resources_per_node"
+    )
 
 
 def test_importing_below_provider_loads_neither_pulumi_nor_a_cluster_client() -> None:

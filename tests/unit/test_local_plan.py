@@ -27,7 +27,9 @@ def site(**fields: Any) -> Site:
     return Site(**{**given, **fields})
 
 
-def planned(document: dict[str, Any], *others: dict[str, Any], who: PodId | None = None, **fields: Any) -> ContainerPlan:
+def planned(
+    document: dict[str, Any], *others: dict[str, Any], who: PodId | None = None, **fields: Any
+) -> ContainerPlan:
     secrets = fields.pop("secrets", {})
     gpus = fields.pop("gpus", [])
     who = who or PodId("node", 0, 0)
@@ -65,7 +67,9 @@ class TestExpansion:
         assert (env["LATE"], env["X"]) == ("$(BASE)", "b/x")
 
     def test_argv_sees_all_of_the_spec_and_nothing_of_this_machine(self) -> None:
-        document = jobset(step(command=["run", "$(A)", "$$(A)", "$(PATH)"], container_fields={"env": [{"name": "A", "value": "1"}]}))
+        document = jobset(
+            step(command=["run", "$(A)", "$$(A)", "$(PATH)"], container_fields={"env": [{"name": "A", "value": "1"}]})
+        )
         assert planned(document).argv == ["run", "1", "$(A)", "$(PATH)"]
 
 
@@ -149,10 +153,18 @@ class TestSources:
             {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
             {"name": "A", "value": "mine"},
             others=(data,),
-            container_fields={"envFrom": [{"configMapRef": {"name": "settings"}}, {"prefix": "P_", "secretRef": {"name": "s"}}]},
+            container_fields={
+                "envFrom": [{"configMapRef": {"name": "settings"}}, {"prefix": "P_", "secretRef": {"name": "s"}}]
+            },
             secrets={"s": {"k": "value"}},
         )
-        assert (env["ONE"], env["TOKEN"], env["P_k"], env["A"], env["B"]) == ("1", "value", "value", "mine", "/workspace/x")
+        assert (env["ONE"], env["TOKEN"], env["P_k"], env["A"], env["B"]) == (
+            "1",
+            "value",
+            "value",
+            "mine",
+            "/workspace/x",
+        )
         assert "NONE" not in env
 
 
@@ -185,7 +197,10 @@ class TestSurroundings:
 
     @pytest.mark.parametrize("name", ["python", "python3"])
     def test_python_is_the_interpreter_in_use(self, name: str) -> None:
-        assert planned(jobset(step(command=[name, "x.py"])), python="/env/bin/python").argv == ["/env/bin/python", "x.py"]
+        assert planned(jobset(step(command=[name, "x.py"])), python="/env/bin/python").argv == [
+            "/env/bin/python",
+            "x.py",
+        ]
 
     def test_args_follow_the_command(self) -> None:
         one = planned(jobset(step(command=["a"], container_fields={"args": ["b", 3]})))

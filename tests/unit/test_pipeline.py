@@ -293,6 +293,26 @@ class TestRefusals:
             "spec.template.spec.failurePolicy.maxRestarts",
         ]
 
+    @pytest.mark.parametrize("key", ["$retainKeys", "$setElementOrder/cpu"])
+    def test_directives_among_resources(self, key: str) -> None:
+        trainer = {"resourcesPerNode": {"limits": {key: "1"}}}
+        rt = runtime()
+        pod = rt["spec"]["template"]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+        pod["containers"][0]["resources"] = {"limits": {"cpu": 1}}
+        with pytest.raises(Invalid, match=r"spec\.trainer\.resourcesPerNode"):
+            rendered(rt, train_job(trainer=trainer))
+
+    @pytest.mark.parametrize("value", ["x", [], 5])
+    def test_no_mapping_where_one_belongs(self, value: Any) -> None:
+        for path in ((), ("template",)):
+            rt, tj = runtime(), train_job()
+            holder = rt if not path else rt["spec"]
+            holder["spec" if not path else path[0]] = value
+            with pytest.raises(Invalid, match="must be a mapping"):
+                rendered(rt, tj)
+        with pytest.raises(Invalid, match="spec: must be a mapping"):
+            rendered(runtime(), {**train_job(), "spec": value})
+
     def test_unknown_fields_are_notes(self) -> None:
         tj = train_job(trainer={"numNode": 2}, elasticPolicy={})
         notes = render(default_runtime(runtime()), default_train_job(tj)).notes

@@ -339,13 +339,16 @@ def peak(jobset: Spec, amount: Mapping[str, Any]) -> Any:
     for rjob in jobset["spec"]["replicatedJobs"]:
         waits = {d["name"] for d in rjob.get("dependsOn") or [] if d.get("status") == "Complete"}
         after[rjob["name"]] = waits.union(*(after.get(w, set()) for w in waits))
-    return max(
-        (
-            sum((a for other, a in amount.items() if other not in after[step] and step not in after[other]), start=0)
-            for step in after
-        ),
-        default=0,
-    )
+
+    def most(steps: list[str]) -> Any:
+        if not steps:
+            return 0
+        first, rest = steps[0], steps[1:]
+        beside = [s for s in rest if s not in after[first] and first not in after[s]]
+        both = amount[first] + most(beside)
+        return both if beside == rest else max(both, most(rest))
+
+    return most(list(after))
 
 
 def together(rjob: Spec) -> int:

@@ -244,7 +244,6 @@ class Supervisor:
             if pod.done is None:
                 if index in job.pods:
                     job.pods[index].ready, job.pods[index].restarts = pod.ready, pod.restarts
-                self._ran = self._ran or pod.ready
                 continue
             del self.pods[key]
             self._free_gpus += self._gpus.pop(key)
@@ -346,6 +345,7 @@ class Supervisor:
 
     def _describe(self, now: float) -> None:
         status = self.status
+        self._ran = self._ran or any(p.ready for p in self.pods.values())
         status.restarts = self.jobset.restarts
         status.steps = self._steps()
         if status.terminal or status.phase == Phase.SUSPENDED:
