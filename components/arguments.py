@@ -8,7 +8,8 @@ problems at once. Names are the API's in snake_case; a document has the API's ca
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import pulumi
@@ -126,20 +127,11 @@ def snake(name: str) -> str:
 
 
 def python_path(where: str) -> str:
-    """A document's path in the words of the program: `trainer.numNodes` -> `trainer.num_nodes`."""
-    return "".join(snake(c) if c and c[0].isalpha() else c for c in _split(where))
-
-
-def _split(where: str) -> Iterator[str]:
-    word = ""
-    for c in where:
-        if c.isalnum() or c == "_":
-            word += c
-        else:
-            yield word
-            yield c
-            word = ""
-    yield word
+    """A document's path in the words of the program: `trainer.numNodes` -> `trainer.num_nodes`. Keys in brackets are the
+    user's own, and rendered objects (`JobSet/...`) have the API's names."""
+    if "/" in where.partition(".")[0]:
+        return where
+    return re.sub(r"\[[^]]*\]|\w+", lambda word: word[0] if word[0][0] == "[" else snake(word[0]), where)
 
 
 def walk(value: Any, visit: Callable[[str, Any], Any], path: str = "") -> Any:

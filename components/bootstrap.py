@@ -1,26 +1,16 @@
-"""Runs in the container: installs packages, then becomes the launcher. Standard library only."""
+import json, os, subprocess, sys
 
-import json
-import os
-import pathlib
-import subprocess
-import sys
-
-here = pathlib.Path(__file__).parent
-launch = json.loads((here / "launch.json").read_text(encoding="utf-8"))
-if launch["packages"]:
-    urls = launch["indexUrls"]
-    index = [w for i, u in enumerate(urls) for w in ("--extra-index-url" if i else "--index-url", u)]
-    pip = [sys.executable, "-m", "pip", "install", "--no-input", *launch["packages"], *index]
-    layer = os.environ.get("PULUMI_TRAINER_LAYER")
-    if layer:  # the Local target: a cached environment instead of a container of one's own
-        built = subprocess.run([sys.executable, layer, *pip[5:]], stdout=subprocess.PIPE, text=True)
-        os.environ.update(json.loads(built.stdout or "{}"))
-    else:
-        built = subprocess.run(pip, stdout=sys.stderr, text=True)
-    if built.returncode:
+here = os.path.dirname(__file__)
+launch = json.load(open(here + "/launch.json"))
+layer = os.environ.get("PULUMI_TRAINER_LAYER")
+if launch["install"]:
+    pip = ["-m", "pip", "install", "--no-input"]
+    argv = [sys.executable, *([layer] if layer else pip), *launch["install"]]
+    done = subprocess.run(argv, stdout=subprocess.PIPE if layer else sys.stderr, text=True)
+    if done.returncode:
         sys.exit("pulumi-trainer: the packages could not be installed (see above)")
-argv = [*(launch["launcher"] or ["python3"]), str(here / launch["script"]), *sys.argv[1:]]
+    os.environ.update(json.loads(done.stdout or "{}"))
+argv = [*launch["launcher"], here + "/main.py", *sys.argv[1:]]
 try:
     os.execvp(argv[0], argv)
 except FileNotFoundError:

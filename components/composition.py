@@ -16,7 +16,7 @@ from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.model import problems as document_problems
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
-from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.pipeline import render, validate
 
 from . import destinations, plaintext, shipping, sources
 from .arguments import Args, nested_problems, to_document
@@ -125,8 +125,9 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
             result.claims["output"] = claim
             mounts = {**mounts, "output": Unknown("output")}
         _add_folders(train_job, result, wish, mounts, runtime, fresh_output=not args.resume)
-        runtime = default_runtime(runtime)
-        result.rendered(lambda: render(runtime, default_train_job(train_job)))
+        runtime, train_job = default_runtime(runtime), default_train_job(train_job)
+        result.problems += [_told(p) for p in validate(runtime, train_job)]
+        result.rendered(lambda: render(runtime, train_job))
     return result
 
 

@@ -93,6 +93,11 @@ class Job(pulumi.ComponentResource):
         self._resource = program.current().spawn(self._submit(plan))
         self.status = self.until(wait_for)
 
+    @property
+    def outputs(self) -> pulumi.Output[dict[str, Any]]:
+        """All outputs in one, those that say something."""
+        return self.status.apply(lambda status: {name: value for name, of in OUTPUTS.items() if (value := of(status))})
+
     def until(self, wait_for: str) -> pulumi.Output[JobStatus | None]:
         """The job's status once it has come as far as `wait_for`; unknown in a preview of a job that is not there."""
         known: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
@@ -130,9 +135,9 @@ class Job(pulumi.ComponentResource):
             "run": plan.run,
             "runtime": put_back(plan.runtime, unknown),
             "target": connection,
-            "interrupt": plan.interrupt,
-            "adopt": plan.adopt,
             "component": urn,
+            **({"interrupt": plan.interrupt} if plan.interrupt != "refuse" else {}),
+            **({"adopt": True} if plan.adopt else {}),
         }
         if plan.resolved.secrets:
             props["secrets"] = {plan.secret_name: plan.resolved.secrets}

@@ -44,9 +44,10 @@ class Program:
     async def _tell(self) -> bool:
         while pending := [t for t in self._tasks if not t.done()]:
             await asyncio.wait(pending)
-        for task in self._tasks:
-            task.result()
+        submitted = [resource for task in self._tasks if isinstance(resource := task.result(), pulumi.CustomResource)]
         if self.problems:
+            for resource in submitted:  # what is right is not cut off by what is wrong elsewhere
+                await resource.id.future()
             unique = list(dict.fromkeys(self.problems))
             count = "1 problem" if len(unique) == 1 else f"{len(unique)} problems"
             lines = "\n".join(f"  {p}" for p in unique)

@@ -129,12 +129,10 @@ def from_script(path: str | Path) -> tuple[str, list[Problem]]:
 
 def files(script: str, func_args: Any, packages: Any, index_urls: Any, framework: str) -> dict[str, Any]:
     """The data of the code ConfigMap."""
-    launch = {
-        "packages": packages or [],
-        "indexUrls": index_urls or [],
-        "launcher": list(LAUNCHERS.get(framework, ())),
-        "script": code.MAIN_FILE,
-    }
+    flags = ("--index-url", *["--extra-index-url"] * len(index_urls or []))
+    index = [word for flag, url in zip(flags, index_urls or [], strict=False) for word in (flag, url)]
+    install = [*packages, *index] if packages else []
+    launch = {"install": install, "launcher": list(LAUNCHERS.get(framework, ("python3",)))}
     data = {
         code.MAIN_FILE: script,
         code.LAUNCH_FILE: json.dumps(launch, sort_keys=True),
@@ -147,7 +145,9 @@ def files(script: str, func_args: Any, packages: Any, index_urls: Any, framework
 
 @lru_cache(maxsize=1)
 def bootstrap() -> str:
-    """The text of bootstrap.py, which runs in the container before the launcher."""
+    """The text of bootstrap.py, which installs packages and becomes the launcher. It is part of every job's state, so it
+    has no comments; standard library only. On the Local target, `layer` answers with a cached environment instead of pip.
+    """
     return Path(__file__).with_name("bootstrap.py").read_text(encoding="utf-8")
 
 

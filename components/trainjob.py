@@ -43,14 +43,6 @@ class TrainJob(Job):
     goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits for it fails the `up`.
     """
 
-    phase: pulumi.Output[str]
-    reason: pulumi.Output[str]
-    message: pulumi.Output[str]
-    steps: pulumi.Output[list[dict[str, Any]]]
-    progress: pulumi.Output[Progress]
-    output_path: pulumi.Output[str]
-    seconds: pulumi.Output[float]
-
     def __init__(
         self,
         resource_name: str,
@@ -85,9 +77,42 @@ class TrainJob(Job):
         site = program.call_site()
         super().__init__("trainer:index:TrainJob", resource_name, None, opts)
         self.start(lambda: composition.plan(resource_name, args), wait_for, site, opts)
-        for field, of in OUTPUTS.items():
-            setattr(self, field, self.status.apply(of))
-        self.register_outputs({field: getattr(self, field) for field in OUTPUTS})
+        self.register_outputs({"status": self.outputs})
+
+    @property
+    def phase(self) -> pulumi.Output[str]:
+        """What the job is doing: Pending, Queued, Running, Succeeded, Failed, ..."""
+        return self.status.apply(OUTPUTS["phase"])
+
+    @property
+    def reason(self) -> pulumi.Output[str]:
+        """Why it is in that phase, in one word."""
+        return self.status.apply(OUTPUTS["reason"])
+
+    @property
+    def message(self) -> pulumi.Output[str]:
+        """The same in words; of a failed job its step, rank, exit code, traceback, last lines and log."""
+        return self.status.apply(OUTPUTS["message"])
+
+    @property
+    def steps(self) -> pulumi.Output[list[dict[str, Any]]]:
+        """Replicated jobs with their counts of pods, restarts and times (Trainer's `status.jobsStatus`)."""
+        return self.status.apply(OUTPUTS["steps"])
+
+    @property
+    def progress(self) -> pulumi.Output[Progress]:
+        """What rank 0 reported last."""
+        return self.status.apply(OUTPUTS["progress"])
+
+    @property
+    def output_path(self) -> pulumi.Output[str]:
+        """Where the output volume is (Local: the folder)."""
+        return self.status.apply(OUTPUTS["output_path"])
+
+    @property
+    def seconds(self) -> pulumi.Output[float]:
+        """From start to finish."""
+        return self.status.apply(OUTPUTS["seconds"])
 
     @property
     def completion(self) -> pulumi.Output[str]:

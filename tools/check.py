@@ -35,7 +35,13 @@ def step(name: str, *argv: str | Path, cwd: Path = setup.ROOT) -> None:
     begun = time.monotonic()
     env = {**os.environ, **setup.caches(), "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
     done = subprocess.run(
-        [str(a) for a in argv], cwd=cwd, env=env, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [str(a) for a in argv],
+        cwd=cwd,
+        env=env,
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     if done.returncode:
         sys.exit(f"{done.stdout}\ncheck: {name} failed")

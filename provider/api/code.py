@@ -10,7 +10,7 @@ BOOTSTRAP_FILE = "bootstrap.py"
 MAIN_FILE = "main.py"
 ARGS_FILE = "func_args.json"
 LAUNCH_FILE = "launch.json"
-"""JSON: {"packages": [...], "indexUrls": [...], "launcher": ["torchrun"], "script": "main.py"}"""
+"""JSON: {"install": [arguments of pip install], "launcher": ["torchrun"]}"""
 
 WORKSPACE = "/workspace"
 DATASET_PATH = "/workspace/dataset"

@@ -8,8 +8,8 @@ Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   runtime          {name, release, digest} of the runtime that was rendered; only reported
   secrets          Secret name -> key -> value (absent where there are none)
   target           where the job runs: kind, identity, how to connect, sweep label
-  interrupt        "refuse" or "allow": may a change replace unfinished work
-  adopt            take over a foreign object of that name if it is equal
+  interrupt        "allow": a change may replace unfinished work (absent: it may not)
+  adopt            true: take over a foreign object of that name if it is equal (else absent)
   component        URN of the TrainJob component
   owner            set here: identity of the job in its target
   generation       set here: counts the runs; a change that needs another run raises it

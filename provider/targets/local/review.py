@@ -19,11 +19,14 @@ from .jobset import peak, together
 from .machine import GPU, cpus, gpus, memory, quantity
 from .plan import gpus_of, requested
 
+Keys = Mapping[str, Collection[str]]
+"""Secret -> its keys."""
+
 CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
 
 
-def refusals(objects: Objects, secrets: Collection[str] | None = None) -> list[Problem]:
-    """secrets: names of the Secrets whose values come with the job; None: not known yet."""
+def refusals(objects: Objects, secrets: Keys | None = None) -> list[Problem]:
+    """secrets: the Secrets whose values come with the job; None: not known yet."""
     return [p for where, jobset in _jobsets(objects) for p in _refused(where, jobset, objects, secrets)]
 
 
@@ -73,9 +76,7 @@ def _containers(where: str, pod: Mapping[str, Any]) -> Iterator[tuple[str, Mappi
             yield f"{where}.{kind}[{container.get('name')}]", container
 
 
-def _refused(
-    where: str, jobset: Mapping[str, Any], objects: Objects, secrets: Collection[str] | None
-) -> Iterator[Problem]:
+def _refused(where: str, jobset: Mapping[str, Any], objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
     spec = _map(jobset.get("spec"))
     if _text(spec.get("managedBy")) not in ("", CONTROLLER):
         why = f"{spec['managedBy']} manages the job, and does not run on this machine"
@@ -117,9 +118,7 @@ def _volumes(jobset: Mapping[str, Any], pod: Mapping[str, Any]) -> list[Mapping[
         return [v for v in _list(pod.get("volumes")) if isinstance(v.get("name"), str)]
 
 
-def _volume(
-    where: str, volume: Mapping[str, Any], objects: Objects, secrets: Collection[str] | None
-) -> Iterator[Problem]:
+def _volume(where: str, volume: Mapping[str, Any], objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
     kinds = [k for k in volume if k != "name"]
     for kind in kinds:
         if kind not in volumes.KINDS:
@@ -161,23 +160,26 @@ def _inside(path: str) -> bool:
 
 
 def _named(
-    where: str, kind: str, ref: Mapping[str, Any], objects: Objects, secrets: Collection[str] | None, key: str = ""
+    where: str, kind: str, ref: Mapping[str, Any], objects: Objects, secrets: Keys | None, key: str = ""
 ) -> Iterator[Problem]:
     """A ConfigMap or Secret that must be there."""
     name = ref.get("secretName") or ref.get("name")
     if not isinstance(name, str):
         return
+    have: Collection[str] | None
     if kind.startswith("secret"):
-        if secrets is not None and name not in secrets:
-            why = f"Secret {name} is not part of the job, and there is no cluster to have it from"
-            yield Problem(where, why, "pass the value as a secret Output (pulumi.Config().require_secret) in env")
-        return
-    config = objects.get(f"ConfigMap/{name}")
-    if config is None:
-        why = f"ConfigMap {name} is not part of the job, and there is no cluster to have it from"
-        yield Problem(where, why, "use plain values, or make it optional")
-    elif key and key not in {**_map(config.get("data")), **_map(config.get("binaryData"))}:
-        yield Problem(where, f"ConfigMap {name} has no key {key}", "name one of its keys")
+        if secrets is None:
+            return
+        word, have = "Secret", secrets.get(name)
+        mend = "pass the value as a secret Output (pulumi.Config().require_secret) in env"
+    else:
+        config = objects.get(f"ConfigMap/{name}")
+        word, mend = "ConfigMap", "use plain values, or make it optional"
+        have = None if config is None else {**_map(config.get("data")), **_map(config.get("binaryData"))}
+    if have is None:
+        yield Problem(where, f"{word} {name} is not part of the job, and there is no cluster to have it from", mend)
+    elif key and key not in have:
+        yield Problem(where, f"{word} {name} has no key {key}", "name one of its keys")
 
 
 def _container(
@@ -185,7 +187,7 @@ def _container(
     container: Mapping[str, Any],
     known: Mapping[str, Mapping[str, Any]],
     objects: Objects,
-    secrets: Collection[str] | None,
+    secrets: Keys | None,
 ) -> Iterator[Problem]:
     image = container.get("image")
     known_image = image is None or isinstance(image, str)
@@ -215,15 +217,17 @@ def _container(
     yield from _environment(where, container, objects, secrets)
 
 
-def _environment(
-    where: str, container: Mapping[str, Any], objects: Objects, secrets: Collection[str] | None
-) -> Iterator[Problem]:
+def _environment(where: str, container: Mapping[str, Any], objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
     secret_names: set[Any] = set()
     for i, source in enumerate(_list(container.get("envFrom"))):
         for kind in ("configMapRef", "secretRef"):
             ref = _map(source.get(kind))
             if ref and not ref.get("optional"):
                 yield from _named(f"{where}.envFrom[{i}].{kind}", kind, ref, objects, secrets)
+        ref = _map(source.get("secretRef"))
+        secret_names |= {
+            f"{source.get('prefix') or ''}{key}" for key in (secrets or {}).get(_text(ref.get("name")), ())
+        }
     for variable in _list(container.get("env")):
         at, source = f"{where}.env[{variable.get('name')}].valueFrom", _map(variable.get("valueFrom"))
         for kind, ref in source.items():

@@ -97,7 +97,8 @@ class Supervisor:
                 self._follow_record()
                 self._step(now)
                 self._save(now)
-        self._clean_up()
+        if self._lock >= 0:
+            self._finish()
 
     def _listen(self) -> None:
         for end in (self._awake, self._wake):
@@ -131,7 +132,10 @@ class Supervisor:
             return
         if (stat.st_mtime_ns, stat.st_ino) != self._seen:
             self._seen = (stat.st_mtime_ns, stat.st_ino)
-            self.record = Record.read(self.folder)
+            try:
+                self.record = Record.read(self.folder)
+            except TargetFault as fault:
+                _complain(fault)
             self.status.owner, self.status.digest = self.record.owner, self.record.digest
 
     def _step(self, now: float) -> None:
@@ -210,6 +214,8 @@ class Supervisor:
         plan = plan_pod(objects, document, who, self._site, own, self._secrets)
         try:
             remove_tree(self.folder.pods / name)
+            if any(volumes.in_memory(volume) for volume, _, _ in plan.volumes):
+                volumes.make_private(volumes.memory_folder(self.record.uid))
             for volume, place, rewriter in plan.volumes:
                 volumes.prepare(volume, place, objects, self._secrets, plan.facts, rewriter)
             for folder in (*plan.folders, self.folder.path / "errors"):
@@ -317,9 +323,9 @@ class Supervisor:
                 return
             self.status.phase, self.status.reason, self.status.message = Phase.SUSPENDED.value, "SuspendedJobs", ""
             self.status.steps = self._steps()
+            self._clean_up()
             self.folder.write_status(self.status, self.jobset.state())
             self._over = True
-            self._clean_up()
             os.close(self._lock)
             self._lock = -1
         except TargetFault as fault:
@@ -327,15 +333,19 @@ class Supervisor:
         finally:
             os.close(guard)
 
+    def _finish(self) -> None:
+        """The end is written when nothing is left of the job."""
+        self._clean_up()
+        if not self._told_to_end:
+            self._insist(lambda: self.folder.write_status(self.status))
+            if self.record.ttl == 0:
+                self.folder.expire()
+
     def _clean_up(self) -> None:
-        if self._lock < 0:
-            return
         process.kill_marked(self.record.uid)
         remove_tree(volumes.memory_folder(self.record.uid))
         if self._leases:
             self._leases.release()
-        if not self._told_to_end and self.status.terminal and self.record.ttl == 0:
-            self.folder.expire()
 
     # Status
 
@@ -407,21 +417,18 @@ class Supervisor:
 
     def _save(self, now: float) -> None:
         """Writes what has changed, a few times a second at most; on a full disk the job runs on and this is tried again."""
-        if self._told_to_end or self._lock < 0:
+        if self._told_to_end or self._over:
             return
         new = self.status.to_dict()
-        urgent = self._over or self._written is None or new["phase"] != self._written["phase"]
+        urgent = self._written is None or new["phase"] != self._written["phase"]
         if new == self._written or (now < self._write_at and not urgent):
-            return
-        if self._over:
-            self._insist(lambda: self.folder.write_status(self.status))
             return
         try:
             self.folder.write_status(self.status)
             self._written, self._write_at = new, now + WRITE_EVERY
         except TargetFault as fault:
             _complain(fault)
-            self._write_at = now + RETRY
+            self._written, self._write_at = self._written or new, now + RETRY
 
     def _insist(self, write: Any) -> None:
         """Until it is written, or the job is to be deleted."""

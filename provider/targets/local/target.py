@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +35,9 @@ from .store import JobFolder, faults, read_json, remove_tree, write_json
 LOST_GRACE = 5.0
 """Seconds between TERM and KILL for processes whose supervisor has died."""
 
+STUCK_SECONDS = 15.0
+"""How much longer than the grace period a supervisor may take to end its job before it is killed."""
+
 _children: list[subprocess.Popen[bytes]] = []
 """Supervisors that this process has started, so that they leave no zombies while it lives."""
 
@@ -54,8 +57,8 @@ class LocalTarget:
         self.environments = environments or cache() / "environments"
         self.host = host_id()
 
-    def review(self, objects: Objects, secrets: Collection[str] | None = None) -> tuple[list[Problem], list[Problem]]:
-        """(refusals, warnings). secrets: names of the Secrets that come with the job; None: not judged here."""
+    def review(self, objects: Objects, secrets: review.Keys | None = None) -> tuple[list[Problem], list[Problem]]:
+        """(refusals, warnings). secrets: the Secrets (and their keys) that come with the job; None: not judged here."""
         refused = review.refusals(objects, secrets) + review.too_few_gpus(objects)
         return refused, review.warnings(objects)
 
@@ -317,7 +320,7 @@ class LocalTarget:
         if grace is not None:
             with suppress(TargetFault):
                 write_json(folder.stop, {"grace": grace})
-        deadline = time.monotonic() + (record.grace if grace is None else grace) + 15.0
+        deadline = time.monotonic() + (record.grace if grace is None else grace) + STUCK_SECONDS
         told: psutil.Process | None = None
         while folder.supervised():
             found = told or process.identified(read_json(folder.supervisor) or {"pid": -1, "started": 0.0})

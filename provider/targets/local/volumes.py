@@ -13,10 +13,12 @@ Called by `plan` (where), the supervisor (contents) and `review` (what cannot be
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from stat import S_IFDIR
 from typing import Any
 
 from pulumi_trainer.provider.api import code
@@ -76,6 +78,14 @@ def memory_folder(uid: str) -> Path:
     return MEMORY / f"pulumi-trainer-{os.getuid()}-{uid}"
 
 
+def make_private(folder: Path) -> None:
+    """For our eyes only, also where somebody else has been there first. Raises OSError."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    stat = folder.lstat()
+    if stat.st_uid != os.getuid() or stat.st_mode & 0o177777 != S_IFDIR | 0o700:
+        raise PermissionError(errno.EPERM, "is not ours alone", str(folder))
+
+
 def in_memory(volume: Spec) -> bool:
     """It holds a Secret, so it must not touch a disk."""
     sources = (volume.get("projected") or {}).get("sources") or []
@@ -99,7 +109,7 @@ def prepare(volume: Spec, place: Path, objects: Objects, secrets: Texts, facts: 
         place.mkdir(parents=True, exist_ok=True)
         return
     remove_tree(place)
-    place.mkdir(parents=True, mode=0o700 if in_memory(volume) else 0o777)
+    place.mkdir(parents=True)
     for name, content, mode in files(volume, objects, secrets, facts):
         if Path(name).name == code.ARGS_FILE:
             content = _rewritten(content, rewriter)

@@ -1,0 +1,308 @@
+"""What goes wrong: killed supervisors and ranks, programs that do not end, floods of output, secrets."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from local_support import (
+    NAMESPACE,
+    config,
+    eventually,
+    jobset,
+    living,
+    log,
+    python,
+    run,
+    step,
+    submission,
+    supervisor_of,
+    wait,
+)
+from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local.pods import Tuning
+from pulumi_trainer.provider.targets.local.process import MARK
+
+CANARY = "canary-0f3c9b"
+
+FAMILY = """
+import os, signal, subprocess, sys, time
+child = [sys.executable, "-S", "-c", "import time; time.sleep(120)"]
+subprocess.Popen(child)
+subprocess.Popen(child, start_new_session=True)
+print("up", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+def family(home: Path) -> list[psutil.Process]:
+    """Container processes and their children."""
+    return [p for p in living(home) if "/" in p.environ().get(MARK, "")]
+
+
+class TestSupervisorLost:
+    def test_its_processes_are_ended_and_the_job_has_failed(self, local: LocalTarget, home: Path) -> None:
+        local.create(submission(jobset(step(command=python(FAMILY, "120"), pods=2))))
+        eventually(lambda: len(family(home)) == 6)
+        wait(local, until=lambda s: s.phase == "Running")
+        supervisor = supervisor_of(local)
+        supervisor.kill()
+        supervisor.wait()
+        assert len(family(home)) == 6
+        status = local.status(NAMESPACE, "job")
+        assert status is not None
+        assert (status.phase, status.reason) == ("Failed", "SupervisorLost")
+        assert f"pid {supervisor.pid}" in status.message
+        assert "run= key" in status.message
+        assert status.finished > 0
+        assert [(s.phase, s.active, s.ready) for s in status.steps] == [("Failed", 0, 0)]
+        assert not living(home)
+        assert local.status(NAMESPACE, "job") == status
+
+    def test_the_next_creation_finds_out_as_well(self, local: LocalTarget, home: Path) -> None:
+        asked = submission(jobset(step(command=python(FAMILY, "120"))))
+        local.create(asked)
+        eventually(lambda: len(family(home)) == 3)
+        wait(local, until=lambda s: s.phase == "Running")
+        supervisor_of(local).kill()
+        eventually(lambda: not [p for p in living(home) if p not in family(home)])
+        assert local.create(asked).reason == "SupervisorLost"
+        assert not living(home)
+
+    def test_what_hides_from_its_group_and_ignores_term_is_found_by_its_mark(
+        self, local: LocalTarget, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pulumi_trainer.provider.targets.local.target.LOST_GRACE", 0.2)
+        hidden = (
+            "import os, signal, time\n"
+            "if os.fork(): time.sleep(120)\n"
+            "os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            "if os.fork(): os._exit(0)\n"
+            "signal.signal(signal.SIGHUP, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
+        )
+        local.create(submission(jobset(step(command=python(hidden)))))
+        eventually(lambda: log(local))
+        (local.root / "jobs/default/job/processes.jsonl").unlink()
+        wait(local, until=lambda s: s.phase == "Running")
+        supervisor_of(local).kill()
+        status = wait(local)
+        assert status.reason == "SupervisorLost"
+        assert not living(home)
+
+    def test_deletion_needs_no_supervisor(self, local: LocalTarget, home: Path) -> None:
+        local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+        eventually(lambda: len(family(home)) == 3)
+        supervisor_of(local).kill()
+        local.delete(NAMESPACE, "job")
+        assert not living(home)
+        assert local.status(NAMESPACE, "job") is None
+
+    def test_a_stranger_with_the_same_pid_is_left_alone(self, local: LocalTarget, home: Path) -> None:
+        local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+        wait(local, until=lambda s: s.phase == "Running")
+        with (local.root / "jobs/default/job/processes.jsonl").open("a") as notes:
+            notes.write(f'{{"pid": {os.getpid()}, "started": 1.0}}\nnot json\n{{"pid": "x", "started": 1}}\n[]\n')
+        supervisor_of(local).kill()
+        assert wait(local).reason == "SupervisorLost"
+        assert not living(home)
+
+    def test_a_stuck_supervisor_is_killed_by_deletion(
+        self, local: LocalTarget, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+        eventually(lambda: len(family(home)) == 3)
+        supervisor_of(local).suspend()
+        monkeypatch.setattr("pulumi_trainer.provider.targets.local.target.STUCK_SECONDS", 0.5)
+        local.delete(NAMESPACE, "job", grace=0)
+        assert not living(home)
+
+
+class TestEnding:
+    def test_a_killed_rank_fails_its_job(self, local: LocalTarget, home: Path) -> None:
+        local.create(submission(jobset(step(command=python(FAMILY, "120"), pods=2))))
+        eventually(lambda: len(family(home)) == 6)
+        [rank] = [
+            p
+            for p in family(home)
+            if p.environ()[MARK].endswith("/job-node-0-1/node") and p.pid == os.getpgid(p.pid) and p.children()
+        ]
+        rank.kill()
+        status = wait(local)
+        assert status.phase == "Failed"
+        assert status.message.startswith("step node, pod job-node-0-1, index 1: signal 9 (SIGKILL), exit code 137")
+        assert not family(home)
+
+    def test_what_a_container_leaves_behind_goes_with_it(self, local: LocalTarget, home: Path) -> None:
+        assert run(local, jobset(step(command=python(FAMILY, "0.1")))).phase == "Succeeded"
+        assert not family(home)
+
+    def test_a_program_that_ignores_term_is_killed_after_its_grace(self, local: LocalTarget, home: Path) -> None:
+        code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
+        local.create(submission(jobset(step(command=python(code), pod={"terminationGracePeriodSeconds": 1}))))
+        eventually(lambda: log(local))
+        local.delete(NAMESPACE, "job")
+        assert not living(home)
+
+    def test_grace_is_given(self, local: LocalTarget, tmp_path: Path) -> None:
+        code = (
+            "import signal, sys, time\n"
+            "def end(*_): time.sleep(0.5); open(sys.argv[1], 'w'); sys.exit(0)\n"
+            "signal.signal(signal.SIGTERM, end); print('up', flush=True); time.sleep(120)"
+        )
+        slow, quick = tmp_path / "slow", tmp_path / "quick"
+        for file, grace in ((slow, None), (quick, 0.0)):
+            local.create(submission(jobset(step(command=python(code, str(file))))))
+            eventually(lambda: log(local))
+            local.delete(NAMESPACE, "job", grace=grace)
+        assert slow.exists()
+        assert not quick.exists()
+
+    def test_the_whole_group_gets_term(self, local: LocalTarget, tmp_path: Path) -> None:
+        child = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1], 'w'), sys.exit(0))); print('up', flush=True); time.sleep(120)"
+        shell = f"""python3 -S -c "{child}" {tmp_path / "told"} & wait; sleep 3"""
+        local.create(submission(jobset(step(command=["bash", "-c", shell]))))
+        eventually(lambda: log(local))
+        local.delete(NAMESPACE, "job")
+        assert (tmp_path / "told").exists()
+
+
+class TestOutput:
+    def test_a_flood_is_bounded_on_disk_and_its_end_is_kept(self, local: LocalTarget) -> None:
+        local.tuning = Tuning(log_bytes=1 << 20, log_files=3)
+        code = "import sys\nline = 'x' * 1000 + '\\n'\nfor _ in range(30000): sys.stdout.write(line)\nprint('the end')"
+        local.create(submission(jobset(step(command=python(code)))))
+        folder = local.root / "jobs/default/job/logs/job-node-0-0"
+        most = 0
+        while not (status := wait(local, until=lambda s: True)).terminal:
+            with suppress(FileNotFoundError):
+                most = max(most, sum(f.stat().st_size for f in folder.glob("*")))
+        assert status.phase == "Succeeded"
+        assert sorted(f.name for f in folder.iterdir()) == ["node.log", "node.log.1", "node.log.2"]
+        assert max(most, sum(f.stat().st_size for f in folder.iterdir())) <= 3 << 20
+        assert list(local.tail(NAMESPACE, "job", lines=2))[-1][2] == "the end"
+
+    def test_odd_output(self, local: LocalTarget) -> None:
+        code = (
+            "import os, sys\n"
+            "os.write(1, b'\\xff\\xfe\\x00 no text\\n'); os.write(1, b'[' * 300000 + b'\\n')\n"
+            "os.write(1, b'{\"trainerStatus\": ' + b'[' * 50000 + b'\\n'); os.write(2, b'without end')"
+        )
+        status = run(local, jobset(step(command=python(code))))
+        assert (status.phase, status.progress) == ("Succeeded", None)
+        assert log(local).endswith("without end\n")
+
+    def test_both_outputs_keep_their_lines_whole(self, local: LocalTarget) -> None:
+        code = "import os\nfor _ in range(500):\n os.write(1, b'o' * 50); os.write(2, b'e' * 50); os.write(1, b'\\n'); os.write(2, b'\\n')"
+        run(local, jobset(step(command=python(code))))
+        assert set(log(local).splitlines()) == {"o" * 50, "e" * 50}
+
+    def test_a_program_that_closes_its_outputs_runs_on(self, local: LocalTarget) -> None:
+        code = "import os, time; os.close(1); os.close(2); time.sleep(0.5); os._exit(7)"
+        assert "exit code 7" in run(local, jobset(step(command=python(code)))).message
+
+
+class TestSecrets:
+    def document(self, code: str) -> dict[str, object]:
+        env = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "creds", "key": "token"}}}]
+        more = {"env": env, "volumeMounts": [{"name": "s", "mountPath": "/etc/creds"}]}
+        pod = {"volumes": [{"name": "s", "secret": {"secretName": "creds", "defaultMode": 0o400}}]}
+        return jobset(step(command=python(code, "/etc/creds/token"), container_fields=more, pod=pod))
+
+    def test_they_reach_the_program_and_nothing_else(self, local: LocalTarget, home: Path, tmp_path: Path) -> None:
+        code = (
+            "import os, sys, time, pathlib\n"
+            "file = pathlib.Path(sys.argv[1])\n"
+            "print(len(os.environ['TOKEN']), file.read_text() == os.environ['TOKEN'], oct(file.stat().st_mode), flush=True)\n"
+            "time.sleep(120)"
+        )
+        local.create(submission(self.document(code), secrets={"creds": {"token": CANARY}}))
+        eventually(lambda: log(local))
+        assert log(local) == f"{len(CANARY)} True 0o100400\n"
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                assert CANARY not in " ".join(process.cmdline()) or process.pid == os.getpid()
+        assert CANARY not in str(supervisor_of(local).environ())
+        self.nowhere(tmp_path)
+        [folder] = Path("/dev/shm").glob(f"pulumi-trainer-{os.getuid()}-{wait(local, until=lambda s: True).uid}")
+        assert folder.stat().st_mode & 0o777 == 0o700
+        local.delete(NAMESPACE, "job")
+        assert not folder.exists()
+        self.nowhere(tmp_path)
+
+    def test_not_even_in_the_report_of_a_failure(self, local: LocalTarget, tmp_path: Path) -> None:
+        status = run(
+            local,
+            self.document("import os; raise SystemExit('denied: ' + os.environ['TOKEN'])"),  # type: ignore[arg-type]
+            secrets={"creds": {"token": CANARY}},
+        )
+        assert "denied: [secret]" in status.message
+        assert CANARY in log(local), "what a program prints is its own"
+        for file in ("status.json", "record.json", "supervisor.log"):
+            assert CANARY not in (local.root / "jobs/default/job" / file).read_text()
+
+    def test_a_lost_supervisor_leaves_none(self, local: LocalTarget) -> None:
+        document = self.document("print('up', flush=True); import time; time.sleep(120)")
+        uid = local.create(submission(document, secrets={"creds": {"token": CANARY}})).uid  # type: ignore[arg-type]
+        eventually(lambda: log(local))
+        assert list(Path("/dev/shm").glob(f"*{uid}*"))
+        wait(local, until=lambda s: s.phase == "Running")
+        supervisor_of(local).kill()
+        wait(local)
+        assert not list(Path("/dev/shm").glob(f"*{uid}*"))
+
+    def test_none_in_argv(self, local: LocalTarget) -> None:
+        env = [
+            {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "creds", "key": "token"}}},
+            {"name": "URL", "value": "https://u:$(TOKEN)@host"},
+        ]
+        document = jobset(step(command=["run", "$(URL)"], container_fields={"env": env}))
+        with pytest.raises(
+            Invalid, match=r"\$\(URL\) would put a secret where every user .* read URL from the environment"
+        ):
+            local.create(submission(document, secrets={"creds": {"token": CANARY}}))
+        whole = jobset(
+            step(command=["run", "$(token)"], container_fields={"envFrom": [{"secretRef": {"name": "creds"}}]})
+        )
+        with pytest.raises(Invalid, match="would put a secret"):
+            local.create(submission(whole, secrets={"creds": {"token": CANARY}}))
+
+    @staticmethod
+    def nowhere(folder: Path) -> None:
+        for file in folder.rglob("*"):
+            if file.is_file():
+                assert CANARY not in file.read_text(errors="replace"), file
+
+
+def test_nothing_of_the_users_environment_leaks(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", CANARY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
+    local.create(
+        submission(
+            jobset(step(command=python("import os, time; print(dict(os.environ), flush=True); time.sleep(120)")))
+        )
+    )
+    eventually(lambda: log(local))
+    assert CANARY not in log(local)
+    assert CANARY not in str(supervisor_of(local).environ())
+
+
+def test_func_args_are_rewritten_and_code_arrives_byte_for_byte(local: LocalTarget) -> None:
+    code = "import pathlib, sys; print(*[pathlib.Path(sys.argv[1], f).read_text() for f in ('func_args.json', 'main.py')], sep='\\n')"
+    source = 'print("$HOME `id` $(A) /workspace/x $$")\n'
+    data = config("code", {"func_args.json": '{"out": "/workspace/x", "n": 1}', "main.py": source})
+    mounts = [{"name": "code", "mountPath": "/code"}, {"name": "w", "mountPath": "/workspace"}]
+    pod = {"volumes": [{"name": "code", "configMap": {"name": "code"}}, {"name": "w", "emptyDir": {}}]}
+    run(local, jobset(step(command=python(code, "/code"), container_fields={"volumeMounts": mounts}, pod=pod)), data)
+    folder = local.root / "jobs/default/job/pods/job-node-0-0/volumes/w"
+    assert log(local) == f'{{"out": "{folder}/x", "n": 1}}\n{source}\n'
+
+
+def test_signals_of_the_terminal_do_not_reach_a_job(local: LocalTarget) -> None:
+    local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+    wait(local, until=lambda s: s.phase == "Running")
+    supervisor = supervisor_of(local)
+    assert os.getsid(supervisor.pid) == supervisor.pid != os.getsid(0)
