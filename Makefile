@@ -1,15 +1,20 @@
 # `make` lists the targets. Everything is written in the clone and in ~/.cache/pulumi-trainer.
-PYTHON ?= python3
+
+# The first Python on PATH that can make environments and is new enough; `make PYTHON=...` names another.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
+  $$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && break; done)
+SETUP = $(or $(PYTHON),$(error Python 3.10 or newer, with its modules venv and ensurepip, is not on PATH: \
+  install it (Debian and Ubuntu: python3-venv), or name it: make PYTHON=/path/to/python3)) tools/setup.py
 RUN := .venv/bin/python tools/stack.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up preview preview-kubernetes logs down clean check test bench
+.PHONY: help setup up preview preview-kubernetes logs down clean env check test bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## .venv with pinned packages, and the Pulumi CLI
-	@$(PYTHON) tools/setup.py
+	@$(SETUP)
 
 up: setup ## train the quickstart's model on two local nodes
 	@$(RUN) up
@@ -18,25 +23,34 @@ preview: setup ## what `make up` would do, field by field
 	@$(RUN) preview
 
 preview-kubernetes: setup ## the same program for a cluster: its full JobSet, without one
-	@$(RUN) preview --stack kubernetes
+	@$(RUN) preview-kubernetes
 
-logs: setup ## what the quickstart's jobs have printed
+logs: setup ## what the quickstart's jobs print, until they end
 	@$(RUN) logs
 
 down: setup ## end and remove what `make up` has made
 	@$(RUN) down
 
 clean: ## down, then remove everything that set-up and the stacks have written into the clone
-	@if [ -x .venv/bin/python ] && [ -d .pulumi-state ]; then $(MAKE) --no-print-directory down; fi
-	@rm -rf .venv build dist .pulumi .pulumi-state .pulumi-trainer Pulumi.local.yaml Pulumi.kubernetes.yaml *.egg-info \
+	@if [ -e .pulumi-state ] || [ -e .pulumi-trainer ]; then $(MAKE) --no-print-directory setup && $(RUN) clean; fi
+	@rm -rf .venv build dist .pulumi .pulumi-state .pulumi-trainer *.egg-info \
 	  .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@echo "kept: ~/.cache/pulumi-trainer (downloads, the Pulumi CLI, Python environments); remove it with rm -rf"
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "kept: ~/.cache/pulumi-trainer (downloads, the Pulumi CLI, environments of jobs); to remove it: rm -rf ~/.cache/pulumi-trainer"
 
-check: setup ## lint, types, layers, wheel and sdist
+env: ## for commands by hand: eval "`make -s env`"
+	@$(SETUP) >&2
+	@$(RUN) env
+
+check: ## lint, types, layers, wheel and sdist
+	@$(SETUP) --dev --no-cli
 	@.venv/bin/python tools/check.py
 
-test: setup ## all tests
+test: ## all tests, and the unit tests on every Python of this machine
+	@$(SETUP) --dev
+	@$(RUN) exec python tools/pythons.py
 	@$(RUN) exec python -m pytest
 
-bench: setup ## measure, and print the tables of docs/benchmarks.md
+bench: ## measure, and print the tables of docs/benchmarks.md
+	@$(SETUP) --dev
 	@$(RUN) exec python -m tests.bench

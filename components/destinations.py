@@ -86,9 +86,12 @@ def connection(destination: Destination) -> dict[str, Any]:
         config = pulumi.Config("trainer")
         how = {k: getattr(destination, k) or config.get(k) for k in ("kubeconfig", "context")}
         return {"kind": "kubernetes", **{k: v for k, v in how.items() if v is not None}}
-    root = destination.root or str(Path(_project()) / ".pulumi-trainer")
+    root = destination.root or str(_project() / ".pulumi-trainer")
     return dynamic.local(root, destination.python or sys.executable)
 
 
-def _project() -> str:
-    return pulumi.runtime.get_root_directory() or str(Path.cwd())
+def _project() -> Path:
+    """The folder of Pulumi.yaml: the program may run in a folder below it."""
+    here = Path.cwd()
+    names = ("Pulumi.yaml", "Pulumi.yml")
+    return next((f for f in (here, *here.parents) if any((f / n).is_file() for n in names)), here)

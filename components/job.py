@@ -65,19 +65,17 @@ OUTPUTS: dict[str, Callable[[JobStatus | None], Any]] = {
     "phase": lambda s: s and s.phase,
     "reason": lambda s: s and s.reason,
     "message": lambda s: s and s.message,
-    "steps": lambda s: s and [vars(step) for step in s.steps],
-    "progress": lambda s: s and _progress(s),
+    "steps": lambda s: s and [{k: v for k, v in vars(step).items() if v} for step in s.steps],
+    "progress": lambda s: s and s.progress and _progress(s.progress),
     "output_path": lambda s: s and s.output,
     "seconds": lambda s: s and (round(s.finished - s.started, 1) if s.finished and s.started else None),
 }
 """Outputs of a job component, from its status; None where the job was refused."""
 
 
-def _progress(status: JobStatus) -> dict[str, Any]:
+def _progress(progress: dict[str, Any]) -> dict[str, Any]:
     """Trainer's trainerStatus, with its metrics by name."""
-    progress = dict(status.progress or {})
-    progress["metrics"] = {m["name"]: m["value"] for m in progress.get("metrics", [])}
-    return progress
+    return {**progress, "metrics": {m["name"]: m["value"] for m in progress.get("metrics", [])}}
 
 
 class Job(pulumi.ComponentResource):
@@ -124,7 +122,7 @@ class Job(pulumi.ComponentResource):
         for token, claim in plan.claims.items():
             self.volumes[token] = claim.resource(connection, plan.namespace, self, target, urn)
             unknown[token] = self.volumes[token].name
-        content: Any = digest(plan.content)
+        content: Any = digest(plan.content)[:32]
         if has_unknown(plan.content):
             content = pulumi.Output.all(*unknown.values()).apply(str)  # as unknown as they are
         props = {

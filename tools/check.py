@@ -16,6 +16,7 @@ from pathlib import Path
 import setup
 
 BIN = setup.VENV / "bin"
+PYTHON = BIN / "python"
 
 INSTALLED = """
 import importlib.resources, pulumi_trainer, pulumi_trainer.runtimes as runtimes
@@ -49,25 +50,23 @@ def step(name: str, *argv: str | Path, cwd: Path = setup.ROOT) -> None:
 
 
 def packages() -> None:
-    """The wheel and the sdist, and the wheel in an environment that has never seen the clone."""
+    """sdist and wheel of what git would commit, and the wheel in an environment that has never seen the clone."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        source = folder / "source"
-        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=setup.ROOT, capture_output=True, text=True, check=True)
-        for name in filter(None, tracked.stdout.split("\0")):
-            if (setup.ROOT / name).is_file():
+        source, dist, clean = folder / "source", folder / "dist", folder / "clean"
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        files = subprocess.run(listed, cwd=setup.ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+        for name in files:
+            if name and (setup.ROOT / name).is_file():
                 (source / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(setup.ROOT / name, source / name)
-        step("sdist and wheel", BIN / "python", "-m", "build", "--no-isolation", "--outdir", folder / "dist", source)
-        (wheel,) = (folder / "dist").glob("*.whl")
-        (sdist,) = (folder / "dist").glob("*.tar.gz")
-        step("wheel from the sdist", BIN / "python", "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w",
-             folder / "again", sdist)  # fmt: skip
-        clean = folder / "clean"
-        step("clean environment", BIN / "uv", "venv", "--quiet", "--python", BIN / "python", clean)
-        step("wheel installs", BIN / "uv", "pip", "install", "--quiet", "--python", clean / "bin" / "python",
-             "--constraints", setup.LOCK, wheel)  # fmt: skip
-        step("wheel imports", clean / "bin" / "python", "-c", INSTALLED, cwd=folder)
+        uv, python = setup.uv(), ("--python", PYTHON)
+        step("sdist, and the wheel from it", uv, "build", "--no-build-isolation", *python, "--out-dir", dist, source)
+        (wheel,) = dist.glob("*.whl")
+        step("clean environment", uv, "venv", *python, clean)
+        step("wheel installs", uv, "pip", "install", "--python", clean, "--constraints", setup.LOCK, wheel)
+        step("wheel imports", clean / "bin" / "python", "-I", "-c", INSTALLED, cwd=folder)
+        step("its command starts", clean / "bin" / "pulumi-trainer", "--help", cwd=folder)
 
 
 def main() -> None:
@@ -76,6 +75,7 @@ def main() -> None:
     step("format", BIN / "ruff", "format", "--check", ".")
     step("layers", BIN / "lint-imports", "--no-cache")
     step("mypy", BIN / "mypy")
+    step("mypy of the tools", BIN / "mypy", "tools")
     step("pyright", BIN / "pyright")
     packages()
 

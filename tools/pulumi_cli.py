@@ -1,9 +1,14 @@
-"""Finds the Pulumi CLI: on PATH, else the official archive, else built from Go modules. Standard library only."""
+"""Finds the Pulumi CLI: on PATH, else the official archive, else built from Go modules. Standard library only.
+
+Called by setup.py, and by stack.py for the folder that has to be on PATH. What was downloaded or built is kept in
+~/.cache/pulumi-trainer/pulumi and serves every clone.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import io
+import http.client
 import os
 import platform
 import re
@@ -11,174 +16,211 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import urllib.error
+import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 VERSION = "3.246.0"
-RELEASES = "https://get.pulumi.com/releases/sdk"
+"""The oldest CLI that will do, and the one that is downloaded or built. go.mod and requirements.in name the same."""
+RELEASES = (f"https://github.com/pulumi/pulumi/releases/download/v{VERSION}", "https://get.pulumi.com/releases/sdk")
 MODULE = Path(__file__).resolve().parent / "pulumi"
 HOSTS = ("pulumi-language-python", "pulumi-resource-pulumi-python")
-
-Say = Callable[[str], None]
+"""What the engine starts beside the CLI for Python programs and for dynamic providers."""
+CONNECT = 5.0
+"""Seconds without an answer after which a server of archives is given up."""
 
 
 class Unavailable(Exception):
     """No way to a CLI worked; the text says what was tried."""
 
 
-def ensure(cache: Path, say: Say) -> Path | None:
-    """The folder that holds the CLI, None where the one on PATH does; gets or builds it first if need be."""
-    if on_path():
+def ensure(cache: Path, say: Callable[[str], None]) -> Path | None:
+    """The folder with the CLI and its hosts, None where PATH has them; gets or builds the CLI first if need be."""
+    tried = []
+    try:
+        on_path()
         return None
+    except Unavailable as error:
+        tried.append(f"PATH: {error}")
     if found := cached(cache):
         return found
-    tried = [f"PATH: {_seen_on_path()}"]
-    try:
-        return from_archive(cache, say)
-    except (OSError, Unavailable, tarfile.TarError) as error:
-        tried.append(f"official archive: {error}")
-    try:
-        return from_modules(cache, say)
-    except (OSError, Unavailable) as error:
-        tried.append(f"Go modules: {error}")
+    (cache / "pulumi").mkdir(parents=True, exist_ok=True)
+    with (cache / "pulumi" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if found := cached(cache):  # somebody else was at it
+            return found
+        for name, way in (("official archive", from_archive), ("Go modules", from_modules)):
+            try:
+                return way(cache, say)
+            except (OSError, Unavailable) as error:
+                tried.append(f"{name}: {error}")
+                say(f"no Pulumi CLI from {name}: {error}")
     steps = "\n".join(f"  - {t}" for t in tried)
     raise Unavailable(
-        f"there is no way to a Pulumi CLI >= {VERSION}:\n{steps}\n"
-        "Install it (https://www.pulumi.com/docs/iac/download-install/), or Go >= 1.25 and a mirror of Go modules"
+        f"there is no way to a Pulumi CLI >= {VERSION}, < 4:\n{steps}\n"
+        "Install it (https://www.pulumi.com/docs/iac/download-install/) so that `pulumi` is on PATH, or install Go >= 1.25"
+        " with access to a mirror of Go modules (GOPROXY)"
     )
 
 
-def on_path() -> Path | None:
-    """A CLI on PATH that is new enough, with its language host."""
+def on_path() -> None:
+    """Whether the CLI on PATH will do: new enough, and with its hosts. Otherwise the error says why not."""
     found = shutil.which("pulumi")
-    if not found or not shutil.which("pulumi-language-python", path=str(Path(found).resolve().parent)):
-        return None
-    return Path(found) if new_enough(version_of(found)) else None
+    if not found:
+        raise Unavailable("no pulumi there")
+    verify(Path(found))
+    beside = os.pathsep.join([str(Path(found).resolve().parent), os.environ.get("PATH", "")])
+    for host in HOSTS:
+        if not shutil.which(host, path=beside):
+            raise Unavailable(f"{found} comes without {host}")
 
 
-def version_of(pulumi: str) -> str:
-    """What `pulumi version` says, without the v; empty where it says nothing."""
+def verify(pulumi: Path) -> None:
+    """Refuses a CLI that does not run here or is of another version than we know to work."""
     try:
         env = {**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "1"}
-        done = subprocess.run([pulumi, "version"], capture_output=True, text=True, timeout=30, env=env, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip().removeprefix("v")
+        done = subprocess.run([pulumi, "version"], capture_output=True, text=True, timeout=60, env=env, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{pulumi} does not run: {error}") from None
+    version = done.stdout.strip().removeprefix("v")
+    if not new_enough(version):
+        raise Unavailable(f"{pulumi} is of version {version or 'unknown'}, not >= {VERSION} and < 4")
 
 
 def new_enough(version: str) -> bool:
     """At least ours, and of the same major version."""
     numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-    if not numbers:
-        return False
-    have = tuple(int(n) for n in numbers.groups())
-    want = tuple(int(n) for n in VERSION.split("."))
-    return have[0] == want[0] and have >= want
-
-
-def _seen_on_path() -> str:
-    found = shutil.which("pulumi")
-    if not found:
-        return "no pulumi"
-    if not new_enough(version := version_of(found)):
-        return f"{found} is {version or 'of unknown version'}, too old"
-    return f"{found} has no pulumi-language-python beside it"
+    have, want = (tuple(map(int, text)) for text in (numbers.groups() if numbers else (), VERSION.split(".")))
+    return have[:1] == want[:1] and have >= want
 
 
 def cached(cache: Path) -> Path | None:
     """What an earlier call got or built."""
-    return next((f for f in (_archive_folder(cache), _built_folder(cache)) if (f / "pulumi").exists()), None)
+    return next((f for f in (_archive_folder(cache), _built_folder(cache, *HOSTS)) if (f / "pulumi").exists()), None)
 
 
 def _archive_folder(cache: Path) -> Path:
     return cache / "pulumi" / f"v{VERSION}-{_system()}"
 
 
+def _built_folder(cache: Path, *hosts: str) -> Path:
+    content = b"\0".join((MODULE / name).read_bytes() for name in ("go.mod", "go.sum", *hosts))
+    return cache / "pulumi" / f"built-{hashlib.sha256(content).hexdigest()[:16]}-{_system()}"
+
+
 def _system() -> str:
-    machine = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine().lower())
-    if machine is None:
-        raise Unavailable(f"no archive for {platform.machine()}")
-    return f"{platform.system().lower()}-{machine}"
+    machine = platform.machine().lower()
+    return (
+        f"{platform.system().lower()}-{ {'x86_64': 'x64', 'amd64': 'x64', 'aarch64': 'arm64'}.get(machine, machine) }"
+    )
 
 
-def from_archive(cache: Path, say: Say, releases: str = RELEASES) -> Path:
-    """The official release, its checksum verified against the one that the release publishes."""
+def checksums() -> dict[str, str]:
+    """Archive -> SHA-256, as Pulumi publishes them with the release and in its Homebrew formula of this version.
+    Source: https://github.com/pulumi/homebrew-tap/blob/master/Formula/pulumi.rb
+    """
+    lines = (MODULE / "releases.sha256").read_text().splitlines()
+    return {name: checksum for checksum, name in (line.split() for line in lines)}
+
+
+def from_archive(cache: Path, say: Callable[[str], None], releases: Sequence[str] = RELEASES) -> Path:
+    """The official release, with its own hosts; refused where its checksum is not the one that is pinned here."""
     name = f"pulumi-v{VERSION}-{_system()}.tar.gz"
-    sums = _get(f"{releases}/pulumi-{VERSION}-checksums.txt").decode()
-    wanted = next((line.split()[0] for line in sums.splitlines() if line.split()[1:] == [name]), None)
-    if wanted is None:
-        raise Unavailable(f"the published checksums do not list {name}")
-    say(f"downloading Pulumi {VERSION}")
-    data = _get(f"{releases}/{name}")
-    if hashlib.sha256(data).hexdigest() != wanted:
-        raise Unavailable(f"the checksum of {name} is not the published one")
-    return _atomically(_archive_folder(cache), lambda folder: _unpack(data, folder))
+    checksum = checksums().get(name)
+    if checksum is None:
+        raise Unavailable(f"there is none for {_system()}")
+    failed = []
+    for release in releases:
+        try:
+            with tempfile.TemporaryFile() as archive:
+                _download(f"{release}/{name}", archive, checksum, say)
+                return _folder(_archive_folder(cache), partial(_unpack, archive))
+        except (OSError, http.client.HTTPException, tarfile.TarError, Unavailable) as error:
+            failed.append(f"{release}: {getattr(error, 'reason', error)}")
+    raise Unavailable("; ".join(failed))
 
 
-def _get(url: str) -> bytes:
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return bytes(answer.read())
-    except urllib.error.URLError as error:
-        raise Unavailable(f"{url}: {error.reason}") from None
+def _download(url: str, file: IO[bytes], checksum: str, say: Callable[[str], None]) -> None:
+    with urllib.request.urlopen(url, timeout=CONNECT) as answer:
+        say(f"downloading {url}")
+        shutil.copyfileobj(answer, file)
+    file.seek(0)
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    if digest.hexdigest() != checksum:
+        raise Unavailable(f"its SHA-256 is {digest.hexdigest()}, not {checksum}: refused")
+    file.seek(0)
 
 
-def _unpack(data: bytes, folder: Path) -> None:
-    """Plain files named pulumi/NAME only; anything else in the archive is refused."""
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        for member in archive:
+def _unpack(archive: IO[bytes], folder: Path) -> None:
+    """Plain files named pulumi/NAME only; an archive with anything else is refused."""
+    with tarfile.open(fileobj=archive) as tar:
+        for member in tar:
             parts = PurePosixPath(member.name).parts
             if member.isdir() and parts == ("pulumi",):
                 continue
-            if not member.isfile() or len(parts) != 2 or parts[0] != "pulumi" or parts[1] in ("..", "."):
-                raise Unavailable(f"the archive holds something unexpected: {member.name!r}")
-            file = archive.extractfile(member)
-            assert file
-            (folder / parts[1]).write_bytes(file.read())
+            if not member.isfile() or len(parts) != 2 or parts[0] != "pulumi" or parts[1] == "..":
+                raise Unavailable(f"the archive holds something unexpected, {member.name!r}: refused")
+            content = tar.extractfile(member)
+            assert content
+            with (folder / parts[1]).open("wb") as file:
+                shutil.copyfileobj(content, file)
             (folder / parts[1]).chmod(0o755)
 
 
-def _built_folder(cache: Path) -> Path:
-    content = b"".join((MODULE / f).read_bytes() for f in ("go.mod", "go.sum", *HOSTS))
-    return cache / "pulumi" / f"built-{hashlib.sha256(content).hexdigest()[:16]}"
+def from_modules(cache: Path, say: Callable[[str], None]) -> Path:
+    """Built from the pinned Go modules, with stand-ins beside it for the two hosts that are none."""
+    compiled = _built_folder(cache)  # for itself: a stand-in that changes needs no other CLI
+    if not (compiled / "pulumi").exists():
+        go = shutil.which("go")
+        if not go:
+            raise Unavailable("no go on PATH")
+        say(f"building Pulumi {VERSION} from Go modules: 3 to 4 minutes on 2 cores, once")
+        _folder(compiled, lambda folder: _compile(go, folder / "pulumi", cache / "go", say))
+        shutil.rmtree(cache / "go", ignore_errors=True)  # 3 GB that only an interrupted build needs again
 
-
-def from_modules(cache: Path, say: Say) -> Path:
-    """Built from the pinned Go modules, with stand-ins for the two hosts that are none."""
-    go = shutil.which("go")
-    if not go:
-        raise Unavailable("no go on PATH")
-    say(f"building Pulumi {VERSION} from Go modules: 3 to 5 minutes, once")
-    env = {
-        **os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOCACHE": str(cache / "go" / "build"),
-        "GOMODCACHE": str(cache / "go" / "mod"), "GOPATH": str(cache / "go"), "GOTOOLCHAIN": "local",
-    }  # fmt: skip
-    flags = f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{VERSION}"
-
-    def build(folder: Path) -> None:
-        argv = [go, "build", "-trimpath", "-modcacherw", "-ldflags", flags, "-o", str(folder / "pulumi")]
-        argv.append("github.com/pulumi/pulumi/pkg/v3/cmd/pulumi")
-        done = subprocess.run(argv, cwd=MODULE, env=env, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Unavailable("\n".join(done.stderr.splitlines()[-10:]))
+    def assemble(folder: Path) -> None:
+        os.link(compiled / "pulumi", folder / "pulumi")
         for host in HOSTS:
             shutil.copy(MODULE / host, folder / host)
 
-    return _atomically(_built_folder(cache), build)
+    return _folder(_built_folder(cache, *HOSTS), assemble)
 
 
-def _atomically(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """A folder that is there whole or not at all."""
+def _compile(go: str, binary: Path, caches: Path, say: Callable[[str], None]) -> None:
+    """`go build`, its caches in our own folder; the settings of the machine (GOPROXY and so on) hold."""
+    env = {
+        **os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOPATH": str(caches), "GOMODCACHE": str(caches / "mod"),
+        "GOCACHE": str(caches / "build"), "TEST_TELEMETRY_DIR": str(caches / "telemetry"),
+    }  # fmt: skip
+    flags = f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{VERSION}"
+    argv = [go, "build", "-mod=readonly", "-modcacherw", "-buildvcs=false", "-trimpath", "-ldflags", flags]
+    argv += ["-o", str(binary), "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"]
+    begun = time.monotonic()
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(argv, cwd=MODULE, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        while True:
+            try:
+                code = process.wait(timeout=30)
+                break
+            except subprocess.TimeoutExpired:
+                say(f"still building ({time.monotonic() - begun:.0f} s)")
+        log.seek(0)
+        if code:
+            raise Unavailable("\n    ".join(["go build failed:", *log.read().splitlines()[-10:]]))
+
+
+def _folder(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """A folder with a CLI that works; it is there whole or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        made = Path(temporary) / "new"
-        made.mkdir()
-        fill(made)
-        try:
-            made.rename(folder)
-        except OSError:
-            if not (folder / "pulumi").exists():  # else somebody else was quicker
-                raise
+        new = Path(temporary, "new")
+        new.mkdir()
+        fill(new)
+        verify(new / "pulumi")
+        new.rename(folder)
     return folder

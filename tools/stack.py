@@ -1,168 +1,140 @@
-"""Runs the Pulumi CLI on a stack of this clone: its own home, backend and passphrase; clears what a killed CLI left.
+"""Runs the Pulumi CLI on the stacks of this clone, which it makes on first use.
 
-Called by the Makefile: `stack.py up|preview|logs|down|env [--stack NAME]`. Also imported by the tests.
+Called by the Makefile in `.venv`: `stack.py up|preview|preview-kubernetes|logs|down|clean|env`, `stack.py exec PROGRAM ...`.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
-import socket
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
+import locks
 import psutil
 import pulumi_cli
 import setup
+import yaml
+from clone import Clone, environment
 
-ROOT = setup.ROOT
-STACKS = {"local": "local", "kubernetes": "kubernetes"}
-"""Stack of this clone -> its target."""
-
-
-def environment(root: Path = ROOT) -> dict[str, str]:
-    """All that a self-contained run of the CLI needs; nothing is written outside `root` and our cache."""
-    cli = pulumi_cli.ensure(setup.CACHE, setup.say)
-    folders = [str(setup.VENV / "bin"), *([str(cli)] if cli else [])]
-    inherited = {k: v for k, v in os.environ.items() if k not in ("PULUMI_ACCESS_TOKEN", "PULUMI_CONFIG_PASSPHRASE")}
-    return {
-        **inherited,
-        **setup.caches(),
-        "PATH": os.pathsep.join([*folders, os.environ.get("PATH", "")]),
-        "PULUMI_HOME": str(root / ".pulumi"),
-        "PULUMI_BACKEND_URL": f"file://{root / '.pulumi-state'}",
-        "PULUMI_CONFIG_PASSPHRASE_FILE": str(passphrase(root)),
-        "PULUMI_SKIP_UPDATE_CHECK": "1",
-        "PULUMI_DIY_BACKEND_GZIP": "1",
-        "PULUMI_TRAINER_PROGRESS": "tty" if sys.stdout.isatty() else "lines",
-    }
+STACKS: dict[str, dict[str, str]] = {
+    "local": {},
+    "kubernetes": {"trainer:target": "kubernetes", "dataset": "s3://datasets/digits"},
+}
+"""Stack -> configuration that it begins with, on top of Pulumi.yaml's. A cluster cannot read a file of this machine, so
+there the data has a URI."""
+COMMANDS = {
+    "up": ("local", "up", "--yes", "--skip-preview"),
+    "preview": ("local", "preview", "--diff"),
+    "preview-kubernetes": ("kubernetes", "preview", "--diff"),
+    "down": ("local", "destroy", "--yes", "--skip-preview"),
+}
+"""make target -> stack and command of the CLI."""
 
 
-def passphrase(root: Path) -> Path:
-    """The file with the passphrase of this clone's stacks, made on first use, for its owner's eyes only."""
-    file = root / ".pulumi-state" / "passphrase"
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return file
-    with os.fdopen(descriptor, "w") as handle:
-        handle.write(secrets.token_urlsafe(32))
-    return file
+def say(text: str) -> None:
+    """One short line of progress."""
+    print(text, flush=True)
 
 
-def clear_dead_locks(root: Path, stack: str) -> bool:
-    """Removes locks of `stack` whose process on this host is dead; True where there was one. A live one ends us."""
-    cleared = False
-    for lock in (root / ".pulumi-state" / ".pulumi" / "locks").glob(f"*/*/{stack}/*.json"):
-        try:
-            held = json.loads(lock.read_text())
-            pid, host = int(held["pid"]), str(held["hostname"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # not a lock that we understand: the CLI will say what it thinks of it
-        if host != socket.gethostname():
-            sys.exit(
-                f"stack {stack} is locked on host {host} by process {pid}; when that is over: pulumi cancel {stack}"
-            )
-        if alive(pid):
-            since = held.get("timestamp", "?")
-            sys.exit(f"stack {stack} is in use by process {pid} since {since}: wait for it, or end it")
-        print(f"the lock of process {pid}, which is dead, is removed", flush=True)
-        lock.unlink(missing_ok=True)
-        cleared = True
-    return cleared
-
-
-def alive(pid: int) -> bool:
-    """Whether that process is a Pulumi CLI; after a crash the number may be somebody else's."""
-    try:
-        process = psutil.Process(pid)
-        return process.status() != psutil.STATUS_ZOMBIE and "pulumi" in process.name()
-    except psutil.Error:
-        return False
-
-
-def drop_pending_operations(stack: str, env: dict[str, str], root: Path = ROOT) -> None:
-    """What a killed CLI was about to create: our creates find their own objects, so the marks can go."""
-    exported = pulumi(["stack", "export", "--stack", stack], env, root)
-    state = json.loads(exported)
-    if not (state.get("deployment") or {}).get("pending_operations"):
-        return
-    del state["deployment"]["pending_operations"]
-    print("operations that were cut off are taken up again", flush=True)
-    pulumi(["stack", "import", "--stack", stack], env, root, json.dumps(state))
-
-
-def pulumi(argv: list[str], env: dict[str, str], root: Path, stdin: str | None = None) -> str:
+def pulumi(clone: Clone, env: dict[str, str], *argv: str, stdin: str = "") -> str:
     """Output of a command of the CLI that has to succeed."""
     done = subprocess.run(
-        ["pulumi", *argv, "--non-interactive"],
-        cwd=root,
-        env=env,
-        input=stdin,
-        text=True,
-        capture_output=True,
+        ["pulumi", *argv, "--non-interactive"], cwd=clone.root, env=env, input=stdin, text=True, capture_output=True,
         check=False,
-    )
+    )  # fmt: skip
     if done.returncode:
-        sys.exit(done.stderr or done.stdout)
+        sys.exit(f"{done.stderr or done.stdout}\npulumi {' '.join(argv)} failed")
     return done.stdout
 
 
-def exists(stack: str, root: Path = ROOT) -> bool:
-    """Whether the stack was ever made."""
-    return any((root / ".pulumi-state" / ".pulumi" / "stacks").glob(f"*/{stack}.json*"))
+def make(clone: Clone, env: dict[str, str], stack: str) -> None:
+    """Makes the stack on first use. `local` is the one that commands by hand mean when they name none."""
+    if stack in clone.stacks():
+        return
+    say(f"making the stack {stack} in {clone.state.name}/")
+    if STACKS[stack]:
+        (clone.state / f"Pulumi.{stack}.yaml").write_text(yaml.safe_dump({"config": STACKS[stack]}))
+    pulumi(clone, env, "stack", "init", stack, *([] if stack == "local" else ["--no-select"]))
 
 
-def ready(stack: str, env: dict[str, str], root: Path = ROOT) -> None:
-    """Makes the stack on first use and clears what a killed CLI has left of an earlier run."""
-    if not exists(stack, root):
-        pulumi(["stack", "init", stack, "--no-select"], env, root)
-    if (
-        not (root / f"Pulumi.{stack}.yaml").exists()
-        or "trainer:target" not in (root / f"Pulumi.{stack}.yaml").read_text()
-    ):
-        for key, value in config(stack).items():
-            pulumi(["config", "set", key, value, "--stack", stack], env, root)
-    if clear_dead_locks(root, stack):
-        drop_pending_operations(stack, env, root)
+def mend(clone: Clone, env: dict[str, str], stack: str) -> None:
+    """Clears what a killed CLI has left of an earlier run; ends here where another one is still at it."""
+    for lock in locks.clear_dead(clone, stack, say):
+        sys.exit(
+            f"stack {stack} is in use by {lock}. Wait until it is done, or end it. If it is gone for good:\n"
+            f'  eval "$(make -s env)" && pulumi cancel --yes {stack}'
+        )
+    if clone.latest(stack).get("pending_operations"):
+        say(f"stack {stack}: what was cut off in the last run is taken up again")
+        exported = pulumi(clone, env, "stack", "export", "--stack", stack)
+        pulumi(clone, env, "stack", "import", "--stack", stack, stdin=locks.without_pending(exported))
 
 
-def config(stack: str) -> dict[str, str]:
-    """Configuration of a new stack. A cluster cannot read a file of this machine, so there the data has a URI."""
-    values = {"trainer:target": STACKS[stack]}
-    return {**values, "dataset": "s3://datasets/digits"} if stack == "kubernetes" else values
-
-
-COMMANDS = {
-    "up": ["up", "--yes", "--skip-preview"],
-    "preview": ["preview", "--diff"],
-    "down": ["destroy", "--yes", "--skip-preview"],
-}
-
-
-def main(argv: list[str]) -> int:
-    """Exit code of the command."""
-    command = argv[0]
-    stack = argv[argv.index("--stack") + 1] if "--stack" in argv else "local"
-    env = environment()
-    if command == "exec":  # tests and checks in the same environment
-        os.execvpe(argv[1], argv[1:], env)
-    if command in ("down", "logs") and not exists(stack):
-        print(f"stack {stack} does not exist: nothing to do")
-        return 0
-    ready(stack, env)
-    if command == "logs":
-        return subprocess.run(["pulumi-trainer", "logs", "--stack", stack], cwd=ROOT, env=env, check=False).returncode
-    process = subprocess.Popen(["pulumi", *COMMANDS[command], "--stack", stack], cwd=ROOT, env=env)
-    while True:
+def working(clone: Clone) -> list[str]:
+    """Processes that run jobs of this clone."""
+    found = []
+    for process in psutil.process_iter():
         try:
-            return process.wait()
-        except KeyboardInterrupt:
-            continue  # the CLI got it too, and ends in its own way
+            told = [process.cwd(), *process.cmdline()]
+        except psutil.Error:
+            continue
+        if any(word.startswith(str(clone.jobs)) for word in told):
+            found.append(f"{process.pid} {shlex.join(told[1:])[:100]}")
+    return found
+
+
+def clean(clone: Clone, env: dict[str, str]) -> None:
+    """Destroys what any stack holds, so that the state can go; refuses while jobs run that no stack knows of."""
+    for stack in clone.stacks():
+        if clone.latest(stack).get("resources"):
+            mend(clone, env, stack)
+            code = subprocess.run(
+                ["pulumi", "destroy", "--yes", "--skip-preview", "--stack", stack], cwd=clone.root, env=env, check=False
+            ).returncode
+            if code:
+                sys.exit(f"stack {stack} could not be destroyed: nothing is removed")
+    if running := working(clone):
+        lines = "\n  ".join(running)
+        sys.exit(
+            f"processes still work in {clone.jobs.name}/, and no stack knows of them; nothing is removed:\n  {lines}"
+        )
+
+
+def become(clone: Clone, env: dict[str, str], *argv: str) -> NoReturn:
+    """The program takes our place, so signals and the exit code are its own."""
+    os.chdir(clone.root)
+    os.execvpe(argv[0], argv, env)
+
+
+def main(clone: Clone, command: str, *arguments: str) -> None:
+    """One command of the Makefile."""
+    watched = (sys.stderr if command == "env" else sys.stdout).isatty()
+    try:
+        env = environment(clone, pulumi_cli.ensure(setup.CACHE, setup.say), watched)
+    except pulumi_cli.Unavailable as error:
+        sys.exit(str(error))
+    if command == "env":
+        for name, value in env.items():
+            if os.environ.get(name) != value:
+                print(f"export {name}={shlex.quote(value)}")
+    elif command == "exec":
+        become(clone, env, *arguments)
+    elif command == "clean":
+        clean(clone, env)
+    elif command in ("logs", "down") and "local" not in clone.stacks():
+        say("nothing was started here: make up")
+    elif command == "logs":
+        become(clone, env, "pulumi-trainer", "logs", "--follow", "--stack", "local")
+    else:
+        stack, *argv = COMMANDS[command]
+        make(clone, env, stack)
+        if argv[0] != "preview":  # it asks for no lock
+            mend(clone, env, stack)
+        become(clone, env, "pulumi", *argv, "--stack", stack)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(Clone(Path(setup.ROOT)), *sys.argv[1:])

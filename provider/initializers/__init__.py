@@ -1,10 +1,15 @@
-"""Fetching datasets and models."""
+"""Fetching datasets and models into a folder, with the contract of Trainer's initializers.
+
+A program of its own, `python -m pulumi_trainer.provider.initializers dataset|model`, which the Local target starts in
+place of the upstream images; the components use `check_uri` at preview. The contract: pkg/initializers of
+https://github.com/kubeflow/trainer/tree/v2.3.0
+"""
 
 from __future__ import annotations
 
-from pulumi_trainer.provider.api.errors import Problem
+from .contract import Kind
+from .fetching import fetch
+from .manifest import Manifest
+from .schemes import check_uri
 
-
-def check_uri(uri: str, kind: str) -> list[Problem]:
-    """What is wrong with a URI."""
-    return []
+__all__ = ["Kind", "Manifest", "check_uri", "fetch"]

@@ -33,7 +33,9 @@ from .identity import owner_id
 
 Props = dict[str, Any]
 
-FROZEN = ("namespace", "name", "owner", "digest", "generation", "target")
+FROZEN = ("namespace", "name", "owner", "digest", "generation")
+WHERE = ("kind", "host", "root")
+"""The part of the target that tells where a job is; how to work there may change."""
 
 
 class Target(Protocol):
@@ -102,7 +104,8 @@ def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
 
 def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     """Changes in place what may change in place (see `changes`)."""
-    status = connect(outputs["target"]).update(_submission({**inputs, "target": outputs["target"]}))
+    target = {**inputs["target"], **outputs["target"]}
+    status = connect(target).update(_submission({**inputs, "target": target}))
     return _outputs(inputs, status)
 
 
@@ -133,7 +136,8 @@ def _submission(inputs: Props) -> Submission:
 
 
 def _outputs(inputs: Props, status: JobStatus) -> Props:
-    return {**{k: inputs[k] for k in FROZEN}, "uid": status.uid, "phase": status.phase}
+    where = {k: v for k, v in inputs["target"].items() if k in WHERE}
+    return {**{k: inputs[k] for k in FROZEN}, "target": where, "uid": status.uid, "phase": status.phase}
 
 
 def _replacement_reasons(olds: Props, news: Props) -> list[str]:

@@ -47,7 +47,7 @@ def family(home: Path) -> list[psutil.Process]:
 class TestSupervisorLost:
     def test_its_processes_are_ended_and_the_job_has_failed(self, local: LocalTarget, home: Path) -> None:
         local.create(submission(jobset(step(command=python(FAMILY, "120"), pods=2))))
-        eventually(lambda: len(family(home)) == 6)
+        eventually(lambda: log(local) and log(local, "job-node-0-1"))
         wait(local, until=lambda s: s.phase == "Running")
         supervisor = supervisor_of(local)
         supervisor.kill()
@@ -66,7 +66,7 @@ class TestSupervisorLost:
     def test_the_next_creation_finds_out_as_well(self, local: LocalTarget, home: Path) -> None:
         asked = submission(jobset(step(command=python(FAMILY, "120"))))
         local.create(asked)
-        eventually(lambda: len(family(home)) == 3)
+        eventually(lambda: log(local))
         wait(local, until=lambda s: s.phase == "Running")
         supervisor_of(local).kill()
         eventually(lambda: not [p for p in living(home) if p not in family(home)])
@@ -95,7 +95,7 @@ class TestSupervisorLost:
 
     def test_deletion_needs_no_supervisor(self, local: LocalTarget, home: Path) -> None:
         local.create(submission(jobset(step(command=python(FAMILY, "120")))))
-        eventually(lambda: len(family(home)) == 3)
+        eventually(lambda: log(local))
         supervisor_of(local).kill()
         local.delete(NAMESPACE, "job")
         assert not living(home)
@@ -109,6 +109,16 @@ class TestSupervisorLost:
         supervisor_of(local).kill()
         assert wait(local).reason == "SupervisorLost"
         assert not living(home)
+
+    def test_a_supervisor_ended_by_a_signal(self, local: LocalTarget, home: Path) -> None:
+        """The machine shuts down, or somebody has found the process."""
+        local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+        wait(local, until=lambda s: s.phase == "Running")
+        supervisor_of(local).terminate()
+        status = wait(local)
+        assert (status.phase, status.reason) == ("Failed", "SupervisorLost")
+        assert "(ended by a signal)" in status.message
+        assert not family(home)
 
     def test_a_stuck_supervisor_is_killed_by_deletion(
         self, local: LocalTarget, home: Path, monkeypatch: pytest.MonkeyPatch
@@ -161,8 +171,24 @@ class TestEnding:
         assert slow.exists()
         assert not quick.exists()
 
+    def test_term_comes_once(self, local: LocalTarget, tmp_path: Path) -> None:
+        code = (
+            "import signal, sys, time\n"
+            "signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1], 'a').write('t'))\n"
+            "print('up', flush=True)\n"
+            "while True: time.sleep(120)"
+        )
+        local.create(submission(jobset(step(command=python(code, str(tmp_path / "told"))))))
+        eventually(lambda: log(local))
+        local.delete(NAMESPACE, "job", grace=0.5)
+        assert (tmp_path / "told").read_text() == "t"
+
     def test_the_whole_group_gets_term(self, local: LocalTarget, tmp_path: Path) -> None:
-        child = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1], 'w'), sys.exit(0))); print('up', flush=True); time.sleep(120)"
+        child = (
+            "import signal, sys, time\n"
+            "signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1], 'w'), sys.exit(0)))\n"
+            "print('up', flush=True); time.sleep(120)"
+        )
         shell = f"""python3 -S -c "{child}" {tmp_path / "told"} & wait; sleep 3"""
         local.create(submission(jobset(step(command=["bash", "-c", shell]))))
         eventually(lambda: log(local))
@@ -196,7 +222,12 @@ class TestOutput:
         assert log(local).endswith("without end\n")
 
     def test_both_outputs_keep_their_lines_whole(self, local: LocalTarget) -> None:
-        code = "import os\nfor _ in range(500):\n os.write(1, b'o' * 50); os.write(2, b'e' * 50); os.write(1, b'\\n'); os.write(2, b'\\n')"
+        code = (
+            "import os\n"
+            "for _ in range(500):\n"
+            " os.write(1, b'o' * 50); os.write(2, b'e' * 50)\n"
+            " os.write(1, b'\\n'); os.write(2, b'\\n')"
+        )
         run(local, jobset(step(command=python(code))))
         assert set(log(local).splitlines()) == {"o" * 50, "e" * 50}
 
@@ -291,7 +322,10 @@ def test_nothing_of_the_users_environment_leaks(local: LocalTarget, monkeypatch:
 
 
 def test_func_args_are_rewritten_and_code_arrives_byte_for_byte(local: LocalTarget) -> None:
-    code = "import pathlib, sys; print(*[pathlib.Path(sys.argv[1], f).read_text() for f in ('func_args.json', 'main.py')], sep='\\n')"
+    code = (
+        "import pathlib, sys\n"
+        "print(*[pathlib.Path(sys.argv[1], f).read_text() for f in ('func_args.json', 'main.py')], sep='\\n')"
+    )
     source = 'print("$HOME `id` $(A) /workspace/x $$")\n'
     data = config("code", {"func_args.json": '{"out": "/workspace/x", "n": 1}', "main.py": source})
     mounts = [{"name": "code", "mountPath": "/code"}, {"name": "w", "mountPath": "/workspace"}]

@@ -102,7 +102,7 @@ class TestCreate:
         path = local.root / "jobs/default/job/record.json"
         for text in ("{", "[]", "{}", '{"namespace": 1}'):
             path.write_text(text)
-            with pytest.raises(TargetFault, match="record.json"):
+            with pytest.raises(TargetFault, match=r"record\.json"):
                 local.status(NAMESPACE, "job")
         path.unlink()
 
@@ -135,6 +135,34 @@ def test_two_creators_at_once_start_it_once(local: LocalTarget, tmp_path: Path) 
     assert log(local) == "once\n"
     assert supervisor_of(local).is_running(), "it outlives its creator"
     assert len([p for p in living(Path(os.environ["HOME"])) if "supervisor" in " ".join(p.cmdline())]) == 1
+
+
+def test_many_calls_at_once(local: LocalTarget) -> None:
+    """Four calls come at a time; creating and deleting one job must never mix."""
+    asked = submission(jobset(SLEEP, suspend=True))
+    faults: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            for _ in range(25):
+                uid = local.create(asked).uid
+                local.status(NAMESPACE, "job")
+                local.update(asked)
+                local.delete(NAMESPACE, "job", uid=uid)
+        except TargetFault as fault:
+            assert "is gone" in str(fault)
+        except BaseException as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    local.delete(NAMESPACE, "job")
+    assert list((local.root / "jobs/default").iterdir()) == []
+    assert list((local.root / "trash").iterdir()) == []
 
 
 def test_a_second_supervisor_has_no_chance(local: LocalTarget) -> None:
@@ -291,7 +319,11 @@ class TestTail:
 
     def test_follow_until_the_end(self, local: LocalTarget, tmp_path: Path) -> None:
         go = tmp_path / "go"
-        code = f"import pathlib, time\nprint('one', flush=True)\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(.02)\nprint('two')"
+        code = (
+            "import pathlib, time\nprint('one', flush=True)\n"
+            f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(.02)\n"
+            "print('two')"
+        )
         local.create(submission(jobset(step(command=python(code)))))
         seen = []
         for _, _, line in local.tail(NAMESPACE, "job", follow=True):
@@ -431,13 +463,15 @@ class TestFullDisk:
         code = (
             "import pathlib, time\n"
             f"def wait(p):\n while not pathlib.Path(p).exists(): time.sleep(.02)\n"
-            f"print('up', flush=True); wait({str(go)!r}); print('y' * 9000, flush=True); open({str(went)!r}, 'w'); wait({str(more)!r}); print('end', flush=True)"
+            f"print('up', flush=True); wait({str(go)!r})\n"
+            f"print('y' * 9000, flush=True); open({str(went)!r}, 'w'); wait({str(more)!r})\n"
+            "print('end', flush=True)"
         )
         local.create(submission(jobset(step(command=python(code)))))
         eventually(lambda: log(local))
         fill()
         go.touch()
-        eventually(lambda: went.exists())
+        eventually(went.exists)
         time.sleep(0.3)
         free()
         more.touch()

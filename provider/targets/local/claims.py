@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from pulumi_trainer.provider.api.errors import Conflict, Problem, Refused
 from . import volumes
 from .machine import host_id
 from .record import Record
-from .store import faults, name_of, read_json, remove_tree, write_json
+from .store import discard, faults, name_of, read_json, write_json
 
 
 class Claim:
@@ -74,12 +73,7 @@ class Claim:
         return True
 
     def remove(self) -> None:
-        with faults(self.folder):
-            self._trash.mkdir(parents=True, exist_ok=True)
-            gone = self._trash / secrets.token_hex(8)
-            with suppress(FileNotFoundError):
-                self.folder.rename(gone)
-        remove_tree(gone)
+        discard(self.folder, self._trash)
 
     def _known(self) -> dict[str, Any] | None:
         known = read_json(self.folder / "volume.json")

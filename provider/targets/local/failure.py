@@ -61,8 +61,16 @@ _WAKE = re.compile(
     r"Connection (closed|reset) by peer|Connection refused|Broken pipe|Socket Timeout|remote process exited"
     r"|DistNetworkError|DistStoreError|RendezvousConnectionError|Rendezvous(Closed|Timeout)Error|recvValue failed"
 )
+_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+"""PyTorch puts it before each line of a traceback."""
+_LAUNCHER = re.compile(
+    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*\S*ChildFailedError.*\n=+\n(?:.*\n)*?=+\n?"
+    r"|^[EWI]\d{4} [\d:.]+ \d+ torch/distributed/.*\n?",
+    re.MULTILINE,
+)
+"""What torchrun says about itself."""
 _SUMMARY = re.compile(r"^Root Cause \(first observed failure\):\n(.*?)^=====", re.MULTILINE | re.DOTALL)
-_TRACEBACK = re.compile(r"^.*?Traceback \(most recent call last\):\n(?:(?:[ \t].*)?\n)*?\S.*$", re.MULTILINE)
+_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:(?:[ \t].*)?\n)*?\S.*$", re.MULTILINE)
 
 
 def report(verdict: str, failures: Iterable[Failure], secrets: Sequence[str] = ()) -> str:
@@ -112,7 +120,7 @@ def _earlier(seen: float, told: float) -> float:
 
 def _error_file(path: Path) -> tuple[str, float]:
     """Traceback and time of the error file; ("", 0) where there is none."""
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         message = json.loads(path.read_bytes()[: 1 << 20])["message"]
         if isinstance(message, str):
             return message, 0.0
@@ -122,8 +130,8 @@ def _error_file(path: Path) -> tuple[str, float]:
 
 
 def _own_traceback(tail: str) -> str:
-    """The traceback of user code in the output: the last one that is neither torchrun's nor about a lost peer."""
-    found = [t for t in _TRACEBACK.findall(tail) if "ChildFailedError" not in t and "torch/distributed/run.py" not in t]
+    """The traceback of user code in the output: the last one that is not about a lost peer, if there is such a one."""
+    found = _TRACEBACK.findall(_PREFIX.sub("", _LAUNCHER.sub("", tail)))
     own = [t for t in found if not _WAKE.search(t)]
     return str((own or found or [""])[-1])
 
@@ -140,7 +148,7 @@ def _told(verdict: str, cause: Cause) -> str:
         lines.append(failure.said)
     if cause.traceback:
         lines.append(_clip(cause.traceback.rstrip(), 3000))
-    shown = failure.tail.splitlines()[-LINES:]
+    shown = _LAUNCHER.sub("", failure.tail).splitlines()[-LINES:]
     if shown:
         lines += [f"last {len(shown)} lines:", *(f"  {_clip(line, 160)}" for line in shown)]
     return "\n".join([*lines, f"log: {failure.log}", verdict])

@@ -38,8 +38,7 @@ class Log:
         if len(self.tail) > 2 * TAIL:
             del self.tail[:-TAIL]
         try:
-            if self._file is None or self._written + len(data) > self._size:
-                self._open()
+            self._make_room(len(data))
             if self._lost:
                 self._put(f"\npulumi-trainer: {self._lost} bytes of output are missing: no space\n".encode())
                 self._lost = 0
@@ -64,12 +63,17 @@ class Log:
             self._written += done
             view = view[done:]
 
-    def _open(self) -> None:
-        if self._file is not None:
+    def _make_room(self, more: int) -> None:
+        if self._file is None:
+            self._open()
+        if self._written and self._written + more > self._size:
             self.close()
             for i in range(self._keep - 1, 0, -1):
                 with suppress(FileNotFoundError):
                     self._numbered(i - 1).replace(self._numbered(i))
+            self._open()
+
+    def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._written = os.fstat(self._file).st_size

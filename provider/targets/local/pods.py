@@ -113,9 +113,15 @@ class Container:
         self._log.write(f"pulumi-trainer: cannot start {said}\n".encode())
         self._ended(127 if isinstance(error, FileNotFoundError) else 126, now, f"cannot start {said}")
 
-    def look(self, now: float) -> None:
-        """Notices that the process has ended, and then ends what it has left behind."""
+    def look(self, now: float, patient: bool) -> None:
+        """Notices that the process has ended, and then ends what it has left behind.
+
+        patient: it was told to end, so the rest of its group has the grace period as well (a shell ends at once, and the
+        training that it started has something to save).
+        """
         if self._process is None or not process.has_ended(self._process):
+            return
+        if patient and process.group_lives(self._process.pid):
             return
         process.signal_group(self._process.pid, signal.SIGKILL)
         returncode = self._process.wait()
@@ -219,8 +225,9 @@ class PodRunner:
 
     def step(self, now: float) -> None:
         """Goes on as far as it can without waiting."""
+        patient = self._outcome is not None and now < self._kill_at
         for container in self.containers:
-            container.look(now)
+            container.look(now, patient)
         if self._outcome is None and now - self.started >= self.plan.deadline:
             self._finish(Outcome(exits=self._exits()), now)
         if self._outcome is None and self._stage == "init":
@@ -270,13 +277,13 @@ class PodRunner:
         return [Exit(c.plan.name, c.code or 0) for c in ended]
 
     def _finish(self, outcome: Outcome, now: float, grace: float | None = None) -> None:
-        """The outcome stands; what still runs is ended first."""
-        if self._outcome is None:
-            self._outcome = outcome
-        elif grace is None:
+        """The outcome stands; what still runs is ended first. Again with a grace: only sooner."""
+        first = self._outcome is None
+        if not first and grace is None:
             return
+        self._outcome = self._outcome or outcome
         self._kill_at = min(self._kill_at, now + (self.plan.grace if grace is None else grace))
-        for container in self.containers:
+        for container in self.containers if first else []:
             container.signal(signal.SIGTERM)
 
     def _end(self, now: float) -> None:

@@ -57,6 +57,15 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
     return process.poll() is not None
 
 
+def group_lives(leader: int) -> bool:
+    """Somebody of its group, besides itself, is still there."""
+    for pid in psutil.pids():
+        with suppress(psutil.Error, OSError):
+            if pid != leader and os.getpgid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False
+
+
 def exit_code(returncode: int) -> int:
     """As a container runtime tells it: 128 + n for signal n."""
     return 128 - returncode if returncode < 0 else returncode

@@ -5,8 +5,9 @@
         status.json      the JobStatus; written by the supervisor, and by `LocalTarget` where there is none
         lock             held by whoever creates, changes or deletes the job, for as long as the call takes
         supervisor.lock  held by the supervisor for its life, and before it by the call that starts it
+        supervisor.json  pid and start time of the supervisor; gone when it has ended its work in good order
         processes.jsonl  pid and start time of each container process
-        supervisor.log, logs/<pod>/<container>.log, pods/<pod>/...
+        supervisor.log, logs/<pod>/<container>.log, pods/<pod>/..., errors/<pod>-<container>.json
 
 Called by `LocalTarget` and by the supervisor. Standard library only: the supervisor must start at once.
 """
@@ -104,6 +105,7 @@ class JobFolder:
         self.processes = path / "processes.jsonl"
         self.logs = path / "logs"
         self.pods = path / "pods"
+        self.errors = path / "errors"
 
     @classmethod
     def of(cls, root: Path, namespace: str, name: str) -> JobFolder:
@@ -178,21 +180,22 @@ class JobFolder:
         """state: what a supervisor needs to go on after a suspension."""
         write_json(self.status, {"status": status.to_dict(), **({"state": state} if state else {})})
 
-    def remove(self, trash: Path) -> None:
-        """Gone at once for everybody else; a crash in between leaves something only in `trash`."""
-        with faults(self.path):
-            trash.mkdir(parents=True, exist_ok=True)
-            gone = trash / secrets.token_hex(8)
-            with suppress(FileNotFoundError):
-                self.path.rename(gone)
-        remove_tree(gone)
-
     def expire(self) -> None:
         """What time-to-live removes: all but the record and the outcome."""
-        for folder in (self.logs, self.pods):
+        for folder in (self.logs, self.pods, self.errors):
             remove_tree(folder)
         for file in (self.processes, self.supervisor_log):
             file.unlink(missing_ok=True)
+
+
+def discard(path: Path, trash: Path) -> None:
+    """Removes a folder, at once for everybody else; what a crash leaves lies in `trash` and goes with the next call."""
+    with faults(path):
+        trash.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            path.rename(trash / secrets.token_hex(8))
+    for left in trash.iterdir():
+        remove_tree(left)
 
 
 def remove_tree(path: Path) -> None:

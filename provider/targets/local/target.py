@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from .machine import cache, host_id
 from .plan import Site
 from .pods import Tuning
 from .record import Record
-from .store import JobFolder, faults, read_json, remove_tree, write_json
+from .store import JobFolder, discard, faults, read_json, remove_tree, write_json
 
 LOST_GRACE = 5.0
 """Seconds between TERM and KILL for processes whose supervisor has died."""
@@ -40,6 +41,7 @@ STUCK_SECONDS = 15.0
 
 _children: list[subprocess.Popen[bytes]] = []
 """Supervisors that this process has started, so that they leave no zombies while it lives."""
+_children_lock = threading.Lock()
 
 
 class LocalTarget:
@@ -146,7 +148,7 @@ class LocalTarget:
                 for template, goes in volumes.claim_templates(record.jobset):
                     if goes:
                         Claim(self.root, namespace, f"{template}-{name}").remove()
-            folder.remove(self.root / "trash")
+            discard(folder.path, self.root / "trash")
 
     def jobs(self) -> list[JobStatus]:
         """All jobs of this host."""
@@ -256,7 +258,8 @@ class LocalTarget:
             os.close(lock)
 
     def _start(self, folder: JobFolder, record: Record, submission: Submission, lock: int) -> None:
-        _children[:] = [child for child in _children if child.poll() is None]
+        with _children_lock:
+            _children[:] = [child for child in _children if child.poll() is None]
         path = {k: os.environ[k] for k in ("PATH", "PYTHONPATH") if k in os.environ}
         with faults(folder.path), folder.supervisor_log.open("ab") as log:
             child = subprocess.Popen(
@@ -269,7 +272,8 @@ class LocalTarget:
                 pass_fds=[lock],
                 start_new_session=True,
             )
-            _children.append(child)
+            with _children_lock:
+                _children.append(child)
             assert child.stdin
             with suppress(BrokenPipeError), child.stdin:
                 child.stdin.write(json.dumps({k: dict(v) for k, v in submission.secrets.items()}).encode())
@@ -298,13 +302,14 @@ class LocalTarget:
 
     def _bury(self, folder: JobFolder, record: Record) -> JobStatus:
         """Guarded. Ends what a dead supervisor has left behind; the job has failed."""
-        who = read_json(folder.supervisor) or {}
+        known = read_json(folder.supervisor)
+        who = f"pid {known.get('pid')}" if known else "ended by a signal"
         self._end_processes(folder, record, LOST_GRACE)
         status = folder.read_status() or record.status(Phase.FAILED)
         status.phase, status.reason, status.finished = Phase.FAILED.value, "SupervisorLost", time.time()
         why = "the machine has been restarted" if record.created < psutil.boot_time() else "something has ended it"
         status.message = (
-            f"the supervisor of this job (pid {who.get('pid')}) is gone: {why}. Its processes have been ended; log:"
+            f"the supervisor of this job ({who}) is gone: {why}. Its processes have been ended; log:"
             f" {folder.supervisor_log}. Give the TrainJob another run= key to run it again"
         )
         for step in status.steps:
@@ -315,8 +320,6 @@ class LocalTarget:
 
     def _end(self, folder: JobFolder, record: Record, grace: float | None) -> None:
         """Guarded. Through the supervisor where it lives, so that processes can still write to their pipes."""
-        status = folder.read_status()
-        clean = not folder.supervisor_lock.exists() or (status is not None and status.terminal)
         if grace is not None:
             with suppress(TargetFault):
                 write_json(folder.stop, {"grace": grace})
@@ -334,9 +337,7 @@ class LocalTarget:
                         left.kill()
                 break
             time.sleep(0.01)
-        else:
-            clean = clean or told is not None
-        if not clean:
+        if folder.supervisor.exists():
             self._end_processes(folder, record, LOST_GRACE if grace is None else grace)
 
     def _end_processes(self, folder: JobFolder, record: Record, grace: float) -> None:

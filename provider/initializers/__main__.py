@@ -1,0 +1,75 @@
+"""`python -m pulumi_trainer.provider.initializers dataset|model`: what an initializer's container runs.
+
+stdout: the `trainerStatus` lines that targets show. stderr: words for people. Exit code: 0 complete; 1 it could not be
+fetched, with the reason in one paragraph; 2 a wrong argument or variable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
+
+from . import contract, fetch
+from .progress import Progress
+
+HUMAN_INTERVAL = 10.0
+
+
+def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m pulumi_trainer.provider.initializers", description=__doc__)
+    parser.add_argument("kind", choices=("dataset", "model"))
+    kind: contract.Kind = parser.parse_args(argv).kind
+    logging.basicConfig(handlers=[logging.NullHandler()])  # other libraries' words may hold anything
+    ours = logging.getLogger(__package__)
+    ours.addHandler(logging.StreamHandler(sys.stderr))
+    ours.setLevel(logging.INFO)
+    uri = env.get(contract.STORAGE_URI, "")
+    output = Path(env.get(contract.OUTPUT_DIR) or contract.DEFAULT_OUTPUT[kind])
+    try:
+        if not output.is_absolute():
+            raise Invalid(Problem(contract.OUTPUT_DIR, f"{str(output)!r} is relative", "give an absolute path"))
+        done = fetch(kind, uri, output, env=env, report=_Told())
+    except TrainerError as error:
+        _say(f"{kind} initializer: {error}")
+        return 2 if isinstance(error, Invalid) else 1
+    except Exception as error:
+        _say(contract.scrubber(env)(f"{kind} initializer: {uri}: unexpected {type(error).__name__}: {error}"))
+        return 1
+    _say(f"{done.uri} at {done.revision} is complete in {output}: {len(done.files)} files")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(" ".join(text.split()), file=sys.stderr, flush=True)
+
+
+class _Told:
+    """Progress as JSON, and now and then for people."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        with suppress(OSError):  # nobody listens any more, which is no fault of the source
+            self._tell(progress)
+
+    def _tell(self, progress: Progress) -> None:
+        print(json.dumps(progress.trainer_status()), flush=True)
+        if progress.finished or time.monotonic() - self._last >= HUMAN_INTERVAL:
+            self._last = time.monotonic()
+            _say(str(progress))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback, and no wait for the threads
+    sys.exit(main(sys.argv[1:], os.environ))

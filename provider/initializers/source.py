@@ -1,0 +1,145 @@
+"""What a scheme has to give: a listing with sizes and checksums, and the bytes of a file from any offset.
+
+Implemented by `file`, `s3` and `hf`; used by `fetching` and `transfer`. A method raises a TrainerError for what no
+repetition mends (403, 404, bad names); any other exception is tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Protocol
+
+from pulumi_trainer.provider.api.errors import Problem
+
+from .contract import Kind
+
+CHUNK = 1 << 16
+MIB = 1 << 20
+
+Chunks = Generator[bytes, None, None]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """threads: connections at once. part: bytes of a ranged part. attempts: at one part without progress. backoff:
+    seconds before the second attempt, doubled after each. timeout: seconds without a byte."""
+
+    threads: int = 8
+    part: int = 32 * MIB
+    attempts: int = 5
+    backoff: float = 1.0
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to open. location: the URI without its scheme. output: where the files will lie."""
+
+    kind: Kind
+    location: str
+    output: Path
+    env: Mapping[str, str] = field(repr=False)
+    tuning: Tuning = Tuning()
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """allow: names that are fetched, none for all; ignore: those of them that are not."""
+
+    allow: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+    def wants(self, name: str) -> bool:
+        allowed = not self.allow or any(fnmatch(name, p) for p in self.allow)
+        return allowed and not any(fnmatch(name, p) for p in self.ignore)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file. path: below the output folder. key: the source's own name for it. version: differs when its content does.
+
+    checks: algorithm (`digests`) -> hexadecimal digest, as far as the source knows them.
+    """
+
+    path: str
+    key: str
+    size: int
+    version: str
+    checks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """revision: identity of all of it together."""
+
+    revision: str
+    entries: list[Entry]
+
+
+class Source(Protocol):
+    """An opened URI."""
+
+    def listing(self, recorded: str) -> Listing:
+        """All files. recorded: the revision of an earlier fetch, kept where the source still has it; empty: the newest."""
+        ...
+
+    def inspect(self, entry: Entry) -> Entry:
+        """The entry with the checksums that cost a request; asked once for a file that comes in several parts."""
+        ...
+
+    def read(self, entry: Entry, start: int, stop: int) -> tuple[Entry, Chunks]:
+        """Bytes [start, stop), and the entry with what the answer said about it. Closing the
+        generator closes the connection."""
+        ...
+
+    def where(self, entry: Entry) -> str:
+        """The entry's address, for errors."""
+        ...
+
+
+class Scheme(Protocol):
+    """A module that knows a scheme. Importing it loads no client."""
+
+    def check(self, location: str, kind: Kind) -> list[Problem]: ...
+    def patterns(self, location: str, kind: Kind) -> Patterns: ...
+    def connect(self, order: Order) -> Source: ...
+
+
+class Busy(Exception):
+    """The server asks to come back later. after: seconds that it names, 0 if none."""
+
+    def __init__(self, words: str, after: float = 0) -> None:
+        super().__init__(words)
+        self.after = after
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds of `Retry-After`, 0 where there is none (a date is not read)."""
+    value = headers.get("retry-after", "")
+    return float(value) if value.isdigit() and len(value) < 6 else 0.0
+
+
+def window(chunks: Iterator[bytes], skip: int) -> Iterator[bytes]:
+    """Without the first `skip` bytes: for a server that answers a range with everything."""
+    for chunk in chunks:
+        if skip < len(chunk):
+            yield chunk[skip:]
+        skip = max(0, skip - len(chunk))
+
+
+def digests(path: Path, algorithms: set[str]) -> dict[str, str]:
+    """Hexadecimal digests of a file; `git` is git's blob id (sha1 with a header)."""
+    running: dict[str, Any] = {}
+    for name in algorithms:
+        running[name] = hashlib.new("sha1" if name == "git" else name, usedforsecurity=False)
+    with path.open("rb") as data:
+        if "git" in running:
+            running["git"].update(b"blob %d\0" % path.stat().st_size)
+        while chunk := data.read(MIB):
+            for digest in running.values():
+                digest.update(chunk)
+    return {name: digest.hexdigest() for name, digest in running.items()}

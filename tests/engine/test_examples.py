@@ -1,0 +1,127 @@
+"""Each example, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from .conftest import Project, eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def quickstart(project: Project) -> Project:
+    """The project at the root of the clone, in a folder of its own."""
+    shutil.copytree(ROOT / "examples" / "quickstart", project.folder / "examples" / "quickstart")
+    shutil.copy(ROOT / "Pulumi.yaml", project.folder / "Pulumi.yaml")
+    project.name = "quickstart"
+    assert project.run("stack", "init", "local").code == 0
+    project.stack = "local"
+    return project
+
+
+def edit(project: Project, old: str, new: str) -> None:
+    program = project.folder / "examples" / "quickstart" / "__main__.py"
+    text = program.read_text()
+    assert old in text
+    program.write_text(text.replace(old, new))
+
+
+def epochs(logs: str) -> list[int]:
+    lines = [json.loads(line) for line in logs.splitlines() if line.startswith('{"trainerStatus"')]
+    metrics = [{m["name"]: m["value"] for m in line["trainerStatus"]["metrics"]} for line in lines]
+    return [int(m["epoch"].split("/")[0]) for m in metrics]
+
+
+def previewed_objects(project: Project) -> dict[str, Any]:
+    """Rendered objects as the preview has them."""
+    out = project.run("preview", "--json").out
+    steps = json.loads(out[out.index("{") :])["steps"]
+    objects: dict[str, Any] = {}
+    for step in steps:
+        objects.update(step.get("newState", {}).get("inputs", {}).get("objects", {}))
+    return objects
+
+
+def test_the_program_is_short_and_the_readme_shows_it() -> None:
+    lines = (ROOT / "examples" / "quickstart" / "__main__.py").read_text().splitlines()
+    assert len([line for line in lines if line.strip() and not line.strip().startswith("#")]) <= 60
+
+
+def test_quickstart_trains_on_two_nodes(quickstart: Project) -> None:
+    previewed = previewed_objects(quickstart)
+    assert len([k for k in previewed if k.startswith("JobSet/")]) == 2
+    up = quickstart.up()
+    assert "accuracy" in up.out and "Succeeded" in up.out
+    outputs = quickstart.outputs()
+    assert outputs["phase"] == "Succeeded" and float(outputs["accuracy"]) >= 0.95 and outputs["seconds"] > 0
+    assert Path(outputs["model"]).is_file()
+    logs = quickstart.logs("classifier")
+    shards = {int(r): set(json.loads(s)) for r, s in re.findall(r"rank (\d) of world size 2: samples (\[.*?\])", logs)}
+    assert shards.keys() == {0, 1} and not shards[0] & shards[1] and len(shards[0]) == len(shards[1]) > 700
+    checksums = dict(re.findall(r"rank (\d): parameters (\S+)", logs))
+    assert checksums.keys() == {"0", "1"} and checksums["0"] == checksums["1"]
+    assert epochs(logs) == list(range(1, 41))
+    # Each leaf of the plan is what was then applied.
+    applied: dict[str, Any] = {}
+    for resource in quickstart.resources():
+        applied.update(resource["inputs"]["objects"])
+    assert applied == previewed
+    for key, document in applied.items():
+        stored = [json.loads(p.read_text()) for p in quickstart.root.glob("jobs/*/*/record.json")]
+        assert any(record["objects"].get(key) == document for record in stored), key
+    uids = {s.name: s.uid for s in quickstart.target.jobs()}
+    again = quickstart.up()
+    assert "unchanged" in again.out and "created" not in again.out
+    assert {s.name: s.uid for s in quickstart.target.jobs()} == uids and quickstart.outputs() == outputs
+    # Edited code runs again; what the first run has left in the output volume is still there.
+    edit(quickstart, '"epochs": 40', '"epochs": 45')
+    quickstart.up()
+    assert epochs(quickstart.logs("classifier")) == list(range(41, 46))
+    quickstart.destroy()
+    assert not quickstart.target.jobs() and not list(quickstart.root.glob("volumes/*/*/data"))
+
+
+def test_a_killed_training_goes_on_after_the_last_epoch(quickstart: Project) -> None:
+    edit(quickstart, '"epochs": 40', '"epochs": 150')
+    process = quickstart.start("up", "--yes", "--skip-preview")
+    eventually(lambda: quickstart.job("classifier") and len(epochs(quickstart.logs("classifier"))) > 5, seconds=120)
+    worker = eventually(lambda: rank_zero(quickstart))
+    os.kill(worker.pid, signal.SIGKILL)
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, out
+    assert epochs(quickstart.logs("classifier")) == list(range(1, 151))
+    assert sum(s.restarts for s in quickstart.job("classifier").steps) >= 1
+
+
+def rank_zero(project: Project) -> psutil.Process | None:
+    for process in psutil.process_iter():
+        try:
+            env = process.environ()
+            if env.get("RANK") == "0" and str(project.root) in env.get("TRAINER_OUTPUT_DIR", ""):
+                return process
+        except psutil.Error:
+            continue
+    return None
+
+
+def test_quickstart_previews_for_a_cluster_without_one(quickstart: Project) -> None:
+    quickstart.config("trainer:target", "kubernetes")
+    refused = quickstart.preview(ok=False)
+    assert "is a path of this machine, which a cluster cannot read" in refused.out
+    quickstart.config("dataset", "s3://datasets/digits")
+    preview = quickstart.preview("--diff").out
+    for text in ("PET_NNODES", "PET_MASTER_ADDR", "pytorch/pytorch", "persistentVolumeClaim", "STORAGE_URI", "TRAINER_DATASET_DIR"):
+        assert text in preview, text
+    assert "completions : 2" in preview and "import torch.distributed as dist" in preview
+    up = quickstart.up(ok=False)
+    assert "the Kubernetes target renders and previews, and cannot apply yet" in up.out and "Traceback" not in up.out

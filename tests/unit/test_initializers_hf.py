@@ -1,0 +1,282 @@
+"""hf://, against a stand-in for the hub on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from initializers_support import QUICK, Answer, Hub, command, environment, tree
+from pulumi_trainer.provider.api.errors import TargetFault
+from pulumi_trainer.provider.initializers import Kind, Manifest, fetch, manifest
+from pulumi_trainer.provider.initializers.names import STAGING
+
+TOKEN = "hf_canaryCANARYcanary"
+WEIGHTS = os.urandom(3 * QUICK.part + 5)
+FILES = {
+    "README.md": b"# data\n",
+    "data/train.csv": b"1,2\n",
+    "data/test.csv": b"3,4\n",
+    "data/more/empty": b"",
+    "data/weights.bin": WEIGHTS,
+    "a name+&%#?.txt": b"odd",
+}
+NAME = "datasets/owner/some-data.v1"
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    found = Hub()
+    found.add(NAME, FILES, lfs={"data/weights.bin"})
+    yield found
+    found.close()
+
+
+def get(hub: Hub, output: Path, uri: str = "hf://owner/some-data.v1", kind: Kind = "dataset", **env: str) -> Manifest:
+    return fetch(kind, uri, output, env={"HF_ENDPOINT": hub.url, **env}, tuning=QUICK)
+
+
+def nothing(output: Path) -> bool:
+    return manifest.read(output) is None and all(k.startswith(STAGING) for k in tree(output))
+
+
+def test_a_dataset(hub: Hub, tmp_path: Path) -> None:
+    done = get(hub, tmp_path)
+    assert tree(tmp_path) == FILES
+    assert done.revision == hub.repositories[NAME].refs["main"]
+    ranges = [r.headers["range"] for r in hub.storage.requests]
+    assert len(ranges) == 4
+    assert all(r.headers["accept-encoding"] == "identity" for r in hub.storage.requests)
+
+
+def test_the_home_folder_is_left_alone(hub: Hub, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    env = {**environment("hf://owner/some-data.v1", tmp_path / "out", HF_ENDPOINT=hub.url), "HOME": str(home)}
+    done = subprocess.run(command(), env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert tree(tmp_path / "out") == FILES
+    assert list(home.rglob("*")) == []
+    assert json.loads(done.stdout.splitlines()[-1])["trainerStatus"]["progressPercentage"] == 100
+
+
+def test_models_come_as_upstream_asks_for_them(hub: Hub, tmp_path: Path) -> None:
+    names = ["config.json", "a/model.safetensors", "tokenizer.model", "vocab.txt", "x.bin", "x.h5", "x.py", "README.md"]
+    hub.add("models/owner/net", {n: n.encode() for n in names})
+    get(hub, tmp_path / "all", "hf://owner/net", "model")
+    assert set(tree(tmp_path / "all")) == set(names[:4])
+    get(hub, tmp_path / "some", "hf://owner/net", "model", IGNORE_PATTERNS="*.txt, a/*")
+    assert set(tree(tmp_path / "some")) == {"config.json", "tokenizer.model"}
+    get(hub, tmp_path / "one", "hf://owner/net/x.bin", "model")
+    assert set(tree(tmp_path / "one")) == {"x.bin"}
+
+
+def test_a_path_keeps_its_place(hub: Hub, tmp_path: Path) -> None:
+    """torchtune's arguments name it: `data_dir=/workspace/dataset/data`."""
+    get(hub, tmp_path / "folder", "hf://owner/some-data.v1/data/")
+    assert set(tree(tmp_path / "folder")) == {k for k in FILES if k.startswith("data/")}
+    get(hub, tmp_path / "file", "hf://owner/some-data.v1/data/train.csv")
+    assert set(tree(tmp_path / "file")) == {"data/train.csv"}
+    with pytest.raises(TargetFault, match=r"hf://owner/some-data\.v1@.*/nowhere: 404 nowhere does not exist"):
+        get(hub, tmp_path / "none", "hf://owner/some-data.v1/nowhere")
+
+
+def test_revisions(hub: Hub, tmp_path: Path) -> None:
+    first = hub.repositories[NAME].refs["main"]
+    hub.repositories[NAME].refs.update({"v1": first, "refs/convert/parquet": first, "a/branch": first})
+    second = hub.add(NAME, {"new": b"new"})
+    assert get(hub, tmp_path / "main").revision == second
+    for number, revision in enumerate(["v1", first, "refs/convert/parquet", "a%2Fbranch"]):
+        uri = f"hf://owner/some-data.v1@{revision}/README.md"
+        assert get(hub, tmp_path / str(number), uri).revision == first
+        assert tree(tmp_path / str(number)) == {"README.md": FILES["README.md"]}
+    with pytest.raises(TargetFault, match="404 Invalid rev id: v9; look at owner, name, revision"):
+        get(hub, tmp_path / "none", "hf://owner/some-data.v1@v9")
+
+
+def test_the_recorded_revision_is_kept(hub: Hub, tmp_path: Path) -> None:
+    first = get(hub, tmp_path)
+    hub.add(NAME, {"README.md": b"newer"})
+    hub.server.requests.clear()
+    hub.storage.requests.clear()
+    assert get(hub, tmp_path) == first
+    assert hub.server.requests == hub.storage.requests == []
+    (tmp_path / "README.md").unlink()
+    assert get(hub, tmp_path) == first
+    assert (tmp_path / "README.md").read_bytes() == FILES["README.md"]
+    assert len(hub.contents) == 1
+    get(hub, tmp_path, IGNORE_PATTERNS="*.csv")
+    assert set(tree(tmp_path)) == {k for k in FILES if not k.endswith(".csv")}
+    assert len(hub.contents) == 1
+
+
+def test_an_interrupted_fetch_keeps_its_revision(hub: Hub, tmp_path: Path) -> None:
+    hub.server.fault("train.csv", times=QUICK.attempts, answer=Answer(500))
+    with pytest.raises(TargetFault):
+        get(hub, tmp_path)
+    assert nothing(tmp_path)
+    first = hub.repositories[NAME].refs["main"]
+    hub.add(NAME, {"README.md": b"newer"})
+    assert get(hub, tmp_path).revision == first
+    assert tree(tmp_path) == FILES
+
+
+def test_a_token_is_sent_to_the_hub_only(hub: Hub, tmp_path: Path) -> None:
+    hub.repositories[NAME].token = TOKEN
+    get(hub, tmp_path / "out", ACCESS_TOKEN=TOKEN + "\n")
+    assert tree(tmp_path / "out") == FILES
+    assert all(r.headers["authorization"] == f"Bearer {TOKEN}" for r in hub.server.requests)
+    assert hub.storage.requests
+    assert not any("authorization" in r.headers for r in hub.storage.requests)
+    get(hub, tmp_path / "other", HF_TOKEN=TOKEN)
+    with pytest.raises(
+        TargetFault, match=r"403 Access is restricted; you sent None; no token is given: give access_token="
+    ):
+        get(hub, tmp_path / "none")
+
+
+def test_no_token_of_the_machine_is_used(hub: Hub, tmp_path: Path) -> None:
+    saved = tmp_path / "home" / ".cache" / "huggingface" / "token"
+    saved.parent.mkdir(parents=True)
+    saved.write_text(TOKEN)
+    env = environment("hf://owner/some-data.v1/README.md", tmp_path / "out", HF_ENDPOINT=hub.url)
+    subprocess.run(command(), env={**env, "HOME": str(tmp_path / "home")}, check=True, capture_output=True)
+    assert not any("authorization" in r.headers for r in hub.server.requests)
+
+
+def test_a_wrong_token_is_not_shown(hub: Hub, tmp_path: Path) -> None:
+    hub.repositories[NAME].token = "another"
+    env = environment("hf://owner/some-data.v1", tmp_path / "out", HF_ENDPOINT=hub.url, ACCESS_TOKEN=TOKEN)
+    done = subprocess.run(command(), env=env, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "403 Access is restricted; you sent Bearer [secret]; the token may not read it" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert TOKEN not in done.stderr + done.stdout
+    assert len(hub.server.requests) == 1
+
+
+def test_401_and_404(hub: Hub, tmp_path: Path) -> None:
+    with pytest.raises(
+        TargetFault, match=r"hf://owner/none@main: 401 Repository not found; no token.*it is asked for as"
+    ):
+        get(hub, tmp_path, "hf://owner/none")
+    with pytest.raises(TargetFault, match=r"404 Repository not found; look at owner, name, .* as a model"):
+        get(hub, tmp_path, "hf://owner/some-data.v1", "model", ACCESS_TOKEN=TOKEN)
+    assert len(hub.server.requests) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
+def test_busy_then_well(hub: Hub, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
+    hub.server.fault(place, times=2, answer=Answer(500, b"<html>sorry</html>"))
+    hub.server.fault(place, answer=Answer(429, b'{"error": "slow down"}'))
+    hub.storage.fault("weights", answer=Answer(503, b""))
+    get(hub, tmp_path)
+    assert tree(tmp_path) == FILES
+    assert "500 Internal Server Error; again in" in caplog.text
+    assert "429 slow down; again in" in caplog.text
+    assert "weights.bin: 503 Service Unavailable; again in" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
+def test_cut_connections(hub: Hub, tmp_path: Path, place: str) -> None:
+    hub.server.fault(place, times=2, cut=1)
+    hub.storage.fault("weights", times=2, cut=30_000)
+    get(hub, tmp_path)
+    assert tree(tmp_path) == FILES
+
+
+@pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
+def test_a_server_that_stalls(hub: Hub, tmp_path: Path, place: str) -> None:
+    hub.server.fault(place, stall=1)
+    hub.storage.fault("weights", stall=30_000)
+    tuning = replace(QUICK, timeout=0.3)
+    fetch("dataset", "hf://owner/some-data.v1", tmp_path, env={"HF_ENDPOINT": hub.url}, tuning=tuning)
+    assert tree(tmp_path) == FILES
+
+
+def test_500_for_ever(hub: Hub, tmp_path: Path) -> None:
+    hub.storage.fault("weights", times=99, answer=Answer(500, b""))
+    with pytest.raises(TargetFault, match=r"/data/weights\.bin: 500 Internal Server Error \(4 attempts\)") as caught:
+        get(hub, tmp_path)
+    assert "signed" not in str(caught.value)
+    assert nothing(tmp_path)
+
+
+@pytest.mark.parametrize(("path", "algorithm"), [("data/train.csv", "git"), ("data/weights.bin", "sha256")])
+def test_changed_bytes_are_seen(hub: Hub, tmp_path: Path, path: str, algorithm: str) -> None:
+    server = hub.storage if algorithm == "sha256" else hub.server
+    fault = server.fault(path, times=1, change=lambda b: b[:-1] + b"?")
+    get(hub, tmp_path / "once")
+    assert tree(tmp_path / "once") == FILES
+    fault.times = 99
+    with pytest.raises(TargetFault, match=rf"{path}: what arrived has another checksum.*{algorithm} .*\(3 attempts\)"):
+        get(hub, tmp_path / "always")
+    assert nothing(tmp_path / "always")
+
+
+def test_parts_resume(hub: Hub, tmp_path: Path) -> None:
+    last = f"bytes={3 * QUICK.part}-"
+    hub.storage.fault(lambda r: last in r.headers.get("range", ""), times=QUICK.attempts, answer=Answer(500))
+    with pytest.raises(TargetFault):
+        fetch(
+            "dataset",
+            "hf://owner/some-data.v1",
+            tmp_path,
+            env={"HF_ENDPOINT": hub.url},
+            tuning=replace(QUICK, threads=1),
+        )
+    hub.storage.requests.clear()
+    get(hub, tmp_path)
+    assert [r.headers["range"] for r in hub.storage.requests] == [f"bytes={3 * QUICK.part}-{3 * QUICK.part + 4}"]
+    assert tree(tmp_path) == FILES
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "x" * 300, ".incomplete/x", "a\0b"])
+def test_hostile_names(hub: Hub, tmp_path: Path, name: str) -> None:
+    hub.add(NAME, {"good": b"good", name: b"hostile"})
+    with pytest.raises(TargetFault, match="so it is not fetched"):
+        get(hub, tmp_path / "deep" / "out")
+    assert tree(tmp_path) == {}
+    assert hub.contents == []
+
+
+@pytest.mark.parametrize(
+    ("place", "body", "why"),
+    [
+        ("/revision/", {"sha": "../../x"}, "names no commit"),
+        ("/revision/", [1], "names no commit"),
+        ("/tree/", {"a": 1}, "is no list of files"),
+        ("/tree/", [1], "is no list of files"),
+        ("/tree/", [{"type": "file", "path": "x", "oid": "x", "size": -1}], "no path, size or id"),
+        ("/tree/", [{"type": "file", "path": 3, "oid": "x", "size": 1}], "no path, size or id"),
+        ("/tree/", [{"type": "directory"}], "has no files"),
+    ],
+)
+def test_answers_that_make_no_sense(hub: Hub, tmp_path: Path, place: str, body: Any, why: str) -> None:
+    hub.server.fault(place, times=99, answer=Answer(200, json.dumps(body).encode()))
+    with pytest.raises(TargetFault, match=why):
+        get(hub, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_answer_that_is_no_json(hub: Hub, tmp_path: Path) -> None:
+    hub.server.fault("/revision/", times=99, answer=Answer(200, b"<html>a login page</html>"))
+    with pytest.raises(TargetFault, match=r"hf://owner/some-data\.v1: .*\(4 attempts\)"):
+        get(hub, tmp_path)
+
+
+def test_no_telemetry() -> None:
+    code = (
+        "import os\nfrom pulumi_trainer.provider.initializers import hf, source\nfrom pathlib import Path\n"
+        "hf.connect(source.Order('model', 'o/n', Path('/x'), {}))\n"
+        "from huggingface_hub import constants\nprint(constants.HF_HUB_DISABLE_TELEMETRY)"
+    )
+    env = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
+    assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True) == "True\n"

@@ -1,0 +1,208 @@
+"""The report of a failed job, from what torchrun and Python really print."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.targets.local.failure import LIMIT, Failure, first_cause, report
+
+AGENT = """\
+E1121 07:30:50.652000 29169 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) local_rank: 0
+Traceback (most recent call last):
+  File "/env/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+             ^^^^^^
+  File "/env/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 386, in launch_agent
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:{blank}
+============================================================
+/code/main.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : {when}
+  host      : localhost
+  rank      : 7 (local_rank: 1)
+  exitcode  : -15 (pid: 12400)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 12400
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : {when}
+  host      : localhost
+  rank      : {rank} (local_rank: 0)
+  exitcode  : {code} (pid: 12401)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+OWN = """\
+[rank{rank}]: Traceback (most recent call last):
+[rank{rank}]:   File "/code/main.py", line 12, in <module>
+[rank{rank}]:     raise ValueError("boom")
+[rank{rank}]:             ^^^^^^
+[rank{rank}]: ValueError: boom at rank {rank}
+"""
+
+LOST = """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/code/main.py", line 9, in <module>
+[rank0]:     dist.barrier()
+[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:14748. This is typical
+"""
+
+NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
+
+
+def agent(rank: int, code: int, at: float = NOON) -> str:
+    return AGENT.format(blank=" ", rank=rank, code=code, when=time.strftime("%Y-%m-%d_%H:%M:%S", time.localtime(at)))
+
+
+def failed(index: int = 0, **fields: Any) -> Failure:
+    given = {
+        "step": "node",
+        "pod": f"job-node-0-{index}",
+        "index": index,
+        "container": "node",
+        "code": 1,
+        "at": NOON + 1,
+        "tail": "",
+        "error_file": Path("/none"),
+        "log": Path(f"/logs/job-node-0-{index}/node.log"),
+    }
+    return Failure(**{**given, **fields})
+
+
+def test_a_plain_program() -> None:
+    tail = "epoch 1\nTraceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nKeyError: 'k'\n"
+    assert report("the verdict", [failed(code=3, tail=tail)]) == (
+        "step node, pod job-node-0-0, index 0: exit code 3 (container node)\n"
+        "Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in <module>\n'
+        "KeyError: 'k'\n"
+        "last 4 lines:\n"
+        "  epoch 1\n"
+        "  Traceback (most recent call last):\n"
+        '    File "x.py", line 1, in <module>\n'
+        "  KeyError: 'k'\n"
+        "log: /logs/job-node-0-0/node.log\n"
+        "the verdict"
+    )
+
+
+def test_a_rank_of_torchrun() -> None:
+    text = report("v", [failed(1, tail="epoch 1\n" + OWN.format(rank=1) + agent(1, 3))])
+    assert text.startswith(
+        "step node, pod job-node-0-1, rank 1: exit code 3 (container node: exit code 1)\n"
+        "Traceback (most recent call last):\n"
+        '  File "/code/main.py", line 12, in <module>\n'
+        '    raise ValueError("boom")\n'
+        "            ^^^^^^\n"
+        "ValueError: boom at rank 1\n"
+        "last 6 lines:\n"
+        "  epoch 1\n"
+        "  [rank1]: Traceback"
+    )
+    assert "ChildFailedError" not in text, "torchrun's own words say nothing new"
+
+
+def test_signals() -> None:
+    assert "rank 2: signal 9 (SIGKILL), exit code 137 (container node: exit code 1)" in report(
+        "v", [failed(tail=agent(2, -9))]
+    )
+    assert "index 0: signal 11 (SIGSEGV), exit code 139 (container node)" in report("v", [failed(code=139)])
+
+
+def test_the_error_file_wins_over_the_log(tmp_path: Path) -> None:
+    file = tmp_path / "error.json"
+    message = {
+        "message": "ValueError: deep",
+        "extraInfo": {"py_callstack": "Traceback: deep\n", "timestamp": str(int(NOON))},
+    }
+    file.write_text(json.dumps({"message": message, "errorCode": 1}))
+    text = report("v", [failed(tail=OWN.format(rank=0) + agent(0, 1), error_file=file)])
+    assert "Traceback: deep\nlast" in text
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"message": 1}', '{"message": {"extraInfo": {"timestamp": "x"}}}', "[" * 100_000]
+)
+def test_an_odd_error_file_does_no_harm(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "error.json"
+    file.write_text(content)
+    assert "exit code 1" in report("v", [failed(error_file=file, tail="last words")])
+
+
+class TestFirst:
+    def test_the_earliest_wins(self) -> None:
+        causes = [failed(0, at=NOON + 2), failed(1, at=NOON + 1), failed(2, at=NOON + 3)]
+        cause = first_cause(causes)
+        assert cause is not None
+        assert cause.failure.index == 1
+
+    @pytest.mark.parametrize("wake", [LOST, "RuntimeError: x\n"])
+    def test_who_lost_a_peer_comes_last_even_if_it_ends_first(self, wake: str) -> None:
+        """Rank 0 sees the closed connection before the agent of rank 1 has noticed its end."""
+        lost = failed(0, at=NOON + 0.5, tail=LOST + agent(0, 1))
+        own = failed(1, at=NOON + 0.6, tail=OWN.format(rank=1) + agent(1, 1))
+        cause = first_cause([lost, own])
+        assert cause is not None
+        assert (cause.rank, cause.failure.index) == (1, 1)
+
+    def test_who_was_told_to_end_comes_last(self) -> None:
+        cause = first_cause([failed(0, at=NOON, code=143), failed(1, at=NOON + 1, code=3)])
+        assert cause is not None
+        assert cause.code == 3
+
+    def test_what_all_lost_is_told_by_the_first(self) -> None:
+        cause = first_cause([failed(1, at=NOON + 1, tail=LOST), failed(0, at=NOON, tail=LOST)])
+        assert cause is not None
+        assert cause.failure.index == 0
+
+    def test_torchruns_time_counts_where_it_is_clearly_earlier(self) -> None:
+        """Its agent may take seconds to end after its rank."""
+        slow = failed(1, at=NOON + 4, tail=agent(1, 3, NOON))
+        quick = failed(0, at=NOON + 2.5, tail=agent(0, 4, NOON + 2))
+        cause = first_cause([quick, slow])
+        assert cause is not None
+        assert cause.rank == 1
+
+    def test_earlier_rounds_do_not_count(self) -> None:
+        cause = first_cause([failed(0, at=NOON - 60, code=9), failed(1, at=NOON)])
+        assert cause is not None
+        assert cause.failure.index == 1
+
+    def test_nobody(self) -> None:
+        assert report("only the verdict", []) == "only the verdict"
+
+
+def test_it_is_bounded_and_hides_secrets() -> None:
+    tail = "x" * 100_000 + "\n" + "token hunter22\n" * 30
+    text = report("v" * 3000, [failed(tail=tail)], ["hunter22", "abc"])
+    assert len(text) <= LIMIT
+    assert "hunter22" not in text
+    assert "token [secret]" in text
+    long = report("v", [failed(tail="Traceback (most recent call last):\n" + "  f\n" * 50_000 + "E: " + "y" * 9000)])
+    assert len(long) <= LIMIT
+    assert "log: /logs" in long
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "Traceback (most recent call last):\n",
+        "=====\n",
+        "Traceback (most recent call last):\n  x\n\n",
+        "[rank1]: ",
+        "\n",
+    ],
+)
+def test_hostile_output_does_not_hold_us_up(piece: str) -> None:
+    assert "exit code 1" in report("v", [failed(tail=piece * (130_000 // len(piece)))])

@@ -1,0 +1,162 @@
+"""Rotated logs, progress lines, and reading logs again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from pulumi_trainer.provider.targets.local.logs import Follow, Log, Pipe, files, last_lines, progress
+
+
+class TestLog:
+    def test_rotates_by_size_and_keeps_so_many(self, tmp_path: Path) -> None:
+        log = Log(tmp_path / "pod" / "node.log", size=100, keep=3)
+        for i in range(60):
+            log.write(b"%09d\n" % i)
+        log.close()
+        names = sorted(p.name for p in (tmp_path / "pod").iterdir())
+        assert names == ["node.log", "node.log.1", "node.log.2"]
+        text = "".join((tmp_path / "pod" / n).read_text() for n in reversed(names))
+        assert text.split() == [f"{i:09d}" for i in range(30, 60)]
+
+    def test_goes_on_where_an_earlier_attempt_ended(self, tmp_path: Path) -> None:
+        for letter in (b"x", b"y", b"z"):
+            log = Log(tmp_path / "node.log", size=100, keep=2)
+            log.write(letter * 48 + b"\n")
+            log.close()
+        assert (tmp_path / "node.log").read_text() == "z" * 48 + "\n"
+        assert (tmp_path / "node.log.1").stat().st_size == 98
+
+    def test_keeps_the_newest_part_in_memory(self, tmp_path: Path) -> None:
+        log = Log(tmp_path / "node.log", size=1 << 30, keep=2)
+        for i in range(100_000):
+            log.write(b"%09d\n" % i)
+        assert log.tail.endswith(b"000099999\n")
+        assert len(log.tail) <= 1 << 17
+        log.begin()
+        assert not log.tail
+        log.close()
+
+
+class TestPipe:
+    def test_whole_lines_and_the_rest_at_the_end(self, tmp_path: Path) -> None:
+        reader, writer = os.pipe()
+        log, lines = Log(tmp_path / "node.log", 1 << 20, 2), []
+        pipe = Pipe(reader, log, lines.append)
+        assert pipe.pump()
+        os.write(writer, b'{"trainerStatus": 1}\nhalf')
+        assert pipe.pump()
+        assert (tmp_path / "node.log").read_text() == '{"trainerStatus": 1}\n'
+        os.write(writer, b" a line")
+        pipe.drain()
+        os.close(writer)
+        assert not pipe.pump()
+        assert (tmp_path / "node.log").read_text() == '{"trainerStatus": 1}\nhalf a line\n'
+        assert lines == [b'{"trainerStatus": 1}']
+        os.close(reader)
+
+    def test_a_writer_without_end_is_left(self, tmp_path: Path) -> None:
+        reader, writer = os.pipe()
+        pipe = Pipe(reader, Log(tmp_path / "node.log", 1 << 20, 2))
+        os.write(writer, b"held open by a stranger")
+        pipe.drain()
+        assert (tmp_path / "node.log").read_text() == "held open by a stranger\n"
+        os.close(reader)
+        os.close(writer)
+
+
+class TestProgress:
+    def test_all_of_it(self) -> None:
+        line = (
+            b'{"trainerStatus": {"progressPercentage": 50, "estimatedRemainingSeconds": 0, "other": 1,'
+            b' "metrics": [{"name": "loss", "value": "0.25"}, {"name": "epoch", "value": 3}]}}'
+        )
+        assert progress(line, 12.5) == {
+            "progressPercentage": 50,
+            "estimatedRemainingSeconds": 0,
+            "metrics": [{"name": "loss", "value": "0.25"}, {"name": "epoch", "value": "3"}],
+            "lastUpdatedTime": 12.5,
+        }
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"epoch 1",
+            b'{"trainerStatus": ',
+            b'{"trainerStatus": 5}',
+            b'{"trainerStatus": {}}',
+            b'{"trainerStatus": {"progressPercentage": 101}}',
+            b'{"trainerStatus": {"progressPercentage": -1}}',
+            b'{"trainerStatus": {"progressPercentage": "50"}}',
+            b'{"trainerStatus": {"progressPercentage": true}}',
+            b'{"trainerStatus": {"progressPercentage": 5.5}}',
+            b'{"trainerStatus": {"progressPercentage": NaN}}',
+            b'{"trainerStatus": {"estimatedRemainingSeconds": -5}}',
+            b'{"trainerStatus": {"metrics": "x"}}',
+            b'{"trainerStatus": ' + b"[" * 60_000,
+            b'{"trainerStatus": {"progressPercentage": 5}, "x": "' + b"x" * 70_000 + b'"}',
+            b' {"trainerStatus": {"progressPercentage": 5}}',
+            b"\xff\xfe",
+        ],
+    )
+    def test_not_a_status(self, line: bytes) -> None:
+        assert progress(line, 1.0) is None
+
+    @pytest.mark.parametrize(
+        "metric",
+        [
+            "1",
+            "null",
+            '{"name": "a"}',
+            '{"name": "", "value": "1"}',
+            '{"name": "a", "value": null}',
+            '{"name": "a", "value": NaN}',
+            '{"name": "a", "value": "' + "1" * 65 + '"}',
+            '{"name": "' + "a" * 65 + '", "value": "1"}',
+            '{"name": "a", "value": "\\u001b[2J"}',
+        ],
+    )
+    def test_a_bad_metric_is_left_out(self, metric: str) -> None:
+        found = progress(b'{"trainerStatus": {"metrics": [%s, {"name": "b", "value": "1"}]}}' % metric.encode(), 1.0)
+        assert found is not None
+        assert found["metrics"] == [{"name": "b", "value": "1"}]
+
+    def test_at_most_256_metrics(self) -> None:
+        metrics = [{"name": f"m{i}", "value": "1"} for i in range(300)]
+        found = progress(json.dumps({"trainerStatus": {"metrics": metrics}}).encode(), 1.0)
+        assert found is not None
+        assert len(found["metrics"]) == 256
+
+
+class TestReading:
+    def test_last_lines_reach_into_the_rotated_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "node.log"
+        path.write_text("3\n4\n")
+        path.with_name("node.log.1").write_text("1\n2\n")
+        assert last_lines(path, 3) == ["2", "3", "4"]
+        assert last_lines(path, 1) == ["4"]
+        assert last_lines(path, 0) == []
+        assert last_lines(path, 9) == ["1", "2", "3", "4"]
+        assert last_lines(tmp_path / "none.log", 3) == []
+
+    def test_follow_across_rotation(self, tmp_path: Path) -> None:
+        path, follow = tmp_path / "node.log", Follow()
+        path.write_text("1\n2\nhal")
+        assert list(follow.new(path)) == ["1", "2"]
+        with path.open("a") as file:
+            file.write("f\n3\n")
+        path.rename(path.with_name("node.log.1"))
+        path.write_text("4\n")
+        assert list(follow.new(path)) == ["half", "3", "4"]
+        assert list(follow.new(path)) == []
+
+    def test_files_in_order(self, tmp_path: Path) -> None:
+        for name in ("job-node-0-10", "job-node-0-2", "job-node-x-0-0", "job-node-1-0"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "node.log").touch()
+            (tmp_path / name / "node.log.1").touch()
+        assert [f[0] for f in files(tmp_path, "job", "node")] == ["job-node-0-2", "job-node-0-10", "job-node-1-0"]
+        assert len(files(tmp_path, "job")) == 4
+        assert files(tmp_path / "none", "job") == []
