@@ -32,7 +32,7 @@ down: setup ## end and remove what `make up` has made
 	@$(RUN) down
 
 clean: ## down, then remove everything that set-up and the stacks have written into the clone
-	@if [ -e .pulumi-state ] || [ -e .pulumi-trainer ]; then $(MAKE) --no-print-directory setup && $(RUN) clean; fi
+	@if [ -e .pulumi-state/.pulumi ] || [ -e .pulumi-trainer ]; then $(MAKE) --no-print-directory setup && $(RUN) clean; fi
 	@rm -rf .venv build dist .pulumi .pulumi-state .pulumi-trainer *.egg-info \
 	  .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,6 +17,7 @@ import setup
 
 BIN = setup.VENV / "bin"
 PYTHON = BIN / "python"
+INDEXES = setup.indexes()
 
 INSTALLED = """
 import importlib.resources, pulumi_trainer, pulumi_trainer.runtimes as runtimes
@@ -34,7 +35,7 @@ from pulumi_trainer import *
 def step(name: str, *argv: str | Path, cwd: Path = setup.ROOT) -> None:
     """One line a step; the tool's own output only where it fails."""
     begun = time.monotonic()
-    env = {**os.environ, **setup.caches(), "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
+    env = {**os.environ, **setup.caches(), **INDEXES, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
     done = subprocess.run(
         [str(a) for a in argv],
         cwd=cwd,

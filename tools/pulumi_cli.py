@@ -6,7 +6,6 @@ Called by setup.py, and by stack.py for the folder that has to be on PATH. What 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import os
@@ -22,6 +21,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
+
+from alone import alone
 
 VERSION = "3.246.0"
 """The oldest CLI that will do, and the one that is downloaded or built. go.mod and requirements.in name the same."""
@@ -48,8 +49,7 @@ def ensure(cache: Path, say: Callable[[str], None]) -> Path | None:
     if found := cached(cache):
         return found
     (cache / "pulumi").mkdir(parents=True, exist_ok=True)
-    with (cache / "pulumi" / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(cache / "pulumi", say):
         if found := cached(cache):  # somebody else was at it
             return found
         for name, way in (("official archive", from_archive), ("Go modules", from_modules)):

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import setup
+from alone import alone
 
 Version = tuple[int, int]
 OLDEST: Version = (3, 10)
@@ -69,7 +70,7 @@ def _venv(version: Version) -> Path:
 def main() -> None:
     """All environments first, as they share the links to the package; then as many at a time as there are cores."""
     others = {version: program for version, program in found(folders()).items() if version != sys.version_info[:2]}
-    with setup.alone(setup.ROOT):
+    with alone(setup.ROOT, setup.say):
         for version, program in others.items():
             setup.environment(_venv(version), program, "test")
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -7,17 +7,15 @@ of the clone and of the caches is here too. Writes in the clone and in ~/.cache/
 from __future__ import annotations
 
 import ast
-import fcntl
 import hashlib
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pulumi_cli
+from alone import alone
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -40,6 +38,7 @@ def caches() -> dict[str, str]:
         "PIP_CACHE_DIR": str(CACHE / "pip"),
         "UV_CACHE_DIR": str(CACHE / "uv"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
         "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",
     }
 
@@ -55,17 +54,6 @@ def run(*argv: str | Path, env: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One set-up at a time; who comes second waits."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def environment(venv: Path, interpreter: str | Path, purpose: str) -> None:
     """A virtual environment with the pinned packages and, linked, this package."""
     python = venv / "bin" / "python"
@@ -76,15 +64,8 @@ def environment(venv: Path, interpreter: str | Path, purpose: str) -> None:
     if _read(venv / ".packages") not in map(_packages, enough):
         say(f"installing pinned packages into {venv.relative_to(ROOT)}")
         extras = [f"--extra={extra}" for extra in EXTRAS[purpose]]
-        pins: list[str | Path] = [
-            "--constraints",
-            LOCK,
-            "--requirements",
-            ROOT / "pyproject.toml",
-            *extras,
-            _pin("setuptools"),
-        ]
-        run(uv(), "pip", "install", "--quiet", "--python", python, *pins, env=indexes())
+        wanted: list[str | Path] = ["--requirements", ROOT / "pyproject.toml", *extras, _pin("setuptools")]
+        run(uv(), "pip", "install", "--quiet", "--python", python, "--constraints", LOCK, *wanted, env=indexes())
         (venv / ".packages").write_text(_packages(purpose))
     if _read(venv / ".linked") != _files():
         say(f"linking the package into {venv.relative_to(ROOT)}")
@@ -145,7 +126,7 @@ def main() -> None:
         sys.exit(
             f"setup: Python 3.10 or newer is needed; {sys.executable} is {sys.version.split()[0]}: make PYTHON=..."
         )
-    with alone(ROOT):
+    with alone(ROOT, say):
         environment(VENV, sys.executable, "dev" if "--dev" in sys.argv[1:] else "user")
     if "--no-cli" not in sys.argv[1:]:
         try:
@@ -155,4 +136,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("setup: interrupted; the next one goes on from here")

@@ -77,18 +77,20 @@ def _words(error: Exception) -> str:
 
 
 @contextmanager
-def disk(place: Path) -> Iterator[None]:
+def disk(output: Path) -> Iterator[None]:
     """What the file system refuses is the user's to mend, and no repetition helps."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in _NO_SPACE:
-            free = human(shutil.disk_usage(place if place.is_dir() else place.parent).free)
+            free = human(shutil.disk_usage(output).free)
             reason, mend = f"no space left ({reason}; {free} free)", "make room, or use a larger volume"
         else:
             mend = "look at the volume and at who may write there"
-        raise TargetFault(Problem(str(error.filename or place), f"{reason}; nothing is complete", mend)) from None
+        raise TargetFault(
+            Problem(str(error.filename or output), f"{reason}; the fetch is not complete", mend)
+        ) from None
 
 
 class Transfer:
@@ -98,6 +100,7 @@ class Transfer:
         self, source: Source, staging: Staging, meter: Meter, tuning: Tuning, scrub: Callable[[str], str]
     ) -> None:
         self._source, self._staging, self._meter, self._tuning, self._scrub = source, staging, meter, tuning, scrub
+        self._output = staging.folder.parent
         self._stop = threading.Event()
         self._next = threading.Lock()
 
@@ -151,7 +154,7 @@ class Transfer:
                 self._staging.add_file(entry, found["sha256"])
                 return FetchedFile(entry.path, entry.size, found["sha256"], entry.version)
             log.warning("%s: what arrived has %s", where, wrong)
-            with disk(path):
+            with disk(self._output):
                 self._staging.drop(entry)
             self._meter.add(-entry.size)
             if self._stop.is_set():
@@ -169,10 +172,10 @@ class Transfer:
             refined = retried(lambda: self._source.inspect(entry), patience)
         else:
             refined = entry
-        with disk(path):
+        with disk(self._output):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
-            with disk(path):
+            with disk(self._output):
                 os.ftruncate(fd, entry.size)
             futures: list[Future[Entry]] = []
             for index, start in enumerate(starts):
@@ -180,15 +183,15 @@ class Transfer:
                 if index in present:
                     self._meter.kept(stop - start)
                 else:
-                    futures.append(self._parts.submit(self._part, entry, fd, path, start, stop))
+                    futures.append(self._parts.submit(self._part, entry, fd, start, stop))
             self._all([*futures])
-            with disk(path):
+            with disk(self._output):
                 os.fsync(fd)
         finally:
             os.close(fd)
         return futures[0].result() if len(starts) == 1 else refined
 
-    def _part(self, entry: Entry, fd: int, path: Path, start: int, stop: int) -> Entry:
+    def _part(self, entry: Entry, fd: int, start: int, stop: int) -> Entry:
         """Bytes [start, stop); after a failure it goes on where the last attempt ended."""
         patience = Patience(self._source.where(entry), self._tuning, self._stop, self._scrub)
         at, refined = start, entry
@@ -200,7 +203,7 @@ class Transfer:
                 refined, chunks = self._source.read(entry, at, stop)
                 with closing(chunks):
                     for chunk in chunks:
-                        at += self._write(fd, path, chunk[: stop - at], at)
+                        at += self._write(fd, chunk[: stop - at], at)
                         if at == stop:
                             break
                 if at < stop:
@@ -212,15 +215,15 @@ class Transfer:
                     patience.progress()
                 patience.failed(error)
         if stop - start < entry.size:
-            with disk(path):
+            with disk(self._output):
                 os.fdatasync(fd)
                 self._staging.add_part(entry, start // self._tuning.part)
         return refined
 
-    def _write(self, fd: int, path: Path, chunk: bytes, at: int) -> int:
+    def _write(self, fd: int, chunk: bytes, at: int) -> int:
         if self._stop.is_set():
             raise Stopped
-        with disk(path):
+        with disk(self._output):
             written = 0
             while written < len(chunk):
                 written += os.pwrite(fd, chunk[written:], at + written)

@@ -24,8 +24,8 @@ def quickstart(project: Project) -> Project:
     shutil.copytree(ROOT / "examples" / "quickstart", project.folder / "examples" / "quickstart")
     shutil.copy(ROOT / "Pulumi.yaml", project.folder / "Pulumi.yaml")
     project.name = "quickstart"
-    assert project.run("stack", "init", "local").code == 0
     project.stack = "local"
+    assert project.run("stack", "init").code == 0
     return project
 
 
@@ -122,6 +122,6 @@ def test_quickstart_previews_for_a_cluster_without_one(quickstart: Project) -> N
     preview = quickstart.preview("--diff").out
     for text in ("PET_NNODES", "PET_MASTER_ADDR", "pytorch/pytorch", "persistentVolumeClaim", "STORAGE_URI", "TRAINER_DATASET_DIR"):
         assert text in preview, text
-    assert "completions : 2" in preview and "import torch.distributed as dist" in preview
+    assert re.search(r"completions +: 2", preview) and "import torch.distributed as dist" in preview
     up = quickstart.up(ok=False)
     assert "the Kubernetes target renders and previews, and cannot apply yet" in up.out and "Traceback" not in up.out

@@ -341,7 +341,9 @@ def test_killed_at_each_step(source: Path, output: Path, step: str) -> None:
 def test_what_was_verified_before_a_kill_is_not_copied_again(source: Path, output: Path, reads: list[str]) -> None:
     imports = "from pulumi_trainer.provider.initializers import fetching, manifest, staging\n"
     step = imports + _STEPS["before anything is moved"]
-    subprocess.run(command(before=step), env=environment(f"file://{source}", output), capture_output=True)
+    env = environment(f"file://{source}", output)
+    done = subprocess.run(command(before=step), env=env, capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
     staged = {p.name: p for p in (output / STAGING / "data").iterdir()}
     damaged = next(p for p in staged.values() if p.read_bytes() == b"1,2,3\n")
     damaged.write_bytes(b"6,6,6\n")  # torn by a crash of the machine

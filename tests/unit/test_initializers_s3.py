@@ -461,7 +461,7 @@ def test_the_program_says_it_in_one_paragraph(store: Store, tmp_path: Path) -> N
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(
-        f"model initializer: s3://{store.bucket}/train: 403 SignatureDoesNotMatch: [secret] is"
+        f"model initializer: s3://{store.bucket}/train/: 403 SignatureDoesNotMatch: [secret] is"
     )
     assert SECRET not in done.stderr + done.stdout
     assert KEY not in done.stderr + done.stdout

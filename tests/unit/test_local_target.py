@@ -144,13 +144,14 @@ def test_many_calls_at_once(local: LocalTarget) -> None:
 
     def call() -> None:
         try:
-            for _ in range(25):
+            for _ in range(50):
                 uid = local.create(asked).uid
                 local.status(NAMESPACE, "job")
-                local.update(asked)
+                try:
+                    local.update(asked)
+                except TargetFault as gone:
+                    assert "is gone" in str(gone)
                 local.delete(NAMESPACE, "job", uid=uid)
-        except TargetFault as fault:
-            assert "is gone" in str(fault)
         except BaseException as fault:
             faults.append(fault)
 
@@ -163,6 +164,13 @@ def test_many_calls_at_once(local: LocalTarget) -> None:
     local.delete(NAMESPACE, "job")
     assert list((local.root / "jobs/default").iterdir()) == []
     assert list((local.root / "trash").iterdir()) == []
+
+
+def test_a_file_where_the_folder_must_be(local: LocalTarget) -> None:
+    (local.root / "jobs/default").mkdir(parents=True)
+    (local.root / "jobs/default/job").touch()
+    with pytest.raises(TargetFault, match="jobs/default/job: cannot be written: File exists"):
+        local.create(submission(jobset(SLEEP, suspend=True)))
 
 
 def test_a_second_supervisor_has_no_chance(local: LocalTarget) -> None:

@@ -30,6 +30,7 @@ import pytest
 import pythons
 import setup
 import stack
+from alone import alone
 
 ARCHIVE = f"pulumi-v{pulumi_cli.VERSION}-{pulumi_cli._system()}.tar.gz"
 
@@ -466,6 +467,25 @@ def test_set_up_does_what_is_missing_and_then_nothing(
     assert steps("user") == ["install"]
     (venv / "bin" / "activate").write_text("VIRTUAL_ENV='/where/the/clone/was'")
     assert steps("user")[0] == "create"
+
+
+def test_who_comes_second_waits_and_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    order: list[str] = []
+
+    def second() -> None:
+        with alone(tmp_path, said.append):
+            order.append("second")
+
+    with alone(tmp_path, pytest.fail):
+        thread = threading.Thread(target=second)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.01)
+        order.append("first")
+    thread.join(30)
+    assert order == ["first", "second"] and str(tmp_path) in said[0]
 
 
 def test_uv_is_told_what_pip_knows_of_mirrors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,6 +253,13 @@ def _below(container: Mapping[str, Any], held: list[dict[str, Any]], mounts: Map
     ]
 
 
+def _threads(container: Mapping[str, Any]) -> dict[str, str]:
+    """A CPU limit bounds a container in a cluster; here it bounds the threads of numerical libraries, so that the nodes of
+    a job don't take each other's processors."""
+    limit = quantity(((container.get("resources") or {}).get("limits") or {}).get("cpu"))
+    return {"OMP_NUM_THREADS": str(max(1, math.ceil(limit)))} if limit else {}
+
+
 def _rewriter(jobset: Mapping[str, Any], facts: PodFacts, mounts: Mapping[str, str], site: Site) -> Rewriter:
     return Rewriter(mounts, site.addresses, domains(subdomain(jobset), facts.namespace), site.ports)
 
@@ -283,6 +290,7 @@ def _container(
         env={
             **environment.base_environment(site.ours, site.python),
             **_defaults(facts, site),
+            **_threads(container),
             **{k: rewriter.value(v) if k in given.literal else v for k, v in given.values.items()},
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
             MARK: f"{site.uid}/{facts.name}/{container['name']}",

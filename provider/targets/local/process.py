@@ -119,10 +119,17 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def kill_marked(mark: str) -> None:
-    """Ends at once what a container has left behind, in its group or out of it."""
-    for process in marked(mark):
-        with suppress(psutil.Error):
-            process.kill()
+    """Ends at once what a container has left behind, in its group or out of it; again until nothing more turns up, since a
+    process may have had a child while we looked.
+    """
+    for _ in range(100):
+        found = marked(mark)
+        if not found:
+            return
+        for process in found:
+            with suppress(psutil.Error):
+                process.kill()
+        time.sleep(0.01)
 
 
 def end(processes: Iterable[psutil.Process], grace: float) -> None:

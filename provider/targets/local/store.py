@@ -128,10 +128,12 @@ class JobFolder:
 
     def try_guard(self) -> int | None:
         """The guard's file descriptor, to be closed; None while somebody else has it."""
-        self.path.mkdir(parents=True, exist_ok=True)
         try:
+            self.path.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:  # somebody has just removed the folder
+        except (FileNotFoundError, FileExistsError):  # somebody has just removed the folder
+            if self.path.exists() and not self.path.is_dir():
+                raise
             return None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -192,7 +194,7 @@ def discard(path: Path, trash: Path) -> None:
     """Removes a folder, at once for everybody else; what a crash leaves lies in `trash` and goes with the next call."""
     with faults(path):
         trash.mkdir(parents=True, exist_ok=True)
-        if path.exists():
+        with suppress(FileNotFoundError):
             path.rename(trash / secrets.token_hex(8))
     for left in trash.iterdir():
         remove_tree(left)

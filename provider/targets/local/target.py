@@ -343,4 +343,5 @@ class LocalTarget:
     def _end_processes(self, folder: JobFolder, record: Record, grace: float) -> None:
         found = {p.pid: p for p in (*process.noted(folder.processes), *process.marked(record.uid))}
         process.end(found.values(), grace)
+        process.kill_marked(record.uid)
         remove_tree(volumes.memory_folder(record.uid))
