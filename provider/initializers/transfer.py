@@ -84,7 +84,8 @@ def disk(output: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in _NO_SPACE:
-            free = human(shutil.disk_usage(output).free)
+            there = next(p for p in (output, *output.parents) if p.is_dir())
+            free = human(shutil.disk_usage(there).free)
             reason, mend = f"no space left ({reason}; {free} free)", "make room, or use a larger volume"
         else:
             mend = "look at the volume and at who may write there"

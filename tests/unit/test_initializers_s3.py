@@ -17,12 +17,15 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.loaders import create_loader
 from initializers_support import QUICK, Answer, Loopback, Request, command, environment, forward, running, tree
 from moto.server import ThreadedMotoServer
 from pulumi_trainer.provider.api.errors import TargetFault
 from pulumi_trainer.provider.initializers import Manifest, fetch, manifest, s3
 from pulumi_trainer.provider.initializers.names import STAGING
 
+LOADER = create_loader()
+"""Shared: reading the description of S3 takes longer than most of the tests."""
 KEY, SECRET = "AKIACANARYKEYID", "canary-secret-access-key"
 BIG = os.urandom(3 * QUICK.part + 5)
 FILES = {"train/a.csv": b"1,2,3\n", "train/sub/b.txt": b"b", "train/empty": b"", "train/big.bin": BIG}
@@ -44,6 +47,7 @@ def _nothing_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setattr("botocore.session.create_loader", lambda path: LOADER)
 
 
 @pytest.fixture(scope="module")
