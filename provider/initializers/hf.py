@@ -44,9 +44,12 @@ def check(location: str, kind: Kind) -> list[Problem]:
     if first in ("datasets", "models", "spaces"):
         why = f"hf://{first}/... is not the form of an initializer, which knows from its kind that it is a {kind}"
         return [Problem(STORAGE_URI, why, "write hf://OWNER/NAME")]
+    if "@" in first:
+        return [Problem(STORAGE_URI, "has something before the owner", "give a token as ACCESS_TOKEN")]
     if not match:
         return [Problem(STORAGE_URI, f"{location!r} names no repository", "write hf://OWNER/NAME[@REVISION][/PATH]")]
-    if any(part in ("", ".", "..") for part in (match["path"] or "").rstrip("/").split("/")[:-1]):
+    path = (match["path"] or "").rstrip("/")
+    if path and any(part in ("", ".", "..") for part in path.split("/")):
         return [Problem(STORAGE_URI, f"{match['path']!r} is no path in a repository")]
     return []
 

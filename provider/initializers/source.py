@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,14 +48,18 @@ class Order:
 
 @dataclass(frozen=True)
 class Patterns:
-    """allow: names that are fetched, none for all; ignore: those of them that are not."""
+    """allow: names that are fetched, none for all; ignore: those of them that are not. `data/` is `data/*`, as
+    huggingface_hub reads it."""
 
     allow: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 
     def wants(self, name: str) -> bool:
-        allowed = not self.allow or any(fnmatch(name, p) for p in self.allow)
-        return allowed and not any(fnmatch(name, p) for p in self.ignore)
+        return (not self.allow or _any(name, self.allow)) and not _any(name, self.ignore)
+
+
+def _any(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, f"{p}*" if p.endswith("/") else p) for p in patterns)
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,14 @@ def test_quickstart_previews_for_a_cluster_without_one(quickstart: Project) -> N
     assert "is a path of this machine, which a cluster cannot read" in refused.out
     quickstart.config("dataset", "s3://datasets/digits")
     preview = quickstart.preview("--diff").out
-    for text in ("PET_NNODES", "PET_MASTER_ADDR", "pytorch/pytorch", "persistentVolumeClaim", "STORAGE_URI", "TRAINER_DATASET_DIR"):
+    for text in (
+        "PET_NNODES",
+        "PET_MASTER_ADDR",
+        "pytorch/pytorch",
+        "persistentVolumeClaim",
+        "STORAGE_URI",
+        "TRAINER_DATASET_DIR",
+    ):
         assert text in preview, text
     assert re.search(r"completions +: 2", preview) and "import torch.distributed as dist" in preview
     up = quickstart.up(ok=False)

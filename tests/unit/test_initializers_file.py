@@ -413,12 +413,22 @@ def test_check_uri(source: Path) -> None:
         "hf://owner/na me": "names no repository",
         "hf://datasets/owner/name": "not the form of an initializer",
         "hf://owner/name/../other/x": "no path in a repository",
+        "hf://owner/name/..": "no path in a repository",
+        "hf://owner/name@v1/a//b": "no path in a repository",
+        "hf://hf_canary@owner/name": "give a token as ACCESS_TOKEN",
     }.items():
         (problem,) = check_uri(uri, "dataset")
         assert problem.where == "STORAGE_URI"
         assert why in str(problem), uri
         assert "canary" not in str(problem)
-    for uri in ("s3://bucket", "s3://bucket/a b/ü", "hf://o/n", "hf://o/n@v1", "hf://o/n@refs/convert/parquet/a/b.c"):
+    for uri in (
+        "s3://bucket",
+        "s3://bucket/a b/ü",
+        "hf://o/n",
+        "hf://o/n/",
+        "hf://o/n@v1",
+        "hf://o/n@refs/convert/parquet/a/b.c",
+    ):
         assert check_uri(uri, "dataset") == []
 
 

@@ -73,6 +73,8 @@ def test_models_come_as_upstream_asks_for_them(hub: Hub, tmp_path: Path) -> None
     assert set(tree(tmp_path / "all")) == set(names[:4])
     get(hub, tmp_path / "some", "hf://owner/net", "model", IGNORE_PATTERNS="*.txt, a/*")
     assert set(tree(tmp_path / "some")) == {"config.json", "tokenizer.model"}
+    get(hub, tmp_path / "less", "hf://owner/net", "model", IGNORE_PATTERNS="a/")
+    assert set(tree(tmp_path / "less")) == {"config.json", "tokenizer.model", "vocab.txt"}
     get(hub, tmp_path / "one", "hf://owner/net/x.bin", "model")
     assert set(tree(tmp_path / "one")) == {"x.bin"}
 

@@ -186,6 +186,13 @@ class TestSurroundings:
             "PATH": f"/env/bin{os.pathsep}/bin",
         }
 
+    @pytest.mark.parametrize(("limit", "threads"), [("2", "2"), ("1500m", "2"), ("100m", "1"), (None, None)])
+    def test_a_cpu_limit_bounds_threads(self, limit: str | None, threads: str | None) -> None:
+        more = {"resources": {"limits": {"cpu": limit}}} if limit else {}
+        assert env_of(container_fields=more).get("OMP_NUM_THREADS") == threads
+        own = env_of({"name": "OMP_NUM_THREADS", "value": "7"}, container_fields=more)
+        assert own["OMP_NUM_THREADS"] == "7"
+
     def test_names_of_ours(self) -> None:
         env = env_of({"name": "GLOO_SOCKET_IFNAME", "value": "eth7"}, gpus=[2, 5])
         assert env["CUDA_VISIBLE_DEVICES"] == "2,5"
@@ -245,6 +252,12 @@ class TestMounts:
             "/token": f"/dev/shm/pulumi-trainer-{os.getuid()}-uid-1/job-node-0-0/token",
             "/host": "/usr/sub",
         }
+
+    @pytest.mark.parametrize("run", ["../../etc", "/etc", "a/../../b"])
+    def test_an_expression_stays_in_its_volume(self, run: str) -> None:
+        mounts = planned(self.document(env=[{"name": "RUN", "value": run}])).mounts
+        assert mounts[code.OUTPUT_PATH].startswith("/root-folder/volumes/default/claim-1/data/runs/")
+        assert ".." not in mounts[code.OUTPUT_PATH]
 
     def test_the_secrets_folder_is_in_no_job_folder(self) -> None:
         assert not planned(self.document()).mounts["/token"].startswith("/root-folder")

@@ -116,7 +116,7 @@ from pulumi_trainer.provider.targets.local import LocalTarget
 target = LocalTarget(sys.argv[1])
 go = Path(sys.argv[2])
 print("ready", flush=True)
-while not go.exists(): pass
+while not go.exists(): time.sleep(0.001)
 status = target.create(submission(jobset(step(command=python("print('once', flush=True); import time; time.sleep(120)")))))
 print(status.uid, flush=True)
 """
@@ -144,7 +144,7 @@ def test_many_calls_at_once(local: LocalTarget) -> None:
 
     def call() -> None:
         try:
-            for _ in range(50):
+            for _ in range(15):
                 uid = local.create(asked).uid
                 local.status(NAMESPACE, "job")
                 try:
@@ -367,7 +367,7 @@ class TestWriting:
         over = threading.Event()
 
         def write() -> None:
-            for n in range(200):
+            for n in range(60):
                 store.write_json(path, {"n": [n] * 5000})
             over.set()
 

@@ -203,6 +203,17 @@ class TestVolumesOfThePrograms:
         assert json.loads((folder.parent / "volume.json").read_text())["owner"] == "owner-1"
 
 
+def test_leases_that_cannot_be_taken_are_tried_again(local: LocalTarget, home: Path) -> None:
+    blocked = home / ".cache" / "pulumi-trainer" / "leases"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where a folder must be")
+    local.create(submission(jobset(step())))
+    status = wait(local, until=lambda s: s.reason == "WaitingForLeases")
+    assert (status.phase, str(blocked) in status.message) == ("Pending", True)
+    blocked.unlink()
+    assert wait(local).phase == "Succeeded"
+
+
 def test_a_volume_that_cannot_be_made_is_tried_again(local: LocalTarget) -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     blocked = local.root / "volumes" / NAMESPACE

@@ -1,6 +1,6 @@
 """What the JobSet and Job controllers would decide: pure state and rules, no process and no clock of its own.
 
-The supervisor tells it what became of pods (`pod_succeeded`, `pod_failed`), and asks which pods to start (`to_start`) and
+`run` tells it what became of pods (`pod_succeeded`, `pod_failed`), and asks which pods to start (`to_start`) and
 whether the JobSet is done with (`verdict`). Times are seconds, given by the caller.
 
 Rules: https://github.com/kubernetes-sigs/jobset/tree/v0.12.0/pkg/controllers (failure_policy.go, success_policy.go,
@@ -16,12 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .plan import job_name
-
 Spec = Mapping[str, Any]
 
 JOB_BACKOFF_MAX = 60.0
 """In units of the first back-off: 10 minutes to 10 seconds."""
+
+
+def job_name(jobset: Spec, step: str, job_index: int) -> str:
+    return f"{jobset['metadata']['name']}-{step}-{job_index}"
 
 
 @dataclass(frozen=True)

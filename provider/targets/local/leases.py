@@ -2,7 +2,7 @@
 
     ~/.cache/pulumi-trainer/leases/{address-<a>-<b>, port-<n>, gpu-<n>}
 
-Called by the supervisor, which holds the locks for the life of its job.
+Called by `run`, whose process holds the locks for the life of its job.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What exactly runs for one pod: argv, environment, folders. Pure: nothing is made or started here.
 
-Called by the supervisor for each pod that starts, by `LocalTarget` for a job's output folder, and by `review`.
+Called by `run` for each pod that starts, by `LocalTarget` for a job's output folder, and by `review`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pulumi_trainer.provider.api import code
@@ -19,6 +19,7 @@ from pulumi_trainer.provider.api.submission import Objects
 
 from . import environment, images, volumes
 from .environment import PodFacts, Texts
+from .jobset import job_name
 from .machine import GPU, LINUX, quantity
 from .process import MARK
 from .rewrite import Rewriter, domains
@@ -82,10 +83,6 @@ class PodPlan:
     grace: float
     deadline: float
     restarts_in_place: bool
-
-
-def job_name(jobset: Mapping[str, Any], step: str, job_index: int) -> str:
-    return f"{jobset['metadata']['name']}-{step}-{job_index}"
 
 
 def pod_name(jobset: Mapping[str, Any], pod: PodId) -> str:
@@ -239,7 +236,8 @@ def _mounts(container: Mapping[str, Any], places: Mapping[str, Path], values: Ma
     mounts = {}
     for mount in container.get("volumeMounts") or []:
         below = mount.get("subPath") or environment.expand(mount.get("subPathExpr") or "", values)
-        mounts[mount["mountPath"]] = str(places[mount["name"]] / below)
+        inside = [part for part in PurePosixPath(below).parts if part not in ("/", "..")]
+        mounts[mount["mountPath"]] = str(places[mount["name"]].joinpath(*inside))
     return mounts
 
 
@@ -291,6 +289,7 @@ def _container(
             **environment.base_environment(site.ours, site.python),
             **_defaults(facts, site),
             **_threads(container),
+            **{k: rewriter.value(v) for k, v in images.variables(str(container.get("image", ""))).items()},
             **{k: rewriter.value(v) if k in given.literal else v for k, v in given.values.items()},
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
             MARK: f"{site.uid}/{facts.name}/{container['name']}",

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from pulumi_trainer.provider.api.errors import TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 
 from . import failure, volumes
@@ -113,6 +114,14 @@ class Run:
             return True
         if now < self._retry_at:
             return False
+        try:
+            return self._take_leases(now)
+        except (OSError, TargetFault) as error:
+            self.release()
+            self._wait(now, "WaitingForLeases", str(error))
+            return False
+
+    def _take_leases(self, now: float) -> bool:
         document = self.record.jobset
         steps = document["spec"]["replicatedJobs"]
         needed = int(peak(document, {s["name"]: together(s) * gpus_of(_pod(s)) for s in steps}))
@@ -155,8 +164,9 @@ class Run:
                 volumes.prepare(volume, place, objects, self._secrets, plan.facts, rewriter)
             for folder in (*plan.folders, self._folder.errors):
                 folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self._wait(now, "CannotStartPod", f"{name}: {error.filename or ''}: {error.strerror or error}")
+        except (OSError, ValueError) as error:
+            what = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            self._wait(now, "CannotStartPod", f"{name}: {what}")
             return
         rank0 = who.step == trainer_step(document) and (job.index, index) == (0, 0)
         around = Surroundings(

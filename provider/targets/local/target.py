@@ -99,6 +99,7 @@ class LocalTarget:
         with folder.guard():
             record = Record.find(folder)
             if record is None:
+                discard(folder.path, self.root / "trash")
                 raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
             record.check_host()
             if record.owner != submission.owner:
@@ -126,7 +127,8 @@ class LocalTarget:
             return status
         with folder.guard():
             record = Record.find(folder)
-            if record is None:
+            if record is None:  # deleted while we waited
+                discard(folder.path, self.root / "trash")
                 return None
             return self._seen(folder, record) or self._bury(folder, record)
 

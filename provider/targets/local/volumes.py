@@ -7,7 +7,7 @@
     persistentVolumeClaim  <root>/volumes/<namespace>/<claim>/data, made where it is missing
     hostPath               the path itself
 
-Called by `plan` (where), the supervisor (contents) and `review` (what cannot be done).
+Called by `plan` (where), `run` (contents) and `review` (what cannot be done).
 """
 
 from __future__ import annotations

@@ -1,0 +1,80 @@
+"""`pulumi-trainer` for the jobs of the current stack."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+import yaml
+from pulumi_trainer import runtimes
+
+from .conftest import Project
+from .test_faults import FAILING
+from .test_jobs import LONG, QUICK
+
+
+def cli(project: Project, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["pulumi-trainer", *args], cwd=project.folder, env={**project.environment, "COLUMNS": "200"}, text=True,
+        capture_output=True, timeout=timeout, check=False,
+    )  # fmt: skip
+
+
+def test_status_logs_and_render(project: Project) -> None:
+    project.program(QUICK)
+    project.up()
+    status = cli(project, "status", "--stack", "test")
+    assert status.returncode == 0 and "quick" in status.stdout and "Succeeded" in status.stdout
+    (job,) = json.loads(cli(project, "status", "--json", "--stack", "test").stdout)
+    assert job["phase"] == "Succeeded" and job["progress"]["progressPercentage"] == 100
+    for args in (["logs"], ["logs", "quick", "--step", "node"], ["logs", "-f"]):
+        logs = cli(project, *args, "--stack", "test")
+        assert logs.returncode == 0 and logs.stdout.count("hello $HOME `id`") == 2, logs
+    assert cli(project, "logs", "--step", "launcher", "--stack", "test").stdout == ""
+    rendered = list(yaml.safe_load_all(cli(project, "render", "--stack", "test").stdout))
+    assert {o["kind"] for o in rendered} == {"JobSet", "ConfigMap"}
+    wrong = cli(project, "status", "nothing", "--stack", "test")
+    assert wrong.returncode == 1 and "nothing: no such job in the stack; it has: quick" in wrong.stderr
+
+
+def test_status_of_a_failed_job_tells_why(project: Project) -> None:
+    project.program(FAILING)
+    project.up(ok=False)
+    status = cli(project, "status", "--stack", "test")
+    assert "Failed" in status.stdout and "ValueError: the data is bad" in status.stdout
+
+
+def test_following_ends_with_the_job(project: Project) -> None:
+    project.program(
+        LONG.replace("time.sleep(600)", "time.sleep(3); print('over')").replace(
+            'wait_for="running"', 'wait_for="created"'
+        )
+    )
+    project.up()
+    followed = cli(project, "logs", "-f", "--stack", "test")
+    assert "started" in followed.stdout and "over" in followed.stdout
+
+
+def test_render_of_documents_needs_no_stack(project: Project) -> None:
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "mine", "namespace": "team"},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 3}},
+    }
+    file = project.folder / "job.yaml"
+    file.write_text(yaml.safe_dump_all([runtimes.load("torch-distributed"), job]))
+    (jobset,) = list(yaml.safe_load_all(cli(project, "render", "-f", "job.yaml").stdout))
+    assert jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] == 3
+    job["spec"]["trainer"]["numNode"] = 3  # type: ignore[index]
+    file.write_text(yaml.safe_dump(job))
+    wrong = cli(project, "render", "-f", "job.yaml")
+    assert wrong.returncode == 1 and "did you mean numNodes?" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+@pytest.mark.parametrize("content", ["a: [", "- 1", "\t"])
+def test_files_that_are_no_documents(project: Project, content: str) -> None:
+    (project.folder / "job.yaml").write_text(content)
+    wrong = cli(project, "render", "-f", "job.yaml")
+    assert wrong.returncode == 1 and "job.yaml" in wrong.stderr and "Traceback" not in wrong.stderr
