@@ -24,7 +24,7 @@ def train(epochs: int, batch: int = 32, lr: float = 1e-3):
     net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
     model = torch.nn.parallel.DistributedDataParallel(net)
     optimizer = torch.optim.Adam(model.parameters(), lr)
-    checkpoint, done, begun, loss = os.environ["TRAINER_OUTPUT_DIR"] + "/model.pt", 0, time.time(), torch.tensor(0.0)
+    checkpoint, done, begun = os.environ["TRAINER_OUTPUT_DIR"] + "/model.pt", 0, time.time()
     if os.path.exists(checkpoint):
         saved = torch.load(checkpoint, weights_only=True)
         net.load_state_dict(saved["model"])
@@ -38,15 +38,16 @@ def train(epochs: int, batch: int = 32, lr: float = 1e-3):
             loss.backward()
             optimizer.step()
         if rank == 0:
-            torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, checkpoint + ".part")
+            state = {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+            torch.save(state, checkpoint + ".part")
             os.replace(checkpoint + ".part", checkpoint)
-            accuracy = (net(test[:, :64] / 16).argmax(1) == test[:, 64]).double().mean().item()
-            metrics = {"epoch": f"{epoch}/{epochs}", "loss": f"{loss.item():.4f}", "accuracy": f"{accuracy:.4f}"}
-            eta = (time.time() - begun) / (epoch - done) * (epochs - epoch)
-            status = {"progressPercentage": 100 * epoch // epochs, "estimatedRemainingSeconds": round(eta)}
-            print(json.dumps({"trainerStatus": {**status, "metrics": [{"name": k, "value": v} for k, v in metrics.items()]}}), flush=True)
+            accuracy = (net(test[:, :64] / 16).argmax(1) == test[:, 64]).double().mean()
+            shown = {"epoch": f"{epoch}/{epochs}", "loss": f"{loss:.4f}", "accuracy": f"{accuracy:.4f}"}
+            eta = round((time.time() - begun) / (epoch - done) * (epochs - epoch))
+            progress = {"progressPercentage": 100 * epoch // epochs, "estimatedRemainingSeconds": eta}
+            metrics = [{"name": name, "value": value} for name, value in shown.items()]
+            print(json.dumps({"trainerStatus": {**progress, "metrics": metrics}}), flush=True)
     print(f"rank {rank}: parameters {sum(p.double().sum().item() for p in net.parameters()):.12f}", flush=True)
-    dist.destroy_process_group()
 
 
 runtime = trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0")
@@ -56,15 +57,12 @@ job = trainer.TrainJob(
     runtime=runtime,
     initializer=trainer.Initializer(dataset=digits),
     trainer=trainer.CustomTrainer(
-        func=train,
-        func_args={"epochs": 40},
-        packages_to_install=["torch>=2.6,<3"],
-        num_nodes=2,
+        func=train, func_args={"epochs": 40}, packages_to_install=["torch>=2.6,<3"], num_nodes=2,
         resources_per_node={"cpu": 1, "memory": "1Gi"},
     ),
     output=True,
     wait_for="complete",
-)
+)  # fmt: skip
 pulumi.export("phase", job.phase)
 pulumi.export("accuracy", job.progress.apply(lambda progress: progress and progress["metrics"].get("accuracy")))
 pulumi.export("model", job.output_path.apply(lambda folder: folder and f"{folder}/model.pt"))

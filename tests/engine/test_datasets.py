@@ -95,7 +95,8 @@ def write():
     (folder / "model").write_text("weights")
 
 job = trainer.TrainJob(
-    "kept", runtime=plain, wait_for="complete", output=trainer.OutputVolume(retain=True), trainer=trainer.CustomTrainer(func=write)
+    "kept", runtime=plain, wait_for="complete", output=trainer.OutputVolume(retain=True),
+    trainer=trainer.CustomTrainer(func=write)
 )
 fresh = trainer.TrainJob(
     "fresh", runtime=plain, wait_for="complete", output=True, resume=False, run="RUN", trainer=trainer.CustomTrainer(func=write)

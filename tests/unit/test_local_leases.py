@@ -42,15 +42,18 @@ class TestAddresses:
     def test_every_pod_of_every_job_has_its_own(self, tmp_path: Path) -> None:
         first, second = Leases(tmp_path), Leases(tmp_path)
         names = [f"pod-{i}" for i in range(300)]
-        mine, theirs = first.addresses(names, "seed"), second.addresses(names, "seed")
+        seed = str(tmp_path)
+        mine, theirs = first.addresses(names, seed), second.addresses(names, seed)
         everything = [*mine.values(), *theirs.values()]
         assert len(set(everything)) == (600 if LINUX else 1)
         for address in (everything[0], everything[-1]):
             with socket.socket() as server:
                 server.bind((address, 0))
         first.release()
-        assert Leases(tmp_path).addresses(names, "seed") == mine
+        third = Leases(tmp_path)
+        assert third.addresses(names, seed) == mine
         second.release()
+        third.release()
 
     def test_pods_reach_each_other_by_name(self, local: LocalTarget) -> None:
         code = (
@@ -84,7 +87,7 @@ class TestPorts:
         leases.release()
 
     def test_a_port_of_another_job_or_program_is_replaced(self, tmp_path: Path) -> None:
-        first, second = Leases(tmp_path), Leases(tmp_path)
+        first, second = Leases(tmp_path / "home"), Leases(tmp_path / "another-home" if LINUX else tmp_path / "home")
         with socket.socket() as server:
             server.bind(("127.0.0.1", 0))
             server.listen()

@@ -20,7 +20,7 @@ def plain(epochs: int, path: str = "$HOME") -> None:
     import json
 
     text = f"`whoami` $5 off \\n {path} 'EOM'"
-    print(json.dumps({"epochs": epochs, "text": text, "nested": [(lambda x: x + 1)(i) for i in range(2)]}))
+    print(json.dumps({"epochs": epochs, "text": text, "nested": [i + 1 for i in range(2)]}))
 
 
 def uses_global() -> None:

@@ -1,8 +1,8 @@
-"""What jobs of this machine share: addresses, ports, GPUs. Each is a locked file, given back by the death of its holder.
+"""What jobs of this machine share: addresses, ports, GPUs. Each lease is given back by the death of its holder.
 
-    ~/.cache/pulumi-trainer/leases/{address-<a>-<b>, port-<n>, gpu-<n>}
-
-Called by `run`, whose process holds the locks for the life of its job.
+A GPU is a locked file in ~/.cache/pulumi-trainer/leases. Addresses and ports belong to the network, so on Linux a lease is
+a name in the network's own namespace (an abstract socket): jobs of other users, and of the same user with another home,
+respect it too. Elsewhere it is a file as well. Called by `run`, whose process holds the leases for the life of its job.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import fcntl
 import os
 import socket
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from pulumi_trainer.provider.api.errors import Problem, TargetFault
@@ -32,7 +33,7 @@ class Leases:
         self._folder = folder or cache() / "leases"
         with faults(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-        self._held: dict[str, int] = {}
+        self._held: dict[str, Callable[[], None]] = {}
 
     def addresses(self, names: Sequence[str], seed: str) -> dict[str, str]:
         """An address for each name. Linux answers on all of 127/8; elsewhere all names share 127.0.0.1."""
@@ -45,7 +46,7 @@ class Leases:
             if len(found) == len(names):
                 break
             high, low = divmod((first + i) % blocks, 256)
-            if self._take(f"address-{FIRST + high}-{low}"):
+            if self._take_name(f"address-{FIRST + high}-{low}"):
                 for n, name in enumerate(names[len(found) : len(found) + BLOCK], 1):
                     found[name] = f"127.{FIRST + high}.{low}.{n}"
         return found
@@ -65,10 +66,10 @@ class Leases:
 
     def _take_port(self, port: int) -> bool:
         name = f"port-{port}"
-        if not self._take(name):
+        if not self._take_name(name):
             return False
         if not _free(port):
-            os.close(self._held.pop(name))
+            self._held.pop(name)()
             return False
         return True
 
@@ -77,26 +78,41 @@ class Leases:
         all_ = os.open(self._folder / "gpus", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(all_, fcntl.LOCK_EX)
-            taken = [i for i in range(total) if self._take(f"gpu-{i}")]
+            taken = [i for i in range(total) if self._take_file(f"gpu-{i}")]
             for i in taken[count:] if len(taken) >= count else taken:
-                os.close(self._held.pop(f"gpu-{i}"))
+                self._held.pop(f"gpu-{i}")()
         finally:
             os.close(all_)
         return taken[:count] if len(taken) >= count else None
 
-    def _take(self, name: str) -> bool:
+    def _take_name(self, name: str) -> bool:
+        """A lease that all jobs of the same network see."""
+        if not LINUX:
+            return self._take_file(name)
+        lease = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            lease.bind(f"\0pulumi-trainer-{name}")
+        except OSError as error:
+            lease.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+        self._held[name] = lease.close
+        return True
+
+    def _take_file(self, name: str) -> bool:
         lease = os.open(self._folder / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lease)
             return False
-        self._held[name] = lease
+        self._held[name] = partial(os.close, lease)
         return True
 
     def release(self) -> None:
-        for lease in self._held.values():
-            os.close(lease)
+        for give_back in self._held.values():
+            give_back()
         self._held.clear()
 
 
