@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from .unknown import Unknown
 
 Objects = dict[str, dict[str, Any]]
 """Rendered objects keyed "Kind/name" (JobSet/digits-1a2b3, ConfigMap/digits-1a2b3-code-0f3c...)."""
@@ -35,3 +37,23 @@ class Submission:
     @property
     def jobset(self) -> dict[str, Any]:
         return next(o for k, o in self.objects.items() if k.startswith("JobSet/"))
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Paths of the fields in which two documents differ; what is not known yet in `new` is no difference."""
+    if isinstance(new, Unknown) or old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys(), key=str):
+            below = f"{path}.{key}" if path else str(key)
+            if key not in old or key not in new:
+                if not isinstance(new.get(key), Unknown):
+                    yield below
+            else:
+                yield from differences(old[key], new[key], below)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for i, (a, b) in enumerate(zip(old, new, strict=True)):
+            name = b.get("name", i) if isinstance(b, dict) else i
+            yield from differences(a, b, f"{path}[{name}]")
+    else:
+        yield path

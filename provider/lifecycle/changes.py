@@ -6,12 +6,10 @@ and the CEL rules of its CRD. Called by `calls.check` and `calls.diff`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.submission import Objects, differences
 
 from .identity import digest
 
@@ -58,11 +56,10 @@ def compare(old: Objects, new: Objects) -> list[Change]:
             changes.append(Change(key, "replace", f"{word}: the objects of a run are fixed"))
         elif key.startswith("JobSet/"):
             suspended = _suspended(old_jobset) or _suspended(new_jobset)
-            changes += [_jobset_change(key, path, suspended) for path in _differences(before, after)]
+            changes += [_jobset_change(key, path, suspended) for path in differences(before, after)]
         else:
             changes += [
-                Change(f"{key}: {path}", "replace", "read once, when pods start")
-                for path in _differences(before, after)
+                Change(f"{key}: {path}", "replace", "read once, when pods start") for path in differences(before, after)
             ]
     return changes
 
@@ -89,25 +86,6 @@ def _jobset_change(key: str, path: str, suspended: bool) -> Change:
             return Change(where, "update", "may change while the JobSet is suspended")
         return Change(where, "replace", "may change only while the JobSet is suspended")
     return Change(where, "replace", "immutable in a JobSet")
-
-
-def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    if isinstance(new, Unknown) or old == new:
-        return
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(old.keys() | new.keys(), key=str):
-            below = f"{path}.{key}" if path else str(key)
-            if key not in old or key not in new:
-                if not isinstance(new.get(key), Unknown):
-                    yield below
-            else:
-                yield from _differences(old[key], new[key], below)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for i, (a, b) in enumerate(zip(old, new, strict=True)):
-            name = b.get("name", i) if isinstance(b, dict) else i
-            yield from _differences(a, b, f"{path}[{name}]")
-    else:
-        yield path
 
 
 def _jobset(objects: Objects) -> dict[str, Any]:

@@ -132,3 +132,39 @@ def test_quickstart_previews_for_a_cluster_without_one(quickstart: Project) -> N
     assert re.search(r"completions +: 2", preview) and "import torch.distributed as dist" in preview
     up = quickstart.up(ok=False)
     assert "the Kubernetes target renders and previews, and cannot apply yet" in up.out and "Traceback" not in up.out
+
+
+RANK = """
+import pulumi_trainer as trainer
+
+once = trainer.ClusterTrainingRuntime("torch-once", ml_policy=trainer.TorchPolicy(), template=trainer.JobSetTemplate(
+    replicated_jobs=[trainer.ReplicatedJob(name="node", backoff_limit=0, pod_spec={
+        "restart_policy": "Never", "termination_grace_period_seconds": 1,
+        "containers": [{"name": "node", "image": "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"}],
+    })],
+))
+
+def work():
+    import os, sys, time, torch.distributed as dist
+    dist.init_process_group("gloo")
+    print("rank", os.environ["RANK"], "is here", flush=True)
+    if os.environ["RANK"] == "1":
+        HOW
+    time.sleep(600)
+
+trainer.TrainJob(
+    "rank", runtime=once, wait_for="complete",
+    trainer=trainer.CustomTrainer(func=work, num_nodes=2, packages_to_install=["torch>=2.6,<3"], resources_per_node={"cpu": 1}),
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [("sys.exit(3)", "exit code 3"), ('raise ValueError("the data is bad")', "ValueError: the data is bad")],
+)
+def test_the_rank_that_failed_first_is_named(project: Project, how: str, says: str) -> None:
+    project.program(RANK.replace("HOW", how), head="")
+    failed = project.up(ok=False)
+    for text in ("step node", "rank 1", says, "container", "is here", "log:"):
+        assert text in failed.out, f"{text!r} is not in\n{failed.out}"

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.api.submission import Objects, Submission
+from pulumi_trainer.provider.api.submission import Objects, Submission, differences
 
 from . import logs, process, review, volumes
 from .claims import Claim
@@ -230,8 +230,7 @@ class LocalTarget:
         if not adopt:
             why = f"exists since {since} and belongs to another program"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
-        keys = sorted(record.objects.keys() | submission.objects.keys())
-        differing = [k for k in keys if record.objects.get(k) != submission.objects.get(k)]
+        differing = list(differences(record.objects, submission.objects))
         if differing:
             why = f"cannot be adopted: it differs in {', '.join(differing)}"
             raise Conflict(Problem(where, why, "make the program say what is there, or give the TrainJob another name"))
