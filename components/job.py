@@ -105,7 +105,8 @@ class Job(pulumi.ComponentResource):
         plan: Plan = await make_plan()
         here = program.current()
         if not plan.problems:
-            refusals, warnings = dynamic.review(plan.target, plan.objects)
+            secrets = {plan.secret_name: set(plan.resolved.secrets)} if plan.resolved.secrets else {}
+            refusals, warnings = dynamic.review(plan.target, plan.objects, secrets)
             plan.problems += refusals
             for warning in warnings:
                 pulumi.log.warn(str(warning), self)

@@ -44,9 +44,14 @@ def observe(target: Mapping[str, Any], namespace: str, name: str) -> JobStatus |
     return connect(target).status(namespace, name)
 
 
-def review(target: Mapping[str, Any], objects: Objects) -> tuple[list[Problem], list[Problem]]:
-    """What this target cannot do with the objects, and what it warns of; ([], []) for a target out of reach."""
-    return connect(target).review(objects) if target["kind"] == "local" else ([], [])
+def review(
+    target: Mapping[str, Any], objects: Objects, secrets: Mapping[str, set[str]]
+) -> tuple[list[Problem], list[Problem]]:
+    """What this target cannot do with the objects, and what it warns of; ([], []) for a target out of reach.
+
+    secrets: Secret -> its keys, of those that come with the job.
+    """
+    return connect(target).review(objects, secrets) if target["kind"] == "local" else ([], [])
 
 
 class _Provider(ResourceProvider):

@@ -322,10 +322,7 @@ _STEPS = {
 
 @pytest.mark.parametrize("step", _STEPS)
 def test_killed_at_each_step(source: Path, output: Path, step: str) -> None:
-    imports = "from pulumi_trainer.provider.initializers import fetching, manifest, staging\n"
-    env = environment(f"file://{source}", output)
-    done = subprocess.run(command(before=imports + _STEPS[step]), env=env, capture_output=True, text=True)
-    assert done.returncode == 9, done.stderr
+    _killed(source, output, step)
     found = manifest.read(output)
     if step != "before the staging folder goes":
         assert found is None or not found.complete
@@ -339,17 +336,39 @@ def test_killed_at_each_step(source: Path, output: Path, step: str) -> None:
 
 
 def test_what_was_verified_before_a_kill_is_not_copied_again(source: Path, output: Path, reads: list[str]) -> None:
-    imports = "from pulumi_trainer.provider.initializers import fetching, manifest, staging\n"
-    step = imports + _STEPS["before anything is moved"]
-    env = environment(f"file://{source}", output)
-    done = subprocess.run(command(before=step), env=env, capture_output=True, text=True)
-    assert done.returncode == 9, done.stderr
+    _killed(source, output, "before anything is moved")
     staged = {p.name: p for p in (output / STAGING / "data").iterdir()}
     damaged = next(p for p in staged.values() if p.read_bytes() == b"1,2,3\n")
     damaged.write_bytes(b"6,6,6\n")  # torn by a crash of the machine
     # Another part size than that of the process would begin anew.
     fetch("dataset", f"file://{source}", output, env={})
     assert set(reads) == {"a.csv"}
+    assert tree(output) == tree(source)
+
+
+def _killed(source: Path, output: Path, step: str) -> None:
+    imports = "from pulumi_trainer.provider.initializers import fetching, manifest, staging\n"
+    env = environment(f"file://{source}", output)
+    done = subprocess.run(command(before=imports + _STEPS[step]), env=env, capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
+
+
+def test_a_source_that_changed_after_a_kill(source: Path, output: Path) -> None:
+    """Nothing was complete, so the newest is fetched, whatever lies in place already."""
+    _killed(source, output, "before the manifest")
+    (source / "a.csv").write_bytes(b"3,2,1\n")
+    get(source, output)
+    assert tree(output) == tree(source)
+
+
+def test_a_staging_folder_that_leads_elsewhere(source: Path, output: Path, tmp_path: Path) -> None:
+    _killed(source, output, "in the middle of a download")
+    data, outside = output / STAGING / "data", tmp_path / "outside"
+    data.rename(outside)
+    before = tree(outside)
+    data.symlink_to(outside)
+    fetch("dataset", f"file://{source}", output, env={})
+    assert tree(outside) == before
     assert tree(output) == tree(source)
 
 
