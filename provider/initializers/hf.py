@@ -134,9 +134,11 @@ class _Repository:
             found, more = self._json("GET", f"tree/{self._commit}{below}", params={"recursive": "true", **cursor})
             yield from (item for item in self._items(found) if item.get("type") == "file")
             # Only the cursor of the next page's address is taken, so that the token goes to no other host.
-            cursor = {k: v for k, v in parse_qsl(urlsplit(more).query) if k == "cursor"}
+            before, cursor = cursor, {k: v for k, v in parse_qsl(urlsplit(more).query) if k == "cursor"}
             if not cursor:
                 return
+            if cursor == before:
+                raise self._odd("a listing has no end")
 
     def _items(self, found: Any) -> list[dict[str, Any]]:
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):

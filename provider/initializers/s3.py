@@ -103,7 +103,9 @@ class _Bucket:
             yield from (o for o in answer.get("Contents", []) if not o["Key"].endswith("/") or o["Size"])
             if not answer.get("IsTruncated"):
                 return
-            more = {"ContinuationToken": answer["NextContinuationToken"]}
+            before, more = more, {"ContinuationToken": answer.get("NextContinuationToken", "")}
+            if more in (before, {"ContinuationToken": ""}):
+                raise TargetFault(Problem(self._uri(prefix), "the listing has no end", _MENDS[400]))
 
     def _entry(self, found: Mapping[str, Any]) -> Entry:
         """A leading `/` after the prefix goes, as upstream."""

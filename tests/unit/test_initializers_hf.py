@@ -187,11 +187,13 @@ def test_busy_then_well(hub: Hub, tmp_path: Path, place: str, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
-def test_cut_connections(hub: Hub, tmp_path: Path, place: str) -> None:
+def test_cut_connections(hub: Hub, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
     hub.server.fault(place, times=2, cut=1)
     hub.storage.fault("weights", times=2, cut=30_000)
     get(hub, tmp_path)
     assert tree(tmp_path) == FILES
+    assert "again in" in caplog.text
+    assert "what arrived has" not in caplog.text
 
 
 @pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
@@ -266,6 +268,13 @@ def test_answers_that_make_no_sense(hub: Hub, tmp_path: Path, place: str, body: 
     with pytest.raises(TargetFault, match=why):
         get(hub, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_listing_without_an_end(hub: Hub, tmp_path: Path) -> None:
+    page = Answer(200, b"[]", {"Link": '<http://x.invalid/?cursor=1>; rel="next"'})
+    hub.server.fault("/tree/", times=1000, answer=page)
+    with pytest.raises(TargetFault, match="a listing has no end"):
+        get(hub, tmp_path)
 
 
 def test_an_answer_that_is_no_json(hub: Hub, tmp_path: Path) -> None:

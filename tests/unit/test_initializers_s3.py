@@ -119,6 +119,11 @@ def test_prefixes_end_at_a_slash(store: Store, tmp_path: Path) -> None:
     store.put("train/sub", b"")  # a marker of a folder, in the way of some tools
     store.get(tmp_path / "sub", "train/sub")
     assert tree(tmp_path / "sub") == {"b.txt": b"b"}
+    store.put("train/sub", b"a file of that name")
+    store.get(tmp_path / "slash", "train/sub/")
+    assert tree(tmp_path / "slash") == {"b.txt": b"b"}
+    store.get(tmp_path / "both", "train/sub")
+    assert tree(tmp_path / "both") == {"b.txt": b"b", "sub": b"a file of that name"}
     store.client.delete_object(Bucket=store.bucket, Key="train/sub")
     store.get(tmp_path / "all", "")
     assert set(tree(tmp_path / "all")) == {*FILES, "training/other"}
@@ -134,6 +139,14 @@ def test_many_pages(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(s3._Bucket, "_call", call)
     store.get(tmp_path)
     assert tree(tmp_path) == below("train/")
+
+
+def test_a_listing_without_an_end(store: Store, tmp_path: Path) -> None:
+    body = b"<ListBucketResult><IsTruncated>true</IsTruncated>"
+    body += b"<NextContinuationToken>x</NextContinuationToken></ListBucketResult>"
+    store.front.fault(lambda r: "list-type" in r.query, times=1000, answer=Answer(200, body))
+    with pytest.raises(TargetFault, match="the listing has no end"):
+        store.get(tmp_path)
 
 
 def test_ignore_patterns_match_the_whole_key(store: Store, tmp_path: Path) -> None:
@@ -253,6 +266,7 @@ def test_cut_connections(store: Store, tmp_path: Path, caplog: pytest.LogCapture
     store.get(tmp_path)
     assert tree(tmp_path) == below("train/")
     assert "again in" in caplog.text
+    assert "what arrived has" not in caplog.text
 
 
 def test_a_server_that_stalls(store: Store, tmp_path: Path) -> None:
