@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import psutil
 import pulumi
 from pulumi.dynamic import (
     CheckFailure,
@@ -204,11 +205,13 @@ def _told(call: Callable[[], T]) -> T:
 
 @lru_cache(maxsize=1)
 def _end_with_parent() -> None:
-    """Ends this host with the CLI: after a kill -9 of the CLI it would live on and go on creating."""
-    parent = os.getppid()
+    """Ends this host with the CLI: after a kill -9 of the CLI it would live on and go on creating. Between them may be a
+    shell that lives on as well."""
+    above = psutil.Process().parents()
+    cli = next((p for p in above if p.name() == "pulumi"), above[0] if above else None)
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while cli is None or (cli.is_running() and cli.status() != psutil.STATUS_ZOMBIE):
             time.sleep(0.2)
         os._exit(1)
 
