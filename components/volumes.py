@@ -18,14 +18,10 @@ class OutputVolume(Args):
     """The volume at /workspace/output of a TrainJob. It belongs to the TrainJob as a resource and outlives restarts and
     replacements.
 
-    retain: keep it when the TrainJob is destroyed. size, storage_class, access_mode: of the claim in a cluster; Local
-    has a folder.
+    retain: keep it when the TrainJob is destroyed; default: it goes too.
     """
 
     retain: bool | None = None
-    size: pulumi.Input[str] | None = None
-    storage_class: pulumi.Input[str] | None = None
-    access_mode: pulumi.Input[str] | None = None
 
 
 @dataclass(frozen=True)
