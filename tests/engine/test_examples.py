@@ -129,7 +129,7 @@ def test_quickstart_previews_for_a_cluster_without_one(quickstart: Project) -> N
         "TRAINER_DATASET_DIR",
     ):
         assert text in preview, text
-    assert re.search(r"completions +: 2", preview) and "import torch.distributed as dist" in preview
+    assert re.search(r"completions *: 2", preview) and "import torch.distributed as dist" in preview
     up = quickstart.up(ok=False)
     assert "the Kubernetes target renders and previews, and cannot apply yet" in up.out and "Traceback" not in up.out
 
