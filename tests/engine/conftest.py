@@ -157,12 +157,13 @@ class Project:
             if p.is_file() and not p.is_symlink()
         )
 
-    def processes(self) -> list[psutil.Process]:
-        """Processes that work for this project's jobs."""
+    def processes(self, word: str = "") -> list[psutil.Process]:
+        """Processes that work for this project's jobs, those with `word` in their command."""
         found = []
         for process in psutil.process_iter():
             try:
-                if str(self.root) in " ".join(process.cmdline()) and process.pid != os.getpid():
+                command = " ".join(process.cmdline())
+                if str(self.root) in command and word in command and process.pid != os.getpid():
                     found.append(process)
             except psutil.Error:
                 continue

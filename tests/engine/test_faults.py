@@ -192,7 +192,7 @@ def test_kill_and_the_next_up_converges(project: Project, victim: str) -> None:
         os.killpg(process.pid, signal.SIGINT)
         process.wait(30)
     else:
-        ours = [p for p in project.processes() if "supervisor" in " ".join(p.cmdline())]
+        ours = project.processes("supervisor")
         if victim == "supervisor":
             ours[0].kill()
         else:
@@ -206,7 +206,7 @@ def test_kill_and_the_next_up_converges(project: Project, victim: str) -> None:
         project.up()
         assert project.job("long").uid == uid and len(project.target.jobs()) == 1
     else:
-        eventually(lambda: not [p for p in project.processes() if "main.py" in " ".join(p.cmdline())])
+        eventually(lambda: not project.processes("main.py"))
         project.program(LONG.replace('"long", runtime', '"long", run="2", runtime'))
         project.up()
         assert project.job("long").uid != uid and project.job("long").phase == "Running"
