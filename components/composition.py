@@ -23,7 +23,7 @@ from .arguments import Args, nested_problems, to_document
 from .datasets import Fetched
 from .destinations import Destination
 from .job import Plan
-from .resolve import has_unknown, resolve
+from .resolve import first_unknown, resolve
 from .runtime import API_VERSION, FRAMEWORK, ClusterTrainingRuntime, from_catalogue
 from .template import ANCESTOR
 from .trainers import Trainer
@@ -113,7 +113,7 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
     result.content = _content(args, destination, wish, runtime, result)
     result.runtime = {
         "name": runtime["metadata"]["name"],
-        "digest": Unknown(_first(result)) if has_unknown(runtime) else short_digest(runtime, 12),
+        "digest": first_unknown(runtime) or short_digest(runtime, 12),
     }
     train_job = _train_job(result, wish, runtime)
     result.problems += [_told(p) for p in document_problems(api.TrainJob, train_job)]
@@ -227,15 +227,21 @@ def _add_folders(
         env += [run_env()] if fresh else []
     inline = list(wish["initializer"])
     env += [{"name": FOLDERS[k][0], "value": FOLDERS[k][1]} for k in dict.fromkeys([*mounts, *inline])]
-    named = {e["name"] for e in wish["trainer"].get("env", [])}
+    given = _known_items(wish["trainer"].get("env"))
+    named = {e["name"] for e in given}
     added = [e for e in env if e["name"] not in named]
     if added:
-        spec["trainer"] = {**wish["trainer"], "env": [*added, *wish["trainer"].get("env", [])]}
+        spec["trainer"] = {**wish["trainer"], "env": [*added, *given]}
     if volumes:
         pod = {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": volume_mounts}]}
         step = {"name": _trainer_step(runtime), "template": {"spec": {"template": {"spec": pod}}}}
         patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [step]}}}}
-        spec["runtimePatches"] = [patch, *spec.get("runtimePatches", [])]
+        spec["runtimePatches"] = [patch, *_known_items(spec.get("runtimePatches"))]
+
+
+def _known_items(value: Any) -> list[Any]:
+    """A list; none of it while the whole list is not known yet."""
+    return value if isinstance(value, list) else []
 
 
 def _trainer_step(runtime: dict[str, Any]) -> str:
@@ -243,10 +249,6 @@ def _trainer_step(runtime: dict[str, Any]) -> str:
     jobs = runtime.get("spec", {}).get("template", {}).get("spec", {}).get("replicatedJobs", [])
     labels = {j["name"]: j.get("template", {}).get("metadata", {}).get("labels", {}).get(ANCESTOR) for j in jobs}
     return next((name for name, step in labels.items() if step == "trainer"), "node")
-
-
-def _first(result: Plan) -> str:
-    return next(iter(result.resolved.unknown), "")
 
 
 def _told(problem: Problem) -> Problem:

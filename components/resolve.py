@@ -112,14 +112,19 @@ def put_back(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> Any:
     return walk(document, lambda _, leaf: unknown[leaf.token] if isinstance(leaf, Unknown) else leaf)
 
 
-def has_unknown(document: Any) -> bool:
-    """True where some leaf is not known yet."""
-    found = False
+def first_unknown(document: Any) -> Unknown | None:
+    """A leaf that is not known yet, if there is one."""
+    found: list[Unknown] = []
 
     def look(_: str, leaf: Any) -> Any:
-        nonlocal found
-        found = found or isinstance(leaf, Unknown)
+        if isinstance(leaf, Unknown):
+            found.append(leaf)
         return leaf
 
     walk(document, look)
-    return found
+    return found[0] if found else None
+
+
+def has_unknown(document: Any) -> bool:
+    """True where some leaf is not known yet."""
+    return first_unknown(document) is not None

@@ -20,6 +20,8 @@ from typing import Any
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.errors import Problem
 
+from .resolve import first_unknown
+
 LIMIT = 900_000
 """Bytes: a ConfigMap holds at most 1 MiB, and names and other files need some of it."""
 
@@ -129,18 +131,22 @@ def from_script(path: str | Path) -> tuple[str, list[Problem]]:
 
 def files(script: str, func_args: Any, packages: Any, index_urls: Any, framework: str) -> dict[str, Any]:
     """The data of the code ConfigMap."""
-    flags = ("--index-url", *["--extra-index-url"] * len(index_urls or []))
-    index = [word for flag, url in zip(flags, index_urls or [], strict=False) for word in (flag, url)]
-    install = [*packages, *index] if packages else []
+    urls = index_urls or []
+    if unknown := first_unknown([packages, urls]):
+        install: Any = unknown
+    else:
+        index = [w for i, url in enumerate(urls) for w in ("--extra-index-url" if i else "--index-url", url)]
+        install = [*packages, *index] if packages else []
     launch = {"install": install, "launcher": list(LAUNCHERS.get(framework, ("python3",)))}
-    data = {
-        code.MAIN_FILE: script,
-        code.LAUNCH_FILE: json.dumps(launch, sort_keys=True),
-        code.BOOTSTRAP_FILE: bootstrap(),
-    }
+    data = {code.MAIN_FILE: script, code.LAUNCH_FILE: _json(launch), code.BOOTSTRAP_FILE: bootstrap()}
     if func_args is not None:
-        data[code.ARGS_FILE] = json.dumps(func_args, sort_keys=True)
+        data[code.ARGS_FILE] = _json(func_args)
     return data
+
+
+def _json(value: Any) -> Any:
+    """The text of a file; as unknown as what stands in it."""
+    return unknown if (unknown := first_unknown(value)) else json.dumps(value, sort_keys=True)
 
 
 @lru_cache(maxsize=1)

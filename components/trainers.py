@@ -45,7 +45,7 @@ def resource_problems(resources: Any) -> list[Problem]:
     """Rules of the short form: one MIG profile at most, and never beside whole GPUs (as in the Kubeflow SDK)."""
     if not isinstance(resources, Mapping):
         return []
-    if isinstance(resources, Mapping) and not resources.keys() & {"limits", "requests", "claims"}:
+    if not resources.keys() & {"limits", "requests", "claims"}:
         wrong = [p.below(f'resources_per_node["{k}"]') for k, v in resources.items() for p in quantity_problems(v)]
         if wrong:
             return wrong

@@ -1,7 +1,7 @@
 """What a change does to a job: nothing, an update in place, or a replacement, and why.
 
 Rules: JobSet v0.12.0 `ValidateUpdate` (https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go)
-and the CEL rules of its CRD. Called by `calls.check` and `calls.diff`.
+and the CEL rules of its CRD. Called by `calls.check`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pulumi_trainer.provider.api.submission import Objects, differences
-
-from .identity import digest
 
 Effect = Literal["update", "replace"]
 
@@ -64,19 +62,6 @@ def compare(old: Objects, new: Objects) -> list[Change]:
     return changes
 
 
-def mutable(objects: Objects) -> dict[str, Any]:
-    """The part of the objects that may change in place at any time."""
-    jobset = _jobset(objects)
-    return {path: _get(jobset, path) for path in _ALWAYS}
-
-
-def fixed_digest(objects: Objects) -> str:
-    """A digest of all that makes another run when it changes, while the job is not suspended."""
-    jobset = _jobset(objects)
-    rest = {k: v for k, v in objects.items() if v is not jobset}
-    return digest([rest, _without(jobset, _ALWAYS)])
-
-
 def _jobset_change(key: str, path: str, suspended: bool) -> Change:
     where = f"{key}: {path}"
     if any(path == p or path.startswith((f"{p}.", f"{p}[")) for p in _ALWAYS):
@@ -94,18 +79,3 @@ def _jobset(objects: Objects) -> dict[str, Any]:
 
 def _suspended(jobset: dict[str, Any]) -> bool:
     return jobset.get("spec", {}).get("suspend") is True
-
-
-def _get(value: Any, path: str) -> Any:
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
-def _without(value: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
-    result = {k: dict(v) if isinstance(v, dict) else v for k, v in value.items()}
-    for path in paths:
-        head, _, last = path.rpartition(".")
-        if isinstance(parent := result.get(head), dict):
-            parent.pop(last, None)
-    return result

@@ -290,3 +290,32 @@ def test_every_class_of_program_head_is_valid(project: Project) -> None:
     project.program("pulumi.export('x', 1)", head=HEAD)
     project.up()
     assert project.outputs() == {"x": 1}
+
+
+EVERYWHERE = UNKNOWN.split("def work")[0] + """
+def work(text: str, numbers: list):
+    import os
+    print(text, numbers, os.environ["A"], flush=True)
+
+other = Other("other").made
+job = trainer.TrainJob(
+    "unknown", runtime=plain, wait_for="complete", output=True, labels=other.apply(lambda v: {"made": v}),
+    runtime_patches=other.apply(lambda _: []),
+    trainer=trainer.CustomTrainer(
+        func=work, func_args={"text": other, "numbers": [1, other]}, num_nodes=other.apply(lambda _: 2),
+        env=other.apply(lambda v: {"A": v}), image=other, packages_to_install=other.apply(lambda _: []),
+        resources_per_node=other.apply(lambda _: {"cpu": 1}),
+    ),
+)
+pulumi.export("phase", job.phase)
+"""
+
+
+def test_every_field_may_be_an_output_that_is_not_known_yet(project: Project) -> None:
+    project.program(EVERYWHERE)
+    preview = project.preview("--diff").out
+    assert "def work(text: str" in preview and "Traceback" not in preview
+    project.up()
+    assert project.outputs()["phase"] == "Succeeded"
+    assert project.logs("unknown").count("made-by-another [1, 'made-by-another'] made-by-another") == 2
+    project.preview("--expect-no-changes")
