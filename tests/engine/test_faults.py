@@ -292,7 +292,9 @@ def test_every_class_of_program_head_is_valid(project: Project) -> None:
     assert project.outputs() == {"x": 1}
 
 
-EVERYWHERE = UNKNOWN.split("def work")[0] + """
+EVERYWHERE = (
+    UNKNOWN.split("def work", maxsplit=1)[0]
+    + """
 def work(text: str, numbers: list):
     import os
     print(text, numbers, os.environ["A"], flush=True)
@@ -309,6 +311,7 @@ job = trainer.TrainJob(
 )
 pulumi.export("phase", job.phase)
 """
+)
 
 
 def test_every_field_may_be_an_output_that_is_not_known_yet(project: Project) -> None:
