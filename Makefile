@@ -49,7 +49,7 @@ check: ## lint, types, layers, wheel and sdist
 test: ## all tests, and the unit tests on every Python of this machine
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/pythons.py
-	@$(RUN) exec python -m pytest
+	@$(RUN) exec python -m pytest -n 2
 
 bench: ## measure, and print the tables of docs/benchmarks.md
 	@$(SETUP) --dev

@@ -17,11 +17,13 @@ class Problem:
     where: field path or Python path, such as `spec.trainer.numNodes` or `TrainJob("digits").trainer.num_nodes`.
     why: the reason in words, without a full stop at the end.
     mend: what the user can do about it; empty where the reason says it already.
+    type: the API server's name for this kind of error (`field.ErrorType` of Kubernetes' apimachinery).
     """
 
     where: str
     why: str
     mend: str = ""
+    type: str = "FieldValueInvalid"
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.why}" if self.where else self.why
