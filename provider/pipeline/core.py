@@ -92,6 +92,7 @@ def _train_job(document: dict[str, Any], findings: Findings) -> TrainJob:
         namespace=metadata.get("namespace") or "",
         uid=uid if isinstance(uid, str) else "",
         labels=section(metadata, "labels"),
+        annotations=section(metadata, "annotations"),
         spec=spec,
     )
 

@@ -33,6 +33,7 @@ class TrainJob:
     namespace: str
     uid: str
     labels: dict[str, Any]
+    annotations: dict[str, Any]
     spec: dict[str, Any]
 
     @property

@@ -14,7 +14,7 @@ from .info import ANCESTOR_LABEL, TRAINER, TrainJob, items, section
 
 Mode = Literal["jobset", "trainer"]
 
-KUEUE_PREFIX = "kueue.x-k8s.io/"
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
 def finish(objects: list[dict[str, Any]], job: TrainJob, mode: Mode) -> None:
@@ -23,7 +23,8 @@ def finish(objects: list[dict[str, Any]], job: TrainJob, mode: Mode) -> None:
         if mode == "trainer":
             _own(document, job)
         elif document["kind"] == "JobSet":
-            _queue(document, job)
+            _mark(document, job)
+            _hand_over(document, job)
             _limit_time(document, job)
 
 
@@ -34,11 +35,19 @@ def _own(document: dict[str, Any], job: TrainJob) -> None:
         document["metadata"]["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
 
 
-def _queue(jobset: dict[str, Any], job: TrainJob) -> None:
-    """Kueue reads its labels (the queue's name) from the object it manages: here the JobSet."""
-    labels = {name: value for name, value in sorted(job.labels.items()) if name.startswith(KUEUE_PREFIX)}
-    if labels:
-        jobset["metadata"]["labels"] = {**jobset["metadata"].get("labels", {}), **labels}
+def _mark(jobset: dict[str, Any], job: TrainJob) -> None:
+    """The TrainJob's own labels and annotations. Kueue reads queue and priority from the object it manages: without its
+    labels on the JobSet the queue would be bypassed in silence. What a reader of the plan wrote wins over the runtime."""
+    metadata = jobset["metadata"]
+    for name, values in (("labels", job.labels), ("annotations", job.annotations)):
+        if values:
+            metadata[name] = dict(sorted({**metadata.get(name, {}), **values}.items()))
+
+
+def _hand_over(jobset: dict[str, Any], job: TrainJob) -> None:
+    """A TrainJob that MultiKueue manages is left alone by Trainer's controller; a JobSet needs the same mark."""
+    if job.spec.get("managedBy") == MULTIKUEUE:
+        jobset["spec"]["managedBy"] = MULTIKUEUE
 
 
 def _limit_time(jobset: dict[str, Any], job: TrainJob) -> None:

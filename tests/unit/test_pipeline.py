@@ -80,11 +80,22 @@ class TestModes:
         assert rendered(runtime(), tj, "trainer")["metadata"]["ownerReferences"][0]["uid"] == "u-1"
         assert "ownerReferences" not in rendered(runtime(), tj)["metadata"]
 
-    def test_kueue_labels_move_to_the_jobset(self) -> None:
-        tj = train_job(trainer={})
-        tj["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu", "team": "a"}
-        assert rendered(runtime(), tj)["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "gpu"}
-        assert "labels" not in rendered(runtime(), tj, "trainer")["metadata"]
+    @pytest.mark.parametrize("part", ["labels", "annotations"])
+    def test_the_jobs_metadata_moves_to_the_jobset_and_wins(self, part: str) -> None:
+        rt, tj = runtime(), train_job(trainer={})
+        rt["spec"]["template"]["metadata"] = {part: {"kueue.x-k8s.io/queue-name": "cpu", "tier": "a"}}
+        tj["metadata"][part] = {"kueue.x-k8s.io/queue-name": "gpu", "team": "a"}
+        wanted = {"kueue.x-k8s.io/queue-name": "gpu", "team": "a", "tier": "a"}
+        assert rendered(rt, tj)["metadata"][part] == wanted
+        assert list(rendered(rt, tj)["metadata"][part]) == sorted(wanted)
+        assert rendered(rt, tj, "trainer")["metadata"][part] == rt["spec"]["template"]["metadata"][part]
+
+    def test_multikueue_manages_the_jobset(self) -> None:
+        tj = train_job(trainer={}, managedBy="kueue.x-k8s.io/multikueue")
+        assert rendered(runtime(), tj)["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"
+        assert "managedBy" not in rendered(runtime(), tj, "trainer")["spec"]
+        own = train_job(trainer={}, managedBy="trainer.kubeflow.org/trainjob-controller")
+        assert "managedBy" not in rendered(runtime(), own)["spec"]
 
     @pytest.mark.parametrize(("own", "wanted"), [(None, 60), (30, 30), (90, 60), (Unknown("own"), Unknown("own"))])
     def test_deadline_moves_to_the_trainers_job(self, own: Any, wanted: Any) -> None:
