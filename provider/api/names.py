@@ -7,11 +7,17 @@ https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/util/validation/vali
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _LABEL_1123 = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN_1123 = rf"{_LABEL_1123}(\.{_LABEL_1123})*"
-_LABEL_VALUE = r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
+_LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE = rf"({_LABEL_KEY})?"
+_SUBDOMAIN_WORDS = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    "and must start and end with an alphanumeric character (e.g. 'example.com'"
+)
 _HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 
@@ -26,20 +32,46 @@ def dns_1035_label(name: str) -> list[str]:
 
 def dns_1123_subdomain(name: str) -> list[str]:
     """Such as most objects' names: at most 253 characters, labels joined by dots."""
+    return _checked(name, 253, _SUBDOMAIN_1123, _SUBDOMAIN_WORDS)
+
+
+def dns_1123_label(name: str) -> list[str]:
+    """Such as a namespace: at most 63 characters, no dots."""
+    if _matches(_SUBDOMAIN_1123, name) and "." in name:
+        return [*_too_long(name, 63), "must not contain dots"]
     why = (
-        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
-        "and must start and end with an alphanumeric character (e.g. 'example.com'"
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must "
+        "start and end with an alphanumeric character (e.g. 'my-name' or '123-abc'"
     )
-    return _checked(name, 253, _SUBDOMAIN_1123, why)
+    return _checked(name, 63, _LABEL_1123, why)
+
+
+def qualified_name(name: str) -> list[str]:
+    """The key of a label: `example.com/MyName`, or without a prefix; each part has its own bounds."""
+    why = (
+        "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+        "character (e.g. 'MyName' or 'my.name' or '123-abc'"
+    )
+    prefix, slash, rest = name.rpartition("/")
+    if "/" in prefix:
+        shape = f"a valid label key {why}, regex used for validation is '{_LABEL_KEY}')"
+        return [f"{shape} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+    found = []
+    if slash:
+        wrong = _checked(prefix, 253, _SUBDOMAIN_1123, _SUBDOMAIN_WORDS, "bytes") if prefix else ["must be non-empty"]
+        found += [f"prefix part {each}" for each in wrong]
+    if not rest:
+        found.append("name part must be non-empty")
+    return [*found, *(f"name part {each}" for each in _checked(rest, 63, _LABEL_KEY, why, "bytes"))]
 
 
 def label_value(value: str) -> list[str]:
-    """The value of a label: at most 63 characters; it may be empty."""
+    """The value of a label: at most 63 bytes; it may be empty."""
     why = (
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
         "start and end with an alphanumeric character (e.g. 'MyValue' or 'my_value' or '12345'"
     )
-    return _checked(value, 63, _LABEL_VALUE, why)
+    return _checked(value, 63, _LABEL_VALUE, why, "bytes")
 
 
 def domain_prefixed_path(path: str) -> list[str]:
@@ -53,8 +85,23 @@ def domain_prefixed_path(path: str) -> list[str]:
     return found
 
 
-def _checked(name: str, longest: int, pattern: str, why: str) -> list[str]:
-    found = [f"must be no more than {longest} characters"] if len(name) > longest else []
-    if len(name) > 2 * longest or not re.fullmatch(pattern, name):
+def _checked(name: str, longest: int, pattern: str, why: str, unit: str = "characters") -> list[str]:
+    found = _too_long(name, longest, unit)
+    if not _matches(pattern, name):
         found.append(f"{why}, regex used for validation is '{pattern}')")
     return found
+
+
+def _too_long(name: str, longest: int, unit: str = "characters") -> list[str]:
+    over = len(name) > longest or len(name.encode(errors="replace")) > longest
+    return [f"must be no more than {longest} {unit}"] if over else []
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern, written so that no text takes more time than it is long."""
+    return re.compile(pattern.replace("([-a-z0-9]*[a-z0-9])?", "(?:-*[a-z0-9])*"))
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return _compiled(pattern).fullmatch(name) is not None

@@ -1,6 +1,6 @@
 """Kubernetes quantities: "500m", "4Gi", "1e3", and the text that Kubernetes stores for them.
 
-Used where resources are counted (the torch plugin), normalised (the pipeline) and checked (the api models).
+Used where resources are counted (plugins), normalised (the pipeline) and checked (the api models).
 Behaviour is that of resource.Quantity:
 https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/api/resource/quantity.go
 """
@@ -55,8 +55,19 @@ class Quantity:
         """The amount as a whole number, rounded away from zero: "3500m" is 4 (Go: `Value()`)."""
         return _away_from_zero(self.amount)
 
+    def __add__(self, other: Quantity) -> Quantity:
+        """Printed as the first of both that is not zero was written."""
+        return self._with(self.amount + other.amount, self.format if self.amount else other.format)
+
+    def __mul__(self, times: int) -> Quantity:
+        return self._with(self.amount * times, self.format)
+
     def __str__(self) -> str:
         return self.text
+
+    @classmethod
+    def _with(cls, amount: Fraction, format_: Format) -> Quantity:
+        return cls(amount, format_, _printed(amount, format_))
 
 
 def canonical(value: str | int) -> str:

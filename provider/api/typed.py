@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any
 
@@ -126,7 +127,8 @@ def _value(kind: str, value: Any, at: Path, findings: Findings, applied: bool) -
         if not isinstance(value, list):
             return _wrong("a list", value, at, findings)
         item = kind[1:-1]
-        items = (_value(item, v, (at, i), findings, applied) for i, v in enumerate(value))
+        zero = _ZERO.get(item, {})  # what Go makes of a null in a list
+        items = (_value(item, zero if v is None else v, (at, i), findings, applied) for i, v in enumerate(value))
         return [v for v in items if v is not _BAD]
     if kind[0] == "{":
         if not isinstance(value, dict):
@@ -189,21 +191,43 @@ def _bounded(bits: int) -> Callable[[Any], int]:
 
 
 def _quantity(value: Any) -> str:
+    if isinstance(value, float):
+        value = repr(value)
     return canonical(value if isinstance(value, str) else _whole(value))
 
 
 def _int_or_string(value: Any) -> str | int:
-    return value if isinstance(value, str) else _whole(value)
+    return value if isinstance(value, str) else _int32(value)
 
+
+def _time(value: Any) -> str:
+    """In UTC and without fractions of a second, as Kubernetes prints it."""
+    match = _RFC_3339.fullmatch(_string(value))
+    try:
+        if match is None:
+            raise ValueError
+        hours, minutes = (int(match[part] or 0) for part in ("hours", "minutes"))
+        ahead = timedelta(hours=hours, minutes=minutes) * (-1 if match["sign"] == "-" else 1)
+        day, clock = (int(n) for n in match["day"].split("-")), (int(n) for n in match["clock"].split(":"))
+        return f"{(datetime(*day, *clock) - ahead).isoformat()}Z"  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        raise ValueError("must be a time such as 2026-01-31T09:30:00Z") from None
+
+
+_RFC_3339 = re.compile(
+    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})T(?P<clock>[0-9]{1,2}:[0-9]{2}:[0-9]{2})(?:[.,][0-9]+)?"
+    r"(?:Z|(?P<sign>[+-])(?P<hours>[0-9]{2}):(?P<minutes>[0-9]{2}))"
+)
+_int32 = _bounded(32)
 
 _SCALARS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "str": ("a string", _string),
     "bool": ("true or false", _bool),
-    "int32": ("a whole number", _bounded(32)),
+    "int32": ("a whole number", _int32),
     "int64": ("a whole number", _bounded(64)),
     "quantity": ("a quantity such as 3, 500m or 4Gi", _quantity),
     "intstr": ("a whole number or a string", _int_or_string),
-    "time": ("a time", _string),
+    "time": ("a time", _time),
 }
 
 

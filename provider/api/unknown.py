@@ -7,6 +7,7 @@ from it becomes unknown too. `components` writes it, and puts the original outpu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -17,3 +18,12 @@ class Unknown:
 
     def __repr__(self) -> str:
         return "Unknown"
+
+
+def first_unknown(document: Any) -> Unknown | None:
+    """A leaf that is not known yet, if there is one: what is computed from the document is this unknown too."""
+    if isinstance(document, dict):
+        document = [*document.values()]
+    if isinstance(document, (list, tuple)):
+        return next((found for item in document if (found := first_unknown(item))), None)
+    return document if isinstance(document, Unknown) else None

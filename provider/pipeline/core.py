@@ -5,7 +5,7 @@ As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem
@@ -13,30 +13,26 @@ from pulumi_trainer.provider.api.typed import Findings, Path, fields, typed
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .info import ANCESTOR_LABEL, NODE, TRAINER, Container, Info, PodSet, TrainJob, items, pod_spec, section
-from .interface import (
-    ComponentBuilderPlugin,
-    CustomValidationPlugin,
-    EnforceMLPolicyPlugin,
-    EnforcePodGroupPolicyPlugin,
-    PreComponentBuilderPlugin,
-)
 from .merge import MergeError, strategic_merge
-from .plugins import REGISTRY
-
-_VALIDATION = [p for p in REGISTRY if isinstance(p, CustomValidationPlugin)]
-_ML_POLICY = [p for p in REGISTRY if isinstance(p, EnforceMLPolicyPlugin)]
-_POD_GROUP_POLICY = [p for p in REGISTRY if isinstance(p, EnforcePodGroupPolicyPlugin)]
-_PRE_BUILD = [p for p in REGISTRY if isinstance(p, PreComponentBuilderPlugin)]
-_BUILD = [p for p in REGISTRY if isinstance(p, ComponentBuilderPlugin)]
-_SERVED = frozenset(policy for plugin in REGISTRY for policy in plugin.policies)
+from .registry import PHASES, own_in, run, served
 
 
-def read(runtime: dict[str, Any], train_job: dict[str, Any]) -> tuple[Info, TrainJob, tuple[Problem, ...]]:
+class MergeFailed(Invalid):
+    """A patch or resources that cannot be merged into the runtime."""
+
+
+def read(
+    runtime: dict[str, Any],
+    train_job: dict[str, Any],
+    *,
+    exists: Callable[[str, str, str], bool] | None = None,
+    status_server_ca: str | None = None,
+) -> tuple[Info, TrainJob, tuple[Problem, ...]]:
     """Both documents, merged, before any plugin ran; with notes on fields that nobody knows. Raises Invalid."""
     findings = Findings()
     job = _train_job(train_job, findings)
     given = _spec(runtime, findings)
-    policies = {name: value for name, value in given.items() if name != "template"}
+    policies, own = own_in({name: value for name, value in given.items() if name != "template"}, findings)
     spec = typed("TrainingRuntimeSpec", policies, (None, "spec"), findings, applied=True)
     findings.problems += _unserved(spec)
     if findings.problems:
@@ -44,6 +40,7 @@ def read(runtime: dict[str, Any], train_job: dict[str, Any]) -> tuple[Info, Trai
     labels, annotations, template = _template(given.get("template"), job, findings)
     if findings.problems:
         raise Invalid(*findings.problems)
+    spec = {**spec, **{part: {**section(spec, part), **found} for part, found in own.items()}}
     policy = spec.get("mlPolicy")
     info = Info(
         labels=labels,
@@ -52,6 +49,8 @@ def read(runtime: dict[str, Any], train_job: dict[str, Any]) -> tuple[Info, Trai
         pod_group_policy=spec.get("podGroupPolicy"),
         spec=template,
         pod_sets=[],
+        exists=exists,
+        status_server_ca=status_server_ca,
     )
     info.pod_sets = [_pod_set(replicated, info, job) for replicated in items(template, "replicatedJobs")]
     return info, job, tuple(findings.notes)
@@ -59,17 +58,15 @@ def read(runtime: dict[str, Any], train_job: dict[str, Any]) -> tuple[Info, Trai
 
 def build(info: Info, job: TrainJob) -> list[dict[str, Any]]:
     """All phases but validation; the objects in the order in which they are applied."""
-    for ml in _ML_POLICY:
-        ml.enforce_ml_policy(info, job)
-    for gang in _POD_GROUP_POLICY:
-        gang.enforce_pod_group_policy(info, job)
-    for pre in _PRE_BUILD:
-        pre.pre_build_sync(info, job)
-    return [document for builder in _BUILD for document in builder.build(info, job)]
+    documents: list[dict[str, Any]] = []
+    for phase in PHASES:
+        if phase != "validate":
+            documents += run(phase, info, job)
+    return documents
 
 
 def validate(info: Info, job: TrainJob) -> list[Problem]:
-    return [problem for plugin in _VALIDATION for problem in plugin.validate(info, job)]
+    return list(run("validate", info, job))
 
 
 def _train_job(document: dict[str, Any], findings: Findings) -> TrainJob:
@@ -106,10 +103,11 @@ def _spec(document: Any, findings: Findings) -> dict[str, Any]:
 
 def _unserved(spec: dict[str, Any]) -> Iterator[Problem]:
     """Policies of the runtime that no plugin serves: rendering without them would give a job that runs wrong."""
+    known = served()
     for part, type_ in (("mlPolicy", "MLPolicy"), ("podGroupPolicy", "PodGroupPolicy")):
         for name, how in fields(type_).items():
-            if how.struct and name in section(spec, part) and f"{part}.{name}" not in _SERVED:
-                mend = f"use a runtime with {' or '.join(sorted(_SERVED))}, or without {part}"
+            if how.struct and name in section(spec, part) and f"{part}.{name}" not in known:
+                mend = f"use a runtime with {' or '.join(known)}, or without {part}"
                 yield Problem(f"spec.{part}.{name}", f"{name} is not supported by this version", mend)
 
 
@@ -141,7 +139,7 @@ def _patched(spec: dict[str, Any], change: dict[str, Any], place: int, findings:
     try:
         merged = strategic_merge("JobSetSpec", spec, change)
     except MergeError as error:
-        raise Invalid(Problem(f"spec.runtimePatches[{place}]", str(error))) from None
+        raise MergeFailed(Problem(f"spec.runtimePatches[{place}]", str(error))) from None
     return typed("JobSetSpec", merged, at, findings, applied=False)
 
 
@@ -182,5 +180,5 @@ def _merge_resources(replicated: dict[str, Any], job: TrainJob) -> None:
         try:
             merged = strategic_merge("ResourceRequirements", node["resources"], given)
         except MergeError as error:
-            raise Invalid(Problem("spec.trainer.resourcesPerNode", str(error))) from None
+            raise MergeFailed(Problem("spec.trainer.resourcesPerNode", str(error))) from None
         node["resources"] = {part: merged[part] for part in ("limits", "requests") if merged.get(part)}

@@ -42,6 +42,10 @@ class TrainJob:
         trainer = self.spec.get("trainer")
         return trainer if isinstance(trainer, dict) else None
 
+    @property
+    def runtime_name(self) -> Any:
+        return section(self.spec, "runtimeRef").get("name", "")
+
 
 @dataclass
 class Container:
@@ -91,7 +95,9 @@ class Info:
     """A TrainJob and its runtime, merged.
 
     labels, annotations: of the JobSet; pod_labels, pod_annotations: added to every Pod. ml_policy: None if
-    there is none, which is not the same as an empty one. spec: of the JobSet, as an apply configuration.
+    there is none, which is not the same as an empty one. spec: of the JobSet, as an apply configuration. exists:
+    whether the cluster has an object of that kind, namespace and name; None: nobody knows. status_server_ca: of the
+    server that jobs report to; None: they do not.
     """
 
     labels: dict[str, Any]
@@ -102,11 +108,21 @@ class Info:
     pod_sets: list[PodSet]
     pod_labels: dict[str, Any] = field(default_factory=dict)
     pod_annotations: dict[str, Any] = field(default_factory=dict)
+    exists: Callable[[str, str, str], bool] | None = None
+    status_server_ca: str | None = None
 
     def policy(self, name: str) -> dict[str, Any] | None:
         """One framework's part of `spec.mlPolicy`."""
         found = (self.ml_policy or {}).get(name)
         return found if isinstance(found, dict) else None
+
+    def gang(self, name: str) -> dict[str, Any] | None:
+        """One scheduler's part of `spec.podGroupPolicy`."""
+        found = (self.pod_group_policy or {}).get(name)
+        return found if isinstance(found, dict) else None
+
+    def pod_set(self, name: str) -> PodSet | None:
+        return next((pod_set for pod_set in self.pod_sets if pod_set.name == name), None)
 
     @property
     def trainer_pod_set(self) -> PodSet | None:
@@ -120,7 +136,7 @@ class Info:
 
     def find_container(self, pod_set: str, name: str) -> Container | None:
         """By the names of its Pod set and itself, regular ones before init containers."""
-        found = next((ps for ps in self.pod_sets if ps.name == pod_set), None)
+        found = self.pod_set(pod_set)
         return next((c for c in [*found.containers, *found.init_containers] if c.name == name), None) if found else None
 
 
@@ -140,3 +156,18 @@ def items(document: Any, name: str) -> list[dict[str, Any]]:
     """The mappings in a list of `document`; none where there is no list, or an unknown value."""
     found = document.get(name) if isinstance(document, dict) else None
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def head_node(train_job: TrainJob) -> str:
+    """Host name of Pod 0 of a job called node, whatever the trainer's job or the subdomain is called."""
+    return f"{train_job.name}-{NODE}-0-0.{train_job.name}"
+
+
+def text(value: int | str | Unknown) -> str | Unknown:
+    """A number as the value of an environment variable."""
+    return value if isinstance(value, Unknown) else str(value)
+
+
+def metadata(name: str, train_job: TrainJob) -> dict[str, Any]:
+    """Of an object beside the JobSet."""
+    return {"name": name, "namespace": train_job.namespace} if train_job.namespace else {"name": name}

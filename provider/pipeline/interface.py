@@ -1,25 +1,29 @@
 """The phases of the pipeline: one small protocol each, with Trainer's names. A plugin has those it takes part in.
 
-`core` runs them in this order, for each phase in the order of `plugins.REGISTRY`. As upstream:
+`registry.run` runs them in this order, for each phase in the order of `plugins.REGISTRY`, own ones after it. As upstream:
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/interface.go
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pulumi_trainer.provider.api.errors import Problem
 
 from .info import Info, TrainJob
 
+if TYPE_CHECKING:
+    from .policy import Policy
+
 
 @runtime_checkable
 class Plugin(Protocol):
-    """policies: the parts of a runtime that this plugin serves, such as "mlPolicy.torch"; render refuses others."""
+    """policies: the parts of a runtime that this plugin serves, such as "mlPolicy.torch"; render refuses others. Of a
+    plugin that is not built in: classes of its own."""
 
     name: str
-    policies: tuple[str, ...]
+    policies: tuple[str | type[Policy], ...]
 
 
 @runtime_checkable
@@ -41,6 +45,13 @@ class EnforcePodGroupPolicyPlugin(Plugin, Protocol):
     """Writes what the runtime's `spec.podGroupPolicy` asks for: labels and annotations of Pods."""
 
     def enforce_pod_group_policy(self, info: Info, train_job: TrainJob) -> None: ...
+
+
+@runtime_checkable
+class EnforcePodSpecPlugin(Plugin, Protocol):
+    """Writes into the Pods what no policy of the runtime asks for."""
+
+    def enforce_pod_spec(self, info: Info, train_job: TrainJob) -> None: ...
 
 
 @runtime_checkable

@@ -31,7 +31,10 @@ def resources_per_node(info: Info, train_job: TrainJob) -> Any:
 def gpus(resources: Any) -> int | Unknown:
     """Of requests, else of limits: the first with "gpu" in its name, so nvidia.com/mig-1g.5gb is none."""
     requested = _amount(resources, "requests", _is_gpu)
-    return requested if requested else _amount(resources, "limits", _is_gpu)
+    if requested:
+        return requested
+    limit = _amount(resources, "limits", _is_gpu)
+    return limit if isinstance(limit, Unknown) else max(limit, 0)
 
 
 def cpus(resources: Any) -> int | Unknown:

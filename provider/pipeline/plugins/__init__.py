@@ -7,8 +7,26 @@ there. As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/
 from __future__ import annotations
 
 from ..interface import Plugin
+from .coscheduling import Coscheduling
+from .flux import Flux
+from .jax import JAX
 from .jobset import JobSet
+from .mpi import MPI
 from .plainml import PlainML
 from .torch import Torch
+from .trainjobstatus import TrainJobStatus
+from .volcano import Volcano
+from .xgboost import XGBoost
 
-REGISTRY: tuple[Plugin, ...] = (Torch(), PlainML(), JobSet())
+REGISTRY: tuple[Plugin, ...] = (
+    Torch(),
+    MPI(),
+    JAX(),
+    XGBoost(),
+    Flux(),
+    PlainML(),
+    Coscheduling(),
+    Volcano(),
+    TrainJobStatus(),
+    JobSet(),
+)

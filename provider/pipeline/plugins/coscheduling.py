@@ -1,0 +1,37 @@
+"""Coscheduling: a PodGroup of Kubernetes' scheduler-plugins for all Pods of a job.
+
+As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/coscheduling/coscheduling.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..info import Info, TrainJob, metadata
+from ..interface import ComponentBuilderPlugin, EnforcePodGroupPolicyPlugin
+from ..requests import min_member, min_resources
+
+API_VERSION = "scheduling.x-k8s.io/v1alpha1"
+POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+
+
+class Coscheduling(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin):
+    name = "CoScheduling"
+    policies = ("podGroupPolicy.coscheduling",)
+
+    def enforce_pod_group_policy(self, info: Info, train_job: TrainJob) -> None:
+        if info.gang("coscheduling") is not None:
+            info.pod_labels[POD_GROUP_LABEL] = train_job.name
+
+    def build(self, info: Info, train_job: TrainJob) -> Iterator[dict[str, Any]]:
+        policy = info.gang("coscheduling")
+        if policy is None:
+            return
+        spec = {
+            "minMember": min_member(info),
+            "minResources": min_resources(info),
+            "scheduleTimeoutSeconds": policy.get("scheduleTimeoutSeconds", 60),
+        }
+        name = metadata(train_job.name, train_job)
+        yield {"apiVersion": API_VERSION, "kind": "PodGroup", "metadata": name, "spec": spec}

@@ -1,0 +1,31 @@
+"""JAX: what jax.distributed.initialize needs to find its peers, as JAX_* environment.
+
+As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jax/jax.go
+"""
+
+from __future__ import annotations
+
+from ..apply import upsert, upsert_ports
+from ..info import COMPLETION_INDEX, TRAINER_PORT, Info, TrainJob, head_node, text
+from ..interface import EnforceMLPolicyPlugin
+
+
+class JAX(EnforceMLPolicyPlugin):
+    name = "JAX"
+    policies = ("mlPolicy.jax",)
+
+    def enforce_ml_policy(self, info: Info, train_job: TrainJob) -> None:
+        """The TrainJob's own env is written later, by the JobSet plugin, and wins over these."""
+        pod_set, trainer = info.trainer_pod_set, train_job.trainer
+        if info.policy("jax") is None or pod_set is None or trainer is None:
+            return
+        if trainer.get("numNodes") is not None:
+            pod_set.count = trainer["numNodes"]
+        if container := info.trainer_container:
+            env = [
+                {"name": "JAX_NUM_PROCESSES", "value": text(pod_set.count)},
+                {"name": "JAX_PROCESS_ID", "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}},
+                {"name": "JAX_COORDINATOR_ADDRESS", "value": f"{head_node(train_job)}:{TRAINER_PORT}"},
+            ]
+            container.env = upsert(container.env, env, "name")
+            container.ports = upsert_ports(container.ports, [{"containerPort": TRAINER_PORT}])

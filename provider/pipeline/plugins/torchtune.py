@@ -1,0 +1,131 @@
+"""TorchTune: the recipe and the config that a job of the command `tune run` gets. The Torch plugin calls it.
+
+Model and sizes are read from the name of the runtime. As upstream:
+https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/torch/torchtune.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
+
+from ..info import NODE, TRAINER, TRAINER_PORT, Info, TrainJob, head_node, items
+from ..resources import gpus, resources_per_node
+
+COMMAND = ["tune", "run"]
+MODELS = frozenset({"llama3_2/1B", "llama3_2/3B", "llama3_3/70B", "qwen2_5/1.5B"})
+SEVERAL_NODES = "llama3_3/70B"
+SMALL_LLAMAS = frozenset({"llama3_2/1B", "llama3_2/3B"})
+QWEN = "qwen2_5/1.5B"
+MANAGED = frozenset({"output_dir", "tokenizer.path", "checkpointer.checkpoint_dir", "tokenizer.merges_file"})
+"""Configs that the runtime's command gives, and a job may not."""
+
+_SINGLE_DEVICE = {
+    "qlora": ("lora_finetune_single_device", "_qlora_single_device"),
+    "lora": ("lora_finetune_single_device", "_lora_single_device"),
+    "": ("full_finetune_single_device", "_full_single_device"),
+}
+_ONE_NODE = {
+    "qlora": ("lora_finetune_distributed", "_qlora"),
+    "lora": ("lora_finetune_distributed", "_lora"),
+    "": ("full_finetune_distributed", "_full"),
+}
+_SEVERAL_NODES = ("full_finetune_distributed", "_full_multinode")
+
+
+def is_torchtune(train_job: TrainJob) -> bool:
+    return (train_job.trainer or {}).get("command") == COMMAND
+
+
+def validate(info: Info, train_job: TrainJob) -> Iterator[Problem]:
+    """Of a job that `is_torchtune`. Its own numNodes counts here, not that of the runtime."""
+    trainer = train_job.trainer or {}
+    name = train_job.runtime_name
+    model = _model(name)
+    if model not in MODELS:
+        why = f"must have a supported pretrained model, invalid model configured: {model}"
+        yield Problem("spec.runtimeRef.name", why)
+    nodes: Any = trainer.get("numNodes", 1)
+    several = isinstance(nodes, int) and nodes > 1
+    if several and model != SEVERAL_NODES:
+        yield Problem("spec.trainer.numNodes", f"must be 1 for {model} model")
+    processes = trainer.get("numProcPerNode", "auto")
+    found = _recipe(nodes, processes, gpus(resources_per_node(info, train_job)), _words(trainer.get("args")))
+    suffix = "" if isinstance(found, Unknown) else found[1]
+    if suffix.startswith("_qlora"):
+        if model == QWEN:
+            yield Problem("spec.runtimeRef.name", f"QLoRA is not supported for {model} model")
+        if suffix != "_qlora_single_device" and model in SMALL_LLAMAS:
+            why = f"must be auto or 1 for {model} model when using QLoRA"
+            yield Problem("spec.trainer.numProcPerNode", why)
+            why = f"must have gpu resource with value 1 for {model} model when using QLoRA"
+            yield Problem("spec.trainer.resourcesPerNode", why)
+    args = _words(trainer.get("args"))
+    if several and _tuning(args):
+        yield Problem("spec.trainer.numNodes", "LoRA fine-tuning is not supported for multi-node training in TorchTune")
+    for place, arg in enumerate(args):
+        if (key := arg.partition("=")[0]) in MANAGED:
+            why = f'must not set immutable config "{key}" in trainer args; it is managed by the runtime'
+            yield Problem(f"spec.trainer.args[{place}]", why)
+
+
+def rewrite(info: Info, train_job: TrainJob, processes: int | str | Unknown) -> None:
+    """The job's command: rendezvous where there are several processes, recipe, config, and the runtime's overrides."""
+    trainer = train_job.trainer
+    assert trainer is not None
+    nodes: int | Unknown = info.trainer_pod_set.count if info.trainer_pod_set else 1
+    accelerators = gpus(resources_per_node(info, train_job))
+    if unknown := first_unknown([nodes, processes, accelerators, trainer.get("args"), train_job.runtime_name]):
+        trainer["command"] = [*COMMAND, unknown]
+        return
+    rendezvous = nodes > 1 or (processes > 1 if isinstance(processes, int) else accelerators > 1)  # type: ignore[operator]
+    address = [f"--rdzv_endpoint={head_node(train_job)}:{TRAINER_PORT}"] if rendezvous else []
+    found = _recipe(nodes, processes, accelerators, _words(trainer.get("args")))
+    assert not isinstance(found, Unknown)
+    recipe, suffix = found
+    config = f"{_model(train_job.runtime_name)}{suffix}"
+    trainer["command"] = [*COMMAND, *address, recipe, "--config", config, *_overrides(info)]
+
+
+def _model(runtime: Any) -> str:
+    """`torchtune-llama3.2-1b` is about llama3_2/1B."""
+    parts = runtime.split("-") if isinstance(runtime, str) else []
+    return f"{parts[1].replace('.', '_')}/{parts[2].upper()}" if len(parts) == 3 else ""
+
+
+def _recipe(nodes: Any, processes: Any, accelerators: Any, args: list[str]) -> tuple[str, str] | Unknown:
+    """The recipe, and how the name of its config ends."""
+    if unknown := first_unknown([nodes, processes, accelerators]):
+        return unknown
+    tuning = _tuning(args)
+    if nodes == 1:
+        single = processes == 1 or accelerators == 1
+        return (_SINGLE_DEVICE if single else _ONE_NODE)[tuning]
+    return _SEVERAL_NODES if nodes > 1 else _ONE_NODE[""]
+
+
+def _tuning(args: list[str]) -> str:
+    """qlora, lora or neither. DoRA is not quantized."""
+    if _is_on(args, "model.quantize_base") and not _is_on(args, "model.use_dora"):
+        return "qlora"
+    return "lora" if any("model.lora_attn_modules" in arg for arg in args) else ""
+
+
+def _is_on(args: list[str], config: str) -> bool:
+    pairs = (arg.partition("=") for arg in args)
+    return any(config in name and equals and value.strip().lower() == "true" for name, equals, value in pairs)
+
+
+def _overrides(info: Info) -> list[str]:
+    """What the commands of the runtime's trainers say about files, which the job's command would lose."""
+    trainers = [pod_set for pod_set in info.pod_sets if pod_set.ancestor == TRAINER]
+    containers = [c for pod_set in trainers for c in items(pod_set.pod_spec, "containers") if c.get("name") == NODE]
+    return [word for c in containers for word in _words(c.get("command")) if word.split("=")[0] in MANAGED]
+
+
+def _words(value: Any) -> list[str]:
+    """The known strings of a list; their places are kept."""
+    return [word if isinstance(word, str) else "" for word in value] if isinstance(value, list) else []

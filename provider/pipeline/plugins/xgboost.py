@@ -1,0 +1,61 @@
+"""XGBoost: where its tracker is, and how many workers there are, as DMLC_* environment.
+
+As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/xgboost/xgboost.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from ..apply import upsert, upsert_ports
+from ..info import COMPLETION_INDEX, TRAINER_PORT, Info, PodSet, TrainJob, head_node, items, text
+from ..interface import CustomValidationPlugin, EnforceMLPolicyPlugin
+from ..resources import gpus, resources_per_node
+
+RESERVED = frozenset({"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER"})
+
+
+class XGBoost(EnforceMLPolicyPlugin, CustomValidationPlugin):
+    name = "XGBoost"
+    policies = ("mlPolicy.xgboost",)
+
+    def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:
+        if info.policy("xgboost") is None:
+            return
+        for place, env in enumerate(items(train_job.trainer, "env")):
+            if env.get("name") in RESERVED:
+                why = f"{env['name']} is reserved for the XGBoost runtime"
+                yield Problem(f"spec.trainer.env[{place}]", why, type="FieldValueForbidden")
+
+    def enforce_ml_policy(self, info: Info, train_job: TrainJob) -> None:
+        pod_set, trainer = info.trainer_pod_set, train_job.trainer
+        if info.policy("xgboost") is None or pod_set is None or trainer is None:
+            return
+        if trainer.get("numNodes") is not None:
+            pod_set.count = trainer["numNodes"]
+        if container := info.trainer_container:
+            env = [
+                {"name": "DMLC_TRACKER_URI", "value": head_node(train_job)},
+                {"name": "DMLC_TRACKER_PORT", "value": str(TRAINER_PORT)},
+                {"name": "DMLC_TASK_ID", "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}},
+                {"name": "DMLC_NUM_WORKER", "value": text(_workers(pod_set, info, train_job))},
+            ]
+            container.env = upsert(container.env, env, "name")
+            container.ports = upsert_ports(container.ports, [{"containerPort": TRAINER_PORT}])
+
+
+def _workers(pod_set: PodSet, info: Info, train_job: TrainJob) -> int | Unknown:
+    """One a GPU, or one a node without GPUs; Go counts in 32 bits."""
+    a_node = gpus(resources_per_node(info, train_job))
+    for known in (a_node, pod_set.count):
+        if isinstance(known, Unknown):
+            return known
+    assert isinstance(a_node, int) and isinstance(pod_set.count, int)
+    return _int32(pod_set.count * (_int32(a_node) if a_node > 0 else 1))
+
+
+def _int32(number: int) -> int:
+    return (number + 2**31) % 2**32 - 2**31

@@ -1,0 +1,300 @@
+"""Which plugins there are: the built-in ones, those of installed packages, and those that a program has registered.
+
+`core` runs the phases through it, admission asks it for own policies, and components for launchers. A plugin that is no
+part of this package is checked when it comes in, and its faults are told as problems that name it.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import inspect
+import re
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.api.typed import Findings, fields
+
+from . import interface
+from .info import Info, TrainJob, section
+from .interface import Plugin
+from .plugins import REGISTRY
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from .policy import Policy
+
+GROUP = "pulumi_trainer.plugins"
+"""Entry points of packages with plugins: each names a plugin, or its class."""
+
+PHASES: Mapping[str, Any] = {
+    "validate": interface.CustomValidationPlugin,
+    "enforce_ml_policy": interface.EnforceMLPolicyPlugin,
+    "enforce_pod_group_policy": interface.EnforcePodGroupPolicyPlugin,
+    "enforce_pod_spec": interface.EnforcePodSpecPlugin,
+    "pre_build_sync": interface.PreComponentBuilderPlugin,
+    "build": interface.ComponentBuilderPlugin,
+}
+"""Method -> protocol, in the order in which the phases run."""
+
+_registered: list[Plugin] = []
+
+
+def register_plugin(plugin: Plugin) -> None:
+    """Adds a plugin for all that is rendered by this process afterwards; for its phases, see `interface`.
+
+    The same plugin once more (class and attributes are equal) takes the place of the first. Raises Invalid: it is no
+    plugin, its name is taken, or a policy that it serves.
+    """
+    same = [p for p in _registered if _identity(p) == _identity(plugin)]
+    others = [p for p in (*REGISTRY, *_packaged(), *_registered) if p not in same]
+    if found := [*_faults(plugin, others)]:
+        raise Invalid(*found)
+    _registered[:] = [*(p for p in _registered if p not in same), plugin]
+
+
+def own_plugins() -> tuple[Plugin, ...]:
+    """Those that are not built in: of packages by the names of their entry points, then as registered. Raises Invalid."""
+    return (*_packaged(), *_registered)
+
+
+def own_policies() -> dict[str, type[Policy]]:
+    """The policies of own plugins, by their places: `mlPolicy.tensorflow`. Raises Invalid."""
+    return {
+        policy.serves: policy for plugin in own_plugins() for policy in plugin.policies if not isinstance(policy, str)
+    }
+
+
+def own_in(spec: dict[str, Any], findings: Findings) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """A runtime's spec without the policies of own plugins, and these by their part of it. What is wrong with them is
+    found here. Raises Invalid."""
+    rest = dict(spec)
+    own: dict[str, dict[str, Any]] = {}
+    for place, policy in own_policies().items():
+        part, name = policy.parts()
+        if not isinstance(given := rest.get(part), dict) or given.get(name) is None:
+            continue
+        rest[part] = {key: value for key, value in given.items() if key != name}
+        own.setdefault(part, {})[name] = copy.deepcopy(given[name])
+        findings.problems += policy.problems(given[name])
+        if others := [key for key in rest[part] if f"{part}.{key}" in served()]:
+            why = f"stands beside {' and '.join(others)}, and a runtime has one policy"
+            findings.problems.append(Problem(f"spec.{place}", why))
+    return rest, own
+
+
+def refuse_own(info: Info, mode: str) -> None:
+    """In mode trainer the runtime is stored in the cluster, whose CRD drops what it does not know: the controller would
+    run the job without the policy. Raises Invalid."""
+    parts = {"mlPolicy": info.ml_policy or {}, "podGroupPolicy": info.pod_group_policy or {}}
+    if mode == "trainer" and (found := foreign(parts)):
+        raise Invalid(*found)
+
+
+def foreign(spec: Mapping[str, Any]) -> list[Problem]:
+    """The own policies in a runtime's spec, as problems for whoever gives it to Kubeflow Trainer."""
+    why = "is a plugin's own policy, which Kubeflow Trainer does not know"
+    found = [p.serves for p in own_policies().values() if p.parts()[1] in section(spec, p.parts()[0])]
+    return [Problem(f"spec.{place}", why, "use mode jobset") for place in found]
+
+
+def served() -> list[str]:
+    """The places of all policies that a plugin serves. Raises Invalid."""
+    return sorted(_place(policy) for plugin in (*REGISTRY, *own_plugins()) for policy in plugin.policies)
+
+
+def launcher(framework: str) -> tuple[str, ...] | None:
+    """What starts user code, where an own plugin says so for the framework of its `mlPolicy`. Raises Invalid."""
+    for plugin in own_plugins():
+        if f"mlPolicy.{framework}" in map(_place, plugin.policies):
+            return tuple(getattr(plugin, "launcher", ())) or None
+    return None
+
+
+def run(phase: str, info: Info, job: TrainJob) -> Iterator[Any]:
+    """What the plugins of a phase yield, one after the other; a phase without results has to be run through as well.
+
+    Built-in plugins come first, so that own ones find counts and host names. But the JobSet is built last: what its
+    Pods mount comes before it, and a builder may still change Pod sets.
+    """
+    builtin, own = list(REGISTRY), list(own_plugins())
+    order = [*builtin[:-1], *own, builtin[-1]] if phase == "build" else [*builtin, *own]
+    built: dict[str, str] = {}
+    for plugin in order:
+        results = _results(plugin, phase, info, job, own) if hasattr(plugin, phase) else []
+        for document in results if phase == "build" else ():
+            name = f"{document['kind']}/{document['metadata']['name']}"
+            key = f"{document['apiVersion']}/{name}"
+            if key in built:
+                raise Invalid(Problem(name, f"is built twice, by plugin {built[key]} and by plugin {plugin.name}"))
+            built[key] = plugin.name
+        yield from results
+
+
+def _results(plugin: Plugin, phase: str, info: Info, job: TrainJob, own: list[Plugin]) -> list[Any]:
+    if not own:
+        return list(getattr(plugin, phase)(info, job) or ())
+    try:
+        results = list(getattr(plugin, phase)(info, job) or ())
+    except TrainerError:
+        raise
+    except Exception as error:
+        raise Invalid(_fault(plugin, phase, error, own)) from error
+    if plugin in own:
+        wrong = [r for r in results if not _fits(phase, r)]
+        if wrong:
+            wanted = {"validate": "problems", "build": "objects with apiVersion, kind and metadata.name"}
+            why = f"{phase} gives {type(wrong[0]).__name__}, and has to give {wanted.get(phase, 'nothing')}"
+            raise Invalid(_problem(plugin, why))
+    return results
+
+
+def _fits(phase: str, result: Any) -> bool:
+    if phase == "validate":
+        return isinstance(result, Problem)
+    if phase != "build" or not isinstance(result, dict) or not isinstance(metadata := result.get("metadata"), dict):
+        return False
+    return all(isinstance(t, str) and t for t in (result.get("apiVersion"), result.get("kind"), metadata.get("name")))
+
+
+def _fault(plugin: Plugin, phase: str, error: Exception, own: list[Plugin]) -> Problem:
+    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
+    home = inspect.getmodule(type(plugin))
+    file, line = next((f for f in reversed(frames) if f[0] == getattr(home, "__file__", None)), frames[-1])
+    why = f"{phase} failed: {type(error).__name__}: {error} ({Path(file).name}:{line})"
+    if plugin in own:
+        return _problem(plugin, why, "tell its author")
+    names = ", ".join(p.name for p in own)
+    return _problem(plugin, why, f"it is built in and ran together with {names}, which may have left wrong values")
+
+
+def _packaged() -> tuple[Plugin, ...]:
+    plugins, found = _load()
+    if found:
+        raise Invalid(*found)
+    return plugins
+
+
+@cache
+def _load() -> tuple[tuple[Plugin, ...], tuple[Problem, ...]]:
+    """The plugins of installed packages, and what is wrong with them. Once a process: it takes some milliseconds."""
+    from importlib.metadata import entry_points
+
+    plugins: list[Plugin] = []
+    found: list[Problem] = []
+    for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
+        try:
+            loaded = entry.load()
+            plugin: Any = loaded() if inspect.isclass(loaded) else loaded
+        except Exception as error:
+            found.append(_packaged_fault(entry, Problem("", f"cannot be imported: {type(error).__name__}: {error}")))
+            continue
+        faults = [*_faults(plugin, [*REGISTRY, *plugins])]
+        found += [_packaged_fault(entry, fault) for fault in faults]
+        if not faults:
+            plugins.append(plugin)
+    return tuple(plugins), tuple(found)
+
+
+def _packaged_fault(entry: EntryPoint, fault: Problem) -> Problem:
+    package = f"package {entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
+    why = f"{package}: entry point {entry.name} = {entry.value}: {fault.why}"
+    return replace(fault, why=why, mend=fault.mend or "uninstall it")
+
+
+def _faults(plugin: Any, others: Iterable[Plugin]) -> Iterator[Problem]:
+    """Why an object is no plugin, or cannot stand beside the others."""
+    if inspect.isclass(plugin):
+        yield _problem(plugin, "is a class", f"give an instance: {plugin.__name__}()")
+        return
+    if not isinstance(getattr(plugin, "name", None), str) or not plugin.name:
+        yield _problem(plugin, "has no name", "give it the attribute name, a string")
+    yield from _phase_faults(plugin)
+    launcher = getattr(plugin, "launcher", ())
+    if not isinstance(launcher, tuple) or not all(isinstance(word, str) for word in launcher):
+        yield _problem(plugin, "launcher must be a tuple of strings, such as ('python3',)")
+    policies = getattr(plugin, "policies", None)
+    if not isinstance(policies, tuple):
+        yield _problem(plugin, "has no policies", "give it the attribute policies, a tuple; () if it serves none")
+        return
+    for policy in policies:
+        yield from _policy_faults(plugin, policy)
+    for other in others:
+        if other.name == getattr(plugin, "name", None):
+            yield _problem(plugin, f"there is another plugin of this name, {_home(other)}", "give it another name")
+        for place in {_place(p) for p in policies} & {_place(p) for p in other.policies}:
+            yield _problem(plugin, f"the policy {place} is already served by plugin {other.name}, {_home(other)}")
+
+
+def _phase_faults(plugin: Any) -> Iterator[Problem]:
+    methods = [phase for phase in PHASES if hasattr(plugin, phase)]
+    if not methods:
+        near = [n for n in dir(plugin) if difflib.get_close_matches(n, PHASES, n=1, cutoff=0.8)]
+        why = f"takes part in no phase: it has none of the methods {', '.join(PHASES)}"
+        yield _problem(plugin, why, f"it has {near[0]}" if near else "")
+    for phase in methods:
+        method = getattr(plugin, phase)
+        if getattr(type(plugin), phase, None) is getattr(PHASES[phase], phase):
+            yield _problem(plugin, f"is a {PHASES[phase].__name__}, and lacks its method {phase}")
+        elif not callable(method) or not _takes_two(method):
+            yield _problem(plugin, f"{phase} must be a method that takes info and train_job")
+
+
+def _takes_two(method: Any) -> bool:
+    try:
+        inspect.signature(method).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a signature that cannot be read
+        return True
+    return not inspect.iscoroutinefunction(method)
+
+
+def _policy_faults(plugin: Any, policy: Any) -> Iterator[Problem]:
+    from pydantic import PydanticUserError  # loaded for those who have policies of their own only
+
+    from .policy import Policy
+
+    if not inspect.isclass(policy) or not issubclass(policy, Policy):
+        mend = "derive a class from Policy, and name the class in policies"
+        yield _problem(plugin, f"{policy!r} in policies is no class of a policy", mend)
+        return
+    part, name = policy.parts()
+    if part not in _TYPES or not _NAME.fullmatch(name):
+        why = f"{policy.__name__}.serves must be mlPolicy.NAME or podGroupPolicy.NAME, not {policy.serves!r}"
+        yield _problem(plugin, why, "NAME is one word in camelCase")
+    elif name in fields(_TYPES[part]):
+        yield _problem(plugin, f"{policy.serves} is a field of Trainer's own", "choose another name")
+    try:
+        policy.model_rebuild()
+    except (NameError, TypeError, PydanticUserError) as error:
+        yield _problem(plugin, f"{policy.__name__} is not fully defined: {str(error).partition(';')[0]}")
+
+
+_NAME = re.compile(r"[a-z][A-Za-z0-9]{0,62}")
+_TYPES = {"mlPolicy": "MLPolicy", "podGroupPolicy": "PodGroupPolicy"}
+
+
+def _identity(plugin: Any) -> Any:
+    kind = type(plugin)
+    return kind.__module__, kind.__qualname__, getattr(plugin, "__dict__", None)
+
+
+def _place(policy: str | type[Policy]) -> str:
+    return policy if isinstance(policy, str) else policy.serves
+
+
+def _problem(plugin: Any, why: str, mend: str = "") -> Problem:
+    name = getattr(plugin, "name", None)
+    kind = plugin if inspect.isclass(plugin) else type(plugin)
+    return Problem("", f"plugin {name if isinstance(name, str) and name else kind.__name__}: {why}", mend)
+
+
+def _home(plugin: Any) -> str:
+    return f"{type(plugin).__module__}.{type(plugin).__qualname__}"
