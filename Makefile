@@ -8,7 +8,7 @@ SETUP = $(or $(PYTHON),$(error Python 3.10 or newer, with its modules venv and e
 RUN := .venv/bin/python tools/stack.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up preview preview-kubernetes logs down clean env check test coverage bench
+.PHONY: help setup up preview preview-kubernetes logs down clean env check test test-frameworks coverage bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,11 @@ test: ## all tests, and the unit tests on every Python of this machine
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/pythons.py
 	@$(RUN) exec python -m pytest -n 2
+
+test-frameworks: ## train with every framework's real packages, MPI's mpirun too; the first run downloads a few gigabytes
+	@$(SETUP) --dev
+	@$(RUN) exec python tools/debian.py
+	@$(RUN) exec python -m pytest tests/frameworks
 
 coverage: ## branch coverage of documents, admission, pipeline and lifecycle by the unit and golden tests: 95 % or it fails
 	@$(SETUP) --dev --no-cli

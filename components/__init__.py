@@ -10,10 +10,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .builtin import (
+        BuiltinTrainer,
+        DataFormat,
+        DataType,
+        LoraConfig,
+        Loss,
+        TorchTuneConfig,
+        TorchTuneInstructDataset,
+    )
     from .datasets import DatasetInitializer, ModelInitializer
     from .destinations import Kubernetes, Local
+    from .frameworks import register_plugin
+    from .patches import ContainerPatch, JobPatch, PodPatch, RuntimePatch
+    from .policies import (
+        CoschedulingPolicy,
+        EnvInjectionTarget,
+        FluxPolicy,
+        JAXPolicy,
+        MPIPolicy,
+        PlainPolicy,
+        TorchPolicy,
+        VolcanoNetworkTopology,
+        VolcanoPolicy,
+        XGBoostPolicy,
+    )
     from .runtime import ClusterTrainingRuntime, TrainingRuntime
     from .sources import (
+        DataCacheInitializer,
         HuggingFaceDatasetInitializer,
         HuggingFaceModelInitializer,
         Initializer,
@@ -23,29 +47,50 @@ if TYPE_CHECKING:
     )
     from .template import (
         DependsOn,
-        EnvInjectionTarget,
         FailurePolicy,
         FailurePolicyRule,
         JobSetTemplate,
         Network,
         OnExitCodes,
         OnPodCondition,
-        PlainPolicy,
         PodFailurePolicy,
         PodFailurePolicyRule,
         ReplicatedJob,
         SuccessPolicy,
-        TorchPolicy,
     )
     from .trainers import CustomTrainer, Trainer
     from .trainjob import Progress, TrainJob
     from .volumes import OutputVolume
 
 _MODULES = {
+    "builtin": (
+        "BuiltinTrainer",
+        "DataFormat",
+        "DataType",
+        "LoraConfig",
+        "Loss",
+        "TorchTuneConfig",
+        "TorchTuneInstructDataset",
+    ),
     "datasets": ("DatasetInitializer", "ModelInitializer"),
     "destinations": ("Kubernetes", "Local"),
+    "frameworks": ("register_plugin",),
+    "patches": ("ContainerPatch", "JobPatch", "PodPatch", "RuntimePatch"),
+    "policies": (
+        "CoschedulingPolicy",
+        "EnvInjectionTarget",
+        "FluxPolicy",
+        "JAXPolicy",
+        "MPIPolicy",
+        "PlainPolicy",
+        "TorchPolicy",
+        "VolcanoNetworkTopology",
+        "VolcanoPolicy",
+        "XGBoostPolicy",
+    ),
     "runtime": ("ClusterTrainingRuntime", "TrainingRuntime"),
     "sources": (
+        "DataCacheInitializer",
         "HuggingFaceDatasetInitializer",
         "HuggingFaceModelInitializer",
         "Initializer",
@@ -55,19 +100,16 @@ _MODULES = {
     ),
     "template": (
         "DependsOn",
-        "EnvInjectionTarget",
         "FailurePolicy",
         "FailurePolicyRule",
         "JobSetTemplate",
         "Network",
         "OnExitCodes",
         "OnPodCondition",
-        "PlainPolicy",
         "PodFailurePolicy",
         "PodFailurePolicyRule",
         "ReplicatedJob",
         "SuccessPolicy",
-        "TorchPolicy",
     ),
     "trainers": ("CustomTrainer", "Trainer"),
     "trainjob": ("Progress", "TrainJob"),

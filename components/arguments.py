@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pulumi
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.pipeline.policy import Policy
 from typing_extensions import dataclass_transform
 
 FREE_MAPS = frozenset(
@@ -34,6 +35,8 @@ class Args:
     """Fields that become something else than their own value in camelCase."""
     shipped: ClassVar[frozenset[str]] = frozenset()
     """Fields that are no part of the document."""
+    places: ClassVar[Mapping[str, str]] = {}
+    """Where the document has another shape: start of a path in it -> start of the argument's; the first that fits."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -58,9 +61,35 @@ class Args:
             if k in self.fields and k not in self.shipped and v is not None
         }
 
+    def place(self, where: str) -> str:
+        """The argument that stands at a path of the document: `mpi.numProcPerNode` -> `num_proc_per_node`."""
+        for start, own in self.places.items():
+            rest = where.removeprefix(start)
+            if where.startswith(start) and (not rest or rest[0] in ".[" or start[-1] == "."):
+                where = (own + rest).lstrip(".")
+                break
+        if (found := _SEGMENT.match(where)) is None:
+            return where
+        field = next((f for f in self.fields if camel(f) == found["name"]), snake(found["name"]))
+        value, at = self.__dict__.get(field), found["at"]
+        if at and isinstance(value, (list, tuple)) and at.isdigit() and int(at) < len(value):
+            value = value[int(at)]
+        rest = value.place(found["rest"]) if isinstance(value, (Args, Policy)) else python_path(found["rest"])
+        return ".".join(part for part in (f"{field}[{at}]" if at else field, rest) if part)
+
+
+_SEGMENT = re.compile(r"(?P<name>\w+)(\[(?P<at>[^]]*)\])?\.?(?P<rest>.*)")
+
 
 def _is_class_var(cls: type, name: str) -> bool:
     return "ClassVar" in str(cls.__annotations__[name])
+
+
+def metadata(labels: Any, annotations: Any) -> dict[str, Any]:
+    """A document's `metadata`, where there are labels or annotations."""
+    given = {"labels": labels, "annotations": annotations}
+    found = {k: to_document(v, free=True) for k, v in given.items() if v is not None and v != {}}
+    return {"metadata": found} if found else {}
 
 
 def nested_problems(value: Any, path: str = "") -> list[Problem]:
@@ -90,7 +119,7 @@ def to_document(value: Any, free: bool = False) -> Any:
 
     Mappings may use the API's names or Python's; keys of free maps (labels, limits, ...) stay as they are.
     """
-    if isinstance(value, Args):
+    if isinstance(value, (Args, Policy)):
         return value.document()
     if isinstance(value, Mapping):
         return {
@@ -117,7 +146,8 @@ def camel(name: str) -> str:
 
 
 _ODD_CAMEL = {"enableDnsHostnames": "enableDNSHostnames", "podIp": "podIP", "hostIpc": "hostIPC", "hostPid": "hostPID",
-              "clusterIp": "clusterIP", "externalName": "externalName", "hostIp": "hostIP"}  # fmt: skip
+              "clusterIp": "clusterIP", "externalName": "externalName", "hostIp": "hostIP",
+              "downwardApi": "downwardAPI"}  # fmt: skip
 
 
 def snake(name: str) -> str:

@@ -6,48 +6,40 @@ A `CustomTrainer` becomes a plain TrainJob document and a ConfigMap, so the pipe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pulumi
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api import trainer as api
-from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.model import problems as document_problems
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render, validate
 
-from . import destinations, plaintext, shipping, sources
+from . import destinations, folders, plaintext, sources
 from .arguments import Args, nested_problems, to_document
+from .builtin import BuiltinTrainer
 from .datasets import Fetched
 from .destinations import Destination
+from .folders import known_items
 from .job import Plan
-from .resolve import first_unknown, resolve
-from .runtime import API_VERSION, FRAMEWORK, ClusterTrainingRuntime, from_catalogue
-from .template import ANCESTOR
-from .trainers import Trainer
-from .volumes import Claim, OutputVolume, mount, pod_volume, run_env
+from .patches import RuntimePatch
+from .resolve import resolve
+from .runtime import API_VERSION, ClusterTrainingRuntime, from_catalogue
+from .trainers import Compiled, Trainer
+from .volumes import Claim, OutputVolume
 from .watch import REACHED
-
-MANAGER = "pulumi-trainer.dev/program"
-"""Manager of the runtimePatch that mounts code and volumes."""
-
-FOLDERS = {
-    "dataset": ("TRAINER_DATASET_DIR", paths.DATASET_PATH),
-    "model": ("TRAINER_MODEL_DIR", paths.MODEL_PATH),
-    "output": ("TRAINER_OUTPUT_DIR", paths.OUTPUT_PATH),
-}
-"""Kind of volume -> the variable that tells user code, and where it is mounted."""
 
 
 class TrainJobArgs(Args):
     """The arguments of `TrainJob`, see there."""
 
     runtime: ClusterTrainingRuntime | str | None = None
-    trainer: Trainer | None = None
+    trainer: Trainer | BuiltinTrainer | None = None
     initializer: sources.Initializer | None = None
-    runtime_patches: pulumi.Input[Sequence[Mapping[str, Any]]] | None = None
+    runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None
     labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
     annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
     suspend: pulumi.Input[bool] | None = None
@@ -62,11 +54,19 @@ class TrainJobArgs(Args):
     adopt: bool = False
     target: Destination | None = None
 
+    places = {
+        "wish.code.": "trainer.", "wish.spec.": "", "wish.metadata.": "", "wish.": "", "spec.runtimeRef.name": "runtime",
+        "spec.runtimeRef": "runtime", "spec.mlPolicy": "runtime.mlPolicy", "spec.podGroupPolicy": "runtime.podGroupPolicy",
+        "spec.template": "runtime.template", "spec.": "", "metadata.": "",
+    }  # fmt: skip
+
     def check(self) -> list[Problem]:
         found = super().check()
-        kinds: dict[str, tuple[type, ...]] = {"runtime": (ClusterTrainingRuntime, str), "trainer": (Trainer, type(None)),
-                 "initializer": (sources.Initializer, type(None)), "output": (bool, OutputVolume), "resume": (bool,),
-                 "run": (str,), "adopt": (bool,), "name": (str, type(None))}  # fmt: skip
+        kinds: dict[str, tuple[type, ...]] = {
+            "runtime": (ClusterTrainingRuntime, str), "trainer": (Trainer, BuiltinTrainer, type(None)),
+            "initializer": (sources.Initializer, type(None)), "output": (bool, OutputVolume), "resume": (bool,),
+            "run": (str,), "adopt": (bool,), "name": (str, type(None)),
+        }  # fmt: skip
         for field, types in kinds.items():
             if not isinstance(value := getattr(self, field), types):
                 wanted = " or ".join(t.__name__ for t in types if t is not type(None))
@@ -91,8 +91,7 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
     runtime = await _runtime(args, result)
     if result.problems:
         return result
-    framework = runtime.get("metadata", {}).get("labels", {}).get(FRAMEWORK, "")
-    compiled = (args.trainer or Trainer()).compiled(framework)
+    compiled = _compiled(args, runtime)
     result.problems += [p.below("trainer") for p in compiled.problems]
     wish = {
         "trainer": compiled.document,
@@ -104,7 +103,7 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
         },
     }
     result.resolved = await resolve({"wish": wish, "mounts": _fetched(args), "runtime": runtime}, result.secret_name)
-    result.problems += [_told(p) for p in result.resolved.problems]
+    result.problems += [_told(p, args) for p in result.resolved.problems]
     document = result.resolved.document
     wish, mounts, runtime = document["wish"], document["mounts"], document["runtime"]
     result.problems += [
@@ -115,8 +114,13 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
         "name": runtime["metadata"]["name"],
         "digest": first_unknown(runtime) or short_digest(runtime, 12),
     }
+    if folders.is_cached(wish["initializer"].get("dataset")):
+        if isinstance(destination, destinations.Local):
+            result.problems.append(_NO_CACHE)
+        else:
+            result.warnings += _cache_warnings(destination, wish["initializer"]["dataset"], runtime)
     train_job = _train_job(result, wish, runtime)
-    result.problems += [_told(p) for p in document_problems(api.TrainJob, train_job)]
+    result.problems += [_told(p, args) for p in document_problems(api.TrainJob, train_job)]
     result.problems += plaintext.problems(wish["trainer"].get("env"), "trainer.env")
     if not result.problems:
         if args.output:
@@ -124,11 +128,18 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
             claim = Claim(f"{logical}-output", f"{result.name}-output", retain=bool(wanted.retain))
             result.claims["output"] = claim
             mounts = {**mounts, "output": Unknown("output")}
-        _add_folders(train_job, result, wish, mounts, runtime, fresh_output=not args.resume)
+        folders.add(train_job, result, wish, mounts, runtime, fresh_output=not args.resume)
         runtime, train_job = default_runtime(runtime), default_train_job(train_job)
-        result.problems += [_told(p) for p in validate(runtime, train_job)]
-        result.rendered(lambda: render(runtime, train_job))
+        result.problems += [_told(p, args) for p in _against(runtime, train_job)]
+        result.rendered(lambda: render(runtime, train_job), args.place)
     return result
+
+
+def _against(runtime: dict[str, Any], train_job: dict[str, Any]) -> tuple[Problem, ...]:
+    try:
+        return validate(runtime, train_job)
+    except TrainerError:  # render says the same
+        return ()
 
 
 async def _runtime(args: TrainJobArgs, result: Plan) -> dict[str, Any]:
@@ -140,6 +151,13 @@ async def _runtime(args: TrainJobArgs, result: Plan) -> dict[str, Any]:
     if await args.runtime.problems:
         result.problems.append(Problem("runtime", f"{args.runtime.where} is refused, see there"))
     return args.runtime.plain
+
+
+def _compiled(args: TrainJobArgs, runtime: dict[str, Any]) -> Compiled:
+    try:
+        return (args.trainer or Trainer()).compiled(runtime, getattr(args.initializer, "dataset", None))
+    except TrainerError as error:  # of a plugin that names a launcher
+        return Compiled({}, problems=error.problems)
 
 
 def _fetched(args: TrainJobArgs) -> dict[str, Any]:
@@ -197,65 +215,29 @@ def _train_job(result: Plan, wish: dict[str, Any], runtime: dict[str, Any]) -> d
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
 
 
-def _add_folders(
-    train_job: dict[str, Any], result: Plan, wish: dict[str, Any], mounts: dict[str, Any], runtime: dict[str, Any],
-    fresh_output: bool,
-) -> None:  # fmt: skip
-    """Mounts code, dataset, model and output by one runtimePatch, and tells user code where they are."""
-    spec = train_job["spec"]
-    volumes: list[dict[str, Any]] = []
-    volume_mounts: list[dict[str, Any]] = []
-    env: list[dict[str, Any]] = []
-    if wish["code"]:
-        data = shipping.files(**wish["code"])
-        size = sum(len(str(v)) for v in data.values())
-        if size > shipping.LIMIT:
-            why = f"code and func_args have {size} bytes, and a ConfigMap holds {shipping.LIMIT}"
-            result.problems.append(Problem("trainer", why, "pass large values as a file in a volume"))
-        name = f"{result.name}-code"  # no digest in it: the plan could not show changed code line by line
-        metadata = {"name": name, "namespace": result.namespace}
-        result.objects[f"ConfigMap/{name}"] = {
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data,
-        }  # fmt: skip
-        volumes.append({"name": paths.CODE_VOLUME, "configMap": {"name": name}})
-        volume_mounts.append(mount(paths.CODE_VOLUME, paths.CODE_PATH, read_only=True))
-    for kind, claim in mounts.items():
-        volumes.append(pod_volume(f"trainer-{kind}", claim, read_only=kind != "output"))
-        fresh = kind == "output" and fresh_output
-        folder = FOLDERS[kind][1]
-        volume_mounts.append(mount(f"trainer-{kind}", folder, read_only=kind != "output", run_folder=fresh))
-        env += [run_env()] if fresh else []
-    inline = list(wish["initializer"])
-    env += [{"name": FOLDERS[k][0], "value": FOLDERS[k][1]} for k in dict.fromkeys([*mounts, *inline])]
-    given = _known_items(wish["trainer"].get("env"))
-    named = {e["name"] for e in given}
-    added = [e for e in env if e["name"] not in named]
-    if added:
-        spec["trainer"] = {**wish["trainer"], "env": [*added, *given]}
-    if volumes:
-        pod = {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": volume_mounts}]}
-        step = {"name": _trainer_step(runtime), "template": {"spec": {"template": {"spec": pod}}}}
-        patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [step]}}}}
-        spec["runtimePatches"] = [patch, *_known_items(spec.get("runtimePatches"))]
+_CACHED = "initializer.dataset.storage_uri"
+_NO_CACHE = Problem(
+    _CACHED,
+    "the data cache is made of pods of a cluster, and this machine has none",
+    "use the Kubernetes target, or hf://, s3:// or file:// here",
+)
 
 
-def _known_items(value: Any) -> list[Any]:
-    """A list; none of it while the whole list is not known yet."""
-    return value if isinstance(value, list) else []
+def _cache_warnings(destination: Destination, source: dict[str, Any], runtime: dict[str, Any]) -> list[Problem]:
+    """What lets the cache's initializer fail later (pkg/initializers/dataset/cache.py)."""
+    found = []
+    if destinations.mode_of(destination) == "jobset":
+        why = "the cache belongs to a TrainJob object; mode jobset makes none, and the job would start without a cache"
+        found.append(Problem(_CACHED, why, "it needs mode trainer"))
+    container = folders.containers_of(runtime, folders.INITIALIZER).get(folders.INITIALIZER, {})
+    env = [*known_items(source.get("env")), *known_items(container.get("env"))]
+    others = [source.get("secretRef"), container.get("envFrom"), not isinstance(source.get("env", []), list)]
+    if not any(others) and "IAM_ROLE" not in {e.get("name") for e in env}:
+        why = "the initializer does not start without IAM_ROLE"
+        found.append(Problem("initializer.dataset.iam_role", why, "give iam_role, or set IAM_ROLE in the runtime"))
+    return found
 
 
-def _trainer_step(runtime: dict[str, Any]) -> str:
-    """The replicated job that takes the trainer section."""
-    jobs = runtime.get("spec", {}).get("template", {}).get("spec", {}).get("replicatedJobs", [])
-    labels = {j["name"]: j.get("template", {}).get("metadata", {}).get("labels", {}).get(ANCESTOR) for j in jobs}
-    return next((name for name, step in labels.items() if step == "trainer"), "node")
-
-
-def _told(problem: Problem) -> Problem:
+def _told(problem: Problem, args: TrainJobArgs) -> Problem:
     """A path of the documents in the words of the arguments."""
-    where = problem.where
-    for prefix in ("wish.spec.", "wish.metadata.", "wish.code.", "wish.", "spec.", "metadata."):
-        if where.startswith(prefix):
-            where = ("trainer." if prefix == "wish.code." else "") + where.removeprefix(prefix)
-            break
-    return Problem(where, problem.why, problem.mend)
+    return replace(problem, where=args.place(problem.where))

@@ -28,7 +28,7 @@ from .volumes import Claim, mount, pod_volume
 class Fetched(Job):
     """A dataset or a model in a volume.
 
-    volume: name of its claim, an Output that waits until all of it is there.
+    volume: name of its claim, an Output that waits until all of it is there. storage_uri: as it was given.
     """
 
     kind: ClassVar[str]
@@ -36,6 +36,7 @@ class Fetched(Job):
     classes: ClassVar[Mapping[str, type[sources.Source]]]
 
     volume: pulumi.Output[str]
+    storage_uri: pulumi.Input[str]
     path: pulumi.Output[str]
 
     def __init__(
@@ -66,6 +67,7 @@ class Fetched(Job):
         source = self.classes.get(scheme, sources.Source)(**{k: v for k, v in given.items() if v is not None})
         self.where = f'{type(self).__name__}("{resource_name}")'
         self._retain = retain
+        self.storage_uri = storage_uri
         site = program.call_site()
         super().__init__(f"trainer:index:{type(self).__name__}", resource_name, None, opts)
         self.start(lambda: self._plan(resource_name, source, target), "complete", site, opts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pulumi
@@ -28,7 +28,7 @@ class Plan:
 
     content: what the user wrote; its digest decides whether the job is the same. resolved: carries unknown and secret
     values. runtime: name and digest of the runtime. claims: token of an unknown leaf in the objects -> the volume whose name
-    it is. problems: the job is not submitted while there are any.
+    it is. problems: the job is not submitted while there are any. warnings: what will go wrong, and is not wrong in itself.
     """
 
     name: str
@@ -43,18 +43,19 @@ class Plan:
     runtime: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
 
     @property
     def secret_name(self) -> str:
         """The Secret that holds the values of secret Outputs."""
         return f"{self.name}-env"
 
-    def rendered(self, render: Callable[[], Rendered]) -> None:
-        """Renders, and reviews what came out."""
+    def rendered(self, render: Callable[[], Rendered], place: Callable[[str], str] = python_path) -> None:
+        """Renders, and reviews what came out. place: the argument that stands at a path of the documents."""
         try:
             self.objects.update(render().objects)
         except TrainerError as error:
-            self.problems += error.problems
+            self.problems += [replace(p, where=place(p.where)) for p in error.problems]
             return
         for key, document in self.objects.items():
             if key.startswith("JobSet/"):
@@ -108,11 +109,11 @@ class Job(pulumi.ComponentResource):
             secrets = {plan.secret_name: set(plan.resolved.secrets)} if plan.resolved.secrets else {}
             refusals, warnings = dynamic.review(plan.target, plan.objects, secrets)
             plan.problems += refusals
-            for warning in warnings:
+            for warning in (*plan.warnings, *warnings):
                 pulumi.log.warn(str(warning), self)
         if plan.problems:
             where = f"{self.where} ({self._site})"
-            here.problems += [Problem(python_path(p.where), p.why, p.mend).below(where) for p in plan.problems]
+            here.problems += [replace(p, where=python_path(p.where)).below(where) for p in plan.problems]
             return None
         # As a plain string: as an Output, a child's property would depend on its own parent.
         return self._register(plan, here.target(plan.target), await self.urn.future() or "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,11 @@ class Program:
             self._telling = True
             _: pulumi.Output[bool] = pulumi.Output.from_input(self._tell())  # awaited with all other outputs
         return task
+
+    def tell(self, problems: Iterable[Problem]) -> None:
+        """Adds problems that no component has."""
+        self.problems.extend(problems)
+        self.spawn(asyncio.sleep(0))
 
     async def _tell(self) -> bool:
         while pending := [t for t in self._tasks if not t.done()]:

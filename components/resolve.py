@@ -11,7 +11,7 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
 from .arguments import to_document, walk
 
@@ -62,7 +62,7 @@ async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any
     if not await output.is_known() or pulumi.output.contains_unknowns(value):
         result.unknown[path] = output
         return Unknown(path)
-    return to_document(_whole(value), free=path.endswith(("labels", "annotations")))
+    return to_document(whole(value), free=path.endswith(("labels", "annotations")))
 
 
 class _Secret:
@@ -96,12 +96,12 @@ def _with_secret_refs(document: Any, secret_name: str, result: Resolved, path: s
     return resolved
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """Numbers of other resources arrive as floats; the API wants whole ones."""
     if isinstance(value, dict):
-        return {k: _whole(v) for k, v in value.items()}
+        return {k: whole(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_whole(v) for v in value]
+        return [whole(v) for v in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -110,19 +110,6 @@ def put_back(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> Any:
     if not unknown:
         return document
     return walk(document, lambda _, leaf: unknown[leaf.token] if isinstance(leaf, Unknown) else leaf)
-
-
-def first_unknown(document: Any) -> Unknown | None:
-    """A leaf that is not known yet, if there is one."""
-    found: list[Unknown] = []
-
-    def look(_: str, leaf: Any) -> Any:
-        if isinstance(leaf, Unknown):
-            found.append(leaf)
-        return leaf
-
-    walk(document, look)
-    return found[0] if found else None
 
 
 def has_unknown(document: Any) -> bool:

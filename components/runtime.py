@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pulumi
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
-from pulumi_trainer.provider.api.model import problems as document_problems
+from pulumi_trainer.provider.pipeline.policy import Policy
 
 from . import program
-from .arguments import Args, nested_problems, python_path, to_document
+from .arguments import Args, camel, metadata, nested_problems
+from .frameworks import runtime_problems
+from .policies import MLPolicy, PodGroupPolicy
 from .resolve import resolve
-from .template import JobSetTemplate, PlainPolicy, TorchPolicy
+from .template import FRAMEWORK, JobSetTemplate
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
-FRAMEWORK = "trainer.kubeflow.org/framework"
 
 
 class RuntimeArgs(Args):
     """`spec` of a runtime, and its metadata."""
 
-    ml_policy: TorchPolicy | PlainPolicy | Mapping[str, Any] | None = None
+    ml_policy: MLPolicy | Policy | Mapping[str, Any] | None = None
     template: JobSetTemplate | Mapping[str, Any] | None = None
-    pod_group_policy: Mapping[str, Any] | None = None
+    pod_group_policy: PodGroupPolicy | Policy | Mapping[str, Any] | None = None
     labels: Mapping[str, pulumi.Input[str]] | None = None
     annotations: Mapping[str, pulumi.Input[str]] | None = None
+
+    places = {"metadata.": ""}
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        for field, wanted in (("ml_policy", MLPolicy), ("pod_group_policy", PodGroupPolicy)):
+            if isinstance(value := getattr(self, field), Args) and not isinstance(value, wanted):
+                known = ", ".join(c.__name__ for c in wanted.__subclasses__())
+                found.append(Problem(field, f"must be one of {known}, not {type(value).__name__}"))
+            if isinstance(value, Policy) and value.parts()[0] != camel(field):
+                found.append(Problem(field, f"{type(value).__name__} is for {value.serves}"))
+        return found
 
 
 class ClusterTrainingRuntime(pulumi.ComponentResource):
@@ -36,8 +49,11 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
     With `release` it is one of the catalogue, by its name (`ClusterTrainingRuntime("torch-distributed", release="2.3.0")`);
     else it is what `ml_policy` and `template` say.
 
-    ml_policy: `TorchPolicy`, `PlainPolicy` or a mapping. template: the JobSet that jobs are made from. name: in the
-    documents; default the resource's name. In the default mode nothing is made in the cluster: jobs carry what they need.
+    ml_policy: the framework (`TorchPolicy`, `MPIPolicy`, `JAXPolicy`, `XGBoostPolicy`, `FluxPolicy`, `PlainPolicy`, or
+    that of a plugin) or a mapping. template: the JobSet that jobs are made from. pod_group_policy: gangs, by
+    `CoschedulingPolicy` or `VolcanoPolicy`; default: none. labels: `trainer.kubeflow.org/framework` names what starts user
+    code; default: the policy's framework. name: in the documents; default the resource's name. In the default mode nothing
+    is made in the cluster: jobs carry what they need.
     """
 
     kind: ClassVar[str] = "ClusterTrainingRuntime"
@@ -48,9 +64,9 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         *,
         release: str | None = None,
         name: str | None = None,
-        ml_policy: TorchPolicy | PlainPolicy | Mapping[str, Any] | None = None,
+        ml_policy: MLPolicy | Policy | Mapping[str, Any] | None = None,
         template: JobSetTemplate | Mapping[str, Any] | None = None,
-        pod_group_policy: Mapping[str, Any] | None = None,
+        pod_group_policy: PodGroupPolicy | Policy | Mapping[str, Any] | None = None,
         labels: Mapping[str, pulumi.Input[str]] | None = None,
         annotations: Mapping[str, pulumi.Input[str]] | None = None,
         opts: pulumi.ResourceOptions | None = None,
@@ -64,6 +80,7 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         )  # fmt: skip
         self.plain, found = _document(self.kind, name or resource_name, release, args)
         self.release = release
+        self._args = args
         self._site = site
         super().__init__(f"trainer:index:{self.kind}", resource_name, {"document": self.plain}, opts)
         self.problems = program.current().spawn(self._review(found))
@@ -73,8 +90,8 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         """Collects what is wrong; True where something is."""
         if not found:
             resolved = await resolve(self.plain, "")
-            found = resolved.problems + document_problems(api.Runtime, resolved.document)
-            found = [Problem(python_path(p.where.removeprefix("spec.")), p.why, p.mend) for p in found]
+            found = resolved.problems + runtime_problems(resolved.document)
+            found = [replace(p, where=self._args.place(p.where.removeprefix("spec."))) for p in found]
         program.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
         return bool(found)
 
@@ -105,18 +122,13 @@ def _document(kind: str, name: str, release: str | None, args: RuntimeArgs) -> t
         except TrainerError as error:
             return {}, list(error.problems)
         return {**document, "kind": kind}, nested_problems(args)
-    metadata = {"name": name, **_labels(args)}
+    about = {"name": name, **metadata(args.labels, args.annotations).get("metadata", {})}
     plain = args.document()
     spec = {camel: plain[camel] for camel in ("mlPolicy", "podGroupPolicy", "template") if camel in plain}
-    if isinstance(args.ml_policy, TorchPolicy):
-        metadata["labels"] = {FRAMEWORK: "torch", **metadata.get("labels", {})}
+    if isinstance(args.ml_policy, (MLPolicy, Policy)) and args.ml_policy.framework:
+        about["labels"] = {FRAMEWORK: args.ml_policy.framework, **about.get("labels", {})}
     found = nested_problems(args)
     if args.template is None:
         mend = "give template=, or release= of a runtime of the catalogue"
         found.append(Problem("template", "is required", mend))
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}, found
-
-
-def _labels(args: RuntimeArgs) -> dict[str, Any]:
-    given = {"labels": args.labels, "annotations": args.annotations}
-    return {k: to_document(v, free=True) for k, v in given.items() if v}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": about, "spec": spec}, found

@@ -12,21 +12,35 @@ import inspect
 import json
 import symtable
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.unknown import first_unknown
+from pulumi_trainer.provider.pipeline import registry
 
-from .resolve import first_unknown
+from .template import FRAMEWORK
 
 LIMIT = 900_000
 """Bytes: a ConfigMap holds at most 1 MiB, and names and other files need some of it."""
 
-LAUNCHERS: Mapping[str, tuple[str, ...]] = {"torch": ("torchrun",)}
-"""Framework (label `trainer.kubeflow.org/framework` of the runtime) -> what starts the script; default: Python."""
+PYTHON = "python3"
+
+LAUNCHERS: Mapping[str, tuple[str, ...]] = {
+    "torch": ("torchrun",),
+    "paddle": (PYTHON, "-m", "paddle.distributed.launch"),
+}
+"""Framework (label `trainer.kubeflow.org/framework` of the runtime) -> what starts the script; default: Python. A plugin
+names its own in `launcher`."""
+
+MPIRUN = ("mpirun", "--allow-run-as-root", "--hostfile", "/etc/mpi/hostfile")
+"""A container is root where its image says so, and mpirun would refuse. The hostfile is what the Kubeflow SDK names too."""
+
+ACROSS: Mapping[str, tuple[str, ...]] = {"mpi": MPIRUN, "deepspeed": MPIRUN, "mlx": MPIRUN}
+"""Framework -> what starts the script's launcher in each slot of each node; it runs in the trainer step alone."""
 
 _FOOTER = """
 
@@ -129,15 +143,31 @@ def from_script(path: str | Path) -> tuple[str, list[Problem]]:
     return text, []
 
 
-def files(script: str, func_args: Any, packages: Any, index_urls: Any, framework: str) -> dict[str, Any]:
-    """The data of the code ConfigMap."""
+def framework(runtime: Mapping[str, Any]) -> Any:
+    """What decides how code is started: the runtime's label; where nothing is known by it, the runtime's policy."""
+    label = runtime.get("metadata", {}).get("labels", {}).get(FRAMEWORK, "")
+    policy = runtime.get("spec", {}).get("mlPolicy")
+    names = [label, *policy] if isinstance(policy, Mapping) and isinstance(label, str) else []
+    return next((name for name in names if name in ACROSS or _launcher(name)), label)
+
+
+def _launcher(name: str) -> tuple[str, ...] | None:
+    return registry.launcher(name) or LAUNCHERS.get(name)
+
+
+def files(
+    script: str, func_args: Any, packages: Any, index_urls: Any, framework: str, env: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The data of the code ConfigMap. env: variables of the trainer; mpirun takes to other nodes only what it is told."""
     urls = index_urls or []
     if unknown := first_unknown([packages, urls]):
         install: Any = unknown
     else:
         index = [w for i, url in enumerate(urls) for w in ("--extra-index-url" if i else "--index-url", url)]
         install = [*packages, *index] if packages else []
-    launch = {"install": install, "launcher": list(LAUNCHERS.get(framework, ("python3",)))}
+    launch = {"install": install, "launcher": list(_launcher(framework) or (PYTHON,))}
+    if framework in ACROSS:
+        launch["across"] = [*ACROSS[framework], *(word for name in env for word in ("-x", name)), PYTHON]
     data = {code.MAIN_FILE: script, code.LAUNCH_FILE: _json(launch), code.BOOTSTRAP_FILE: bootstrap()}
     if func_args is not None:
         data[code.ARGS_FILE] = _json(func_args)
@@ -153,10 +183,11 @@ def _json(value: Any) -> Any:
 def bootstrap() -> str:
     """The text of bootstrap.py, which installs packages and becomes the launcher. It is part of every job's state, so it
     has no comments; standard library only. On the Local target, `layer` answers with a cached environment instead of pip.
+    `across` starts it again in each slot of each node: packages are then installed where they are used, by one at a time.
     """
     return Path(__file__).with_name("bootstrap.py").read_text(encoding="utf-8")
 
 
 def command() -> list[str]:
     """The container's command: Python and the bootstrap, no shell."""
-    return ["python3", f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}"]
+    return [PYTHON, f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}"]

@@ -1,6 +1,7 @@
 """Where datasets and models come from: the arguments of an initializer.
 
-Environment names are Trainer's initializer contract (pkg/initializers of kubeflow/trainer v2.3.0).
+Environment names are Trainer's initializer contract (pkg/initializers of kubeflow/trainer v2.3.0); fields are the Kubeflow
+SDK's.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.model import quantity_problems
 
 from .arguments import Args
+from .trainers import env_list
 
 if TYPE_CHECKING:
     from .datasets import DatasetInitializer, ModelInitializer
@@ -52,18 +55,23 @@ class Source(Args):
 
     def document(self) -> dict[str, Any]:
         """`InitializerSource`: storageUri, env and secretRef."""
-        env: dict[str, Any] = dict(self.env) if isinstance(self.env, Mapping) else {}
-        for name, variable in (*self.options.items(), *self.credentials.items()):
-            if (value := self.__dict__.get(name)) is not None:
-                env[variable] = value
-        if self.ignore_patterns is not None:
-            env["IGNORE_PATTERNS"] = _joined(self.ignore_patterns)
+        own = self.variables()
         document: dict[str, Any] = {"storageUri": self.storage_uri}
-        if env:
-            document["env"] = [{"name": k, "value": v} for k, v in env.items()]
+        if isinstance(self.env, pulumi.Output):
+            document["env"] = pulumi.Output.all(self.env, own).apply(lambda both: env_list({**both[0], **both[1]}))
+        elif env := {**(self.env if isinstance(self.env, Mapping) else {}), **own}:
+            document["env"] = env_list(env)
         if self.secret_ref is not None:
             document["secretRef"] = {"name": self.secret_ref}
         return document
+
+    def variables(self) -> dict[str, Any]:
+        """What the fields say to the initializer."""
+        named = {**self.options, **self.credentials}
+        found = {named[f]: value for f in named if (value := self.__dict__.get(f)) is not None}
+        if self.ignore_patterns is not None:
+            found["IGNORE_PATTERNS"] = _joined(self.ignore_patterns)
+        return found
 
 
 class HuggingFaceDatasetInitializer(Source):
@@ -97,6 +105,58 @@ class S3DatasetInitializer(Source):
 
 class S3ModelInitializer(S3DatasetInitializer):
     """A model below `s3://BUCKET/PREFIX`."""
+
+
+class DataCacheInitializer(Source):
+    """A dataset in Trainer's distributed data cache: `cache://SCHEMA/TABLE`, an Iceberg table that the nodes of a cache hold
+    in memory and trainers read from `grpc://$TRAIN_JOB_NAME-cache-service:50051`.
+
+    For a runtime with the cache's initializer, such as torch-distributed-with-cache, in a cluster with Trainer and
+    LeaderWorkerSet. metadata_loc: the table's metadata file. num_data_nodes: nodes that hold data, at least 2. head_cpu,
+    head_mem (default 1, 1Gi), worker_cpu, worker_mem (default 2, 2Gi): quantities. iam_role: the AWS role that reads
+    metadata_loc; the initializer does not start without one, unless the runtime or `env` gives IAM_ROLE.
+    """
+
+    metadata_loc: pulumi.Input[str] | None = None
+    num_data_nodes: pulumi.Input[int] | None = None
+    head_cpu: pulumi.Input[str] | None = None
+    head_mem: pulumi.Input[str] | None = None
+    worker_cpu: pulumi.Input[str] | None = None
+    worker_mem: pulumi.Input[str] | None = None
+    iam_role: pulumi.Input[str] | None = None
+
+    scheme = "cache://"
+    options = {
+        "metadata_loc": "METADATA_LOC", "head_cpu": "HEAD_CPU", "head_mem": "HEAD_MEM", "worker_cpu": "WORKER_CPU",
+        "worker_mem": "WORKER_MEM", "iam_role": "IAM_ROLE",
+    }  # fmt: skip
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        if isinstance(self.storage_uri, str) and self.storage_uri.startswith(self.scheme):
+            parts = self.storage_uri.removeprefix(self.scheme).split("/")
+            if len(parts) != 2 or not all(parts):
+                found.append(Problem("storage_uri", f"must be cache://SCHEMA/TABLE, not {self.storage_uri!r}"))
+        found += [Problem(f, "is required") for f in ("metadata_loc", "num_data_nodes") if getattr(self, f) is None]
+        nodes = self.num_data_nodes
+        if nodes is not None and not isinstance(nodes, pulumi.Output) and not (type(nodes) is int and nodes > 1):
+            found.append(Problem("num_data_nodes", f"must be a whole number greater than 1, not {nodes!r}"))
+        for field in ("head_cpu", "head_mem", "worker_cpu", "worker_mem"):
+            found += [p.below(field) for p in quantity_problems(getattr(self, field))]
+        if self.ignore_patterns is not None:
+            found.append(Problem("ignore_patterns", "means nothing here: a cache holds whole tables", "leave it out"))
+        return found
+
+    def variables(self) -> dict[str, Any]:
+        found = {"CLUSTER_SIZE": _cluster_size(self.num_data_nodes), **super().variables()}
+        return {k: str(v) if isinstance(v, int) else v for k, v in found.items()}
+
+
+def _cluster_size(data_nodes: Any) -> Any:
+    """A head stands beside the nodes with data."""
+    if isinstance(data_nodes, pulumi.Output):
+        return data_nodes.apply(_cluster_size)
+    return str(int(data_nodes) + 1)
 
 
 class Initializer(Args):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pulumi
 
-from .arguments import Args, to_document
+from .arguments import Args, metadata, to_document
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import PodSpecArgs
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 """Label of a Job template: which section of the TrainJob it takes (trainer, dataset-initializer, model-initializer)."""
+
+FRAMEWORK = "trainer.kubeflow.org/framework"
+"""Label of a runtime: its framework, which decides what starts user code."""
 
 Strings = Mapping[str, pulumi.Input[str]]
 
@@ -60,7 +63,7 @@ class ReplicatedJob(Args):
     """One step of a runtime (`spec.replicatedJobs[]`), with the fields of its Job and pod in one place.
 
     name: step name (node, launcher, dataset-initializer, model-initializer). ancestor: the section of the TrainJob that the
-    step takes; default: trainer for `node`, the name for the initializers, none otherwise. pod_spec: its pods
+    step takes; default: trainer for `node` where no other step takes it, the name for the initializers. pod_spec: its pods
     (`pulumi_kubernetes.core.v1.PodSpecArgs` or a mapping). replicas: Jobs, default 1. Job fields: batch/v1 JobSpec.
     """
 
@@ -84,6 +87,14 @@ class ReplicatedJob(Args):
     pod_failure_policy: PodFailurePolicy | None = None
     pod_replacement_policy: pulumi.Input[Literal["TerminatingOrFailed", "Failed"]] | None = None
 
+    places = {
+        "template.spec.template.spec": "pod_spec",
+        "template.spec.template.metadata.labels": "pod_labels",
+        "template.spec.template.metadata.annotations": "pod_annotations",
+        "template.spec.": "",
+        "template.metadata.": "",
+    }
+
     def document(self) -> dict[str, Any]:
         given = {k: v for k, v in self.__dict__.items() if k in self.fields and v is not None}
         plain = Args.document(self)
@@ -94,10 +105,10 @@ class ReplicatedJob(Args):
         if (ancestor := given.get("ancestor", _ancestor(given.get("name")))) is not None:
             labels.setdefault(ANCESTOR, ancestor)
         pod = {
-            **_metadata(given.get("pod_labels"), given.get("pod_annotations")),
+            **metadata(given.get("pod_labels"), given.get("pod_annotations")),
             "spec": to_document(given.get("pod_spec", {})),
         }
-        template = {**_metadata(labels, given.get("annotations")), "spec": {**job, "template": pod}}
+        template = {**metadata(labels, given.get("annotations")), "spec": {**job, "template": pod}}
         return {**outer, "template": template}
 
 
@@ -149,48 +160,30 @@ class JobSetTemplate(Args):
     managed_by: pulumi.Input[str] | None = None
     volume_claim_policies: Sequence[Mapping[str, Any]] | None = None
 
+    places = {"spec.": "", "metadata.": ""}
+
     def document(self) -> dict[str, Any]:
         spec = Args.document(self)
-        return {**_metadata(spec.pop("labels", None), spec.pop("annotations", None)), "spec": spec}
+        steps = self.replicated_jobs if isinstance(self.replicated_jobs, (list, tuple)) else ()
+        if all(isinstance(s, ReplicatedJob) for s in steps) and any(s.ancestor == "trainer" for s in steps):
+            for step, document in zip(steps, spec["replicatedJobs"], strict=True):
+                given = step.ancestor is not None or ANCESTOR in (step.labels or {})
+                if step.name == "node" and not given:
+                    _without_ancestor(document)
+        return {**metadata(spec.pop("labels", None), spec.pop("annotations", None)), "spec": spec}
 
 
-class EnvInjectionTarget(Args):
-    """`mlPolicy.torch.envInjection.targets[]`."""
-
-    job_name: pulumi.Input[str] | None = None
-    container_names: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
-
-
-class TorchPolicy(Args):
-    """PyTorch: `torchrun`'s PET_* environment on every node (`mlPolicy.torch`).
-
-    num_nodes: of jobs that don't say (`mlPolicy.numNodes`). env_injection: containers beside `node` that get PET_* too.
-    """
-
-    num_nodes: pulumi.Input[int] | None = None
-    env_injection: Sequence[EnvInjectionTarget] | None = None
-
-    def document(self) -> dict[str, Any]:
-        plain = Args.document(self)
-        torch: dict[str, Any] = {}
-        if "envInjection" in plain:
-            torch["envInjection"] = {"targets": plain["envInjection"]}
-        return {**({"numNodes": plain["numNodes"]} if "numNodes" in plain else {}), "torch": torch}
-
-
-class PlainPolicy(Args):
-    """No framework: nodes get what the TrainJob says and no more (`mlPolicy` without a framework)."""
-
-    num_nodes: pulumi.Input[int] | None = None
+def _without_ancestor(step: dict[str, Any]) -> None:
+    """With MPI the launcher takes the trainer's section, and `node` keeps the command of its own."""
+    about = step["template"]["metadata"]
+    del about["labels"][ANCESTOR]
+    if not about["labels"]:
+        del about["labels"]
+    if not about:
+        del step["template"]["metadata"]
 
 
 def _ancestor(name: Any) -> str | None:
     if name == "node":
         return "trainer"
     return name if name in ("dataset-initializer", "model-initializer") else None
-
-
-def _metadata(labels: Any, annotations: Any) -> dict[str, Any]:
-    given = {"labels": labels, "annotations": annotations}
-    metadata = {k: to_document(v, free=True) for k, v in given.items() if v}
-    return {"metadata": metadata} if metadata else {}

@@ -37,8 +37,10 @@ def resource_requirements(resources: Any) -> Any:
 
 
 def _resource(name: str) -> str:
-    name = name.lower()
-    return f"nvidia.com/{name}" if name.startswith("mig-") else ALIASES.get(name, name)
+    short = name.lower()
+    if short.startswith("mig-"):
+        return f"nvidia.com/{short}"
+    return ALIASES.get(short, short if short in ("cpu", "memory", "ephemeral-storage") else name)
 
 
 def resource_problems(resources: Any) -> list[Problem]:
@@ -98,13 +100,14 @@ class Trainer(Args):
     def check(self) -> list[Problem]:
         return super().check() + resource_problems(self.resources_per_node)
 
-    def compiled(self, framework: str) -> Compiled:  # noqa: ARG002
-        """The document, and the code that it runs; `framework` is the runtime's."""
+    def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:  # noqa: ARG002
+        """The document, and the code that it runs. runtime: its document. dataset: that of the initializer, if any."""
         return Compiled(self.document())
 
 
 class CustomTrainer(Trainer):
-    """User code on every node: one of `func`, `script` and `command`.
+    """User code on every node: one of `func`, `script` and `command`. The runtime's framework decides what starts it:
+    torchrun, with MPI mpirun, else Python.
 
     func: a plain function; its source travels byte for byte, so what it uses is imported inside. func_args: keyword
     arguments of func, as JSON. script: path of a Python file. packages_to_install: requirements, installed before the
@@ -133,7 +136,7 @@ class CustomTrainer(Trainer):
             found.append(Problem("packages_to_install", why, "use script=, or install them in the command"))
         return found
 
-    def compiled(self, framework: str) -> Compiled:
+    def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:  # noqa: ARG002
         document = self.document()
         if self.command is not None or (self.func is None and self.script is None):
             return Compiled(document)
@@ -146,7 +149,6 @@ class CustomTrainer(Trainer):
         else:
             script, found = shipping.from_script(str(self.script))
         document["command"] = shipping.command()
-        code = Code(
-            script, func_args, to_document(self.packages_to_install), to_document(self.pip_index_urls), framework
-        )
+        packages, urls = to_document(self.packages_to_install), to_document(self.pip_index_urls)
+        code = Code(script, func_args, packages, urls, shipping.framework(runtime))
         return Compiled(document, code, tuple(found))

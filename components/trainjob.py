@@ -8,9 +8,11 @@ from typing import Any, Literal, TypedDict
 import pulumi
 
 from . import composition, program
+from .builtin import BuiltinTrainer
 from .composition import TrainJobArgs
 from .destinations import Destination
 from .job import OUTPUTS, Job
+from .patches import RuntimePatch
 from .runtime import ClusterTrainingRuntime
 from .sources import Initializer
 from .trainers import Trainer
@@ -30,14 +32,15 @@ class TrainJob(Job):
     """A training job (TrainJob of Kubeflow Trainer v1alpha1, pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
 
     runtime: a runtime of the program, or one of the catalogue as "name" (its newest release) or "name@release". trainer:
-    `CustomTrainer` or `Trainer`; default: what the runtime runs. initializer: dataset and model. runtime_patches: as in
-    the API. labels, annotations: of the TrainJob; `kueue.x-k8s.io/*` labels reach the JobSet. active_deadline_seconds: of
-    the training. suspend: hold or stop the job. name: of the JobSet; default: the resource's name and a short digest of
-    project and stack. output: a volume at /workspace/output in every node (True, or `OutputVolume`). resume: True: a run
-    sees what earlier runs have left there; False: every run has an empty folder of its own. run: a change of it runs the
-    job again. wait_for: how far `pulumi up` waits (created, admitted, running, complete). interrupt: whether a change may
-    end an unfinished run. adopt: take over an equal live object of that name. target: `Local` or `Kubernetes`; default:
-    `trainer:target` of the stack, else Local.
+    `CustomTrainer`, `BuiltinTrainer` or `Trainer`; default: what the runtime runs. initializer: dataset and model.
+    runtime_patches: what managers change in the runtime, each a `RuntimePatch` or the API's mapping. labels, annotations:
+    of the TrainJob; `kueue.x-k8s.io/*` labels reach the JobSet. active_deadline_seconds: of the training. suspend: hold or
+    stop the job. name: of the JobSet; default: the resource's name and a short digest of project and stack. output: a
+    volume at /workspace/output in every node (True, or `OutputVolume`). resume: True: a run sees what earlier runs have
+    left there; False: every run has an empty folder of its own. run: a change of it runs the job again. wait_for: how far
+    `pulumi up` waits (created, admitted, running, complete). interrupt: whether a change may end an unfinished run. adopt:
+    take over an equal live object of that name. target: `Local` or `Kubernetes`; default: `trainer:target` of the stack,
+    else Local.
 
     Outputs: phase, reason, message, steps, progress, output_path and seconds (from start to finish), as far as `wait_for`
     goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits for it fails the `up`.
@@ -48,9 +51,9 @@ class TrainJob(Job):
         resource_name: str,
         *,
         runtime: ClusterTrainingRuntime | str,
-        trainer: Trainer | None = None,
+        trainer: Trainer | BuiltinTrainer | None = None,
         initializer: Initializer | None = None,
-        runtime_patches: pulumi.Input[Sequence[Mapping[str, Any]]] | None = None,
+        runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None,
         labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
         annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
         suspend: pulumi.Input[bool] | None = None,

@@ -2,8 +2,8 @@
 
 Called by components for `runtime="name"` or `"name@release"`, and by the command line. A file never changes once it
 is released: `catalogue.lock` holds its digest, a test compares them. A release is the version of Kubeflow Trainer
-whose runtime it is (`2.3.0`), with `-1`, `-2` ... for later ones of ours; the label and the annotation
-`pulumi-trainer.dev/release` carry it.
+whose runtime it is, or beside whose runtimes it stands (`2.3.0`), with `-1`, `-2` ... for later ones of ours; the label
+and the annotation `pulumi-trainer.dev/release` carry it, and never the name, which TorchTune's model is read from.
 """
 
 from __future__ import annotations
@@ -53,6 +53,18 @@ def load(name: str, release: str | None = None) -> dict[str, Any]:
     if release is not None and release not in known:
         raise Invalid(_unknown(f"release of {name}", release, known))
     return copy.deepcopy(_parsed(name, release or known[-1]))
+
+
+def about(name: str) -> dict[str, Any]:
+    """What a runtime is for (`purpose`), on which `devices` (cpu, gpu) and on how many `nodes` (one, any). Raises Invalid for
+    a name that is not in the catalogue."""
+    releases(name)
+    return dict(_about()[name])
+
+
+@cache
+def _about() -> dict[str, dict[str, Any]]:
+    return dict(load_yaml((_FOLDER / "about.yaml").read_text("utf-8"), Loader=SafeLoader))
 
 
 @cache

@@ -1,8 +1,23 @@
-"""What an API server and its webhooks would make of documents, or refuse, without one at hand."""
+"""What an API server and its webhooks would make of documents, or refuse, without one at hand.
+
+`review` answers as they do, in their words. The defaults alone are for documents that are rendered, and `review_jobset`
+tells users what is wrong with a rendered JobSet.
+"""
 
 from __future__ import annotations
 
 from .defaults import default_jobset, default_runtime, default_train_job
 from .jobset import review_jobset
+from .server import NOW, review
+from .verdict import Lookup, Verdict
 
-__all__ = ["default_jobset", "default_runtime", "default_train_job", "review_jobset"]
+__all__ = [
+    "NOW",
+    "Lookup",
+    "Verdict",
+    "default_jobset",
+    "default_runtime",
+    "default_train_job",
+    "review",
+    "review_jobset",
+]

@@ -10,7 +10,7 @@ BOOTSTRAP_FILE = "bootstrap.py"
 MAIN_FILE = "main.py"
 ARGS_FILE = "func_args.json"
 LAUNCH_FILE = "launch.json"
-"""JSON: {"install": [arguments of pip install], "launcher": ["torchrun"]}"""
+"""JSON: {"install": [arguments of pip install], "launcher": ["torchrun"]}; "across": what starts that on all nodes."""
 
 WORKSPACE = "/workspace"
 DATASET_PATH = "/workspace/dataset"

@@ -89,6 +89,8 @@ def _problem(model: type[Model], kind: str, loc: tuple[int | str, ...], value: A
         return Problem(where, _WORDS[kind])
     if kind == "value_error":
         return Problem(where, message.removeprefix("Value error, "))
+    if kind in ("too_long", "too_short", "string_too_long", "string_too_short"):
+        return Problem(where, f"must{message.partition('should')[2].replace(' after validation', '')}")
     why = _WORDS.get(kind) or message.replace("Input should be", "must be")
     return Problem(where, f"{why}, not {shown(value)}")
 

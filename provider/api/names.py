@@ -25,7 +25,7 @@ def dns_1035_label(name: str) -> list[str]:
     """Such as a Service or a Pod's host name: at most 63 characters, a letter first."""
     why = (
         "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
-        "alphabetic character, and end with an alphanumeric character (e.g. 'my-name' or 'abc-123'"
+        "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123'"
     )
     return _checked(name, 63, _LABEL_1035, why)
 
@@ -41,7 +41,7 @@ def dns_1123_label(name: str) -> list[str]:
         return [*_too_long(name, 63), "must not contain dots"]
     why = (
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must "
-        "start and end with an alphanumeric character (e.g. 'my-name' or '123-abc'"
+        "start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc'"
     )
     return _checked(name, 63, _LABEL_1123, why)
 
@@ -50,7 +50,7 @@ def qualified_name(name: str) -> list[str]:
     """The key of a label: `example.com/MyName`, or without a prefix; each part has its own bounds."""
     why = (
         "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-        "character (e.g. 'MyName' or 'my.name' or '123-abc'"
+        "character (e.g. 'MyName',  or 'my.name',  or '123-abc'"
     )
     prefix, slash, rest = name.rpartition("/")
     if "/" in prefix:
@@ -69,7 +69,7 @@ def label_value(value: str) -> list[str]:
     """The value of a label: at most 63 bytes; it may be empty."""
     why = (
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-        "start and end with an alphanumeric character (e.g. 'MyValue' or 'my_value' or '12345'"
+        "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345'"
     )
     return _checked(value, 63, _LABEL_VALUE, why, "bytes")
 

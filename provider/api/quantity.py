@@ -39,11 +39,13 @@ class Format(str, Enum):
 
 @dataclass(frozen=True)
 class Quantity:
-    """An exact amount. amount: the number, without unit; format: as written; text: as Kubernetes has it."""
+    """An exact amount. amount: the number, without unit; format: as written; text: as Kubernetes has it; digits: how
+    many it was written with (Go keeps up to 18 in an int64 of its own)."""
 
     amount: Fraction
     format: Format
     text: str
+    digits: int = 19
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
@@ -52,8 +54,14 @@ class Quantity:
 
     @property
     def value(self) -> int:
-        """The amount as a whole number, rounded away from zero: "3500m" is 4 (Go: `Value()`)."""
-        return _away_from_zero(self.amount)
+        """The amount as a whole number, rounded away from zero: "3500m" is 4 (Go: `Value()`).
+
+        What is no int64 becomes one as in Go: 0 where it was written with few digits ("10E"), else its lowest 64 bits.
+        """
+        number = _away_from_zero(self.amount)
+        if -_MAX_INT64 - 1 <= number <= _MAX_INT64:
+            return number
+        return 0 if self.digits <= 18 else (number + 2**63) % 2**64 - 2**63
 
     def __add__(self, other: Quantity) -> Quantity:
         """Printed as the first of both that is not zero was written."""
@@ -93,7 +101,7 @@ def _parse(text: str) -> Quantity:
         if 0 < size < 1:
             format_ = Format.DECIMAL
     amount = -size if match["sign"] == "-" else size
-    return Quantity(amount, format_, text.strip() if written else _printed(amount, format_))
+    return Quantity(amount, format_, text.strip() if written else _printed(amount, format_), len(whole + part))
 
 
 def _suffix(text: str, suffix: str) -> tuple[Format, int]:

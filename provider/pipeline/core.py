@@ -41,12 +41,12 @@ def read(
     if findings.problems:
         raise Invalid(*findings.problems)
     spec = {**spec, **{part: {**section(spec, part), **found} for part, found in own.items()}}
-    policy = spec.get("mlPolicy")
+    policy, gang = spec.get("mlPolicy"), spec.get("podGroupPolicy")
     info = Info(
         labels=labels,
         annotations=annotations,
         ml_policy=policy if isinstance(policy, dict) else None,
-        pod_group_policy=spec.get("podGroupPolicy"),
+        pod_group_policy=gang if isinstance(gang, dict) else None,
         spec=template,
         pod_sets=[],
         exists=exists,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.unknown import Unknown
 
 ANCESTOR_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -156,6 +157,15 @@ def items(document: Any, name: str) -> list[dict[str, Any]]:
     """The mappings in a list of `document`; none where there is no list, or an unknown value."""
     found = document.get(name) if isinstance(document, dict) else None
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def defaulted(policy: dict[str, Any], place: str) -> Any:
+    """A field that an API server fills in. Raises Invalid: it is not there, as in a snapshot that somebody wrote."""
+    value = policy.get(place.rpartition(".")[2])
+    if value is None:
+        why = "is missing, without which Trainer's controller fails for ever: an API server would have filled it in"
+        raise Invalid(Problem(f"spec.{place}", why, "write it into the runtime"))
+    return value
 
 
 def head_node(train_job: TrainJob) -> str:

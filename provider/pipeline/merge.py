@@ -12,7 +12,7 @@ from pulumi_trainer.provider.api.typed import fields
 from pulumi_trainer.provider.api.unknown import Unknown
 
 _DIRECTIVE = "$patch"
-_DELETE_FROM_LIST = "$deleteFromPrimitiveList/"
+_DELETE_FROM_LIST = "$deleteFromPrimitiveList"
 
 
 class MergeError(ValueError):
@@ -33,10 +33,9 @@ def _map(kind: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str
         return _directed(patch)
     merged = dict(original)
     for name, value in patch.items():
-        removes = name.startswith(_DELETE_FROM_LIST)
-        key = name.removeprefix(_DELETE_FROM_LIST)
-        if key == "$retainKeys" or key.startswith("$setElementOrder/"):
-            raise MergeError(f"{key} needs a list, and stands among strings")
+        key, removes = _listed(name)
+        if name == "$retainKeys" or name.startswith("$setElementOrder"):
+            raise MergeError(f"{name} needs a list, and stands among strings")
         if value is None:
             merged.pop(key, None)
         elif key not in merged:
@@ -51,6 +50,16 @@ def _map(kind: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str
         elif not removes or type(merged[key]) is type(value):
             _take(merged, key, value)
     return merged
+
+
+def _listed(name: str) -> tuple[str, bool]:
+    """Which key is meant, and whether the value is of a list from which items are taken away."""
+    if not name.startswith(_DELETE_FROM_LIST):
+        return name, False
+    directive, slash, key = name.partition("/")
+    if directive != _DELETE_FROM_LIST or not slash:
+        raise MergeError(f"{_DELETE_FROM_LIST} is followed by / and a key")
+    return key or name, True
 
 
 def _directed(patch: dict[str, Any]) -> dict[str, Any]:

@@ -49,9 +49,11 @@ _registered: list[Plugin] = []
 def register_plugin(plugin: Plugin) -> None:
     """Adds a plugin for all that is rendered by this process afterwards; for its phases, see `interface`.
 
-    The same plugin once more (class and attributes are equal) takes the place of the first. Raises Invalid: it is no
-    plugin, its name is taken, or a policy that it serves.
+    The same plugin once more (class and attributes are equal) changes nothing. Raises Invalid: it is no plugin, its name
+    is taken, or a policy that it serves.
     """
+    if any(_identity(p) == _identity(plugin) for p in _packaged()):
+        return
     same = [p for p in _registered if _identity(p) == _identity(plugin)]
     others = [p for p in (*REGISTRY, *_packaged(), *_registered) if p not in same]
     if found := [*_faults(plugin, others)]:

@@ -6,15 +6,16 @@ https://github.com/kubernetes/component-helpers/blob/v0.36.3/resource/helpers.go
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from pulumi_trainer.provider.api.quantity import Quantity
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
 from .info import Info, items, section
 
-Amounts = dict[str, Quantity]
-_NONE = Quantity.parse("0")
+Amounts: TypeAlias = "dict[str, Quantity | Unknown]"
+"""By the resource's name."""
 
 
 def min_member(info: Info) -> int | Unknown:
@@ -23,16 +24,14 @@ def min_member(info: Info) -> int | Unknown:
     return first_unknown(counts) or sum(count for count in counts if isinstance(count, int))
 
 
-def min_resources(info: Info) -> dict[str, str] | Unknown:
-    """Requests of all those Pods: resource -> quantity."""
+def min_resources(info: Info) -> dict[str, Any] | Unknown:
+    """Requests of all those Pods: resource -> quantity. Unknown where it cannot be told which resources there are."""
     total: Amounts = {}
     for pod_set in info.pod_sets:
-        if unknown := first_unknown([pod_set.count, _what_counts(pod_set.pod_spec)]):
-            return unknown
-        assert isinstance(pod_set.count, int)
-        for name, quantity in pod_requests(pod_set.pod_spec).items():
-            total[name] = total.get(name, _NONE) + quantity * pod_set.count
-    return {name: str(total[name]) for name in sorted(total)}
+        if unseen := _unseen(pod_set.pod_spec):
+            return unseen
+        _add(total, _times(pod_requests(pod_set.pod_spec), pod_set.count))
+    return {name: amount if isinstance(amount, Unknown) else amount.text for name, amount in sorted(total.items())}
 
 
 def pod_requests(pod_spec: dict[str, Any]) -> Amounts:
@@ -48,41 +47,55 @@ def pod_requests(pod_spec: dict[str, Any]) -> Amounts:
         if container.get("restartPolicy") == "Always":
             _add(total, own)
             _add(sidecars, own)
-            own = dict(sidecars)
+            own = sidecars
         else:
             _add(own, sidecars)
-        _raise(highest, own)
-    _raise(total, highest)
-    whole = _requests(pod_spec)
-    total.update({name: amount for name, amount in whole.items() if _of_a_pod(name)})
-    _add(total, _amounts(section(pod_spec, "overhead")))
+        _join(highest, own, _larger)
+    _join(total, highest, _larger)
+    total.update({name: amount for name, amount in _requests(pod_spec).items() if _of_a_pod(name)})
+    _add(total, _amounts(pod_spec.get("overhead")))
     return total
 
 
-def _what_counts(pod_spec: dict[str, Any]) -> list[Any]:
-    parts = [container.get("resources") for part in ("containers", "initContainers") for container in items(pod_spec, part)]
-    lists = [pod_spec.get(part) for part in ("containers", "initContainers")]
-    unknown = [value for value in lists if isinstance(value, Unknown)]
-    return [*unknown, *parts, pod_spec.get("resources"), pod_spec.get("overhead")]
+def _unseen(pod_spec: dict[str, Any]) -> Unknown | None:
+    """What is not known yet and may request any resource."""
+    lists = [pod_spec.get("containers"), pod_spec.get("initContainers")]
+    holders = [pod_spec, *(container for each in lists if isinstance(each, list) for container in each)]
+    resources = [holder.get("resources") for holder in holders if isinstance(holder, dict)]
+    requests = [each.get("requests") for each in resources if isinstance(each, dict)]
+    parts = [*lists, *holders, *resources, *requests, pod_spec.get("overhead")]
+    return next((part for part in parts if isinstance(part, Unknown)), None)
 
 
 def _requests(holder: dict[str, Any]) -> Amounts:
-    return _amounts(section(holder, "resources", "requests"))
+    return _amounts(section(holder, "resources").get("requests"))
 
 
-def _amounts(given: dict[str, Any]) -> Amounts:
-    return {name: Quantity.parse(str(amount)) for name, amount in given.items()}
+def _amounts(given: Any) -> Amounts:
+    return {name: q if isinstance(q, Unknown) else Quantity.parse(q) for name, q in (given or {}).items()}
+
+
+def _times(amounts: Amounts, count: int | Unknown) -> Amounts:
+    if isinstance(count, Unknown):
+        return dict.fromkeys(amounts, count)
+    return {name: amount if isinstance(amount, Unknown) else amount * count for name, amount in amounts.items()}
 
 
 def _add(total: Amounts, more: Amounts) -> None:
-    for name, amount in more.items():
-        total[name] = total[name] + amount if name in total else amount
+    _join(total, more, Quantity.__add__)
 
 
-def _raise(total: Amounts, other: Amounts) -> None:
-    for name, amount in other.items():
-        if name not in total or amount.amount > total[name].amount:
-            total[name] = amount
+def _larger(old: Quantity, new: Quantity) -> Quantity:
+    return new if new.amount > old.amount else old
+
+
+def _join(total: Amounts, more: Amounts, join: Callable[[Quantity, Quantity], Quantity]) -> None:
+    for name, new in more.items():
+        old = total.get(name)
+        if old is None or isinstance(new, Unknown):
+            total[name] = new
+        elif not isinstance(old, Unknown):
+            total[name] = join(old, new)
 
 
 def _of_a_pod(name: str) -> bool:

@@ -43,6 +43,11 @@ def cpus(resources: Any) -> int | Unknown:
     return requested if requested else _amount(resources, "limits", "cpu".__eq__)
 
 
+def int32(number: int) -> int:
+    """As Go narrows a number where upstream does: more than it can hold wraps around."""
+    return (number + 2**31) % 2**32 - 2**31
+
+
 def _is_gpu(name: str) -> bool:
     return "gpu" in name.lower()
 

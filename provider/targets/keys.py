@@ -44,7 +44,7 @@ def _curve_certificate() -> bytes:
 
     key = X25519PrivateKey.generate()
     public, secret = _z85(key.public_key().public_bytes_raw()), _z85(key.private_bytes_raw())
-    lines = ["#  ZeroMQ CURVE certificate, made by pulumi-trainer", "", "metadata", "curve"]
+    lines = ["#  ZeroMQ CURVE certificate", "", "metadata", '    name = "pulumi-trainer"', "curve"]
     lines += [f'    public-key = "{public}"', f'    secret-key = "{secret}"', ""]
     return "\n".join(lines).encode()
 

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from . import rendering
+
 FLAGS = ["--yes", "--skip-preview", "--non-interactive"]
 
 OURS = """
@@ -218,10 +220,12 @@ def step_at(text: str) -> float:
 
 def main() -> None:
     """All tables, or those named."""
-    chosen = sys.argv[1:] or ["imports", "first-step", "100", "300"]
+    chosen = sys.argv[1:] or ["imports", "render", "first-step", "100", "300"]
     if "imports" in chosen:
         print("\n| import | seconds |\n| --- | --- |")
         imports()
+    if "render" in chosen:
+        rendering.main()
     if "first-step" in chosen:
         print("\n| from the command to the first step | seconds |\n| --- | --- |")
         first_step()

@@ -145,7 +145,7 @@ WRONG: list[tuple[list[tuple[str, Any]], str, str]] = [
     (
         [("coordinator", {"replicatedJob": "node"}), ("network", {"subdomain": "s" * 50})],
         "metadata.name",
-        "no more than 63 characters",
+        "no more than 63 bytes",
     ),
     ([("volumeClaimPolicies", [{"templates": [CLAIM, CLAIM]}])], "templates[1].metadata.name", "another template"),
     (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import template, trainers
+from pulumi_trainer import policies, template, trainers
 from pulumi_trainer.arguments import Args, camel, nested_problems, python_path, snake, to_document
 from pulumi_trainer.composition import TrainJobArgs
 from pulumi_trainer.provider.api import jobset as jobset_api
@@ -24,8 +24,8 @@ PAIRS: list[tuple[type[Model], type[Args], set[str]]] = [
     (trainer_api.InitializerSource, trainer.Source, set()),
     (trainer_api.Initializer, trainer.Initializer, set()),
     (trainer_api.TrainingRuntimeSpec, RuntimeArgs, set()),
-    (trainer_api.TorchPolicy, template.TorchPolicy, set()),
-    (trainer_api.EnvInjectionTarget, template.EnvInjectionTarget, set()),
+    (trainer_api.TorchPolicy, policies.TorchPolicy, set()),
+    (trainer_api.EnvInjectionTarget, policies.EnvInjectionTarget, set()),
     (jobset_api.JobSetSpec, template.JobSetTemplate, {"suspend"}),  # of the TrainJob
     (jobset_api.ReplicatedJob, template.ReplicatedJob, {"template"}),  # its fields stand beside the others
     (jobset_api.Metadata, template.ReplicatedJob, {"namespace", "finalizers"}),

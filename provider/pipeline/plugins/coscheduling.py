@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..info import Info, TrainJob, metadata
+from ..info import Info, TrainJob, defaulted, metadata
 from ..interface import ComponentBuilderPlugin, EnforcePodGroupPolicyPlugin
 from ..requests import min_member, min_resources
 
@@ -31,7 +31,7 @@ class Coscheduling(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin):
         spec = {
             "minMember": min_member(info),
             "minResources": min_resources(info),
-            "scheduleTimeoutSeconds": policy.get("scheduleTimeoutSeconds", 60),
+            "scheduleTimeoutSeconds": defaulted(policy, "podGroupPolicy.coscheduling.scheduleTimeoutSeconds"),
         }
         name = metadata(train_job.name, train_job)
         yield {"apiVersion": API_VERSION, "kind": "PodGroup", "metadata": name, "spec": spec}

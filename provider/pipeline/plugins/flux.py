@@ -18,9 +18,9 @@ from pulumi_trainer.provider.api.generated import CURVE_CERT
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
 from ..apply import upsert
-from ..info import NODE, Container, Info, PodSet, TrainJob, items, metadata
+from ..info import NODE, Container, Info, PodSet, TrainJob, defaulted, items, metadata
 from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforceMLPolicyPlugin
-from ..resources import gpus, resources_per_node
+from ..resources import gpus, int32, resources_per_node
 
 INSTALLER = "flux-installer"
 CONFIG_FOLDER = "/etc/flux-config"
@@ -48,8 +48,8 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
     def enforce_ml_policy(self, info: Info, train_job: TrainJob) -> None:
         if info.policy("flux") is None:
             return
-        trainer = train_job.trainer
-        if trainer is None or trainer.get("numNodes") is None:
+        trainer = _trainer(train_job)
+        if trainer.get("numNodes") is None:
             why = "is needed with Flux: without it Trainer's controller fails for ever to make the objects"
             raise Invalid(Problem("spec.trainer.numNodes", why, "give it, 1 for one node"))
         image = _settings(info, trainer)["FLUX_VIEW_IMAGE"]
@@ -60,8 +60,8 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
                 _equip(pod_set, f"{train_job.name}-flux-entrypoint", f"{train_job.name}-flux-curve", image)
 
     def build(self, info: Info, train_job: TrainJob) -> Iterator[dict[str, Any]]:
-        policy, trainer = info.policy("flux"), train_job.trainer
-        if policy is None or trainer is None:
+        policy, trainer = info.policy("flux"), _trainer(train_job)
+        if policy is None:
             return
         name = metadata(f"{train_job.name}-flux-curve", train_job)
         yield {"apiVersion": "v1", "kind": "Secret", "metadata": name, "data": {"curve.cert": CURVE_CERT}}
@@ -71,6 +71,13 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
         }
         name = metadata(f"{train_job.name}-flux-entrypoint", train_job)
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}
+
+
+def _trainer(train_job: TrainJob) -> dict[str, Any]:
+    """What it says of nodes, processes and environment: unknown, if it is."""
+    given = train_job.spec.get("trainer", {})
+    parts = ("numNodes", "numProcPerNode", "env", "command", "args", "resourcesPerNode")
+    return dict.fromkeys(parts, given) if isinstance(given, Unknown) else given
 
 
 def _equip(pod_set: PodSet, config: str, curve: str, image: Any) -> None:
@@ -101,10 +108,13 @@ def _equip(pod_set: PodSet, config: str, curve: str, image: Any) -> None:
 def _settings(info: Info, trainer: dict[str, Any]) -> dict[str, Any]:
     """Of the trainer container's env, and over it the TrainJob's."""
     container = info.trainer_container
-    own = container.env if container and isinstance(container.env, list) else []
-    valued = [env for env in own if isinstance(env, dict) and "value" in env]
-    given = [(env.get("name"), env.get("value", "")) for env in (*valued, *items(trainer, "env"))]
-    return {**_SETTINGS, **{name: value for name, value in given if name in _SETTINGS}}
+    own = container.env if container else []
+    for given in (own, trainer.get("env")):
+        if isinstance(given, Unknown):
+            return dict.fromkeys(_SETTINGS, given)
+    valued = [env for env in items({"env": own}, "env") if "value" in env]
+    settings = [(env.get("name"), env.get("value", "")) for env in (*valued, *items(trainer, "env"))]
+    return {**_SETTINGS, **{name: value for name, value in settings if name in _SETTINGS}}
 
 
 def _command(info: Info, trainer: dict[str, Any]) -> str | Unknown:
@@ -116,21 +126,22 @@ def _command(info: Info, trainer: dict[str, Any]) -> str | Unknown:
 
 
 def _entrypoint(policy: dict[str, Any], info: Info, train_job: TrainJob, trainer: dict[str, Any]) -> str | Unknown:
-    nodes: Any = trainer.get("numNodes")
-    tasks: Any = trainer.get("numProcPerNode", policy.get("numProcPerNode", 1))
+    nodes, tasks = trainer["numNodes"], trainer.get("numProcPerNode")
+    if tasks is None:
+        tasks = defaulted(policy, "mlPolicy.flux.numProcPerNode")
     accelerators: Any = gpus(resources_per_node(info, train_job))
     if unknown := first_unknown([nodes, tasks, accelerators]):
         return unknown
     resources = [f"--cores={_range(tasks)}", *([f"--gpu={_range(accelerators)}"] if accelerators > 0 else [])]
-    flags = ["-N", str(nodes), "-n", str(tasks * nodes), *(["-g", str(accelerators)] if accelerators > 0 else [])]
+    flags = ["-N", str(nodes), "-n", str(int32(tasks * nodes)), *(["-g", str(accelerators)] if accelerators > 0 else [])]
     head = f"head_node={shlex.quote(f'{train_job.name}-{NODE}-0-0')}"
     return _script("flux_entrypoint.sh", head, f"resources=({shlex.join(resources)})", f"flags=({shlex.join(flags)})")
 
 
 def _init(info: Info, train_job: TrainJob, trainer: dict[str, Any]) -> str | Unknown:
     settings = _settings(info, trainer)
-    nodes: Any = trainer.get("numNodes")
-    if unknown := first_unknown([nodes, settings["FLUX_NETWORK_DEVICE"], settings["FLUX_QUEUE_POLICY"]]):
+    nodes = trainer["numNodes"]
+    if unknown := first_unknown([nodes, train_job.namespace, settings["FLUX_NETWORK_DEVICE"], settings["FLUX_QUEUE_POLICY"]]):
         return unknown
     hosts = f"{train_job.name}-{NODE}-0-[{_range(nodes)}]"
     broker = _broker(hosts, f"{train_job.name}.{train_job.namespace}.svc.cluster.local", settings)

@@ -1,5 +1,5 @@
-# Container of a Flux node; the one argument is the job's command. Set above: head_node (host name of the node that
-# submits it), resources (flux R encode), flags (flux run).
+# Container of a Flux node; the arguments are the job's command, and what the runtime has as args. Set above: head_node
+# (host name of the node that submits it), resources (flux R encode), flags (flux run).
 # shellcheck shell=bash disable=SC2154
 
 shared=/mnt/flux
@@ -59,10 +59,9 @@ broker=(
 )
 
 if [ "$(hostname)" = "$head_node" ]; then
-  set -f # words of the command, not files they would match
-  # shellcheck disable=SC2206
-  command=(${1:-})
-  set +f
+  # Split at blanks, patterns become names of files, as Trainer's script does: there is no other way to quote.
+  # shellcheck disable=SC2048,SC2206
+  command=($*)
   if [ ${#command[@]} -eq 0 ]; then
     echo "flux: interactive cluster"
     flux broker --config-path "$config/etc/flux/config" "${broker[@]}"

@@ -1,6 +1,6 @@
 # Init container of a Flux node. Set above: hosts (Flux's hostlist), broker (text of broker.toml).
 # shellcheck shell=bash disable=SC2154
-set -euo pipefail
+set -u
 
 shared=/mnt/flux
 config=$shared/config
@@ -18,5 +18,9 @@ for view in /opt/views/._view/*/; do
   cp -R "$view". "$shared/view"
 done
 cp -R /opt/software "$shared/"
+if [ ! -e "$shared/view/bin/flux" ]; then
+  echo "flux: this image has no flux in /opt/views: is it a flux-view image?" >&2
+  exit 1
+fi
 touch "$shared/flux-operator-done.txt"
 echo "flux: ready"

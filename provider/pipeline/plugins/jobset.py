@@ -76,10 +76,10 @@ class JobSet(PreComponentBuilderPlugin, ComponentBuilderPlugin, CustomValidation
         yield {"apiVersion": API_VERSION, "kind": "JobSet", "metadata": metadata, "spec": spec}
 
 
-def _endpoints(pod_set: PodSet, name: str, subdomain: str) -> Callable[[], Iterator[str]]:
+def _endpoints(pod_set: PodSet, name: str, subdomain: str | Unknown) -> Callable[[], Iterator[str]]:
     def endpoints() -> Iterator[str]:
         replicas, count = pod_set.job.get("replicas", 1), pod_set.count
-        if isinstance(replicas, Unknown) or isinstance(count, Unknown):
+        if any(isinstance(part, Unknown) for part in (replicas, count, subdomain)):
             return
         for replica in range(replicas):
             for pod in range(count):
@@ -155,8 +155,8 @@ def _train(pod_set: PodSet, info: Info, train_job: TrainJob) -> None:
 
 def _mark_pods(pod_set: PodSet, info: Info) -> None:
     for name, values in (("labels", info.pod_labels), ("annotations", info.pod_annotations)):
-        if values:
-            metadata = section(pod_set.job, "template", "spec", "template", "metadata")
+        metadata = section(pod_set.job, "template", "spec", "template", "metadata")
+        if values and not isinstance(metadata.get(name), Unknown):
             metadata[name] = {**metadata.get(name, {}), **values}
 
 

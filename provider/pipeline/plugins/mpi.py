@@ -10,14 +10,15 @@ from typing import Any
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.generated import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
 from ..apply import upsert
-from ..info import NODE, Info, PodSet, TrainJob, items, metadata, text
+from ..info import NODE, Info, PodSet, TrainJob, defaulted, items, metadata, section, text
 from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforceMLPolicyPlugin
-from ..resources import gpus, resources_per_node
+from ..resources import gpus, int32, resources_per_node
 
 LAUNCHER = "launcher"
+OPEN_MPI = "OpenMPI"
 
 SSH_VOLUME = "mpi-ssh-auth"
 HOSTFILE_VOLUME = "mpi-hostfile"
@@ -44,7 +45,11 @@ class MPI(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin)
             return
         nodes: Any = trainer.get("numNodes", 1)
         several = isinstance(nodes, int) and nodes >= 2
-        if several and policy.get("runLauncherAsNode") is True and not {LAUNCHER, NODE} <= {p.name for p in info.pod_sets}:
+        if (
+            several
+            and policy.get("runLauncherAsNode") is True
+            and not {LAUNCHER, NODE} <= {p.name for p in info.pod_sets}
+        ):
             why = "must have 1 when MPI trainingRuntime with enabled runLauncherAsNode does not have either launcher and node"
             yield Problem("spec.trainer.numNodes", why)
         names = {env.get("name") for env in items(trainer, "env")}
@@ -86,11 +91,11 @@ def _equip(pod_set: PodSet, policy: dict[str, Any], train_job: TrainJob, slots: 
     for container in pod_set.containers:
         if container.name != NODE:
             continue
-        mounts = [{"name": SSH_VOLUME, "mountPath": policy.get("sshAuthMountPath", "/root/.ssh")}]
+        mounts = [{"name": SSH_VOLUME, "mountPath": defaulted(policy, "mlPolicy.mpi.sshAuthMountPath")}]
         if launches:
-            if policy.get("mpiImplementation", "OpenMPI") == "":
-                why = "is empty, and Trainer's controller then fails for ever to make the objects"
-                raise Invalid(Problem("spec.mlPolicy.mpi.mpiImplementation", why, "use OpenMPI in the runtime"))
+            if not _is_open_mpi(policy):
+                why = f"is not {OPEN_MPI}, and Trainer's controller then fails for ever to make the objects"
+                raise Invalid(Problem("spec.mlPolicy.mpi.mpiImplementation", why, f"use {OPEN_MPI} in the runtime"))
             mounts.append({"name": HOSTFILE_VOLUME, "mountPath": HOSTFILE_FOLDER})
             env = [
                 {"name": HOSTFILE_LOCATION, "value": f"{HOSTFILE_FOLDER}/{HOSTFILE}"},
@@ -122,9 +127,16 @@ def _slots(policy: dict[str, Any], info: Info, train_job: TrainJob) -> int | Unk
     given: int | Unknown | None = (train_job.trainer or {}).get("numProcPerNode")
     if given is not None:
         return given
-    own: int | Unknown = policy.get("numProcPerNode", 1)
+    own: int | Unknown = defaulted(policy, "mlPolicy.mpi.numProcPerNode")
     accelerators = gpus(resources_per_node(info, train_job)) if own == 1 else 0
-    return accelerators if isinstance(accelerators, Unknown) or accelerators > 1 else own
+    if isinstance(accelerators, Unknown):
+        return accelerators
+    return int32(accelerators) if accelerators > 1 else own
+
+
+def _is_open_mpi(policy: dict[str, Any]) -> bool:
+    implementation = defaulted(policy, "mlPolicy.mpi.mpiImplementation")
+    return isinstance(implementation, Unknown) or implementation == OPEN_MPI
 
 
 def _hostfile(policy: dict[str, Any], info: Info, train_job: TrainJob) -> str | Unknown:
@@ -135,9 +147,11 @@ def _hostfile(policy: dict[str, Any], info: Info, train_job: TrainJob) -> str | 
     for pod_set in info.pod_sets:
         if pod_set.name != NODE and not (pod_set.name == LAUNCHER and policy.get("runLauncherAsNode") is True):
             continue
-        for value in (slots, pod_set.count, pod_set.job.get("replicas", 1)):
-            if isinstance(value, Unknown):
-                return value
+        if not _is_open_mpi(policy):
+            continue
+        network = section(info.spec, "network").get("subdomain")
+        if unknown := first_unknown([slots, pod_set.count, pod_set.job.get("replicas"), network]):
+            return unknown
         for endpoint in pod_set.endpoints():
             lines.append(f"{endpoint} slots={slots}\n")
             size += len(lines[-1])

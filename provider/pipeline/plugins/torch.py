@@ -14,7 +14,7 @@ from pulumi_trainer.provider.api.unknown import Unknown
 from ..apply import env_vars, upsert, upsert_ports
 from ..info import COMPLETION_INDEX, TRAINER_PORT, Info, TrainJob, head_node, items, text
 from ..interface import CustomValidationPlugin, EnforceMLPolicyPlugin
-from ..resources import cpus, gpus, resources_per_node
+from ..resources import cpus, gpus, int32, resources_per_node
 from . import torchtune
 
 NUM_NODES = "PET_NNODES"
@@ -94,7 +94,7 @@ def _processes(info: Info, train_job: TrainJob) -> int | str | Unknown:
     if accelerators:
         return "auto"
     cores = cpus(resources)
-    return cores if isinstance(cores, Unknown) else max(1, cores)
+    return cores if isinstance(cores, Unknown) else int32(max(1, cores))
 
 
 def _injection_targets(policy: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -114,4 +114,3 @@ def _names_unknown(info: Info, *wanted: Any) -> bool:
 
 def _no_target(job: str, container: str) -> str:
     return f'envInjection target podSet "{job}" container "{container}" not found in runtime template'
-

@@ -45,12 +45,13 @@ def validate(info: Info, train_job: TrainJob) -> Iterator[Problem]:
     trainer = train_job.trainer or {}
     name = train_job.runtime_name
     model = _model(name)
-    if model not in MODELS:
+    known = not isinstance(name, Unknown)
+    if known and model not in MODELS:
         why = f"must have a supported pretrained model, invalid model configured: {model}"
         yield Problem("spec.runtimeRef.name", why)
     nodes: Any = trainer.get("numNodes", 1)
     several = isinstance(nodes, int) and nodes > 1
-    if several and model != SEVERAL_NODES:
+    if known and several and model != SEVERAL_NODES:
         yield Problem("spec.trainer.numNodes", f"must be 1 for {model} model")
     processes = trainer.get("numProcPerNode", "auto")
     found = _recipe(nodes, processes, gpus(resources_per_node(info, train_job)), _words(trainer.get("args")))

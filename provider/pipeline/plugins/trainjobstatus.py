@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pulumi_trainer.provider.api.unknown import first_unknown
+
 from ..apply import upsert
 from ..info import Info, TrainJob, metadata
 from ..interface import ComponentBuilderPlugin, EnforcePodSpecPlugin
@@ -31,9 +33,10 @@ class TrainJobStatus(EnforcePodSpecPlugin, ComponentBuilderPlugin):
         pod_set = info.trainer_pod_set
         if info.status_server_ca is None or pod_set is None:
             return
-        path = f"{API}/namespaces/{train_job.namespace}/trainjobs/{train_job.name}/status"
+        unknown = first_unknown(train_job.namespace)
+        path = unknown or f"{API}/namespaces/{train_job.namespace}/trainjobs/{train_job.name}/status"
         env = [
-            {"name": "KUBEFLOW_TRAINER_SERVER_URL", "value": f"{SERVER}/apis/{path}"},
+            {"name": "KUBEFLOW_TRAINER_SERVER_URL", "value": unknown or f"{SERVER}/apis/{path}"},
             {"name": "KUBEFLOW_TRAINER_SERVER_CA_CERT", "value": f"{FOLDER}/{CERTIFICATE}"},
             {"name": "KUBEFLOW_TRAINER_SERVER_TOKEN", "value": f"{FOLDER}/{TOKEN}"},
         ]
@@ -49,7 +52,12 @@ class TrainJobStatus(EnforcePodSpecPlugin, ComponentBuilderPlugin):
     def build(self, info: Info, train_job: TrainJob) -> Iterator[dict[str, Any]]:
         if info.status_server_ca is not None:
             name = metadata(_config(train_job), train_job)
-            yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": {CERTIFICATE: info.status_server_ca}}
+            yield {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": name,
+                "data": {CERTIFICATE: info.status_server_ca},
+            }
 
 
 def _config(train_job: TrainJob) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.unknown import Unknown
 
-from ..info import Info, TrainJob, metadata
+from ..info import Info, TrainJob, defaulted, metadata
 from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforcePodGroupPolicyPlugin
 from ..requests import min_member, min_resources
 
@@ -52,9 +52,16 @@ class Volcano(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin, CustomValidat
         if priorities := _priorities(info):
             spec["priorityClassName"] = priorities[-1]
         if (topology := policy.get("networkTopology")) is not None:
-            spec["networkTopology"] = topology
+            spec["networkTopology"] = _topology(topology)
         name = metadata(train_job.name, train_job)
         yield {"apiVersion": API_VERSION, "kind": "PodGroup", "metadata": name, "spec": spec}
+
+
+def _topology(given: Any) -> Any:
+    if isinstance(given, Unknown):
+        return given
+    highest = defaulted(given, "podGroupPolicy.volcano.networkTopology.highestTierAllowed")
+    return {"mode": given.get("mode", ""), "highestTierAllowed": highest}
 
 
 def _priorities(info: Info) -> list[Any]:

@@ -11,9 +11,9 @@ from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from ..apply import upsert, upsert_ports
-from ..info import COMPLETION_INDEX, TRAINER_PORT, Info, PodSet, TrainJob, head_node, items, text
+from ..info import COMPLETION_INDEX, TRAINER_PORT, Info, PodSet, TrainJob, head_node, text
 from ..interface import CustomValidationPlugin, EnforceMLPolicyPlugin
-from ..resources import gpus, resources_per_node
+from ..resources import gpus, int32, resources_per_node
 
 RESERVED = frozenset({"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER"})
 
@@ -25,9 +25,11 @@ class XGBoost(EnforceMLPolicyPlugin, CustomValidationPlugin):
     def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:
         if info.policy("xgboost") is None:
             return
-        for place, env in enumerate(items(train_job.trainer, "env")):
-            if env.get("name") in RESERVED:
-                why = f"{env['name']} is reserved for the XGBoost runtime"
+        given = (train_job.trainer or {}).get("env")
+        for place, env in enumerate(given if isinstance(given, list) else ()):
+            name = env.get("name") if isinstance(env, dict) else None
+            if name in RESERVED:
+                why = f"{name} is reserved for the XGBoost runtime"
                 yield Problem(f"spec.trainer.env[{place}]", why, type="FieldValueForbidden")
 
     def enforce_ml_policy(self, info: Info, train_job: TrainJob) -> None:
@@ -54,8 +56,5 @@ def _workers(pod_set: PodSet, info: Info, train_job: TrainJob) -> int | Unknown:
         if isinstance(known, Unknown):
             return known
     assert isinstance(a_node, int) and isinstance(pod_set.count, int)
-    return _int32(pod_set.count * (_int32(a_node) if a_node > 0 else 1))
+    return int32(pod_set.count * (int32(a_node) if a_node > 0 else 1))
 
-
-def _int32(number: int) -> int:
-    return (number + 2**31) % 2**32 - 2**31

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import socket
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.submission import Objects
 
-from . import environment, images, volumes
+from . import environment, images, remote, volumes
 from .environment import PodFacts, Texts
 from .jobset import job_name
 from .machine import GPU, LINUX, quantity
@@ -149,7 +151,8 @@ def plan_pod(
         rewriter = _rewriter(jobset, facts, mounts, site)
         for mount in container.get("volumeMounts") or []:
             rewriters.setdefault(mount["name"], rewriter)
-        planned.append(_container(spec, container, one, mounts, rewriter, facts, site, gpus, folder / "scratch"))
+        plan = _container(spec, container, one, mounts, rewriter, facts, site, gpus, folder / "scratch")
+        planned.append(_reachable(plan, facts, site) if uses_mpi(objects) else plan)
     everything = [(v, places[v["name"]], rewriters.get(v["name"], Rewriter({}, {}))) for v in held]
     return PodPlan(
         name=name,
@@ -164,6 +167,19 @@ def plan_pod(
         deadline=float(spec.get("activeDeadlineSeconds") or math.inf),
         restarts_in_place=(spec.get("restartPolicy") or "OnFailure") == "OnFailure",
     )
+
+
+def uses_mpi(objects: Objects) -> bool:
+    """`mpirun` starts processes of the job on its other nodes: Trainer has written down which there are."""
+    return any(key.startswith("ConfigMap/") and key.endswith(remote.HOSTFILE_MAP) for key in objects)
+
+
+def _reachable(plan: ContainerPlan, facts: PodFacts, site: Site) -> ContainerPlan:
+    """Nothing listens for ssh on this machine: `remote` stands in for both ends of it."""
+    folder = str(volumes.memory_folder(site.uid))
+    env = {**remote.variables(folder, facts.address, os.getuid() == 0), **plan.env}
+    sshd = bool(plan.argv) and PurePosixPath(plan.argv[0]).name == "sshd"
+    return replace(plan, env=env, argv=[sys.executable, remote.__file__, "serve"] if sshd else plan.argv)
 
 
 def output_folder(jobset: dict[str, Any], objects: Objects, site: Site) -> str:

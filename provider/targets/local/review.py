@@ -7,6 +7,7 @@ Objects may hold unknown leaves: what is not known is not judged.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,7 +18,7 @@ from pulumi_trainer.provider.api.submission import Objects
 from . import environment, images, volumes
 from .jobset import peak, together
 from .machine import GPU, cpus, gpus, memory, quantity
-from .plan import gpus_of, requested
+from .plan import gpus_of, requested, uses_mpi
 
 Keys = Mapping[str, Collection[str]]
 """Secret -> its keys."""
@@ -27,6 +28,9 @@ CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
 
 def refusals(objects: Objects, secrets: Keys | None = None) -> list[Problem]:
     """secrets: the Secrets whose values come with the job; None: not known yet."""
+    if secrets is not None:
+        made = {key.partition("/")[2]: _map(o.get("data")) for key, o in objects.items() if key.startswith("Secret/")}
+        secrets = {**made, **secrets}
     return [p for where, jobset in _jobsets(objects) for p in _refused(where, jobset, objects, secrets)]
 
 
@@ -44,6 +48,14 @@ def too_few_gpus(objects: Objects) -> list[Problem]:
             mend = "ask for fewer (num_nodes, resources_per_node), or use the Kubernetes target"
             found.append(Problem(f"{where}: {GPU}", why, mend))
     return found
+
+
+def missing_programs(objects: Objects) -> list[Problem]:
+    """Asks the machine only where MPI is used."""
+    if not uses_mpi(objects) or shutil.which("mpirun"):
+        return []
+    mend = "install Open MPI (Debian and Ubuntu: sudo apt-get install openmpi-bin), or use the Kubernetes target"
+    return [Problem(where, "needs mpirun, which is not on PATH", mend) for where, _ in _jobsets(objects)]
 
 
 def _jobsets(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,7 +1,8 @@
 """Turns what a container would see (mount paths, host names, ports) into what is there on this machine.
 
 Containers run in the host's file system and network, so literal strings are rewritten: words of argv, values of
-environment variables (not secret ones), and func_args. The rules, all at word boundaries:
+environment variables (not secret ones), func_args and what starts user code; in MPI's hostfile the host names.
+The rules, all at word boundaries:
 
 - Paths: a mount path, or what lies below it, becomes the folder: `/workspace/output`, `--dir=/workspace/output/x`,
   `file:///workspace/output`, and in lists and scripts too; not `/workspace/outputs`, not `s3://b/workspace/output`. The longest
@@ -47,11 +48,15 @@ class Rewriter:
         """Paths alone: for working directories and func_args."""
         return self._path.sub(lambda m: self._mounts[m[1]], text) if self._path else text
 
+    def hosts(self, text: str) -> str:
+        """Host names alone: for hostfiles."""
+        return self._host.sub(self._address, text) if self._hosts else text
+
     def value(self, text: str) -> str:
         """The value of an environment variable."""
         if text in self._ports:
             return self._ports[text]
-        text = self.path(self._host.sub(self._address, text) if self._hosts else text)
+        text = self.path(self.hosts(text))
         return self._port.sub(lambda m: self._ports[m[1]], text) if self._port else text
 
     def argv(self, words: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ import psutil
 from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.api.submission import Objects, Submission, differences
+from pulumi_trainer.provider.targets import keys
 
 from . import logs, process, review, volumes
 from .claims import Claim
@@ -61,7 +62,7 @@ class LocalTarget:
 
     def review(self, objects: Objects, secrets: review.Keys | None = None) -> tuple[list[Problem], list[Problem]]:
         """(refusals, warnings). secrets: the Secrets (and their keys) that come with the job; None: not judged here."""
-        refused = review.refusals(objects, secrets) + review.too_few_gpus(objects)
+        refused = review.refusals(objects, secrets) + review.too_few_gpus(objects) + review.missing_programs(objects)
         return refused, review.warnings(objects)
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
@@ -277,7 +278,7 @@ class LocalTarget:
                 _children.append(child)
             assert child.stdin
             with suppress(BrokenPipeError), child.stdin:
-                child.stdin.write(json.dumps({k: dict(v) for k, v in submission.secrets.items()}).encode())
+                child.stdin.write(json.dumps(_secrets(submission)).encode())
 
     def _seen(self, folder: JobFolder, record: Record) -> JobStatus | None:
         """The job's status; None: its supervisor has died."""
@@ -346,3 +347,13 @@ class LocalTarget:
         process.end(found.values(), grace)
         process.kill_marked(record.uid)
         remove_tree(volumes.memory_folder(record.uid))
+
+
+def _secrets(submission: Submission) -> dict[str, dict[str, str]]:
+    """The values of all Secrets of a job: those to be generated are made now, and only its supervisor knows them."""
+    found = {name: dict(values) for name, values in submission.secrets.items()}
+    for key, secret in submission.objects.items():
+        if key.startswith("Secret/"):
+            made = keys.generated(secret.get("data") or {})
+            found.setdefault(key.partition("/")[2], {name: value.decode() for name, value in made.items()})
+    return found

@@ -24,6 +24,7 @@ from typing import Any
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.submission import Objects
 
+from . import remote
 from .environment import PodFacts, Texts
 from .rewrite import Rewriter
 from .store import remove_tree
@@ -111,15 +112,19 @@ def prepare(volume: Spec, place: Path, objects: Objects, secrets: Texts, facts: 
     remove_tree(place)
     place.mkdir(parents=True)
     for name, content, mode in files(volume, objects, secrets, facts):
-        if Path(name).name == code.ARGS_FILE:
-            content = _rewritten(content, rewriter)
         path = place / name
+        content = _rewritten(path.name, content, rewriter)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         path.chmod(mode)
 
 
-def _rewritten(content: bytes, rewriter: Rewriter) -> bytes:
+def _rewritten(name: str, content: bytes, rewriter: Rewriter) -> bytes:
+    """The files that are ours or Trainer's, and name paths or hosts; a user's own file stays as it is."""
+    if name == remote.HOSTFILE:
+        return rewriter.hosts(content.decode()).encode()
+    if name not in (code.ARGS_FILE, code.LAUNCH_FILE):
+        return content
     try:
         document = json.loads(content)
     except ValueError:

@@ -1,0 +1,61 @@
+"""What a plugin of one's own is written with; nothing here loads Pulumi. `docs/plugins.md` shows how.
+
+Names of this module stay. A plugin is an object with a `name`, `policies`, and the methods of the phases it takes part in;
+it comes in by `pulumi_trainer.register_plugin`, or by a package's entry point in the group `pulumi_trainer.plugins`.
+"""
+
+from __future__ import annotations
+
+from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.pipeline.apply import env_vars, upsert, upsert_ports
+from pulumi_trainer.provider.pipeline.info import (
+    COMPLETION_INDEX,
+    NODE,
+    TRAINER,
+    TRAINER_PORT,
+    Container,
+    Info,
+    PodSet,
+    TrainJob,
+    items,
+)
+from pulumi_trainer.provider.pipeline.interface import (
+    ComponentBuilderPlugin,
+    CustomValidationPlugin,
+    EnforceMLPolicyPlugin,
+    EnforcePodGroupPolicyPlugin,
+    Plugin,
+    PreComponentBuilderPlugin,
+)
+from pulumi_trainer.provider.pipeline.policy import Policy
+from pulumi_trainer.provider.pipeline.resources import cpus, gpus, resources_per_node
+
+__all__ = [
+    "COMPLETION_INDEX",
+    "NODE",
+    "TRAINER",
+    "TRAINER_PORT",
+    "ComponentBuilderPlugin",
+    "Container",
+    "CustomValidationPlugin",
+    "EnforceMLPolicyPlugin",
+    "EnforcePodGroupPolicyPlugin",
+    "Info",
+    "Invalid",
+    "Plugin",
+    "PodSet",
+    "Policy",
+    "PreComponentBuilderPlugin",
+    "Problem",
+    "TrainJob",
+    "Unknown",
+    "cpus",
+    "env_vars",
+    "first_unknown",
+    "gpus",
+    "items",
+    "resources_per_node",
+    "upsert",
+    "upsert_ports",
+]

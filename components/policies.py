@@ -1,0 +1,154 @@
+"""What a runtime says about frameworks and gangs: `ml_policy` and `pod_group_policy` in typed arguments.
+
+One class a policy of the API, with the fields and defaults of pkg/apis/trainer/v1alpha1/trainingruntime_types.go of
+kubeflow/trainer v2.3.0; bounds are those of `provider/api/trainer.py`. Used by `runtime`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import pulumi
+
+from .arguments import Args
+
+
+class MLPolicy(Args):
+    """Base of the policies for a framework (`spec.mlPolicy`).
+
+    framework: the policy's name in `spec.mlPolicy`, and the runtime's label `trainer.kubeflow.org/framework` where the
+    runtime gives none. num_nodes: of jobs that don't say; default 1.
+    """
+
+    num_nodes: pulumi.Input[int] | None = None
+
+    framework: ClassVar[str] = ""
+
+    def document(self) -> dict[str, Any]:
+        plain = Args.document(self)
+        nodes = {"numNodes": plain.pop("numNodes")} if "numNodes" in plain else {}
+        return {**nodes, self.framework: self.policy(plain)} if self.framework else nodes
+
+    def policy(self, plain: dict[str, Any]) -> dict[str, Any]:
+        """The policy's own part of the document."""
+        return plain
+
+    def place(self, where: str) -> str:
+        own = where.removeprefix(f"{self.framework}.")
+        return "" if own == self.framework else super().place(own)
+
+
+class PlainPolicy(MLPolicy):
+    """No framework: nodes get what the TrainJob says and no more (`mlPolicy` without a framework)."""
+
+
+class EnvInjectionTarget(Args):
+    """Containers that get PET_* beside the main one (`mlPolicy.torch.envInjection.targets[]`).
+
+    job_name: the step, at most one target each. container_names: 1 to 8 of its containers or init containers, other
+    than `node`, which always gets them.
+    """
+
+    job_name: pulumi.Input[str] | None = None
+    container_names: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+
+
+class TorchPolicy(MLPolicy):
+    """PyTorch: `torchrun`'s PET_* environment on every node (`mlPolicy.torch`).
+
+    env_injection: containers beside `node` that get PET_* too; at most 16 targets.
+    """
+
+    env_injection: pulumi.Input[Sequence[EnvInjectionTarget]] | None = None
+
+    framework = "torch"
+    places = {"envInjection.targets": "env_injection"}
+
+    def policy(self, plain: dict[str, Any]) -> dict[str, Any]:
+        return {"envInjection": {"targets": plain["envInjection"]}} if "envInjection" in plain else {}
+
+
+class MPIPolicy(MLPolicy):
+    """MPI (`mlPolicy.mpi`): SSH keys in all pods of the steps `node` and `launcher`, and a hostfile at /etc/mpi/hostfile in
+    the launcher. DeepSpeed and MLX run on it.
+
+    num_proc_per_node: slots a node in the hostfile, at least 1; default 1. mpi_implementation: OpenMPI, the only one.
+    ssh_auth_mount_path: where the keys are mounted, default /root/.ssh. run_launcher_as_node: the launcher trains as
+    well; default false.
+    """
+
+    num_proc_per_node: pulumi.Input[int] | None = None
+    mpi_implementation: pulumi.Input[Literal["OpenMPI"]] | None = None
+    ssh_auth_mount_path: pulumi.Input[str] | None = None
+    run_launcher_as_node: pulumi.Input[bool] | None = None
+
+    framework = "mpi"
+
+
+class JAXPolicy(MLPolicy):
+    """JAX: JAX_NUM_PROCESSES, JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS on every node (`mlPolicy.jax`)."""
+
+    framework = "jax"
+
+
+class XGBoostPolicy(MLPolicy):
+    """XGBoost: the tracker's DMLC_* environment on every node, a worker a GPU or else a node (`mlPolicy.xgboost`)."""
+
+    framework = "xgboost"
+
+
+class FluxPolicy(MLPolicy):
+    """Flux: a broker in every node, and the job's command submitted to it (`mlPolicy.flux`). Every TrainJob has to say
+    `num_nodes`.
+
+    num_proc_per_node: tasks a node, at least 1; default 1.
+    """
+
+    num_proc_per_node: pulumi.Input[int] | None = None
+
+    framework = "flux"
+
+
+class PodGroupPolicy(Args):
+    """Base of the policies for gangs: all pods of a job are scheduled together or none (`spec.podGroupPolicy`)."""
+
+    scheduler: ClassVar[str] = ""
+
+    def document(self) -> dict[str, Any]:
+        return {self.scheduler: Args.document(self)}
+
+    def place(self, where: str) -> str:
+        own = where.removeprefix(f"{self.scheduler}.")
+        return "" if own == self.scheduler else super().place(own)
+
+
+class CoschedulingPolicy(PodGroupPolicy):
+    """Gangs by the coscheduling plugin of Kubernetes' scheduler-plugins (`podGroupPolicy.coscheduling`).
+
+    schedule_timeout_seconds: how long a gang may wait for its last pod; default 60, and 0 means the default.
+    """
+
+    schedule_timeout_seconds: pulumi.Input[int] | None = None
+
+    scheduler = "coscheduling"
+
+
+class VolcanoNetworkTopology(Args):
+    """How far apart a gang's nodes may be (`podGroupPolicy.volcano.networkTopology`).
+
+    mode: hard (default): the gang waits until it fits; soft: as near as possible. highest_tier_allowed: the highest tier
+    of the network that it may span; default 1.
+    """
+
+    mode: pulumi.Input[Literal["hard", "soft"]] | None = None
+    highest_tier_allowed: pulumi.Input[int] | None = None
+
+
+class VolcanoPolicy(PodGroupPolicy):
+    """Gangs by Volcano (`podGroupPolicy.volcano`). The queue is the annotation `scheduling.volcano.sh/queue-name` of the
+    template, the priority that of its pods."""
+
+    network_topology: pulumi.Input[VolcanoNetworkTopology] | None = None
+
+    scheduler = "volcano"

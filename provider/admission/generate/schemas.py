@@ -1,0 +1,96 @@
+"""Writes ../schemas.json: what the CRDs of Kubeflow Trainer and JobSet say about documents, without descriptions.
+
+Versions: kubeflow/trainer at commit 8c0f5059b (manifests/base/crds), kubernetes-sigs/jobset v0.12.0
+(config/components/crd/bases). Run, with checkouts of these:
+
+    python provider/admission/generate/schemas.py TRAINER/manifests/base/crds/*.yaml JOBSET/config/components/crd/bases/*
+
+The file holds `kinds`: for each kind its group, version, scope, whether status is a subresource, and the number of
+its schema; and `nodes`: every distinct schema once, in the CRD's own words, with numbers instead of nested schemas.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+TEXTS = ("description", "title", "example", "externalDocs", "x-kubernetes-map-type")
+"""Left out: for readers, or for server-side apply only."""
+UNDERSTOOD = frozenset(
+    [
+        "type",
+        "properties",
+        "required",
+        "items",
+        "additionalProperties",
+        "format",
+        "pattern",
+        "minimum",
+        "maximum",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+        "enum",
+        "default",
+        "nullable",
+        "anyOf",
+        "x-kubernetes-int-or-string",
+        "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-list-type",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-validations",
+    ]
+)
+INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
+"""Said by every int-or-string schema, and by no other."""
+
+
+class Nodes:
+    """The distinct schemas, in an order in which what a schema holds comes before it."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def add(self, schema: dict[str, Any]) -> int:
+        node = {name: value for name, value in schema.items() if name not in TEXTS}
+        if unknown := node.keys() - UNDERSTOOD:
+            sys.exit(f"not understood by schema.py: {unknown}")
+        if node.pop("anyOf", None) not in (None, INT_OR_STRING):
+            sys.exit(f"only int-or-string may have anyOf: {schema}")
+        if "properties" in node:
+            node["properties"] = {name: self.add(each) for name, each in sorted(node["properties"].items())}
+        for name in ("items", "additionalProperties"):
+            if name in node:
+                node[name] = self.add(node[name])
+        text = json.dumps(node, sort_keys=True, separators=(",", ":"))
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+def main(files: list[str]) -> None:
+    nodes = Nodes()
+    kinds = {}
+    for file in sorted(files, key=lambda path: Path(path).name):
+        crd = yaml.safe_load(Path(file).read_text())
+        (version,) = (v for v in crd["spec"]["versions"] if v["storage"])
+        kinds[crd["spec"]["names"]["kind"]] = {
+            "group": crd["spec"]["group"],
+            "version": version["name"],
+            "plural": crd["spec"]["names"]["plural"],
+            "namespaced": crd["spec"]["scope"] == "Namespaced",
+            "status": "status" in version.get("subresources", {}),
+            "schema": nodes.add(version["schema"]["openAPIV3Schema"]),
+        }
+    lines = ",\n".join(nodes.numbers)
+    text = f'{{"kinds":{json.dumps(kinds, separators=(",", ":"))},\n"nodes":[\n{lines}\n]}}\n'
+    (Path(__file__).parent.parent / "schemas.json").write_text(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,61 @@
+"""The arguments of `validate` and `render`.
+
+Parsed without typer, which takes longer to load than these commands to run: a hook or an editor calls them for every
+file that is saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+COMMANDS = {
+    "validate": "Would these runtimes and TrainJobs be admitted? Without Pulumi, without a cluster.",
+    "render": "The objects of TrainJobs: of documents, without Pulumi and without a cluster, or of a job of the stack.",
+}
+_EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be used."
+
+
+def run(command: str, arguments: Sequence[str]) -> int:
+    """Runs one of COMMANDS; its exit code. Raises SystemExit for --help and for arguments that are wrong."""
+    parser = _parser(command)
+    given = parser.parse_intermixed_args(arguments)
+    from . import documents
+
+    if given.batch is not None:
+        if given.names:
+            parser.error(f"--batch {given.batch}: takes no other files")
+        if not given.batch.is_dir():
+            parser.error(f"--batch {given.batch}: is not a folder")
+        return documents.batch(given.batch, given.mode)
+    if command == "validate":
+        if not given.names:
+            parser.error("give files, or - for stdin, or --batch DIR")
+        return documents.validate(given.names, given.mode, given.output)
+    if given.names and documents.are_files(given.names):
+        return documents.render(given.names, given.mode, given.output)
+    if len(given.names) > 1:
+        parser.error(f"{' '.join(given.names)}: give one job, or files")
+    from . import stack
+
+    jobs = stack.jobs(given.stack, *(given.names or [None]))
+    documents.print_objects([o for job in jobs for o in job.inputs["objects"].values()], given.output)
+    return 0
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(f"pulumi-trainer {command}", description=COMMANDS[command], epilog=_EXIT)
+    what = "YAML or JSON; - is stdin" if command == "validate" else "YAML or JSON (- is stdin), or one job of the stack"
+    parser.add_argument("names", nargs="*", metavar="FILE", help=what)
+    mode = "trainer: exactly what Kubeflow Trainer's controller does; default: jobset"
+    parser.add_argument("--mode", choices=("jobset", "trainer"), default="jobset", help=mode)
+    if command == "validate":
+        forms, help_ = ["text", "yaml", "json"], "yaml and json: the verdict on the last TrainJob"
+    else:
+        forms, help_ = ["yaml", "json"], "yaml: the objects; json: the last verdict with them"
+        parser.add_argument("-s", "--stack", help="stack of the job; default: the selected one")
+    parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=help_)
+    judged = "judge each DIR/*/input.yaml by itself and write actual.json beside it"
+    parser.add_argument("--batch", metavar="DIR", type=Path, help=judged)
+    return parser

@@ -1,0 +1,180 @@
+"""`validate`, and `render` of files: documents judged and rendered without Pulumi and without a cluster.
+
+Loads neither Pulumi nor a client of a cluster, and nothing that is slow to import.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+from pulumi_trainer.provider.api.documents import Document, documents
+from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report, unusable
+from pulumi_trainer.provider.pipeline import Mode
+
+try:
+    from yaml import CSafeDumper as Dumper
+except ImportError:  # PyYAML without libyaml
+    from yaml import SafeDumper as Dumper  # type: ignore[assignment]
+
+ADMITTED, REFUSED, UNUSABLE = 0, 1, 2
+"""Exit codes."""
+
+SUFFIXES = (".yaml", ".yml", ".json")
+_BY = {
+    "decode": "when it was read",
+    "mutating-webhook": "when it was read",
+    "schema": "by the schema",
+    "validating-webhook": "by Trainer's webhook",
+    "jobset": "by JobSet",
+}
+
+
+def are_files(names: Iterable[str]) -> bool:
+    """Whether arguments are documents, and not the name of a job: `-`, what exists, what is called like one."""
+    return any(name == "-" or name.endswith(SUFFIXES) or Path(name).is_file() for name in names)
+
+
+def validate(files: list[str], mode: Mode, output: str) -> int:
+    """Prints the verdict on all documents together: text as each comes, or the last one as JSON or YAML."""
+    verdicts = Verdicts()
+    try:
+        for document, result in judge(_read(files), _cluster(mode), verdicts):
+            if output == "text":
+                print(_verdict(document, result, mode))
+    except Invalid as error:
+        return _unusable(error, output)
+    if output != "text":
+        _print(report(verdicts), output)
+    return REFUSED if verdicts.refused else ADMITTED
+
+
+def render(files: list[str], mode: Mode, output: str) -> int:
+    """Prints the objects of all TrainJobs as a YAML stream, in the order in which they are to be applied, or the last
+    verdict as JSON. Nothing is printed as YAML unless everything is admitted; what is refused, and why, on stderr."""
+    verdicts = Verdicts()
+    with tempfile.SpooledTemporaryFile(max_size=2**23, mode="w+", encoding="utf-8") as rendered:
+        try:
+            for document, result in judge(_read(files), _cluster(mode), verdicts):
+                if output == "yaml":
+                    _dump_all(result.objects, rendered)
+                if not result.admitted or result.warnings or result.notes:
+                    print(_verdict(document, result, mode), file=sys.stderr)
+        except Invalid as error:
+            return _unusable(error, output)
+        if output == "json":
+            _print(report(verdicts), output)
+        elif not verdicts.refused:
+            rendered.seek(0)
+            for block in iter(lambda: rendered.read(2**16), ""):
+                sys.stdout.write(block)
+    return REFUSED if verdicts.refused else ADMITTED
+
+
+def batch(folder: Path, mode: Mode) -> int:
+    """Judges each FOLDER/*/input.yaml by itself and writes actual.json beside it. The worst exit code of all."""
+    counts = {ADMITTED: 0, REFUSED: 0, UNUSABLE: 0}
+    for file in sorted(folder.glob("*/input.yaml")):
+        code, found = _one(file, mode)
+        try:
+            (file.parent / "actual.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        except (OSError, ValueError) as error:
+            code = UNUSABLE
+            print(f"error: {file.parent / 'actual.json'}: cannot be written: {error}", file=sys.stderr)
+        counts[code] += 1
+    if not any(counts.values()):
+        print(f"error: {folder}: there is no */input.yaml in it", file=sys.stderr)
+        return UNUSABLE
+    print(f"{counts[ADMITTED]} admitted, {counts[REFUSED]} refused, {counts[UNUSABLE]} could not be used")
+    return max(code for code, count in counts.items() if count)
+
+
+def print_objects(objects: list[dict[str, Any]], output: str) -> None:
+    """Objects that are rendered already: those of a job of the stack."""
+    if output == "json":
+        print(json.dumps(objects, indent=2, ensure_ascii=False))
+    else:
+        _dump_all(objects, sys.stdout)
+
+
+def _one(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
+    verdicts = Verdicts()
+    try:
+        for _ in judge(documents(file), _cluster(mode), verdicts):
+            pass
+        return (REFUSED if verdicts.refused else ADMITTED), report(verdicts)
+    except Invalid as error:
+        print(f"error: {error}", file=sys.stderr)
+        return UNUSABLE, unusable(error)
+    except Exception as error:  # a fault of ours must not stop those that come after it
+        fault = Problem(str(file), f"this is a fault of pulumi-trainer: {type(error).__name__}: {error}", "report it")
+        print(f"error: {fault}", file=sys.stderr)
+        return UNUSABLE, unusable(Invalid(fault))
+
+
+def _read(files: Iterable[str]) -> Iterator[Document]:
+    return chain.from_iterable(documents(name, sys.stdin.buffer) for name in files)
+
+
+def _cluster(mode: Mode) -> Cluster:
+    return Cluster(mode, catalogue=_from_catalogue if mode == "jobset" else None)
+
+
+def _from_catalogue(name: str) -> dict[str, Any] | None:
+    from pulumi_trainer import runtimes
+
+    with suppress(Invalid):
+        return runtimes.load(name)
+    return None
+
+
+def _verdict(document: Document, result: Result, mode: Mode) -> str:
+    """A verdict for people: what, whether, and each problem with its line, why and what to do."""
+    name = f"{result.kind} {result.namespace}/{result.name}" if result.namespace else f"{result.kind} {result.name}"
+    outcome = "is admitted" if result.admitted else f"is refused {_BY.get(result.stage or '', '')}".rstrip()
+    lines = [f"{document}, line {document.line}: {name} {outcome}"]
+    lines += [f"  error: {_told(problem, document)}" for problem in result.errors]
+    lines += [f"  warning: {warning}" for warning in result.warnings]
+    lines += [f"  note: {problem}" for problem in result.notes]
+    if result.kind == "TrainJob" and not result.admitted and mode == "trainer" and "not found" in lines[-1]:
+        lines.append("  note: the runtimes of the catalogue are used in mode jobset only")
+    return "\n".join(lines)
+
+
+def _told(problem: Problem, document: Document) -> str:
+    """A problem with its line; one that comes from a word without quotes tells the word."""
+    where = "" if problem.where in ("", "<nil>") else problem.where
+    mend = problem.mend
+    if "string" in problem.why and (written := document.written(where)):
+        mend = f'write it in quotes: "{written}"'
+    why = problem.why.removeprefix(f"{where} in body ")
+    place = f"{where} (line {document.line_of(where)}): " if where else ""
+    return f"{place}{why}; {mend}" if mend else f"{place}{why}"
+
+
+def _unusable(error: Invalid, output: str) -> int:
+    if output == "json":
+        _print(unusable(error), output)
+    for problem in error.problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return UNUSABLE
+
+
+def _print(found: dict[str, Any], output: str) -> None:
+    if output == "json":
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        _dump_all([found], sys.stdout)
+
+
+def _dump_all(found: list[dict[str, Any]], file: IO[str]) -> None:
+    for one in found:
+        yaml.dump(one, file, Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=2**16)

@@ -1,0 +1,156 @@
+"""What a job is doing, and the status that Trainer's controller writes. The s-* golden cases hold the same."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.lifecycle.status import exceeded_deadline, finished, observed, train_job_status
+
+NOW = 1_800_000_000.0
+THEN = "2026-01-02T03:04:05Z"
+
+
+def condition(type_: str, status: str = "True", reason: str = "Why", message: str = "words") -> dict[str, Any]:
+    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": THEN}
+
+
+def jobset(*conditions: dict[str, Any], steps: list[dict[str, Any]] | None = None, **spec: Any) -> dict[str, Any]:
+    status: dict[str, Any] = {"conditions": list(conditions), "replicatedJobsStatus": steps or []}
+    return {"kind": "JobSet", "metadata": {"name": "job"}, "spec": spec, "status": status}
+
+
+def train_job(*conditions: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    status = {"status": {"conditions": list(conditions)}} if conditions else {}
+    return {"kind": "TrainJob", "metadata": {"name": "job"}, "spec": spec, **status}
+
+
+def status(job: dict[str, Any], of: dict[str, Any] | None, created: float = NOW) -> dict[str, Any]:
+    before = copy.deepcopy((job, of))
+    found = train_job_status(job, of, created=created, now=NOW)
+    assert (job, of) == before
+    return found
+
+
+QUEUED = {"metadata": {"name": "job", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
+READY = [{"name": "node", "ready": 1, "active": 2}]
+
+
+@pytest.mark.parametrize(
+    ("of", "job", "phase", "reason"),
+    [
+        (jobset(condition("Completed")), None, "Succeeded", "Why"),
+        (jobset(condition("Failed")), None, "Failed", "Why"),
+        (jobset(condition("Completed"), condition("Failed", reason="Both")), None, "Failed", "Both"),
+        (jobset(condition("Completed", "False")), None, "Pending", ""),
+        (None, train_job(condition("Failed", reason="DeadlineExceeded")), "Failed", "DeadlineExceeded"),
+        (None, train_job(condition("Complete")), "Succeeded", "Why"),
+        (None, train_job(), "Pending", ""),
+        (None, None, "Pending", ""),
+        (None, train_job(condition("Suspended"), suspend=True), "Suspended", "Why"),
+        (jobset(suspend=True), None, "Suspended", ""),
+        (jobset(condition("Suspended"), suspend=True) | QUEUED, None, "Queued", "Why"),
+        (jobset(suspend=False) | QUEUED, None, "Admitted", ""),
+        (None, train_job() | QUEUED, "Pending", ""),
+        (jobset(condition("RestartingJobSet"), steps=READY), None, "Restarting", "Why"),
+        (jobset(steps=READY), None, "Running", ""),
+        (jobset(steps=[{"name": "node", "active": 2}]), None, "Starting", ""),
+        (jobset(steps=[{"name": "a", "succeeded": 1}, {"name": "node"}]), None, "Starting", ""),
+        (jobset(condition("StartupPolicyInProgress")), None, "Starting", "Why"),
+        (jobset(condition("StartupPolicyInProgress", "False")), None, "Pending", ""),
+        ({"kind": "JobSet"}, {"kind": "TrainJob"}, "Pending", ""),
+    ],
+)
+def test_phase(of: Any, job: Any, phase: str, reason: str) -> None:
+    found = observed(of, job)
+    assert (found.phase, found.reason) == (phase, reason)
+    assert bool(found.message) == bool(reason)
+
+
+def test_a_job_that_was_never_suspended_has_no_condition() -> None:
+    assert status(train_job(), jobset()) == {}
+    assert status(train_job(), None) == {}
+
+
+def test_suspended_and_resumed() -> None:
+    suspended = status(train_job(suspend=True), jobset())
+    now = "2027-01-15T08:00:00Z"
+    words = {"reason": "Suspended", "message": "TrainJob is suspended"}
+    assert suspended["conditions"] == [{"lastTransitionTime": now, "type": "Suspended", "status": "True", **words}]
+    resumed = status({**train_job(), "status": suspended}, jobset())
+    assert [(c["status"], c["reason"], c["message"]) for c in resumed["conditions"]] == [
+        ("False", "Resumed", "TrainJob is resumed")
+    ]
+    assert status({**train_job(), "status": resumed}, jobset()) == resumed
+
+
+def test_a_condition_keeps_its_time_until_it_turns() -> None:
+    before = condition("Suspended", reason="Suspended", message="TrainJob is suspended")
+    assert status(train_job(before, suspend=True), jobset())["conditions"] == [before]
+    assert status(train_job(before), jobset())["conditions"][0]["lastTransitionTime"] != THEN
+
+
+def test_outcomes_are_the_jobsets_with_its_time() -> None:
+    found = status(train_job(), jobset(condition("Completed", reason="A"), condition("Failed", reason="B")))
+    assert [(c["type"], c["reason"], c["lastTransitionTime"]) for c in found["conditions"]] == [
+        ("Complete", "A", THEN), ("Failed", "B", THEN),
+    ]  # fmt: skip
+    assert status(train_job(), jobset(condition("Suspended"), condition("Completed", "False"))) == {}
+
+
+def test_an_outcome_without_a_time_is_of_now() -> None:
+    for time in (None, "yesterday"):
+        found = status(train_job(), jobset({**condition("Completed"), "lastTransitionTime": time}))
+        assert found["conditions"][0]["lastTransitionTime"] == "2027-01-15T08:00:00Z"
+
+
+def test_steps_are_those_of_the_jobset_every_time_anew() -> None:
+    found = status(train_job(), jobset(steps=[{"name": "node", "ready": 2, "active": 2}]))
+    step = {"name": "node", "active": 2, "failed": 0, "ready": 2, "succeeded": 0, "suspended": 0}
+    assert found == {"jobsStatus": [step]}
+    assert status({**train_job(), "status": found}, jobset()) == {}
+    assert status({**train_job(), "status": found}, None) == found
+
+
+def test_what_others_write_stays() -> None:
+    progress = {"trainerStatus": {"progressPercentage": 5}}
+    assert status({**train_job(), "status": progress}, jobset()) == progress
+
+
+@pytest.mark.parametrize(
+    ("spec", "age", "ended"),
+    [
+        ({"activeDeadlineSeconds": 60}, 61, True),
+        ({"activeDeadlineSeconds": 60}, 60, False),
+        ({}, 10**8, False),
+        ({"activeDeadlineSeconds": 60, "suspend": True}, 61, False),
+    ],
+)
+def test_deadline(spec: dict[str, Any], age: int, ended: bool) -> None:
+    found = status(train_job(**spec), jobset(), NOW - age)
+    assert exceeded_deadline({"status": found}) is ended
+    assert finished({"status": found}) is ended
+    if ended:
+        assert found["conditions"][0]["message"] == "TrainJob exceeded its active deadline"
+
+
+def test_the_clock_starts_anew_on_resume() -> None:
+    resumed = condition("Suspended", "False") | {"lastTransitionTime": "2027-01-15T07:59:50Z"}
+    assert not exceeded_deadline({"status": status(train_job(resumed, activeDeadlineSeconds=60), jobset(), NOW - 600)})
+    resumed["lastTransitionTime"] = "2027-01-15T07:58:50Z"
+    assert exceeded_deadline({"status": status(train_job(resumed, activeDeadlineSeconds=60), jobset(), NOW)})
+
+
+def test_a_finished_job_has_no_deadline() -> None:
+    found = status(train_job(condition("Complete"), activeDeadlineSeconds=60), None, 0)
+    assert [c["type"] for c in found["conditions"]] == ["Complete"]
+
+
+def test_a_deadline_stays_the_reason_whatever_the_jobset_says() -> None:
+    ended = condition("Failed", reason="DeadlineExceeded", message="TrainJob exceeded its active deadline")
+    found = status(train_job(ended), jobset(condition("Failed", reason="FailedJobs")))
+    assert found["conditions"] == [ended]
+    assert exceeded_deadline({"status": found})
+    other = status(train_job(condition("Failed", reason="Old")), jobset(condition("Failed", reason="FailedJobs")))
+    assert other["conditions"][0]["reason"] == "FailedJobs"

@@ -1,0 +1,469 @@
+"""From typed arguments to a plan: code on every framework, folders in every step that runs it, the data cache."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_trainer as trainer
+import pytest
+from pulumi_trainer import composition, folders, shipping
+from pulumi_trainer.arguments import nested_problems
+from pulumi_trainer.composition import TrainJobArgs
+from pulumi_trainer.job import Plan
+from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.pipeline import registry
+
+LABEL = "trainer.kubeflow.org/framework"
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+CLUSTER = trainer.Kubernetes()
+
+
+def work() -> None:
+    print("work")
+
+
+def step(name: str, ancestor: str | None = None, container: str = "node") -> dict[str, Any]:
+    template: dict[str, Any] = {
+        "spec": {"template": {"spec": {"containers": [{"name": container, "image": "python:3.12"}]}}}
+    }
+    if ancestor:
+        template["metadata"] = {"labels": {STEP: ancestor}}
+    return {"name": name, "template": template}
+
+
+def runtime(
+    *steps: dict[str, Any], label: str | None = None, policy: dict[str, Any] | None = None, name: str = "r"
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": name, "labels": {LABEL: label} if label else {}},
+        "spec": {
+            **({"mlPolicy": policy} if policy is not None else {}),
+            "template": {"spec": {"replicatedJobs": list(steps) or [step("node", "trainer")]}},
+        },
+    }
+
+
+MPI = runtime(step("node"), step("launcher", "trainer"), label="deepspeed", policy={"mpi": {"runLauncherAsNode": True}})
+CACHED = runtime(
+    step("dataset-initializer", "dataset-initializer", "dataset-initializer"),
+    step("node", "trainer"),
+    label="torch",
+    policy={"torch": {}},
+)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plans a TrainJob on a runtime document, as a component would."""
+    settings = pulumi.runtime.Settings(project="project", stack="stack")
+    monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
+
+    def plan(document: dict[str, Any], **given: Any) -> Plan:
+        monkeypatch.setattr(composition, "from_catalogue", lambda _: (copy.deepcopy(document), []))
+
+        async def planning() -> Plan:
+            return await composition.plan("job", TrainJobArgs(**{"runtime": "r", "target": CLUSTER, **given}))
+
+        return asyncio.run(planning())
+
+    return plan
+
+
+def jobset(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Pod specs of a plan's JobSet by step."""
+    assert [str(p) for p in plan.problems] == []
+    document = next(o for key, o in plan.objects.items() if key.startswith("JobSet/"))
+    return {j["name"]: j["template"]["spec"]["template"]["spec"] for j in document["spec"]["replicatedJobs"]}
+
+
+def added(document: dict[str, Any], *kinds: str, fresh: bool = False, **wish: Any) -> tuple[dict[str, Any], Plan]:
+    """The TrainJob's spec with folders, for runtimes of frameworks that need no plugin here."""
+    plan = Plan("job", "default", {"kind": ""})
+    wish = {"trainer": {}, "code": {}, "initializer": {}, **wish}
+    train_job = {"spec": {"trainer": wish["trainer"], **wish.get("spec", {})}}
+    folders.add(train_job, plan, wish, {kind: f"{kind}-claim" for kind in kinds}, document, fresh)
+    return train_job["spec"], plan
+
+
+def mounted(spec: dict[str, Any]) -> dict[str, tuple[list[str], list[str]]]:
+    """Step -> volumes and mounts of our patch."""
+    jobs = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pods = {j["name"]: j["template"]["spec"]["template"]["spec"] for j in jobs}
+    return {
+        name: ([v["name"] for v in pod["volumes"]], [m["mountPath"] for m in pod["containers"][0]["volumeMounts"]])
+        for name, pod in pods.items()
+    }
+
+
+SHIPPED = {"script": "print(1)\n", "func_args": None, "packages": None, "index_urls": None, "framework": "deepspeed"}
+
+
+@pytest.mark.parametrize(
+    ("document", "framework"),
+    [
+        (runtime(label="torch"), "torch"),
+        (runtime(label="torchtune", policy={"torch": {}}), "torch"),
+        (runtime(label="jax", policy={"jax": {}}), "jax"),
+        (runtime(label="deepspeed", policy={"mpi": {}}), "deepspeed"),
+        (runtime(label="of-mine", policy={"numNodes": 2, "mpi": {}}), "mpi"),
+        (runtime(policy={"mpi": {}}), "mpi"),
+        (runtime(policy={"torch": {}}), "torch"),
+        (runtime(policy={"numNodes": 1}), ""),
+        (runtime(policy={"xgboost": {}}), ""),
+        (runtime(), ""),
+    ],
+)
+def test_the_label_decides_what_starts_code_else_the_policy(document: dict[str, Any], framework: str) -> None:
+    assert shipping.framework(document) == framework
+
+
+@pytest.mark.parametrize("framework", ["jax", "xgboost", "plainml", "flux", "tensorflow", ""])
+def test_python_starts_what_needs_no_launcher(framework: str) -> None:
+    launch = json.loads(shipping.files("", None, None, None, framework, env=["A"])[code.LAUNCH_FILE])
+    assert launch == {"install": [], "launcher": ["python3"]}
+
+
+@pytest.mark.parametrize("framework", ["mpi", "deepspeed", "mlx"])
+def test_mpirun_starts_python_in_each_slot_of_the_hostfile(framework: str) -> None:
+    launch = json.loads(shipping.files("", None, ["x"], None, framework, env=["A", "B"])[code.LAUNCH_FILE])
+    mpirun = ["mpirun", "--allow-run-as-root", "--hostfile", "/etc/mpi/hostfile"]
+    assert launch == {
+        "install": ["x"],
+        "launcher": ["python3"],
+        "across": [*mpirun, "-x", "A", "-x", "B", "python3"],
+    }
+
+
+def test_a_plugin_names_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"ray": ("ray", "run"), "torch": ("python3",)}  # also where the house would choose another
+    monkeypatch.setattr(registry, "launcher", own.get)
+    for framework, launcher in own.items():
+        assert shipping.framework(runtime(policy={framework: {}})) == framework
+        launch = json.loads(shipping.files("", None, None, None, framework)[code.LAUNCH_FILE])
+        assert launch["launcher"] == list(launcher)
+
+
+MPIRUN = """#!{python}
+import os, subprocess, sys
+names = [b for a, b in zip(sys.argv, sys.argv[1:]) if a == "-x"]
+rest = sys.argv[sys.argv.index("python3"):]
+for rank in "01":
+    env = {{n: os.environ[n] for n in ("PATH", "PULUMI_TRAINER_LAYER", *names)}}
+    subprocess.run(rest, env={{**env, "OMPI_COMM_WORLD_RANK": rank}}, check=True)
+"""
+
+SCRIPT = """
+import os, sys
+print(os.environ["OMPI_COMM_WORLD_RANK"], os.environ["A"], os.environ.get("B"), os.environ["INSTALLED"], sys.argv[1:])
+"""
+
+
+def start(folder: Path, data: dict[str, Any], env: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
+    for name, text in data.items():
+        (folder / name).write_text(text)
+    argv = [sys.executable, str(folder / code.BOOTSTRAP_FILE), *args]
+    return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+
+
+def test_with_mpi_every_rank_has_packages_arguments_and_the_trainers_variables(tmp_path: Path) -> None:
+    mpirun, layer = tmp_path / "mpirun", tmp_path / "layer.py"
+    mpirun.write_text(MPIRUN.format(python=sys.executable))
+    mpirun.chmod(0o755)
+    (tmp_path / "python3").symlink_to(sys.executable)
+    layer.write_text("import sys; print('{\"INSTALLED\": \"' + sys.argv[1] + '\"}')")
+    env = {"PATH": str(tmp_path), "PULUMI_TRAINER_LAYER": str(layer), "A": "a b", "B": "not told"}
+    data = shipping.files(SCRIPT, None, ["numpy"], None, "mpi", env=["A"])
+    done = start(tmp_path, data, env, "--lr", "$X")
+    assert done.stdout == "0 a b None numpy ['--lr', '$X']\n1 a b None numpy ['--lr', '$X']\n", done.stderr
+
+
+PIP = """
+import fcntl, os
+with open(os.path.join(os.environ["TMPDIR"], f"pulumi-trainer-{os.getuid()}.lock"), "w") as lock:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SystemExit(0)
+raise SystemExit("nobody holds the lock")
+"""
+
+
+def test_ranks_of_one_node_install_one_after_the_other_and_train_together(tmp_path: Path) -> None:
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()
+    (tmp_path / "pip" / "__main__.py").write_text(PIP)
+    (tmp_path / "python3").symlink_to(sys.executable)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path)}
+    held = PIP.replace("raise SystemExit(0)", 'raise SystemExit("still held")').rpartition("raise")[0]
+    done = start(tmp_path, shipping.files(held + "print('free')\n", None, ["x"], None, ""), env)
+    assert (done.returncode, done.stdout) == (0, "free\n"), done.stderr
+
+
+def test_with_mpi_code_and_folders_are_in_launcher_and_nodes() -> None:
+    spec, plan = added(MPI, "dataset", "model", "output", code=SHIPPED)
+    volumes = ["trainer-code", "trainer-dataset", "trainer-model", "trainer-output"]
+    paths = ["/etc/pulumi-trainer/code", "/workspace/dataset", "/workspace/model", "/workspace/output"]
+    assert mounted(spec) == {"launcher": (volumes, paths), "node": (volumes, paths)}
+    assert plan.problems == []
+
+
+def test_a_function_on_mpi_starts_in_the_launcher_and_lies_in_all_pods(planned: Any) -> None:
+    pods = jobset(planned(MPI, trainer=trainer.CustomTrainer(func=work, num_nodes=3), output=True))
+    for name in ("launcher", "node"):
+        places = {m["mountPath"] for m in pods[name]["containers"][0]["volumeMounts"]}
+        assert {code.CODE_PATH, "/workspace/output"} < places
+    assert pods["launcher"]["containers"][0]["command"] == shipping.command()
+    assert "command" not in pods["node"]["containers"][0]
+
+
+def test_mpirun_takes_all_variables_of_the_trainer_along() -> None:
+    _, plan = added(MPI, "output", code=SHIPPED, trainer={"env": [{"name": "A", "value": "1"}]}, fresh=True)
+    launch = json.loads(plan.objects["ConfigMap/job-code"]["data"][code.LAUNCH_FILE])
+    told = [name for flag, name in zip(launch["across"], launch["across"][1:], strict=False) if flag == "-x"]
+    assert told == ["TRAINER_RUN", "TRAINER_OUTPUT_DIR", "A"]
+
+
+@pytest.mark.parametrize(
+    ("document", "steps"),
+    [
+        (runtime(), ["node"]),
+        (runtime(step("main", "trainer")), ["main"]),
+        (runtime(step("main")), ["node"]),
+        (runtime(step("a", "trainer"), step("b", "trainer"), step("c")), ["a", "b"]),
+        (MPI, ["launcher", "node"]),
+        (runtime(step("node"), step("launcher", "trainer"), policy={"mpi": {}}), ["launcher", "node"]),
+        (runtime(step("node"), step("launcher", "trainer"), policy={"torch": {}}), ["launcher"]),
+        (runtime(step("launcher", "trainer"), policy={"mpi": {}}), ["launcher"]),
+        (runtime(step("node", container="other"), step("launcher", "trainer"), policy={"mpi": {}}), ["launcher"]),
+        (runtime(step("node", "trainer"), policy={"mpi": {}}), ["node"]),
+    ],
+)
+def test_steps_that_run_user_code(document: dict[str, Any], steps: list[str]) -> None:
+    assert folders.steps_of(document) == steps
+
+
+def test_a_fresh_output_needs_variables_in_every_step() -> None:
+    lone = runtime(step("node"), step("launcher", "trainer"), label="mpi", policy={"mpi": {}})
+    _, plan = added(lone, "output", fresh=True)
+    assert [p.where for p in plan.problems] == ["resume"]
+    for document in (MPI, runtime()):
+        assert added(document, "output", fresh=True)[1].problems == []
+    assert added(lone, "output")[1].problems == []
+
+
+def test_our_patch_stands_beside_those_of_the_user(planned: Any) -> None:
+    custom = trainer.CustomTrainer(func=work)
+    many = [trainer.RuntimePatch(manager=f"acme.io/{i}") for i in range(16)]
+    plan = planned(runtime(), trainer=custom, runtime_patches=many)
+    assert [p.where for p in plan.problems] == ["runtime_patches"]
+    assert "has 16 patches" in str(plan.problems[0])
+    assert planned(runtime(), trainer=custom, runtime_patches=many[:15]).problems == []
+    assert planned(runtime(), runtime_patches=many).problems == []
+    ours = [trainer.RuntimePatch(manager=folders.MANAGER)]
+    assert "runtime_patches[0].manager" in str(planned(runtime(), trainer=custom, runtime_patches=ours).problems[0])
+
+
+def test_a_typed_patch_changes_the_pods(planned: Any) -> None:
+    pod = trainer.PodPatch(
+        node_selector={"zone": "a"},
+        volumes=[{"name": "scratch", "empty_dir": {}}],
+        containers=[trainer.ContainerPatch(name="node", volume_mounts=[{"name": "scratch", "mount_path": "/scratch"}])],
+    )
+    patch = trainer.RuntimePatch(
+        manager="acme.io/a", labels={"team": "x"}, jobs=[trainer.JobPatch(name="node", pod=pod)]
+    )
+    plan = planned(runtime(), trainer=trainer.CustomTrainer(func=work), runtime_patches=[patch])
+    spec = jobset(plan)["node"]
+    assert spec["nodeSelector"] == {"zone": "a"}
+    assert {m["mountPath"] for m in spec["containers"][0]["volumeMounts"]} == {"/scratch", "/etc/pulumi-trainer/code"}
+    document = next(o for key, o in plan.objects.items() if key.startswith("JobSet/"))
+    assert document["metadata"]["labels"]["team"] == "x"
+
+
+def test_problems_are_told_by_the_arguments(planned: Any) -> None:
+    patch = trainer.RuntimePatch(
+        manager="acme", jobs=[trainer.JobPatch(name="node", pod=trainer.PodPatch(volumes=[{}]))]
+    )
+    plan = planned(runtime(), trainer=trainer.Trainer(num_nodes=-1), runtime_patches=[patch], active_deadline_seconds=0)
+    assert sorted(p.where for p in plan.problems) == [
+        "active_deadline_seconds",
+        "runtime_patches[0].jobs[0].pod.volumes[0].name",
+        "runtime_patches[0].manager",
+        "trainer.num_nodes",
+    ]
+
+
+def tuned(name: str, planned: Any, **config: Any) -> Plan:
+    document = runtime(label="torchtune", policy={"torch": {}}, name=name)
+    builtin = trainer.BuiltinTrainer(config=trainer.TorchTuneConfig(**config))
+    plan: Plan = planned(document, trainer=builtin)
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "where"),
+    [
+        ("torchtune-llama3.2-1b", {}, set()),
+        ("torchtune-gpt-1b", {}, {"runtime"}),
+        ("torchtune-llama3.2-1b", {"num_nodes": 2}, {"trainer.config.num_nodes"}),
+        ("torchtune-llama3.3-70b", {"num_nodes": 2}, set()),
+        ("torchtune-llama3.3-70b", {"num_nodes": 2, "peft_config": trainer.LoraConfig()}, {"trainer.config.num_nodes"}),
+        (
+            "torchtune-llama3.2-1b",
+            {"resources_per_node": {"gpu": 2}, "peft_config": trainer.LoraConfig(quantize_base=True)},
+            {"trainer.config.resources_per_node", "trainer.num_proc_per_node"},
+        ),
+        (
+            "torchtune-llama3.2-1b",
+            {"resources_per_node": {"gpu": 1}, "peft_config": trainer.LoraConfig(quantize_base=True)},
+            set(),
+        ),
+        ("torchtune-qwen2.5-1.5b", {"peft_config": trainer.LoraConfig(quantize_base=True)}, {"runtime"}),
+    ],
+)
+def test_the_rules_of_torchtune_are_told_by_the_parameters(
+    planned: Any, name: str, config: dict[str, Any], where: set[str]
+) -> None:
+    assert {p.where for p in tuned(name, planned, **config).problems} == where
+
+
+def test_a_builtin_trainer_runs_the_recipe_that_its_parameters_ask_for(planned: Any) -> None:
+    lora = trainer.LoraConfig(lora_rank=8)
+    plan = tuned("torchtune-llama3.2-1b", planned, epochs=2, resources_per_node={"gpu": 1}, peft_config=lora)
+    node = jobset(plan)["node"]["containers"][0]
+    assert node["command"][:5] == [
+        "tune",
+        "run",
+        "lora_finetune_single_device",
+        "--config",
+        "llama3_2/1B_lora_single_device",
+    ]
+    assert node["args"] == ["epochs=2", "model.lora_rank=8", "model.lora_attn_modules=[q_proj,v_proj,output_proj]"]
+    assert not [key for key in plan.objects if key.startswith("ConfigMap/")]
+
+
+def cached(**given: Any) -> trainer.Initializer:
+    fields = {"storage_uri": "cache://sales/orders", "metadata_loc": "s3://bucket/meta.json", "num_data_nodes": 2}
+    return trainer.Initializer(dataset=trainer.DataCacheInitializer(**{**fields, **given}))
+
+
+def test_a_data_cache_is_told_by_the_variables_of_the_initializer(planned: Any) -> None:
+    given = {
+        "head_cpu": "1",
+        "head_mem": "2Gi",
+        "worker_cpu": 3,
+        "worker_mem": "4Gi",
+        "iam_role": "arn:aws:iam::1:role/r",
+    }
+    plan = planned(CACHED, trainer=trainer.CustomTrainer(func=work), initializer=cached(env={"X": "y"}, **given))
+    pods = jobset(plan)
+    env = {e["name"]: e["value"] for e in pods["dataset-initializer"]["containers"][0]["env"]}
+    assert env == {
+        "STORAGE_URI": "cache://sales/orders",
+        "CLUSTER_SIZE": "3",
+        "METADATA_LOC": "s3://bucket/meta.json",
+        "HEAD_CPU": "1",
+        "HEAD_MEM": "2Gi",
+        "WORKER_CPU": "3",
+        "WORKER_MEM": "4Gi",
+        "IAM_ROLE": "arn:aws:iam::1:role/r",
+        "X": "y",
+    }
+    assert "TRAINER_DATASET_DIR" not in {e["name"] for e in pods["node"]["containers"][0]["env"]}
+    assert [str(w).partition(":")[0] for w in plan.warnings] == ["initializer.dataset.storage_uri"]
+
+
+def test_the_initializer_of_a_cache_gets_the_volume_that_trainer_asks_for(planned: Any) -> None:
+    pod = jobset(planned(CACHED, initializer=cached()))["dataset-initializer"]
+    assert pod["volumes"] == [{"name": "initializer", "emptyDir": {}}]
+    assert pod["containers"][0]["volumeMounts"] == [{"name": "initializer", "mountPath": "/workspace"}]
+    own = copy.deepcopy(CACHED)
+    spec = own["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "initializer", "hostPath": {"path": "/x"}}]
+    spec["containers"][0]["volumeMounts"] = [{"name": "initializer", "mountPath": "/y"}]
+    pod = jobset(planned(own, initializer=cached()))["dataset-initializer"]
+    assert (
+        pod["volumes"] == spec["volumes"]
+        and pod["containers"][0]["volumeMounts"] == spec["containers"][0]["volumeMounts"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "in_runtime", "warned"),
+    [
+        ({}, [], True),
+        ({"iam_role": "r"}, [], False),
+        ({"env": {"IAM_ROLE": "r"}}, [], False),
+        ({"secret_ref": "credentials"}, [], False),
+        ({}, [{"name": "IAM_ROLE", "value": "r"}], False),
+    ],
+)
+def test_an_initializer_without_a_role(
+    planned: Any, given: dict[str, Any], in_runtime: list[dict[str, str]], warned: bool
+) -> None:
+    document = copy.deepcopy(CACHED)
+    spec = document["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    spec["containers"][0]["env"] = in_runtime
+    plan = planned(document, initializer=cached(**given))
+    assert plan.problems == []
+    assert ("initializer.dataset.iam_role" in [w.where for w in plan.warnings]) == warned
+
+
+def test_this_machine_has_no_data_cache(planned: Any) -> None:
+    plan = planned(CACHED, initializer=cached(), target=trainer.Local())
+    assert [str(p) for p in plan.problems] == [
+        "initializer.dataset.storage_uri: the data cache is made of pods of a cluster, and this machine has none; "
+        "use the Kubernetes target, or hf://, s3:// or file:// here"
+    ]
+    assert plan.objects == {} and plan.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"storage_uri": "s3://x/y"}, "storage_uri: must start with cache://, not 's3://x/y'"),
+        ({"storage_uri": "cache://x"}, "storage_uri: must be cache://SCHEMA/TABLE, not 'cache://x'"),
+        ({"storage_uri": "cache://x/"}, "storage_uri: must be cache://SCHEMA/TABLE"),
+        ({"storage_uri": "cache://x/y/z"}, "storage_uri: must be cache://SCHEMA/TABLE"),
+        ({"storage_uri": None}, "storage_uri: is required"),
+        ({"metadata_loc": None}, "metadata_loc: is required"),
+        ({"num_data_nodes": None}, "num_data_nodes: is required"),
+        ({"num_data_nodes": 1}, "num_data_nodes: must be a whole number greater than 1, not 1"),
+        ({"num_data_nodes": "3"}, "num_data_nodes: must be a whole number greater than 1, not '3'"),
+        ({"head_cpu": "two"}, "head_cpu: "),
+        ({"head_mem": "1 GiB"}, "head_mem: "),
+        ({"worker_cpu": 0.5}, "worker_cpu: "),
+        ({"worker_mem": "x"}, "worker_mem: "),
+        ({"ignore_patterns": ["*"]}, "ignore_patterns: means nothing here"),
+        ({"workers": 1}, "workers: unknown field"),
+    ],
+)
+def test_what_is_wrong_with_a_data_cache(given: dict[str, Any], says: str) -> None:
+    found = [str(p) for p in nested_problems(cached(**given))]
+    assert len(found) == 1 and found[0].startswith(f"dataset.{says}"), found
+
+
+def test_outputs_of_a_data_cache_are_variables_when_they_are_known() -> None:
+    async def env() -> dict[str, Any]:
+        dataset = cached(num_data_nodes=pulumi.Output.from_input(4.0), env=pulumi.Output.from_input({"X": "y"})).dataset
+        assert nested_problems(dataset) == []
+        found: Any = await dataset.document()["env"].future()
+        return {e["name"]: e["value"] for e in found}
+
+    assert asyncio.run(env()) == {"X": "y", "CLUSTER_SIZE": "5", "METADATA_LOC": "s3://bucket/meta.json"}
+
+
+def test_resources_keep_names_that_are_no_short_forms() -> None:
+    given = {"GPU": 1, "huawei.com/Ascend910": 2, "hugepages-2Mi": "4Mi", "Memory": "1Gi"}
+    limits = trainer.CustomTrainer(resources_per_node=given).document()["resourcesPerNode"]["limits"]
+    assert limits == {"nvidia.com/gpu": 1, "huawei.com/Ascend910": 2, "hugepages-2Mi": "4Mi", "memory": "1Gi"}

@@ -1,0 +1,259 @@
+"""Typed policies of runtimes: the documents they make, and what is wrong with them in the words of the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi_trainer as trainer
+import pytest
+from pulumi_trainer import policies
+from pulumi_trainer.arguments import Args, nested_problems
+from pulumi_trainer.provider.api import trainer as api
+from pulumi_trainer.provider.api import typed
+from pulumi_trainer.provider.api.model import Model, problems
+from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.runtime import RuntimeArgs
+
+TEMPLATE = trainer.JobSetTemplate(replicated_jobs=[trainer.ReplicatedJob(name="node", pod_spec={"containers": []})])
+
+
+def wrong(**given: Any) -> list[str]:
+    """The problems of a runtime, as the component tells them."""
+    args = RuntimeArgs(**{"template": TEMPLATE, **given})
+    found = nested_problems(args)
+    document = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "r"},
+        "spec": args.document(),
+    }
+    found += problems(api.Runtime, document)
+    return [f"{args.place(p.where.removeprefix('spec.'))}: {p.why}" for p in found]
+
+
+def target(job: Any = "node", *containers: Any) -> trainer.EnvInjectionTarget:
+    return trainer.EnvInjectionTarget(job_name=job, container_names=list(containers) or ["side"])
+
+
+POLICIES: list[tuple[Args, dict[str, Any]]] = [
+    (trainer.PlainPolicy(), {}),
+    (trainer.PlainPolicy(num_nodes=2), {"numNodes": 2}),
+    (trainer.TorchPolicy(), {"torch": {}}),
+    (
+        trainer.TorchPolicy(num_nodes=2, env_injection=[target("data", "a", "b")]),
+        {
+            "numNodes": 2,
+            "torch": {"envInjection": {"targets": [{"jobName": "data", "containerNames": ["a", "b"]}]}},
+        },
+    ),
+    (trainer.MPIPolicy(), {"mpi": {}}),
+    (
+        trainer.MPIPolicy(
+            num_nodes=3,
+            num_proc_per_node=2,
+            mpi_implementation="OpenMPI",
+            ssh_auth_mount_path="/home/mpiuser/.ssh",
+            run_launcher_as_node=False,
+        ),
+        {
+            "numNodes": 3,
+            "mpi": {
+                "numProcPerNode": 2,
+                "mpiImplementation": "OpenMPI",
+                "sshAuthMountPath": "/home/mpiuser/.ssh",
+                "runLauncherAsNode": False,
+            },
+        },
+    ),
+    (trainer.JAXPolicy(num_nodes=2), {"numNodes": 2, "jax": {}}),
+    (trainer.XGBoostPolicy(), {"xgboost": {}}),
+    (trainer.FluxPolicy(num_proc_per_node=4), {"flux": {"numProcPerNode": 4}}),
+    (trainer.CoschedulingPolicy(), {"coscheduling": {}}),
+    (trainer.CoschedulingPolicy(schedule_timeout_seconds=0), {"coscheduling": {"scheduleTimeoutSeconds": 0}}),
+    (trainer.VolcanoPolicy(), {"volcano": {}}),
+    (
+        trainer.VolcanoPolicy(network_topology=trainer.VolcanoNetworkTopology(mode="soft", highest_tier_allowed=2)),
+        {"volcano": {"networkTopology": {"mode": "soft", "highestTierAllowed": 2}}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("policy", "document"), POLICIES, ids=lambda v: type(v).__name__)
+def test_a_policy_is_the_document_of_the_api(policy: Args, document: dict[str, Any]) -> None:
+    assert policy.document() == document
+    field = "pod_group_policy" if isinstance(policy, policies.PodGroupPolicy) else "ml_policy"
+    assert wrong(**{field: policy}) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        (trainer.MPIPolicy(num_proc_per_node=0), ["num_proc_per_node: must be greater than or equal to 1, not 0"]),
+        (trainer.MPIPolicy(mpi_implementation="MPICH"), ["mpi_implementation: must be 'OpenMPI' or '', not 'MPICH'"]),
+        (trainer.MPIPolicy(ssh_auth_mount_path="x" * 4097), ["ssh_auth_mount_path: must have at most 4096 characters"]),
+        (trainer.MPIPolicy(run_launcher_as_node="yes"), ["run_launcher_as_node: must be true or false, not 'yes'"]),
+        (trainer.MPIPolicy(num_procs=1), ["num_procs: unknown field"]),
+        (trainer.FluxPolicy(num_proc_per_node=0), ["num_proc_per_node: must be greater than or equal to 1, not 0"]),
+        (trainer.TorchPolicy(num_nodes="2"), ["num_nodes: must be a whole number, not '2'"]),
+        (trainer.TorchPolicy(num_nodes=2**31), [f"num_nodes: must be less than or equal to {2**31 - 1}, not {2**31}"]),
+        (
+            trainer.TorchPolicy(env_injection=[target(str(i)) for i in range(17)]),
+            ["env_injection: must have at most 16"],
+        ),
+        (
+            trainer.TorchPolicy(env_injection=[target(), target()]),
+            ["env_injection: jobName node stands more than once"],
+        ),
+        (trainer.TorchPolicy(env_injection=[target("")]), ["env_injection[0].job_name: must have at least 1"]),
+        (trainer.TorchPolicy(env_injection=[target("x" * 254)]), ["env_injection[0].job_name: must have at most 253"]),
+        (
+            trainer.TorchPolicy(env_injection=[target(), trainer.EnvInjectionTarget(job_name="b", container_names=[])]),
+            ["env_injection[1].container_names: must have at least 1 item"],
+        ),
+        (
+            trainer.TorchPolicy(env_injection=[target("node", *"abcdefghi")]),
+            ["env_injection[0].container_names: must have at most 8 items"],
+        ),
+        (
+            trainer.TorchPolicy(env_injection=[target("node", "a", "a")]),
+            ["env_injection[0].container_names: a stands more than once"],
+        ),
+        (
+            trainer.TorchPolicy(env_injection=[target("node", "a", "x" * 64)]),
+            ["env_injection[0].container_names[1]: must have at most 63 characters"],
+        ),
+        (
+            trainer.TorchPolicy(env_injection=[target("node", "node")]),
+            ["env_injection[0].container_names[0]: must not be node, which gets the variables always"],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_framework_policy(policy: Args, says: list[str]) -> None:
+    found = list(dict.fromkeys(wrong(ml_policy=policy)))
+    assert len(found) == len(says), found
+    for line, text in zip(found, says, strict=True):
+        assert line.startswith(f"ml_policy.{text}")
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        (
+            trainer.CoschedulingPolicy(schedule_timeout_seconds="1m"),
+            "pod_group_policy.schedule_timeout_seconds: must be a whole number, not '1m'",
+        ),
+        (
+            trainer.VolcanoPolicy(network_topology=trainer.VolcanoNetworkTopology(mode="near")),
+            "pod_group_policy.network_topology.mode: must be 'hard' or 'soft', not 'near'",
+        ),
+        (
+            trainer.VolcanoPolicy(network_topology=trainer.VolcanoNetworkTopology(highest_tier_allowed="1")),
+            "pod_group_policy.network_topology.highest_tier_allowed: must be a whole number, not '1'",
+        ),
+        (trainer.VolcanoPolicy(queue="q"), "pod_group_policy.queue: unknown field"),
+        ({"volcano": {"queue": "q"}}, "pod_group_policy.volcano.queue: unknown field"),
+        (
+            trainer.TorchPolicy(),
+            "pod_group_policy: must be one of CoschedulingPolicy, VolcanoPolicy, not TorchPolicy",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_gang_policy(policy: Any, says: str) -> None:
+    assert wrong(pod_group_policy=policy)[0] == says
+
+
+def test_one_framework_only() -> None:
+    assert wrong(ml_policy={"torch": {}, "mpi": {}, "numNodes": 1}) == [
+        "ml_policy: only one framework can be configured, not torch and mpi"
+    ]
+    assert wrong(ml_policy={"torch": None, "mpi": {}}) == []
+
+
+def test_what_is_wrong_with_a_template_is_told_by_its_arguments() -> None:
+    step = trainer.ReplicatedJob(
+        name="node", replicas=-1, backoff_limit="x", labels={"a": 1}, pod_labels={"b": 2}, pod_spec=3
+    )
+    template = trainer.JobSetTemplate(
+        replicated_jobs=[step], labels={"c": 3}, ttl_seconds_after_finished=-1, network=trainer.Network(subdomain=1)
+    )
+    assert {line.partition(":")[0] for line in wrong(template=template)} == {
+        "template.labels.c",
+        "template.ttl_seconds_after_finished",
+        "template.network.subdomain",
+        "template.replicated_jobs[0].replicas",
+        "template.replicated_jobs[0].backoff_limit",
+        "template.replicated_jobs[0].labels.a",
+        "template.replicated_jobs[0].pod_labels.b",
+        "template.replicated_jobs[0].pod_spec",
+    }
+
+
+def test_what_is_not_known_yet_is_right() -> None:
+    unknown = Unknown("x")
+    mpi = trainer.MPIPolicy(num_nodes=unknown, num_proc_per_node=unknown, mpi_implementation=unknown)
+    torch = trainer.TorchPolicy(env_injection=[target(unknown, unknown, unknown), target(unknown)])
+    topology = trainer.VolcanoNetworkTopology(mode=unknown, highest_tier_allowed=unknown)
+    for policy in (mpi, torch, unknown):
+        assert wrong(ml_policy=policy, pod_group_policy=trainer.VolcanoPolicy(network_topology=topology)) == []
+
+
+GO: list[tuple[type[Model], str]] = [
+    (api.TrainingRuntimeSpec, "TrainingRuntimeSpec"),
+    (api.MLPolicy, "MLPolicy"),
+    (api.TorchPolicy, "TorchMLPolicySource"),
+    (api.EnvInjection, "EnvInjection"),
+    (api.EnvInjectionTarget, "EnvInjectionTarget"),
+    (api.MPIPolicy, "MPIMLPolicySource"),
+    (api.FluxPolicy, "FluxMLPolicySource"),
+    (api.JAXPolicy, "JAXMLPolicySource"),
+    (api.XGBoostPolicy, "XGBoostMLPolicySource"),
+    (api.PodGroupPolicy, "PodGroupPolicy"),
+    (api.CoschedulingPolicy, "CoschedulingPodGroupPolicySource"),
+    (api.VolcanoPolicy, "VolcanoPodGroupPolicySource"),
+    (api.VolcanoNetworkTopology, "NetworkTopologySpec"),
+    (api.RuntimePatch, "RuntimePatch"),
+    (api.TrainingRuntimeSpecPatch, "TrainingRuntimeSpecPatch"),
+    (api.JobSetTemplatePatch, "JobSetTemplatePatch"),
+    (api.JobSetSpecPatch, "JobSetSpecPatch"),
+    (api.ReplicatedJobPatch, "ReplicatedJobPatch"),
+    (api.JobTemplatePatch, "JobTemplatePatch"),
+    (api.JobSpecPatch, "JobSpecPatch"),
+    (api.PodTemplatePatch, "PodTemplatePatch"),
+    (api.PodSpecPatch, "PodSpecPatch"),
+    (api.ContainerPatch, "ContainerPatch"),
+    (api.VolumeMount, "VolumeMount"),
+    (api.EnvVar, "EnvVar"),
+    (api.Trainer, "Trainer"),
+    (api.TrainJobSpec, "TrainJobSpec"),
+]
+
+
+@pytest.mark.parametrize(("model", "go"), GO, ids=lambda v: getattr(v, "__name__", v))
+def test_the_models_have_the_fields_of_the_go_types(model: type[Model], go: str) -> None:
+    assert {field.alias for field in model.model_fields.values()} == set(typed.fields(go))
+
+
+PAIRS: list[tuple[type[Model], type[Args]]] = [
+    (api.TorchPolicy, trainer.TorchPolicy),
+    (api.EnvInjectionTarget, trainer.EnvInjectionTarget),
+    (api.MPIPolicy, trainer.MPIPolicy),
+    (api.FluxPolicy, trainer.FluxPolicy),
+    (api.JAXPolicy, trainer.JAXPolicy),
+    (api.XGBoostPolicy, trainer.XGBoostPolicy),
+    (api.CoschedulingPolicy, trainer.CoschedulingPolicy),
+    (api.VolcanoPolicy, trainer.VolcanoPolicy),
+    (api.VolcanoNetworkTopology, trainer.VolcanoNetworkTopology),
+]
+
+
+@pytest.mark.parametrize(("model", "args"), PAIRS, ids=lambda v: v.__name__)
+def test_every_field_of_a_policy_is_an_argument(model: type[Model], args: type[Args]) -> None:
+    nodes = {"num_nodes"} if issubclass(args, policies.MLPolicy) else set()
+    assert set(args.fields) == set(model.model_fields) | nodes
+
+
+def test_every_policy_of_the_api_has_a_class() -> None:
+    known = {p.framework for p in vars(policies).values() if isinstance(p, type) and issubclass(p, policies.MLPolicy)}
+    assert known - {""} == set(api.MLPolicy.model_fields) - {"num_nodes"}
+    gangs = {p.scheduler for p in policies.PodGroupPolicy.__subclasses__()}
+    assert gangs == set(api.PodGroupPolicy.model_fields)

@@ -1,0 +1,286 @@
+"""`pulumi-trainer validate` and `render` of files: what is printed, where, and the exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from documents_support import WRONG, runtime, thing, train_job
+from pulumi_trainer import runtimes
+from pulumi_trainer.provider import cli
+from pulumi_trainer.provider.commands import documents as commands
+from pulumi_trainer.provider.commands import stack as stacks
+
+CASES = Path(__file__).parents[1] / "golden" / "cases"
+KEYS = ["admitted", "stage", "errors", "warnings", "objects", "status"]
+
+
+class Ran:
+    """The command line in this process. file: documents in a file of the test's folder, or its text."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.capsys, self.monkeypatch = folder, capsys, monkeypatch
+        self.out = self.err = ""
+
+    def file(self, *content: Any, name: str = "jobs.yaml") -> str:
+        text = content[0] if isinstance(content[0], (str, bytes)) else yaml.safe_dump_all(content)
+        (self.folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+        return name
+
+    def __call__(self, *args: str, stdin: bytes = b"") -> int:
+        self.monkeypatch.setattr(sys, "argv", ["pulumi-trainer", *args])
+        self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        self.monkeypatch.chdir(self.folder)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+            raise SystemExit(0)
+        self.out, self.err = self.capsys.readouterr()
+        assert "Traceback" not in self.err
+        return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
+    return Ran(tmp_path, capsys, monkeypatch)
+
+
+def test_admitted(run: Ran) -> None:
+    assert run("validate", run.file(runtime(), train_job())) == 0
+    assert run.out == (
+        "jobs.yaml, document 1, line 1: ClusterTrainingRuntime rt is admitted\n"
+        "jobs.yaml, document 2, line 23: TrainJob team/job is admitted\n"
+    )
+
+
+def test_refused_says_file_document_line_field_why_and_what_to_do(run: Ran) -> None:
+    text = yaml.safe_dump_all([runtime(), train_job()]) + "  trainer:\n    numNodes: -1\n    image: 1.10\n"
+    assert run("validate", run.file(text)) == 1
+    assert "jobs.yaml, document 2, line 23: TrainJob team/job is refused when it was read\n" in run.out
+    assert (
+        'error: spec.trainer.image (line 34): must be a string, not a decimal number; write it in quotes: "1.10"'
+        in run.out
+    )
+    assert run("validate", run.file(text.replace("1.10", "a"))) == 1
+    assert "team/job is refused by the schema\n" in run.out
+    assert "  error: spec.trainer.numNodes (line 33): should be greater than or equal to 0\n" in run.out
+
+
+@pytest.mark.parametrize(
+    ("written", "quoted"), [("0x10", '"0x10"'), ("yes", '"yes"'), ("1e9", '"1e9"'), ("010", '"010"')]
+)
+def test_what_should_have_been_quoted(written: str, quoted: str, run: Ran) -> None:
+    text = (
+        yaml.safe_dump_all([runtime(), train_job()]) + f"  trainer:\n    env:\n    - name: A\n      value: {written}\n"
+    )
+    assert run("validate", run.file(text)) == 1
+    assert (
+        "spec.trainer.env[0].value (line 35): must be a string, not" in run.out
+        and f"write it in quotes: {quoted}" in run.out
+    )
+
+
+def test_several_files_are_one_cluster(run: Ran) -> None:
+    files = [run.file(runtime(), name="a.yaml"), run.file(json.dumps(train_job()), name="b.json")]
+    assert run("validate", "--mode", "trainer", *files) == 0
+    assert run("validate", "--mode", "trainer", *reversed(files)) == 1
+    assert "not found" in run.out
+
+
+def test_the_catalogue_in_mode_jobset_only(run: Ran) -> None:
+    file = run.file(train_job(runtimeRef={"name": "torch-distributed"}))
+    assert run("validate", file) == 0
+    assert (
+        "note: spec.runtimeRef: torch-distributed is not among the documents, and was taken from the catalogue"
+        in run.out
+    )
+    assert run("validate", "--mode", "trainer", file) == 1
+    assert "note: the runtimes of the catalogue are used in mode jobset only" in run.out
+    assert run("validate", run.file(train_job(runtimeRef={"name": "none"}))) == 1
+
+
+def test_json_and_yaml(run: Ran) -> None:
+    file = run.file(runtime(), train_job())
+    assert run("validate", "--output", "json", file) == 0
+    found = json.loads(run.out)
+    assert list(found) == KEYS and found["admitted"] is True and found["stage"] is None
+    assert [o["kind"] for o in found["objects"]] == ["JobSet"]
+    assert run("validate", "--output", "yaml", file) == 0
+    assert yaml.safe_load(run.out) == found
+    assert run("render", "--output", "json", file) == 0
+    assert json.loads(run.out) == found
+    assert run("validate", "--output", "json", run.file(runtime(), train_job(activeDeadlineSeconds=0))) == 1
+    assert set(json.loads(run.out)["errors"][0]) == {"field", "type", "detail"}
+
+
+def test_render(run: Ran) -> None:
+    assert run("render", run.file(runtime(), train_job(), train_job({"name": "other"}, suspend=True))) == 0
+    first, second = yaml.safe_load_all(run.out)
+    assert (first["metadata"]["name"], second["metadata"]["name"]) == ("job", "other") and not run.err
+    assert "ownerReferences" not in first["metadata"]
+    assert run("render", "--mode", "trainer", "jobs.yaml") == 0
+    assert "ownerReferences" in next(yaml.safe_load_all(run.out))["metadata"]
+
+
+def test_render_prints_nothing_unless_everything_is_admitted(run: Ran) -> None:
+    assert run("render", run.file(runtime(), train_job(), train_job({"name": "Other"}))) == 1
+    assert run.out == "" and "TrainJob team/Other is refused by the schema" in run.err and "team/job" not in run.err
+    assert run("render", run.file(yaml.safe_dump_all([runtime(), train_job()]) + "---\n- 1\n")) == 2
+    assert run.out == "" and run.err.startswith("error: jobs.yaml, document 3")
+
+
+def test_render_tells_notes_on_stderr(run: Ran) -> None:
+    assert run("render", run.file(train_job(runtimeRef={"name": "torch-distributed"}))) == 0
+    assert "catalogue" in run.err and yaml.safe_load(run.out)["kind"] == "JobSet"
+
+
+def test_stdin(run: Ran) -> None:
+    text = yaml.safe_dump_all([runtime(), train_job()]).encode()
+    assert run("validate", "-", stdin=text) == 0
+    assert run.out.startswith("stdin, document 1, line 1: ")
+    assert run("render", "-", stdin=text) == 0 and "kind: JobSet" in run.out
+    assert run("validate", "-", stdin=b"") == 2 and "neither a TrainJob nor a runtime" in run.err
+
+
+@pytest.mark.parametrize("command", ["validate", "render"])
+@pytest.mark.parametrize("name", [n for n in WRONG if not n.startswith("JSON")])
+def test_input_that_cannot_be_used(command: str, name: str, run: Ran) -> None:
+    text, why = WRONG[name]
+    file = run.file(text)
+    assert run(command, file) == 2
+    assert run.out == "" and run.err.startswith("error: jobs.yaml, ") and why in run.err
+    assert run(command, "--output", "json", file) == 2
+    found = json.loads(run.out)
+    assert list(found) == KEYS and (found["admitted"], found["stage"]) == (False, "decode")
+    assert why in found["errors"][0]["field"] + ": " + found["errors"][0]["detail"]
+
+
+def test_wrong_arguments(run: Ran) -> None:
+    for args in (
+        ["validate"],
+        ["validate", "--mode", "x", "-"],
+        ["validate", "--output", "x", "-"],
+        ["render", "a", "b"],
+        ["validate", "--batch", ".", "a.yaml"],
+    ):
+        assert run(*args) == 2 and "usage: pulumi-trainer" in run.err
+    assert run("validate", "none.yaml") == 2 and "none.yaml: cannot be read: No such file" in run.err
+    assert run("render", "none.json") == 2 and "none.json: cannot be read" in run.err
+    assert run("validate", "--batch", "none") == 2 and "--batch none: is not a folder" in run.err
+    assert run() == 2 and "Usage" in run.out
+    assert run("none") == 2 and "No such command" in run.err
+    assert run("validate", "--help") == 0 and "Exit code for documents" in run.out
+
+
+def test_options_may_stand_between_files(run: Ran) -> None:
+    run.file(runtime(), name="a.yaml")
+    assert run("validate", "a.yaml", "--mode", "trainer", run.file(train_job())) == 0
+
+
+def test_errors_of_other_commands_are_one_line(run: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert run("status") == 1
+    assert run.err == "error: pulumi: the Pulumi CLI is not on PATH; run it through make, or install the CLI\n"
+    assert run("render", "digits") == 1 and run.err.startswith("error: pulumi: ")
+
+
+def test_a_file_without_a_suffix_is_a_file(run: Ran) -> None:
+    assert run("render", run.file(runtime(), train_job(), name="jobs")) == 0
+
+
+def test_jobs_of_the_stack(run: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def jobs(stack: str | None, wanted: str | None) -> list[stacks.StackJob]:
+        asked.append((stack, wanted))
+        return [stacks.StackJob("digits", "", {"objects": {"ConfigMap/a": thing("ConfigMap", "a")}})]
+
+    monkeypatch.setattr(stacks, "jobs", jobs)
+    assert run("render", "digits", "--stack", "s") == 0
+    assert yaml.safe_load(run.out) == thing("ConfigMap", "a")
+    assert run("render", "--output", "json") == 0
+    assert json.loads(run.out) == [thing("ConfigMap", "a")]
+    assert asked == [("s", "digits"), (None, None)]
+
+
+def test_batch(run: Ran) -> None:
+    good = yaml.safe_dump_all([runtime(), train_job()])
+    inputs = {
+        "a-bad": "a: [\n", "b-good": good, "c-refused": good + "  activeDeadlineSeconds: 0\n", "d-bytes": b"\xff",
+        "e-bomb": WRONG["bomb"][0], "f-empty": "", "g-good": good,
+    }  # fmt: skip
+    for name, content in inputs.items():
+        (run.folder / name).mkdir()
+        run.file(content, name=f"{name}/input.yaml")
+    (run.folder / "h-none").mkdir()
+    (run.folder / "i-folder" / "input.yaml").mkdir(parents=True)
+    assert run("validate", "--batch", ".", "--mode", "trainer") == 2
+    assert run.out == "2 admitted, 1 refused, 5 could not be used\n"
+    assert len(run.err.splitlines()) == 5 and "a-bad/input.yaml, document 1, line 2: no YAML" in run.err
+    found = {name: json.loads((run.folder / name / "actual.json").read_text()) for name in inputs}
+    assert all(list(one) == KEYS for one in found.values())
+    assert [one["stage"] for one in found.values()] == ["decode", None, "schema", "decode", "decode", "decode", None]
+    assert [one["admitted"] for one in found.values()] == [False, True, False, False, False, False, True]
+    assert not (run.folder / "h-none" / "actual.json").exists()
+    assert run("render", "--batch", ".") == 2
+
+
+def test_batch_exit_codes(run: Ran) -> None:
+    assert run("validate", "--batch", ".") == 2 and "there is no */input.yaml in it" in run.err
+    (run.folder / "a").mkdir()
+    run.file(runtime(), train_job(), name="a/input.yaml")
+    assert run("validate", "--batch", ".") == 0
+    run.file(runtime(), train_job(activeDeadlineSeconds=0), name="a/input.yaml")
+    assert run("validate", "--batch", ".") == 1
+
+
+def test_batch_goes_on_after_a_fault_of_ours(run: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run.folder / "a").mkdir()
+    (run.folder / "b").mkdir()
+    for name in ("a", "b"):
+        run.file(runtime(), train_job(), name=f"{name}/input.yaml")
+    judge = commands.judge
+
+    def faulty(documents: Any, cluster: Any, verdicts: Any) -> Any:
+        for document, result in judge(documents, cluster, verdicts):
+            if "a/input.yaml" in document.file:
+                raise KeyError("oops")
+            yield document, result
+
+    monkeypatch.setattr(commands, "judge", faulty)
+    (run.folder / "b" / "actual.json").mkdir()
+    assert run("validate", "--batch", ".") == 2
+    assert "this is a fault of pulumi-trainer: KeyError: 'oops'; report it" in run.err
+    assert "b/actual.json: cannot be written" in run.err
+    assert json.loads((run.folder / "a" / "actual.json").read_text())["stage"] == "decode"
+
+
+FRESH = """
+import sys
+sys.argv = ["pulumi-trainer", "{command}", *{args!r}]
+from pulumi_trainer.provider.cli import main
+try:
+    main()
+finally:
+    slow = ("pulumi", "pulumi_kubernetes", "kubernetes", "pydantic", "rich", "typer", "boto3", "huggingface_hub", "cryptography")
+    print([name for name in sys.modules if name.split(".")[0] in slow], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("command", ["validate", "render"])
+def test_nothing_slow_is_loaded(command: str) -> None:
+    """Pulumi and clients because these commands promise it, the rest because they have to answer at once."""
+    files = [str(CASES / "b-torch-nodes3-cmd" / "input.yaml")]
+    code = FRESH.format(command=command, args=files)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def test_the_catalogue_itself_is_admitted(run: Ran) -> None:
+    for name in runtimes.names():
+        assert run("validate", run.file(runtimes.load(name))) == 0, run.out
