@@ -16,7 +16,7 @@ from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.model import problems as document_problems
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
-from pulumi_trainer.provider.pipeline import render, validate
+from pulumi_trainer.provider.pipeline import render
 
 from . import destinations, folders, plaintext, sources
 from .arguments import Args, nested_problems, to_document
@@ -27,6 +27,7 @@ from .folders import known_items
 from .job import Plan
 from .patches import RuntimePatch
 from .resolve import resolve
+from .reviews import train_job_refusals
 from .runtime import API_VERSION, ClusterTrainingRuntime, from_catalogue
 from .trainers import Compiled, Trainer
 from .volumes import Claim, OutputVolume
@@ -129,17 +130,12 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
             result.claims["output"] = claim
             mounts = {**mounts, "output": Unknown("output")}
         folders.add(train_job, result, wish, mounts, runtime, fresh_output=not args.resume)
-        runtime, train_job = default_runtime(runtime), default_train_job(train_job)
-        result.problems += [_told(p, args) for p in _against(runtime, train_job)]
-        result.rendered(lambda: render(runtime, train_job), args.place)
+        runtime = default_runtime(runtime)
+        if not result.problems:
+            result.problems += [_told(p, args) for p in train_job_refusals(train_job, runtime)]
+        if not result.problems:
+            result.rendered(lambda: render(runtime, default_train_job(train_job)), args.place)
     return result
-
-
-def _against(runtime: dict[str, Any], train_job: dict[str, Any]) -> tuple[Problem, ...]:
-    try:
-        return validate(runtime, train_job)
-    except TrainerError:  # render says the same
-        return ()
 
 
 async def _runtime(args: TrainJobArgs, result: Plan) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.admission import review_jobset
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.api.submission import Objects
@@ -19,6 +18,7 @@ from pulumi_trainer.provider.pipeline import Rendered
 from . import program
 from .arguments import python_path
 from .resolve import Resolved, has_unknown, put_back
+from .reviews import jobset_refusals
 from .volumes import Claim
 
 
@@ -59,7 +59,7 @@ class Plan:
             return
         for key, document in self.objects.items():
             if key.startswith("JobSet/"):
-                self.problems += [p.below(key) for p in review_jobset(document)]
+                self.problems += [p.below(key) for p in jobset_refusals(document)]
 
 
 OUTPUTS: dict[str, Callable[[JobStatus | None], Any]] = {

@@ -25,6 +25,7 @@ from pulumi_trainer.provider.pipeline.interface import (
     CustomValidationPlugin,
     EnforceMLPolicyPlugin,
     EnforcePodGroupPolicyPlugin,
+    EnforcePodSpecPlugin,
     Plugin,
     PreComponentBuilderPlugin,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "CustomValidationPlugin",
     "EnforceMLPolicyPlugin",
     "EnforcePodGroupPolicyPlugin",
+    "EnforcePodSpecPlugin",
     "Info",
     "Invalid",
     "Plugin",

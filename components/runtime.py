@@ -16,6 +16,7 @@ from .arguments import Args, camel, metadata, nested_problems
 from .frameworks import runtime_problems
 from .policies import MLPolicy, PodGroupPolicy
 from .resolve import resolve
+from .reviews import refusals
 from .template import FRAMEWORK, JobSetTemplate
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -91,6 +92,7 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         if not found:
             resolved = await resolve(self.plain, "")
             found = resolved.problems + runtime_problems(resolved.document)
+            found = found or refusals(resolved.document)
             found = [replace(p, where=self._args.place(p.where.removeprefix("spec."))) for p in found]
         program.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
         return bool(found)

@@ -1,7 +1,7 @@
 """`pulumi-trainer`: the command line's entry point.
 
-`commands.arguments` parses what has to answer at once (`validate`, `render`), `commands.app` all else. Neither Pulumi nor
-a client of a cluster is loaded by any.
+`commands.arguments` parses what has to answer at once (`validate`, `render`, `runtimes`), `commands.app` all else. Neither
+Pulumi nor a client of a cluster is loaded by any.
 """
 
 from __future__ import annotations

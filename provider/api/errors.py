@@ -26,12 +26,17 @@ class Problem:
     type: str = "FieldValueInvalid"
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.why}" if self.where else self.why
+        why = self.why or _TYPES.get(self.type, "")
+        text = f"{self.where}: {why}" if self.where else why
         return f"{text}; {self.mend}" if self.mend else text
 
     def below(self, prefix: str) -> Problem:
         """The same problem, seen from a document that holds this one at `prefix`."""
         return replace(self, where=f"{prefix}.{self.where}" if self.where else prefix)
+
+
+_TYPES = {"FieldValueRequired": "Required value", "FieldValueDuplicate": "Duplicate value"}
+"""What an API server says of some kinds of errors, and no more than that."""
 
 
 class TrainerError(Exception):

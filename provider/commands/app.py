@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Annotated
 
 import typer
@@ -18,11 +17,6 @@ JobArgument = Annotated[
     str | None, typer.Argument(help="Name of the resource or of the JobSet; default: all.", show_default=False)
 ]
 StackOption = Annotated[str | None, typer.Option("--stack", "-s", help="Stack; default: the selected one.")]
-
-
-class Listing(str, Enum):
-    TEXT = "text"
-    JSON = "json"
 
 
 @app.command()
@@ -46,16 +40,6 @@ def logs(
     from . import stack as commands
 
     commands.logs(job, stack, follow=follow, step=step)
-
-
-@app.command()
-def runtimes(
-    output: Annotated[Listing, typer.Option("--output", "-o", help="text: a table.")] = Listing.TEXT,
-) -> None:
-    """The runtimes of the catalogue: releases, framework, devices, nodes, and what they are for."""
-    from . import runtimes as commands
-
-    commands.print_all(output.value)
 
 
 def _listed() -> None:

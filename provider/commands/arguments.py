@@ -1,4 +1,4 @@
-"""The arguments of `validate` and `render`.
+"""The arguments of `validate`, `render` and `runtimes`.
 
 Parsed without typer, which takes longer to load than these commands to run: a hook or an editor calls them for every
 file that is saved.
@@ -13,12 +13,15 @@ from pathlib import Path
 COMMANDS = {
     "validate": "Would these runtimes and TrainJobs be admitted? Without Pulumi, without a cluster.",
     "render": "The objects of TrainJobs: of documents, without Pulumi and without a cluster, or of a job of the stack.",
+    "runtimes": "The runtimes of the catalogue: releases, framework, devices, nodes, and what they are for.",
 }
 _EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be used."
 
 
 def run(command: str, arguments: Sequence[str]) -> int:
     """Runs one of COMMANDS; its exit code. Raises SystemExit for --help and for arguments that are wrong."""
+    if command == "runtimes":
+        return _runtimes(arguments)
     parser = _parser(command)
     given = parser.parse_intermixed_args(arguments)
     from . import documents
@@ -41,6 +44,16 @@ def run(command: str, arguments: Sequence[str]) -> int:
 
     jobs = stack.jobs(given.stack, *(given.names or [None]))
     documents.print_objects([o for job in jobs for o in job.inputs["objects"].values()], given.output)
+    return 0
+
+
+def _runtimes(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser("pulumi-trainer runtimes", description=COMMANDS["runtimes"])
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text: a table")
+    output = parser.parse_args(arguments).output
+    from . import runtimes
+
+    runtimes.print_all(output)
     return 0
 
 

@@ -17,12 +17,13 @@ from typing import Any
 
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission.strict import unknown_fields
+from pulumi_trainer.provider.admission.strict import unknown_fields
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.lifecycle.status import exceeded_deadline, finished, seconds, train_job_status
 from pulumi_trainer.provider.pipeline import Mode, render
 
 from .snapshots import SUFFIX, frozen
-from .strict import unknown_fields
 
 Document = dict[str, Any]
 Key = tuple[str, str, str, str]

@@ -12,7 +12,7 @@ from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.typed import Findings, Path, fields, typed
 from pulumi_trainer.provider.api.unknown import Unknown
 
-from .info import ANCESTOR_LABEL, NODE, TRAINER, Container, Info, PodSet, TrainJob, items, pod_spec, section
+from .info import ANCESTOR_LABEL, NODE, TRAINER, Container, Info, PodSet, TrainJob, hidden, items, pod_spec, section
 from .merge import MergeError, strategic_merge
 from .registry import PHASES, own_in, run, served
 
@@ -51,6 +51,7 @@ def read(
         pod_sets=[],
         exists=exists,
         status_server_ca=status_server_ca,
+        incomplete=hidden(runtime, "spec", "template", "spec") or hidden(train_job, "spec", "runtimePatches"),
     )
     info.pod_sets = [_pod_set(replicated, info, job) for replicated in items(template, "replicatedJobs")]
     return info, job, tuple(findings.notes)

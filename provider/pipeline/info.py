@@ -45,7 +45,8 @@ class TrainJob:
 
     @property
     def runtime_name(self) -> Any:
-        return section(self.spec, "runtimeRef").get("name", "")
+        reference = self.spec.get("runtimeRef")
+        return reference if isinstance(reference, Unknown) else section(reference).get("name", "")
 
 
 @dataclass
@@ -98,7 +99,7 @@ class Info:
     labels, annotations: of the JobSet; pod_labels, pod_annotations: added to every Pod. ml_policy: None if
     there is none, which is not the same as an empty one. spec: of the JobSet, as an apply configuration. exists:
     whether the cluster has an object of that kind, namespace and name; None: nobody knows. status_server_ca: of the
-    server that jobs report to; None: they do not.
+    server that jobs report to; None: they do not. incomplete: the template, or the patches, are not known yet.
     """
 
     labels: dict[str, Any]
@@ -111,6 +112,7 @@ class Info:
     pod_annotations: dict[str, Any] = field(default_factory=dict)
     exists: Callable[[str, str, str], bool] | None = None
     status_server_ca: str | None = None
+    incomplete: bool = False
 
     def policy(self, name: str) -> dict[str, Any] | None:
         """One framework's part of `spec.mlPolicy`."""
@@ -124,6 +126,11 @@ class Info:
 
     def pod_set(self, name: str) -> PodSet | None:
         return next((pod_set for pod_set in self.pod_sets if pod_set.name == name), None)
+
+    def may_have_more(self) -> bool:
+        """Whether a job or a container that is not found may be among what is not known yet."""
+        jobs = self.spec.get("replicatedJobs", [])
+        return self.incomplete or isinstance(jobs, Unknown) or any(_hides_containers(job) for job in jobs)
 
     @property
     def trainer_pod_set(self) -> PodSet | None:
@@ -139,6 +146,21 @@ class Info:
         """By the names of its Pod set and itself, regular ones before init containers."""
         found = self.pod_set(pod_set)
         return next((c for c in [*found.containers, *found.init_containers] if c.name == name), None) if found else None
+
+
+def hidden(document: Any, *path: str) -> bool:
+    """Whether what stands at `path` is not known yet, or what would hold it."""
+    for name in path:
+        document = document.get(name) if isinstance(document, dict) else document
+    return isinstance(document, Unknown)
+
+
+def _hides_containers(job: Any) -> bool:
+    if hidden(job, "name") or hidden(job, "template", "spec", "template", "spec"):
+        return True
+    spec = pod_spec(job)
+    lists = [spec.get("containers", []), spec.get("initContainers", [])]
+    return any(isinstance(each, Unknown) or any(hidden(container, "name") for container in each) for each in lists)
 
 
 def pod_spec(job: dict[str, Any]) -> dict[str, Any]:

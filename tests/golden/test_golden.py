@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from golden_cases import CASES, NAMES, expected, having
-from pulumi_trainer.provider.admission import review
+from pulumi_trainer.provider.admission import default_runtime, default_train_job, review, review_jobset
 from pulumi_trainer.provider.api.documents import documents
 from pulumi_trainer.provider.api.typed import Findings, typed
 from pulumi_trainer.provider.offline import Cluster, Verdicts, judge, report
+from pulumi_trainer.provider.offline.cluster import UID
+from pulumi_trainer.provider.pipeline import render
 
 
 @functools.cache
@@ -132,3 +134,43 @@ def test_jobset_is_admitted_or_not(name: str) -> None:
 def test_update_of_the_jobset(name: str) -> None:
     told = any(warning.startswith("JobSet/") for warning in actual(name)["warnings"])
     assert told == (not expected(name)["jobSetUpdateAdmission"]["admitted"])
+
+
+PLAIN = [
+    name
+    for name in having("objects")
+    if "alternatives" not in expected(name)
+    and [d.content["kind"] for d in documents(CASES / name / "input.yaml")] == ["ClusterTrainingRuntime", "TrainJob"]
+]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_rendering_by_itself(name: str) -> None:
+    """As components do it: with the defaults, without a cluster."""
+    runtime, train_job = (d.content for d in documents(CASES / name / "input.yaml"))
+    train_job["metadata"]["uid"] = UID
+    rendered = render(default_runtime(runtime), default_train_job(train_job), mode="trainer")
+    found = sorted(compared([*rendered.objects.values()]), key=identity)
+    assert found == sorted(compared(expected(name)["objects"]), key=identity)
+
+
+def identity(document: dict[str, Any]) -> tuple[str, str, str]:
+    return document["apiVersion"], document["kind"], document["metadata"]["name"]
+
+
+WITHOUT_IMAGE = {
+    "g-init-container-in-containers",
+    "g-node-env-in-init-containers",
+    "g-unknown-initcontainer",
+    "i-empty-image-command",
+}
+"""JobSet admits containers without an image, of which no Pod can be made: we say so at once."""
+
+
+@pytest.mark.parametrize("name", having("jobSetAdmission"))
+def test_what_users_are_told_about_a_jobset(name: str) -> None:
+    found = review_jobset(jobset_of(name))
+    if name in WITHOUT_IMAGE:
+        assert [problem.why for problem in found] == ["is required"] and found[0].where.endswith(".image")
+    else:
+        assert (not found) == expected(name)["jobSetAdmission"]["admitted"]

@@ -109,7 +109,7 @@ def test_each_says_what_it_is_for() -> None:
 
 
 def listing(*arguments: str) -> tuple[str, list[str]]:
-    """What `pulumi-trainer runtimes` prints, and which slow packages it has loaded."""
+    """What `pulumi-trainer runtimes` prints, and which packages it has loaded that it must not."""
     code = """
 import sys
 from pulumi_trainer.provider import cli
@@ -117,7 +117,7 @@ sys.argv = ["pulumi-trainer", "runtimes", *sys.argv[1:]]
 try:
     cli.main()
 finally:
-    slow = ("pulumi", "pulumi_kubernetes", "kubernetes", "pydantic")
+    slow = ("pulumi", "pulumi_kubernetes", "kubernetes")
     print([name for name in sys.modules if name.split(".")[0] in slow], file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)

@@ -41,7 +41,12 @@ time.sleep(float(sys.argv[1]))
 
 def family(home: Path) -> list[psutil.Process]:
     """Container processes and their children."""
-    return [p for p in living(home) if "/" in p.environ().get(MARK, "")]
+    found = []
+    for process in living(home):
+        with suppress(psutil.Error):  # a supervisor may end while we look
+            if "/" in process.environ().get(MARK, ""):
+                found.append(process)
+    return found
 
 
 class TestSupervisorLost:

@@ -23,6 +23,7 @@ from ..info import (
     Info,
     PodSet,
     TrainJob,
+    hidden,
     items,
     pod_spec,
     section,
@@ -44,7 +45,7 @@ class JobSet(PreComponentBuilderPlugin, ComponentBuilderPlugin, CustomValidation
     def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:
         initializer = section(train_job.spec, "initializer")
         for kind, step in _INITIALIZERS.items():
-            if kind in initializer:
+            if kind in initializer and not info.may_have_more():
                 yield from _check_initializer(info, kind, step)
         yield from _check_patches(train_job)
 
@@ -98,8 +99,8 @@ def _write_back(pod_set: PodSet) -> None:
     added = [{"name": c.name} for c in pod_set.init_containers[len(documents) :]]
     for document, container in zip([*documents, *added], pod_set.init_containers, strict=True):
         _write_container(document, container)
-    if added:
-        spec["initContainers"] = [*spec.get("initContainers", []), *added]
+    if added and not isinstance(before := spec.get("initContainers", []), Unknown):
+        spec["initContainers"] = [*before, *added]
 
 
 def _write_container(document: dict[str, Any], container: Container) -> None:
@@ -176,9 +177,16 @@ def _check_initializer(info: Info, kind: str, step: str) -> Iterator[Problem]:
     initial = [c for c in items(pod_spec(job), "initContainers") if c.get("name") == step]
     if not regular and not initial:
         yield Problem("spec.runtimeRef", f"must have container with name - {step} in the {step} job")
-    elif not any(m.get("name") == INITIALIZER_VOLUME for c in regular for m in items(c, "volumeMounts")):
+    elif not any(_mounts(c, INITIALIZER_VOLUME) for c in regular):
         why = f"must have volumeMount with name - {INITIALIZER_VOLUME} in container {step} of the {step} job"
         yield Problem("spec.runtimeRef", why)
+
+
+def _mounts(container: dict[str, Any], volume: str) -> bool:
+    mounts = container.get("volumeMounts", [])
+    if isinstance(mounts, Unknown):
+        return True
+    return any(hidden(mount, "name") or mount.get("name") == volume for mount in mounts)
 
 
 def _check_patches(train_job: TrainJob) -> Iterator[Problem]:

@@ -49,6 +49,7 @@ class MPI(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin)
             several
             and policy.get("runLauncherAsNode") is True
             and not {LAUNCHER, NODE} <= {p.name for p in info.pod_sets}
+            and not info.may_have_more()
         ):
             why = "must have 1 when MPI trainingRuntime with enabled runLauncherAsNode does not have either launcher and node"
             yield Problem("spec.trainer.numNodes", why)

@@ -34,7 +34,7 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
         if policy is None:
             return
         for job, container in _injection_targets(policy):
-            if info.find_container(job, container) is None and not _names_unknown(info, job, container):
+            if info.find_container(job, container) is None and not _may_be_there(info, job, container):
                 yield Problem("spec.runtimeRef", _no_target(job, container))
         names = {env.get("name") for env in items(train_job.trainer, "env")}
         if reserved := sorted(RESERVED & names):
@@ -65,7 +65,7 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
         for job, name in _injection_targets(policy):
             if target := info.find_container(job, name):
                 target.env = upsert(target.env, [*group, *master], "name")
-            elif not _names_unknown(info, job, name):
+            elif not _may_be_there(info, job, name):
                 raise Invalid(Problem("spec.runtimeRef", _no_target(job, name)))
 
 
@@ -104,12 +104,9 @@ def _injection_targets(policy: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield target.get("jobName", ""), container
 
 
-def _names_unknown(info: Info, *wanted: Any) -> bool:
-    """Whether a container that was not found may be there, under a name that is not known yet."""
-    pod_sets = info.pod_sets
-    containers = (c for ps in pod_sets for c in (*ps.containers, *ps.init_containers))
-    names = (*wanted, *(ps.name for ps in pod_sets), *(c.name for c in containers))
-    return any(isinstance(name, Unknown) for name in names)
+def _may_be_there(info: Info, *wanted: Any) -> bool:
+    """Whether a container that was not found may be there all the same, since not all names are known yet."""
+    return any(isinstance(name, Unknown) for name in wanted) or info.may_have_more()
 
 
 def _no_target(job: str, container: str) -> str:

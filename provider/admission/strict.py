@@ -10,8 +10,9 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from pulumi_trainer.provider.admission.kinds import kinds
 from pulumi_trainer.provider.api.errors import Problem
+
+from .kinds import kinds
 
 _STEPS = re.compile(r"[^.\[\]]+")
 

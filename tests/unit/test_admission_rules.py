@@ -1,0 +1,231 @@
+"""The CRDs' validation rules: each has its predicate, which says what an implementation of CEL says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import celpy
+import pytest
+from celpy import celtypes
+from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission.rules import PREDICATES, NoSuchKey, Rule, broken, equal
+from pulumi_trainer.provider.admission.schema import Schema
+from pulumi_trainer.provider.api.unknown import Unknown
+
+TEXT = {"type": "string"}
+UNKNOWN = Unknown("1")
+
+
+def rules_of(schema: Schema, seen: set[int]) -> Iterator[Rule]:
+    if id(schema) not in seen:
+        seen.add(id(schema))
+        yield from schema.rules
+        for held in schema.held:
+            yield from rules_of(held, seen)
+
+
+def test_every_rule_has_a_predicate() -> None:
+    seen: set[int] = set()
+    texts = {rule.text for kind in kinds().values() for rule in rules_of(kind.schema, seen)}
+    assert texts == set(PREDICATES)
+
+
+POLICIES = "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux)].filter(x, x).size() <= 1"
+ORDER = next(text for text in PREDICATES if "startupPolicy" in text)
+CLAIMS = next(text for text in PREDICATES if "templates" in text)
+MANAGERS = next(text for text in PREDICATES if text.startswith("self in"))
+URI = next(text for text in PREDICATES if "://" in text)
+LABEL = next(text for text in PREDICATES if text.startswith("self.metadata.name.matches"))
+SHORT = next(text for text in PREDICATES if text.startswith("size("))
+AT_LEAST, WITHOUT_NODE, UPDATED = "self >= 1", "!self.exists(c, c == 'node')", "has(self.lastUpdatedTime)"
+
+EXAMPLES: list[tuple[str, Any, bool]] = [
+    (AT_LEAST, 1, True),
+    (AT_LEAST, 0, False),
+    (AT_LEAST, -5, False),
+    (MANAGERS, "trainer.kubeflow.org/trainjob-controller", True),
+    (MANAGERS, "kueue.x-k8s.io/multikueue", True),
+    (MANAGERS, "", False),
+    (URI, "", True),
+    (URI, "s3://bucket/x", True),
+    (URI, "hf+x.y-z://a", True),
+    (URI, "s3://", False),
+    (URI, "s3:/a", False),
+    (URI, "1s://a", False),
+    (URI, "a://b\nc", False),
+    (LABEL, {"metadata": {"name": "a-1"}}, True),
+    (LABEL, {"metadata": {"name": "a"}}, True),
+    (LABEL, {"metadata": {"name": "1a"}}, False),
+    (LABEL, {"metadata": {"name": "a-"}}, False),
+    (LABEL, {"metadata": {"name": "a.b"}}, False),
+    (LABEL, {"metadata": {"name": "a\n"}}, False),
+    (SHORT, {"metadata": {"name": "a" * 63}}, True),
+    (SHORT, {"metadata": {"name": "a" * 64}}, False),
+    (SHORT, {"metadata": {"name": "ä" * 63}}, True),
+    (UPDATED, {}, False),
+    (UPDATED, {"lastUpdatedTime": "x"}, True),
+    (POLICIES, {}, True),
+    *((POLICIES, {name: {}}, True) for name in ("torch", "mpi", "jax", "xgboost", "flux", "numNodes")),
+    *((POLICIES, {name: {}, "jax": {}}, False) for name in ("torch", "mpi", "xgboost", "flux")),
+    (WITHOUT_NODE, [], True),
+    (WITHOUT_NODE, ["nodes", "a"], True),
+    (WITHOUT_NODE, ["a", "node"], False),
+    (ORDER, {}, True),
+    (ORDER, {"startupPolicy": {"startupPolicyOrder": "InOrder"}, "replicatedJobs": [{"name": "a"}]}, True),
+    (ORDER, {"startupPolicy": {"startupPolicyOrder": "InOrder"}, "replicatedJobs": [{"dependsOn": []}]}, False),
+    (ORDER, {"startupPolicy": {"startupPolicyOrder": "AnyOrder"}, "replicatedJobs": [{"dependsOn": []}]}, True),
+    (ORDER, {"startupPolicy": {"startupPolicyOrder": "AnyOrder"}}, True),
+    (ORDER, {"startupPolicy": {}, "replicatedJobs": [{"name": "a"}]}, True),
+    (CLAIMS, {"templates": []}, True),
+    (CLAIMS, {"templates": [{"metadata": {"name": "a"}}, {"metadata": {"namespace": ""}}]}, True),
+    (CLAIMS, {"templates": [{"metadata": {}}, {"metadata": {"namespace": "x"}}]}, False),
+    (CLAIMS, {"templates": [{"spec": {}}, {"metadata": {"namespace": "x"}}]}, False),
+]
+STUMBLING: list[tuple[str, Any, str]] = [
+    (LABEL, {"metadata": {}}, "name"),
+    (SHORT, {"metadata": {}}, "name"),
+    (ORDER, {"startupPolicy": {"startupPolicyOrder": "InOrder"}}, "replicatedJobs"),
+    (ORDER, {"startupPolicy": {}, "replicatedJobs": [{"dependsOn": []}]}, "startupPolicyOrder"),
+    (ORDER, {"startupPolicy": {}}, "startupPolicyOrder"),
+    (CLAIMS, {}, "templates"),
+    (CLAIMS, {"templates": [{"spec": {}}, {"metadata": {}}]}, "metadata"),
+]
+
+
+def evaluated(text: str, value: Any) -> Any:
+    environment = celpy.Environment()
+    program = environment.program(environment.compile(text))
+    return program.evaluate({"self": celpy.json_to_cel(value)})
+
+
+@pytest.mark.parametrize(("text", "value", "holds"), EXAMPLES)
+def test_predicates(text: str, value: Any, holds: bool) -> None:
+    assert PREDICATES[text](value, None, Schema({})) is holds
+
+
+@pytest.mark.parametrize(("text", "value", "holds"), EXAMPLES)
+def test_cel_says_the_same(text: str, value: Any, holds: bool) -> None:
+    if text in (URI, LABEL):
+        text = text.replace("$'", r"\\z'")  # RE2's $; the library has Python's regular expressions
+    assert bool(evaluated(text, value)) is holds
+
+
+@pytest.mark.parametrize(("text", "value", "name"), STUMBLING)
+def test_fields_that_are_not_there(text: str, value: Any, name: str) -> None:
+    with pytest.raises(NoSuchKey, match=name):
+        PREDICATES[text](value, None, Schema({}))
+    (fault,) = broken(
+        Schema({"type": "object", "x-kubernetes-validations": [{"rule": text, "message": "M"}]}), value, None
+    )
+    assert fault.detail == f"no such key: {name} evaluating rule: M"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (LABEL, {"metadata": {"name": UNKNOWN}}),
+        (SHORT, {"metadata": UNKNOWN}),
+        (ORDER, {"startupPolicy": UNKNOWN, "replicatedJobs": [{"dependsOn": []}]}),
+        (ORDER, {"startupPolicy": {"startupPolicyOrder": UNKNOWN}, "replicatedJobs": [{"dependsOn": []}]}),
+        (ORDER, {"startupPolicy": {"startupPolicyOrder": "InOrder"}, "replicatedJobs": UNKNOWN}),
+        (ORDER, {"startupPolicy": {"startupPolicyOrder": "InOrder"}, "replicatedJobs": [UNKNOWN]}),
+        (CLAIMS, {"templates": UNKNOWN}),
+        (CLAIMS, {"templates": [UNKNOWN, {"metadata": UNKNOWN}, {"metadata": {"namespace": UNKNOWN}}]}),
+        (WITHOUT_NODE, [UNKNOWN]),
+    ],
+)
+def test_unknown_leaves_keep_the_rules(text: str, value: Any) -> None:
+    assert PREDICATES[text](value, None, Schema({}))
+
+
+LIST = {"type": "array", "items": {"type": "object", "properties": {"name": TEXT, "x": TEXT}}}
+MAP = {**LIST, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+SET = {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"}
+A, B = {"name": "a"}, {"name": "b", "x": "1"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "one", "other", "same"),
+    [
+        (TEXT, "a", "a", True),
+        (TEXT, "a", "b", False),
+        (TEXT, "a", UNKNOWN, True),
+        ({"x-kubernetes-int-or-string": True}, 1, "1", False),
+        ({"type": "boolean"}, True, 1, False),
+        (LIST, [A, B], [A, B], True),
+        (LIST, [A, B], [B, A], False),
+        (LIST, [A], [A, B], False),
+        (MAP, [A, B], [B, A], True),
+        (MAP, [A, B], [B, {**A, "x": "2"}], False),
+        (MAP, [A, B], [B, {"name": "c"}], False),
+        (MAP, [A, UNKNOWN], [A, {"name": UNKNOWN}], True),
+        (SET, ["a", "b"], ["b", "a"], True),
+        (SET, ["a", "b"], ["b", "c"], False),
+        ({"type": "object", "properties": {"a": MAP}}, {"a": [A, B]}, {"a": [B, A]}, True),
+        ({"type": "object", "properties": {"a": MAP}}, {"a": [A, B]}, {}, False),
+        ({"type": "object", "additionalProperties": TEXT}, {"a": "b"}, {"b": "b"}, False),
+        ({"type": "object"}, {"a": {"b": 1}}, {"a": {"b": 1}}, True),
+    ],
+)
+def test_equality(schema: dict[str, Any], one: Any, other: Any, same: bool) -> None:
+    assert equal(Schema(schema), one, other) is same
+    assert equal(Schema(schema), other, one) is same
+
+
+def ruled(schema: dict[str, Any], **rule: str) -> dict[str, Any]:
+    return {**schema, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed", **rule}]}
+
+
+FIXED = ruled(TEXT)
+ITEM = {"type": "object", "properties": {"name": TEXT, "x": FIXED}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "old", "where"),
+    [
+        ({"type": "object", "properties": {"a": FIXED}}, {"a": "1"}, {"a": "2"}, ["a"]),
+        ({"type": "object", "properties": {"a": FIXED}}, {"a": "1"}, {}, []),
+        ({"type": "object", "properties": {"a": FIXED}}, {}, {"a": "1"}, []),
+        ({"type": "object", "properties": {"a": FIXED}}, {"a": "1"}, None, []),
+        ({"type": "object", "properties": {"a": FIXED}}, {"a": "1"}, {"a": UNKNOWN}, []),
+        ({"type": "object", "properties": {"a": FIXED}}, {"a": UNKNOWN}, {"a": "1"}, []),
+        ({"type": "object", "properties": {"a": FIXED}}, {"a": None}, {"a": "1"}, []),
+        ({"type": "object", "properties": {"a": FIXED}}, {"a": 5}, {"a": "1"}, []),
+        ({"type": "object", "additionalProperties": FIXED}, {"a": "1"}, {"a": "2"}, ["a"]),
+        ({**MAP, "items": ITEM}, [{"name": "b", "x": "1"}, {"name": "a", "x": "1"}], [{"name": "a", "x": "2"}], ["[1].x"]),
+        ({**MAP, "items": ITEM}, [{"name": "b", "x": "1"}], "no list", []),
+        ({**LIST, "items": ITEM}, [{"name": "a", "x": "1"}], [{"name": "a", "x": "2"}], []),
+        (ruled({"type": "object"}, fieldPath=".a.b"), {"a": 1}, {"a": 2}, ["a.b"]),
+    ],
+)  # fmt: skip
+def test_transitions(schema: dict[str, Any], value: Any, old: Any, where: list[str]) -> None:
+    found = [fault.problem() for fault in broken(Schema(schema), value, old)]
+    assert [(p.where.removeprefix("."), p.why) for p in found] == [(path, "fixed") for path in where]
+
+
+@pytest.mark.parametrize(
+    ("reason", "type_"),
+    [
+        ("FieldValueForbidden",) * 2,
+        ("FieldValueRequired",) * 2,
+        ("FieldValueDuplicate",) * 2,
+        ("Odd", "FieldValueInvalid"),
+    ],
+)
+def test_reasons(reason: str, type_: str) -> None:
+    (fault,) = broken(Schema(ruled(TEXT, reason=reason)), "a", "b")
+    assert fault.type == type_
+
+
+def test_rules_of_other_crds() -> None:
+    """Without words of its own a rule is told by its text; one without a predicate is not checked."""
+    (fault,) = broken(Schema({**TEXT, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}), "a", "b")
+    assert fault.problem().why == "failed rule: self == oldSelf"
+    assert (
+        list(broken(Schema({**TEXT, "x-kubernetes-validations": [{"rule": "self.startsWith('x')"}]}), "a", "b")) == []
+    )
+
+
+def test_the_library_knows_what_a_boolean_is() -> None:
+    assert isinstance(evaluated(AT_LEAST, 1), celtypes.BoolType)

@@ -1,0 +1,262 @@
+"""MPI: counts, slots, keys, hostfile, and what the webhook has against a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from plugin_support import container, env, job, main, named, pod, pods, problems, rendered, runtime, train_job
+from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.api.unknown import Unknown
+
+GPU = "nvidia.com/gpu"
+KEYS = [
+    {"key": "ssh-privatekey", "path": "id_rsa", "mode": 0o640},
+    {"key": "ssh-publickey", "path": "id_rsa.pub", "mode": 0o644},
+    {"key": "ssh-publickey", "path": "authorized_keys", "mode": 0o644},
+]
+
+
+def mpi(*jobs: dict[str, Any], nodes: Any = None, network: Any = None, **policy: Any) -> dict[str, Any]:
+    """A launcher and a node, as in the runtimes that Trainer ships."""
+    numbers = {} if nodes is None else {"numNodes": nodes}
+    more = {} if network is None else {"network": network}
+    return runtime({**numbers, "mpi": policy}, *(jobs or (job("launcher"), job("node", ""))), **more)
+
+
+def hostfile(objects: dict[str, Any]) -> Any:
+    return objects["ConfigMap/digits-mpi-hostfile"]["data"]["hostfile"]
+
+
+class TestObjects:
+    def test_in_the_order_of_use(self) -> None:
+        objects = rendered(mpi(), train_job({}))
+        assert sorted(list(objects)[:-1]) == ["ConfigMap/digits-mpi-hostfile", "Secret/digits-mpi-ssh-auth"]
+        assert list(objects)[-1] == "JobSet/digits"
+
+    def test_the_secret_holds_placeholders(self) -> None:
+        assert rendered(mpi(), train_job({}))["Secret/digits-mpi-ssh-auth"] == {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "digits-mpi-ssh-auth", "namespace": "ns"},
+            "type": "kubernetes.io/ssh-auth",
+            "immutable": True,
+            "data": {"ssh-privatekey": "generated:ssh-privatekey", "ssh-publickey": "generated:ssh-publickey"},
+        }
+
+    def test_nothing_for_other_runtimes(self) -> None:
+        assert list(rendered(runtime({"numNodes": 1}), train_job({}))) == ["JobSet/digits"]
+
+    def test_owned_by_the_train_job(self) -> None:
+        tj = train_job({})
+        tj["metadata"]["uid"] = "u"
+        assert all("ownerReferences" in o["metadata"] for o in rendered(mpi(), tj).values())
+
+
+class TestPods:
+    def test_volumes_and_mounts(self) -> None:
+        objects = rendered(mpi(sshAuthMountPath="/home/me/.ssh"), train_job({}))
+        keys = {
+            "name": "mpi-ssh-auth",
+            "secret": {"secretName": "digits-mpi-ssh-auth", "defaultMode": 0o400, "items": KEYS},
+        }
+        hosts = {"name": "digits-mpi-hostfile", "items": [{"key": "hostfile", "path": "hostfile", "mode": 0o444}]}
+        assert pod(objects)["volumes"] == [keys]
+        assert pod(objects, "launcher")["volumes"] == [keys, {"name": "mpi-hostfile", "configMap": hosts}]
+        mounted = {"name": "mpi-ssh-auth", "mountPath": "/home/me/.ssh"}
+        assert main(objects)["volumeMounts"] == [mounted]
+        wanted = [mounted, {"name": "mpi-hostfile", "mountPath": "/etc/mpi"}]
+        assert main(objects, "launcher")["volumeMounts"] == wanted
+
+    def test_environment_of_the_launcher_only(self) -> None:
+        objects = rendered(mpi(), train_job({"numProcPerNode": 4}))
+        assert main(objects, "launcher")["env"] == [
+            {"name": "OMPI_MCA_orte_default_hostfile", "value": "/etc/mpi/hostfile"},
+            {"name": "OMPI_MCA_orte_keep_fqdn_hostnames", "value": "true"},
+            {"name": "OMPI_MCA_orte_set_default_slots", "value": "4"},
+            {"name": "OMPI_MCA_plm_rsh_args", "value": "-o ConnectionAttempts=10"},
+        ]
+        assert "env" not in main(objects)
+
+    def test_without_a_trainer_section_too(self) -> None:
+        assert "OMPI_MCA_plm_rsh_args" in env(main(rendered(mpi(), train_job()), "launcher"))
+
+    def test_only_containers_called_node(self) -> None:
+        jobs = [job("launcher", None, container("launcher"), container()), job("node", "", container(), container("x"))]
+        objects = rendered(mpi(*jobs), train_job({}))
+        for name, other in (("launcher", "launcher"), ("node", "x")):
+            assert "volumeMounts" not in named(pod(objects, name)["containers"], other)
+            assert "volumeMounts" in named(pod(objects, name)["containers"], "node")
+
+    def test_other_jobs_get_nothing(self) -> None:
+        objects = rendered(mpi(job("launcher"), job("node", ""), job("worker", "")), train_job({}))
+        assert "volumes" not in pod(objects, "worker")
+
+    def test_volumes_of_the_same_name_are_replaced_in_place(self) -> None:
+        own = [{"name": "mpi-ssh-auth", "emptyDir": {}}, {"name": "z", "emptyDir": {}}]
+        volumes = pod(rendered(mpi(job("launcher"), job("node", "", volumes=own)), train_job({})))["volumes"]
+        assert [volume["name"] for volume in volumes] == ["mpi-ssh-auth", "z"]
+        assert "emptyDir" not in volumes[0]
+
+    def test_env_of_the_job_goes_to_the_launcher_and_as_node_to_both(self) -> None:
+        tj = train_job({"env": [{"name": "A", "value": "1"}]})
+        assert "env" not in main(rendered(mpi(), tj))
+        assert env(main(rendered(mpi(), tj), "launcher"))["A"] == "1"
+        assert env(main(rendered(mpi(runLauncherAsNode=True), tj)))["A"] == "1"
+
+    @pytest.mark.parametrize("as_node", [False, True])
+    def test_command_and_image_only_to_the_ancestor(self, as_node: bool) -> None:
+        objects = rendered(mpi(runLauncherAsNode=as_node), train_job({"image": "mine", "command": ["mpirun"]}))
+        assert main(objects, "launcher")["command"] == ["mpirun"]
+        assert main(objects)["image"] == "node:1"
+
+    @pytest.mark.parametrize("as_node", [False, True])
+    def test_resources(self, as_node: bool) -> None:
+        tj = train_job({"resourcesPerNode": {"limits": {"cpu": 2}}})
+        objects = rendered(mpi(runLauncherAsNode=as_node), tj)
+        assert main(objects, "launcher")["resources"] == {"limits": {"cpu": "2"}}
+        assert main(objects)["resources"] == ({"limits": {"cpu": "2"}} if as_node else {})
+
+
+class TestCounts:
+    @pytest.mark.parametrize(
+        ("nodes", "as_node", "wanted"),
+        [(1, False, 1), (3, False, 3), (0, False, 0), (1, True, 1), (2, True, 1), (4, True, 3), (0, True, 1)],
+    )
+    def test_nodes_of_the_job(self, nodes: int, as_node: bool, wanted: int) -> None:
+        objects = rendered(mpi(runLauncherAsNode=as_node), train_job({"numNodes": nodes}))
+        assert pods(objects)["parallelism"] == pods(objects)["completions"] == wanted
+        assert pods(objects, "launcher")["parallelism"] == 1
+
+    def test_those_of_the_runtime_go_to_the_ancestor(self) -> None:
+        objects = rendered(mpi(nodes=4), train_job({}))
+        assert (pods(objects, "launcher")["parallelism"], pods(objects)["parallelism"]) == (4, 1)
+
+    def test_without_a_node_job(self) -> None:
+        objects = rendered(mpi(job("launcher")), train_job({"numNodes": 3}))
+        assert pods(objects, "launcher")["parallelism"] == 1
+        assert hostfile(objects) == ""
+
+
+class TestSlots:
+    @pytest.mark.parametrize(
+        ("own", "given", "resources", "wanted"),
+        [
+            (None, None, None, 1),
+            (1, None, {"limits": {GPU: 8}}, 8),
+            (1, None, {"limits": {GPU: 1}}, 1),
+            (1, None, {"limits": {GPU: "1500m"}}, 2),
+            (1, None, {"limits": {"nvidia.com/mig-1g.5gb": 4}}, 1),
+            (2, None, {"limits": {GPU: 8}}, 2),
+            (1, 3, {"limits": {GPU: 8}}, 3),
+            (1, None, {"limits": {GPU: 2**32 + 3}}, 3),
+        ],
+    )
+    def test_of_job_runtime_or_gpus(self, own: Any, given: Any, resources: Any, wanted: int) -> None:
+        policy = {} if own is None else {"numProcPerNode": own}
+        trainer = {"numProcPerNode": given} if given else {}
+        trainer |= {"resourcesPerNode": resources} if resources else {}
+        objects = rendered(mpi(**policy), train_job(trainer))
+        assert env(main(objects, "launcher"))["OMPI_MCA_orte_set_default_slots"] == str(wanted)
+        assert hostfile(objects) == f"digits-node-0-0.digits slots={wanted}\n"
+
+    def test_gpus_of_the_runtime_count_unless_the_job_says(self) -> None:
+        jobs = [job("launcher", None, container(resources={"limits": {GPU: 4}})), job("node", "")]
+        assert "slots=4" in hostfile(rendered(mpi(*jobs), train_job({})))
+        tj = train_job({"resourcesPerNode": {"limits": {"cpu": 1}}})
+        assert "slots=1" in hostfile(rendered(mpi(*jobs), tj))
+
+
+class TestHostfile:
+    def test_in_the_order_of_the_template(self) -> None:
+        rt = mpi(job("launcher"), job("node", ""), runLauncherAsNode=True)
+        wanted = ["digits-launcher-0-0.digits", "digits-node-0-0.digits", "digits-node-0-1.digits"]
+        found = hostfile(rendered(rt, train_job({"numNodes": 3})))
+        assert found == "".join(f"{host} slots=1\n" for host in wanted)
+        rt = mpi(job("node", ""), job("launcher"), runLauncherAsNode=True)
+        assert hostfile(rendered(rt, train_job({}))).startswith("digits-node-")
+
+    def test_launcher_only_as_node(self) -> None:
+        assert "launcher" not in hostfile(rendered(mpi(), train_job({})))
+
+    def test_replicas_and_subdomain(self) -> None:
+        node = {**job("node", ""), "replicas": 2}
+        rt = mpi(job("launcher"), node, network={"subdomain": "net"})
+        found = hostfile(rendered(rt, train_job({}))).splitlines()
+        assert found == ["digits-node-0-0.net slots=1", "digits-node-1-0.net slots=1"]
+
+    def test_too_large_for_a_config_map(self) -> None:
+        with pytest.raises(Invalid, match=r"spec\.trainer\.numNodes: gives a hostfile that is larger"):
+            rendered(mpi(), train_job({"numNodes": 2**31 - 1}))
+
+
+class TestImplementation:
+    def test_none_fails_for_ever_in_the_controller(self) -> None:
+        with pytest.raises(Invalid, match=r"spec\.mlPolicy\.mpi\.mpiImplementation: is not OpenMPI"):
+            rendered(mpi(mpiImplementation=""), train_job({}))
+
+    def test_none_does_no_harm_without_a_launcher_to_set_up(self) -> None:
+        for jobs in ([job("node")], [job("launcher", None, container("launcher")), job("node", "")]):
+            assert hostfile(rendered(mpi(*jobs, mpiImplementation=""), train_job({}))) == ""
+
+    @pytest.mark.parametrize("name", ["numProcPerNode", "mpiImplementation", "sshAuthMountPath"])
+    def test_a_runtime_without_defaults(self, name: str) -> None:
+        """As in a snapshot that somebody wrote; upstream's controller panics."""
+        from pulumi_trainer.provider.pipeline import render
+
+        policy = {"numProcPerNode": 1, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh"}
+        render(mpi(**policy), train_job({}))
+        del policy[name]
+        with pytest.raises(Invalid, match=rf"spec\.mlPolicy\.mpi\.{name}: is missing"):
+            render(mpi(**policy), train_job({}))
+
+
+class TestWebhook:
+    @pytest.mark.parametrize("jobs", [[job("launcher")], [job("node")], [job("work")]])
+    def test_launcher_as_node_needs_both_jobs(self, jobs: list[dict[str, Any]]) -> None:
+        why = "must have 1 when MPI trainingRuntime with enabled runLauncherAsNode does not have either launcher and node"
+        rt = mpi(*jobs, runLauncherAsNode=True)
+        assert [(p.where, p.why) for p in problems(rt, train_job({"numNodes": 2}))] == [("spec.trainer.numNodes", why)]
+        for trainer in ({"numNodes": 1}, {}, None):
+            assert problems(rt, train_job(trainer)) == []
+        assert problems(mpi(*jobs), train_job({"numNodes": 2})) == []
+        assert problems(mpi(runLauncherAsNode=True), train_job({"numNodes": 2})) == []
+
+    def test_reserved_names_are_told_sorted(self) -> None:
+        names = ["OMPI_MCA_plm_rsh_args", "A", "OMPI_MCA_orte_default_hostfile", "OMPI_MCA_plm_rsh_args"]
+        names += ["OMPI_MCA_orte_set_default_slots", "OMPI_MCA_orte_keep_fqdn_hostnames"]
+        tj = train_job({"env": [{"name": name} for name in names]})
+        (found,) = problems(mpi(), tj)
+        assert found.where == "spec.trainer.env"
+        assert found.why == (
+            "must not have reserved envs, invalid envs configured: [OMPI_MCA_orte_default_hostfile "
+            "OMPI_MCA_orte_keep_fqdn_hostnames OMPI_MCA_orte_set_default_slots OMPI_MCA_plm_rsh_args]"
+        )
+        assert problems(runtime({"torch": {}}), tj) == []
+
+
+class TestUnknown:
+    def test_number_of_nodes(self) -> None:
+        unknown = Unknown("n")
+        for as_node in (False, True):
+            rt, tj = mpi(runLauncherAsNode=as_node), train_job({"numNodes": unknown})
+            assert pods(rendered(rt, tj))["parallelism"] is hostfile(rendered(rt, tj)) is unknown
+            assert problems(rt, tj) == []
+
+    @pytest.mark.parametrize("trainer", [{"numProcPerNode": Unknown("n")}, {"resourcesPerNode": Unknown("n")}])
+    def test_slots(self, trainer: dict[str, Any]) -> None:
+        objects = rendered(mpi(), train_job(trainer))
+        assert env(main(objects, "launcher"))["OMPI_MCA_orte_set_default_slots"] == Unknown("n")
+        assert hostfile(objects) == Unknown("n")
+
+    def test_host_names(self) -> None:
+        unknown = Unknown("net")
+        assert hostfile(rendered(mpi(network={"subdomain": unknown}), train_job({}))) is unknown
+        assert hostfile(rendered(mpi(job("launcher"), {**job("node", ""), "replicas": unknown}), train_job({}))) is unknown
+
+    def test_implementation_counts_as_right(self) -> None:
+        assert "slots=1" in hostfile(rendered(mpi(mpiImplementation=Unknown("i")), train_job({})))
+
+    def test_names_of_jobs(self) -> None:
+        rt = mpi(job("launcher"), {**job("node", ""), "name": Unknown("n")}, runLauncherAsNode=True)
+        assert problems(rt, train_job({"numNodes": 2})) == []
