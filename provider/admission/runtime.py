@@ -68,9 +68,8 @@ def _job_problems(runtime: Document) -> Iterator[Problem]:
         if replicas != 1 and not isinstance(replicas, Unknown):
             yield Problem(f"{at}.replicas", "always must be 1", "more nodes: numNodes")
         containers = mapping(job, "template", "spec", "template", "spec").get("containers")
-        names = [mapping(container).get("name") for container in listed(containers)]
-        unknown = isinstance(containers, Unknown) or any(isinstance(each, Unknown) for each in names)
-        if name not in names and not unknown:
+        names = [each.get("name") if isinstance(each, dict) else each for each in listed(containers)]
+        if name not in names and not any(isinstance(each, Unknown) for each in (containers, *names)):
             why = f"must contain the required container for the ancestor: {step}"
             mend = f"name one of them {name}; init containers do not count"
             yield Problem(f"{at}.template.spec.template.spec.containers", why, mend)

@@ -77,6 +77,8 @@ def _kind(document: Any) -> Kind:
 
 def _decoded(document: Document, kind: Kind, unknown: list[str]) -> Document:
     found = metadata.decoded(document, kind, unknown)
+    if name := metadata.named(found):
+        found["name"] = name
     rest = {name: value for name, value in document.items() if name != "metadata"}
     shaped: Document = kind.schema.shaped(rest, None, unknown)
     return {**shaped, "metadata": found}
@@ -128,8 +130,7 @@ def _schema_problems(stored: Document, old: Document | None, kind: Kind) -> list
     if any(fault.type in BLOCKING for fault in found):
         found.append(Fault(None, INVALID, detail=_NOT_CHECKED))
     else:
-        named = {**stored, "metadata": {**stored["metadata"], "name": metadata.named(stored["metadata"])}}
-        found += _new(rules.broken(schema, named, old), stored, old, schema)
+        found += _new(rules.broken(schema, stored, old), stored, old, schema)
     return [fault.problem() for fault in found]
 
 

@@ -48,9 +48,11 @@ def mutated(job: Document, old: Document | None, now: str) -> Document:
 
 def validated(job: Document, old: Document | None, lookup: Lookup | None) -> tuple[list[Problem], list[str]]:
     """Problems and warnings of the validating webhook. Without lookup, only what needs no cluster is looked at."""
-    reference = mapping(job, "spec", "runtimeRef")
+    spec, name_of_job = job.get("spec"), job["metadata"].get("name")
+    reference = mapping(spec, "runtimeRef")
     kind, group, name = reference.get("kind", ""), reference.get("apiGroup", ""), reference.get("name", "")
-    if any(isinstance(each, Unknown) for each in (kind, group, name, job.get("spec"), job["metadata"].get("name"))):
+    given = (spec, mapping(spec).get("runtimeRef"), kind, group, name, name_of_job)
+    if any(isinstance(each, Unknown) for each in given):
         return [], []
     if group != _GROUP or kind not in (CLUSTER_WIDE, NAMESPACED):
         why = f"unsupported runtime: {kind}.{group}" if group else f"unsupported runtime: {kind}"

@@ -106,8 +106,8 @@ def _stream(file: IO[bytes], name: str) -> Iterator[Document]:
 
 def _chunks(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
     """Line and bytes of each part that a `---` begins: more than one document only where `...` ends the first."""
-    begun, lines, size, total, content = 1, [], 0, 0, False  # type: int, list[bytes], int, int, bool
-    line = 0
+    begun, line, size, total, content = 1, 0, 0, 0, False
+    lines: list[bytes] = []
     while read_ := file.readline(MAX_LENGTH + 1):
         line += 1
         total += len(read_)

@@ -278,34 +278,34 @@ def _measured(value: Any) -> None:
 
 def locate(text: str, steps: list[str]) -> tuple[int, str | None]:
     """Line, from 0, of the value that `steps` lead to, or of the last one on the way there; and its text if plain."""
-    best, line, written = 0, 0, None  # type: int, int, str | None
-    path: list[Any] = []  # of what is open: the key or index that is next, None while a mapping waits for a key
+    best = line = 0
+    path: list[str | None] = []  # of what is open: the key or index that is next, None while a mapping waits for a key
     lists: list[bool] = []
     for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.DocumentEndEvent):
             break
-        if not isinstance(event, yaml.NodeEvent) and not isinstance(event, yaml.CollectionEndEvent):
-            continue
         if isinstance(event, yaml.CollectionEndEvent):
             path.pop()
             lists.pop()
-        elif lists and not lists[-1] and path[-1] is None:
-            path[-1] = getattr(event, "value", "")
-            if len(path) > best and [str(step) for step in path] == steps[: len(path)]:
-                best, line = len(path), _line(event)
+        elif not isinstance(event, yaml.NodeEvent):
             continue
         else:
-            if path and lists[-1] and len(path) > best and [str(step) for step in path] == steps[: len(path)]:
+            key = bool(path) and path[-1] is None
+            if key:
+                path[-1] = getattr(event, "value", "")
+            if best < len(path) <= len(steps) and path == steps[: len(path)]:
                 best, line = len(path), _line(event)
-            if isinstance(event, yaml.ScalarEvent) and best == len(steps) and [str(s) for s in path] == steps:
+            if key:
+                continue
+            if isinstance(event, yaml.ScalarEvent) and best == len(steps) and path == steps:
                 return line, event.value if event.implicit[0] and event.tag is None else None
             if isinstance(event, yaml.CollectionStartEvent):
-                path.append(0 if isinstance(event, yaml.SequenceStartEvent) else None)
                 lists.append(isinstance(event, yaml.SequenceStartEvent))
+                path.append("0" if lists[-1] else None)
                 continue
         if path:
-            path[-1] = path[-1] + 1 if lists[-1] else None
-    return line, written
+            path[-1] = str(int(path[-1] or 0) + 1) if lists[-1] else None
+    return line, None
 
 
 def _line(event: yaml.Event) -> int:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -153,9 +154,9 @@ def _told(problem: Problem, document: Document) -> str:
     """A problem with its line; one that comes from a word without quotes tells the word."""
     where = "" if problem.where in ("", "<nil>") else problem.where
     mend = problem.mend
-    if "string" in problem.why and (written := document.written(where)):
+    if ("be a string" in problem.why or "of type string" in problem.why) and (written := document.written(where)):
         mend = f'write it in quotes: "{written}"'
-    why = problem.why.removeprefix(f"{where} in body ")
+    why = str(replace(problem, where="", mend="")).removeprefix(f"{where} in body ")
     place = f"{where} (line {document.line_of(where)}): " if where else ""
     return f"{place}{why}; {mend}" if mend else f"{place}{why}"
 

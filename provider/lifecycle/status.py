@@ -48,7 +48,7 @@ def observed(jobset: Document | None, train_job: Document | None = None) -> Obse
         return _told(Phase.QUEUED if queued else Phase.SUSPENDED, _true(conditions, "Suspended"))
     if restarting := _true(_conditions(jobset), "RestartingJobSet"):
         return _told(Phase.RESTARTING, restarting)
-    counts = _of(jobset, "status").get("replicatedJobsStatus") or []
+    counts = _steps(jobset)
     if any(step.get("ready") for step in counts):
         return Observed(Phase.RUNNING)
     starting = _true(_conditions(jobset), "StartupPolicyInProgress")
@@ -78,7 +78,7 @@ def train_job_status(train_job: Document, jobset: Document | None, *, created: f
     if jobset is not None:
         _copy_outcome(conditions, jobset, now)
         status.pop("jobsStatus", None)
-        if steps := _of(jobset, "status").get("replicatedJobsStatus"):
+        if steps := _steps(jobset):
             status["jobsStatus"] = [
                 {"name": step.get("name", ""), **{count: step.get(count, 0) for count in _COUNTS}} for step in steps
             ]
@@ -125,7 +125,16 @@ def _told(phase: Phase, condition: Document) -> Observed:
 
 
 def _conditions(document: Document | None) -> list[dict[str, Any]]:
-    return [c for c in _of(document, "status").get("conditions") or [] if isinstance(c, dict)]
+    return _mappings(_of(document, "status").get("conditions"))
+
+
+def _steps(jobset: Document | None) -> list[dict[str, Any]]:
+    return _mappings(_of(jobset, "status").get("replicatedJobsStatus"))
+
+
+def _mappings(value: Any) -> list[dict[str, Any]]:
+    """A cluster's documents may be what somebody wrote by hand."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _find(conditions: list[dict[str, Any]], type_: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.admission.kinds import kinds
-from pulumi_trainer.provider.admission.strict import unknown_fields
+from pulumi_trainer.provider.admission.reading import mapping
 from pulumi_trainer.provider.admission.strict import unknown_fields
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.lifecycle.status import exceeded_deadline, finished, seconds, train_job_status
@@ -167,17 +167,16 @@ class Cluster:
             self._reconcile(train_job)
 
     def _reconcile(self, key: Key) -> tuple[list[Document], list[Problem]]:
-        """One round of the controller: the objects that it applies, and what is odd about it."""
+        """One round of the controller: the TrainJob's objects, and what is odd about it. They are applied unless the
+        TrainJob has finished or is another controller's."""
         train_job = self.get(key) or {}
         jobset = _of("JobSet", *key[2:])
         managed_by = train_job["spec"].get("managedBy", CONTROLLER)
+        objects, notes = self._build(train_job)
         if self.mode == "trainer" and managed_by != CONTROLLER:
-            why = f"is {managed_by}: Trainer's controller leaves the TrainJob alone"
-            return [], [Problem("spec.managedBy", why)]
-        objects: list[Document] = []
-        notes: list[Problem] = []
+            why = f"is {managed_by}: Trainer's controller leaves the TrainJob alone, and applies none of its objects"
+            return objects, [*notes, Problem("spec.managedBy", why)]
         if not finished(train_job):
-            objects, notes = self._build(train_job)
             for document in objects:
                 notes += self._applied(document)
         created = seconds(train_job["metadata"]["creationTimestamp"], self.now)
@@ -230,7 +229,7 @@ class Cluster:
         if old is None:
             return False
         if document["kind"] == "JobSet":
-            return not suspended and (old.get("spec") or {}).get("suspend") is not True
+            return not suspended and mapping(old, "spec").get("suspend") is not True
         return (document["kind"] == "PodGroup" and not suspended) or document.get("type") == "kubernetes.io/ssh-auth"
 
     def _applied(self, document: Document) -> list[Problem]:
@@ -254,7 +253,10 @@ class Cluster:
         if document["kind"] == "OracleConfig":
             self.gates = {k: v for k, v in document.items() if isinstance(v, bool)}
         elif document["kind"] == "OracleDelete":
-            key = _key(document["target"])
+            target = mapping(document, "target")
+            if not all(isinstance(target.get(name), str) for name in ("apiVersion", "kind")):
+                raise Invalid(Problem("target", "has to say apiVersion, kind and metadata of what is deleted"))
+            key = _key(target)
             self._stored.pop(key, None)
             self._round(key)
 

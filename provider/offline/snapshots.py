@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pulumi_trainer.provider.admission.reading import listed
 from pulumi_trainer.provider.api.documents import parsed
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 
@@ -20,7 +21,7 @@ def frozen(configmap: dict[str, Any], train_job: dict[str, Any]) -> dict[str, An
     """The runtime in a TrainJob's snapshot, as it stands there: no API server has seen it. Raises Invalid."""
     name = configmap["metadata"]["name"]
     mend = f"delete the ConfigMap {name}: it is made anew from the runtime"
-    owners = configmap["metadata"].get("ownerReferences") or []
+    owners = listed(configmap["metadata"].get("ownerReferences"))
     owner = next((o for o in owners if isinstance(o, dict) and o.get("controller") is True), None)
     if owner is None or owner.get("uid") != train_job["metadata"]["uid"]:
         raise Invalid(Problem(f"ConfigMap/{name}", "the runtime's snapshot belongs to another object", mend))

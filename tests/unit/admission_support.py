@@ -97,3 +97,40 @@ def answer(verdict: Verdict) -> tuple[str | None, set[Fault]]:
     """Which stage refuses, and why."""
     assert verdict.admitted is (verdict.stage is None) is (verdict.stored is not None) is (not verdict.errors)
     return verdict.stage, faults(verdict)
+
+
+def admitted(document: dict[str, Any], **how: Any) -> dict[str, Any]:
+    before = copy.deepcopy(document)
+    verdict = review(document, **how)
+    assert answer(verdict) == (None, set())
+    assert document == before
+    assert verdict.stored is not None
+    return verdict.stored
+
+
+def body(where: str, words: str) -> tuple[str, str, str]:
+    return (where, "Invalid", f"{where} in body should {words}")
+
+
+def many(where: str, most: int) -> set[tuple[str, str, str]]:
+    return {(where, "TooMany", f"must have at most {most} items"), BLOCKED}
+
+
+def long(where: str, most: int) -> set[tuple[str, str, str]]:
+    return {(where, "TooLong", f"may not be more than {most} bytes"), BLOCKED}
+
+
+def required(where: str) -> set[tuple[str, str, str]]:
+    return {(where, "Required", ""), BLOCKED}
+
+
+def names(count: int) -> list[dict[str, Any]]:
+    return [{"name": f"n{i}"} for i in range(count)]
+
+
+def jobs_of(*jobs: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {"template": {"spec": {"replicatedJobs": list(jobs), **spec}}}
+
+
+def job(name: str = "node", /, template: Any = None, **more: Any) -> dict[str, Any]:
+    return {"name": name, "template": job_template() if template is None else template, **more}

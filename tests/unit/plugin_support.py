@@ -81,19 +81,18 @@ def named(items: list[Document], name: str) -> Document:
     return next(item for item in items if item["name"] == name)
 
 
-def leaves(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Paths of all values but the document itself, lists and mappings too."""
-    if at:
-        yield at
+def below(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of all values in a document, lists and mappings too."""
     if isinstance(document, (dict, list)):
         for key, value in document.items() if isinstance(document, dict) else enumerate(document):
-            yield from leaves(value, (*at, key))
+            yield (*at, key)
+            yield from below(value, (*at, key))
 
 
 def with_unknowns(rt: Document, tj: Document) -> Iterator[tuple[Document, Document, tuple[Any, ...]]]:
     """The documents with each value of their specs in turn not known yet."""
     for which, document in enumerate((default_runtime(rt), default_train_job(tj))):
-        for place in leaves(document["spec"], ("spec",)):
+        for place in below(document["spec"], ("spec",)):
             changed = copy.deepcopy(document)
             holder: Any = changed
             for key in place[:-1]:

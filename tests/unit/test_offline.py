@@ -75,16 +75,22 @@ def test_a_running_jobset_is_left_alone() -> None:
     assert kinds(applied(runtime(), train_job(), train_job(labels), mode="jobset")[1]) == ["JobSet"]
 
 
+def test_a_jobset_that_makes_no_sense() -> None:
+    for rest in ({"spec": "x"}, {"status": "x"}, {"status": {"conditions": "x", "replicatedJobsStatus": ["x"]}}):
+        cluster, result = applied(runtime(), train_job(), jobset(**rest), train_job({"labels": {"a": "b"}}))
+        assert result.admitted and not result.objects and cluster.status(result) == {}
+
+
 def test_a_deleted_jobset_is_made_again() -> None:
     cluster, result = applied(runtime(), train_job(), deleted(jobset()))
     assert cluster.get(("jobset.x-k8s.io", "JobSet", "team", "job")) is not None
     assert cluster.status(result) == {}
 
 
-def test_a_finished_job_builds_nothing() -> None:
+def test_nothing_of_a_finished_job_is_applied() -> None:
     done = (runtime(), train_job(), jobset(status=COMPLETED))
     cluster, result = applied(*done, deleted(jobset()), train_job({"labels": {"a": "b"}}))
-    assert result.admitted and not result.objects
+    assert result.admitted and kinds(result) == ["JobSet"]
     assert cluster.get(("jobset.x-k8s.io", "JobSet", "team", "job")) is None
     assert [c["type"] for c in cluster.status(result)["conditions"]] == ["Complete"]
 
@@ -100,7 +106,8 @@ def test_a_deadline_ends_the_jobset() -> None:
 def test_multikueue_is_left_to_kueue() -> None:
     job = train_job(managedBy="kueue.x-k8s.io/multikueue")
     cluster, result = applied(runtime(), job)
-    assert result.admitted and not result.objects and cluster.status(result) == {}
+    assert result.admitted and kinds(result) == ["JobSet"]
+    assert cluster.get(("jobset.x-k8s.io", "JobSet", "team", "job")) is None and cluster.status(result) == {}
     assert "leaves the TrainJob alone" in str(result.notes[0])
     assert kinds(applied(runtime(), job, mode="jobset")[1]) == ["JobSet"]
 
@@ -127,6 +134,13 @@ def snapshot(data: Any, owner: dict[str, Any] | None = None) -> dict[str, Any]:
     return found
 
 
+def test_without_a_runtime_nothing_is_built() -> None:
+    gone = deleted(snapshot({}))
+    cluster, result = applied(runtime(), train_job(), deleted(runtime()), gone, deleted(jobset()))
+    assert cluster.get(("jobset.x-k8s.io", "JobSet", "team", "job")) is None
+    assert result.admitted and cluster.status(result) == {}
+
+
 def test_a_snapshot_wins_over_the_runtime() -> None:
     _, result = applied(runtime(2), snapshot({"runtime": yaml.safe_dump(runtime(7))}), train_job())
     assert result.objects[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] == 7
@@ -140,6 +154,7 @@ def test_a_snapshot_wins_over_the_runtime() -> None:
         (snapshot({"runtime": ""}, {**OWNER, "uid": "x"}), "belongs to another object"),
         (snapshot({"runtime": ""}, {**OWNER, "controller": False}), "belongs to another object"),
         (snapshot({"other": ""}), "has no key runtime"),
+        ({**snapshot({}), "metadata": {**snapshot({})["metadata"], "ownerReferences": 3}}, "belongs to another object"),
         (snapshot(None), "has no key runtime"),
         (snapshot({"runtime": "a: ["}), "no YAML"),
         (snapshot({"runtime": ""}), "has to hold one runtime, not 0"),
@@ -210,6 +225,7 @@ def test_unknown_fields() -> None:
         ({**runtime(), "apiVersion": "trainer.kubeflow.org/v1"}, "must be trainer.kubeflow.org/v1alpha1"),
         ({**jobset(), "apiVersion": "jobset.x-k8s.io/v1alpha1"}, "must be jobset.x-k8s.io/v1alpha2 for a JobSet"),
         ({**thing("ConfigMap"), "metadata": None}, "a ConfigMap needs a name"),
+        (deleted({"kind": "JobSet"}), "target: has to say apiVersion, kind and metadata"),
         ({**thing("Secret"), "metadata": {"name": 3}}, "a Secret needs a name"),
     ],
 )

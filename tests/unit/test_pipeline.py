@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.api.typed import fields
 from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.pipeline import Mode, core, render
+from pulumi_trainer.provider.pipeline import MergeFailed, Mode, core, registry, render, validate
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
@@ -214,14 +215,37 @@ class TestPodSets:
         core.build(info, job)
         assert list(info.pod_sets[2].endpoints()) == ["digits-side-0-0.net", "digits-side-1-0.net"]
 
-    def test_an_unknown_count_has_no_endpoints(self) -> None:
-        tj = train_job(trainer={"numNodes": Unknown("n")})
-        info, job, _ = core.read(default_runtime(runtime()), default_train_job(tj))
+    @pytest.mark.parametrize(
+        ("trainer", "template"),
+        [({"numNodes": Unknown("n")}, {}), ({}, {"network": {"subdomain": Unknown("n")}})],
+    )
+    def test_no_endpoints_of_what_is_unknown(self, trainer: Any, template: Any) -> None:
+        rt = default_runtime(runtime(**template))
+        info, job, _ = core.read(rt, default_train_job(train_job(trainer=trainer)))
         core.build(info, job)
         assert list(info.pod_sets[1].endpoints()) == []
 
+    def test_what_may_be_there_all_the_same(self) -> None:
+        """Nothing is missing as long as not all jobs and containers are known."""
+        policy = {"torch": {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["side"]}]}}}
+        tj = default_train_job(train_job(trainer={}, initializer={"model": {}}))
+        assert len(validate(default_runtime(runtime(policy)), tj)) == 2
+        with pytest.raises(Invalid):
+            render(default_runtime(runtime(policy)), tj)
+        for place in ((), (2,), (1, "name"), (1, "template"), (1, "template", "spec", "template", "spec", "containers")):
+            rt = default_runtime(runtime(policy))
+            rt["spec"]["template"]["spec"]["replicatedJobs"].append({"name": "last", "template": {}})
+            holder = rt["spec"]["template"]["spec"]
+            for key in (path := ("replicatedJobs", *place))[:-1]:
+                holder = holder[key]
+            holder[path[-1]] = Unknown("u")
+            assert validate(rt, tj) == (), place
+            render(rt, tj)
+        rt = default_runtime(runtime(policy))
+        rt["spec"]["template"] = Unknown("u")
+        assert validate(rt, tj) == ()
+
     def test_an_added_init_container_and_pod_labels_are_written_back(self) -> None:
-        """As the flux and gang scheduling plugins will do."""
         info, job, _ = core.read(default_runtime(runtime()), default_train_job(train_job()))
         made = core.Container("setup", "img:0", ["sh"], [{"name": "A", "value": "1"}], [], [])
         info.pod_sets[1].init_containers.append(made)
@@ -252,29 +276,30 @@ class TestTrainer:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("name", ["mpi", "jax", "xgboost", "flux"])
-    def test_policy_without_plugin(self, name: str) -> None:
-        with pytest.raises(Invalid) as caught:
-            rendered(runtime({name: {}}), train_job())
-        (problem,) = caught.value.problems
-        assert problem.where == f"spec.mlPolicy.{name}"
-        assert problem.why == f"{name} is not supported by this version"
+    def test_all_policies_of_trainer_have_a_plugin(self) -> None:
+        for type_, part in (("MLPolicy", "mlPolicy"), ("PodGroupPolicy", "podGroupPolicy")):
+            for name in (name for name, how in fields(type_).items() if how.struct):
+                assert f"{part}.{name}" in registry.served()
 
-    @pytest.mark.parametrize("name", ["coscheduling", "volcano"])
-    def test_gang_without_plugin(self, name: str) -> None:
-        rt = runtime()
-        rt["spec"]["podGroupPolicy"] = {name: {}}
-        with pytest.raises(Invalid, match=rf"spec\.podGroupPolicy\.{name}: {name} is not supported"):
+    def test_a_policy_without_plugin_is_not_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(registry, "REGISTRY", tuple(p for p in registry.REGISTRY if p.name not in ("JAX", "Volcano")))
+        rt = runtime({"jax": {}})
+        rt["spec"]["podGroupPolicy"] = {"volcano": {}}
+        with pytest.raises(Invalid) as caught:
             rendered(rt, train_job())
+        assert [(p.where, p.why) for p in caught.value.problems] == [
+            ("spec.mlPolicy.jax", "jax is not supported by this version"),
+            ("spec.podGroupPolicy.volcano", "volcano is not supported by this version"),
+        ]
+
+    def test_a_policy_that_nobody_knows_is_a_note(self) -> None:
+        found = render(default_runtime(runtime({"ray": {}})), default_train_job(train_job())).notes
+        assert [n.where for n in found] == ["spec.mlPolicy.ray"]
 
     def test_an_empty_gang_policy_is_none(self) -> None:
         rt = runtime()
         rt["spec"]["podGroupPolicy"] = {}
         assert rendered(rt, train_job()) == rendered(runtime(), train_job())
-
-    def test_torchtune(self) -> None:
-        with pytest.raises(Invalid, match=r"spec\.trainer\.command: torchtune .* is not supported"):
-            rendered(runtime(), train_job(trainer={"command": ["tune", "run"]}))
 
     @pytest.mark.parametrize("name", [None, "", 5, Unknown("name")])
     def test_no_name(self, name: Any) -> None:
@@ -310,8 +335,15 @@ class TestRefusals:
         rt = runtime()
         pod = rt["spec"]["template"]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
         pod["containers"][0]["resources"] = {"limits": {"cpu": 1}}
-        with pytest.raises(Invalid, match=r"spec\.trainer\.resourcesPerNode"):
+        with pytest.raises(MergeFailed, match=r"spec\.trainer\.resourcesPerNode"):
             rendered(rt, train_job(trainer=trainer))
+
+    def test_patches_that_cannot_be_merged(self) -> None:
+        rt = runtime()
+        rt["spec"]["template"]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
+        tj = train_job(runtimePatches=[patch({"nodeSelector": {"$patch": "merge"}})])
+        with pytest.raises(MergeFailed, match=r"spec\.runtimePatches\[0\]: \$patch must be replace or delete"):
+            validate(default_runtime(rt), default_train_job(tj))
 
     @pytest.mark.parametrize("value", ["x", [], 5])
     def test_no_mapping_where_one_belongs(self, value: Any) -> None:

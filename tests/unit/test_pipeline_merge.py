@@ -57,12 +57,22 @@ class TestMerge:
         replaced = strategic_merge("PodSpec", original, {"nodeSelector": {"$patch": "replace", "x": "y"}})
         assert replaced == {"nodeSelector": {"x": "y"}}
         assert strategic_merge("PodSpec", {}, {"nodeSelector": {"$patch": "replace", "x": "y"}}) == {}
-        listed = {"$deleteFromPrimitiveList/zone": "b", "$deleteFromPrimitiveList/none": "c"}
+        listed = {f"$deleteFromPrimitiveList/{key}": value for key, value in (("zone", "b"), ("none", "c"), ("", "d"))}
         assert strategic_merge("PodSpec", original, {"nodeSelector": listed}) == {
             "nodeSelector": {"zone": "b", "disk": "ssd"}
         }
 
-    @pytest.mark.parametrize("key", ["$patch", "$retainKeys", "$setElementOrder/zone"])
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "$patch",
+            "$retainKeys",
+            "$setElementOrder/zone",
+            "$setElementOrderzone",
+            "$deleteFromPrimitiveList",
+            "$deleteFromPrimitiveLists/zone",
+        ],
+    )
     def test_bad_directives(self, key: str) -> None:
         with pytest.raises(MergeError):
             strategic_merge("PodSpec", {"nodeSelector": {"zone": "a"}}, {"nodeSelector": {key: "merge"}})
@@ -122,7 +132,7 @@ class TestTyped:
             ("ContainerPort", {"containerPort": True}, "containerPort: must be a whole number, not true or false"),
             ("HTTPGetAction", {"port": 1.5}, "port: must be a whole number or a string, not a decimal number"),
             ("PodSpec", {"nodeSelector": {1: "a"}}, "nodeSelector: must be a mapping by strings, not a mapping"),
-            ("PodSpec", {"containers": [None]}, "containers[0]: must be a mapping, not null"),
+            ("PodSpec", {"containers": ["a"]}, "containers[0]: must be a mapping, not a string"),
             ("ResourceRequirements", {"limits": {"a.io/b": "x"}}, "limits['a.io/b']: must be a quantity"),
             ("Container", {"imag": "a"}, "imag: unknown field, ignored"),
         ],

@@ -56,6 +56,25 @@ def test_value(given: str, wanted: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "times", "second", "wanted"),
+    [
+        ("1Gi", 2, "1G", "3147483648"),
+        ("500m", 3, "1Ki", "1025500m"),
+        ("1e3", 1, "1k", "2e3"),
+        ("0", 5, "1Ki", "1Ki"),
+        ("1Ki", 0, "1024", "1024"),
+        ("-1", 3, "1", "-2"),
+        ("9E", 3, "0", "27E"),
+        ("512", 1, "512Mi", "536871424"),
+        ("1Mi", -1, "0", "-1Mi"),
+    ],
+)
+def test_sums(first: str, times: int, second: str, wanted: str) -> None:
+    """In the format of the first that is not zero."""
+    assert str(Quantity.parse(first) * times + Quantity.parse(second)) == wanted
+
+
+@pytest.mark.parametrize(
     "given",
     ["", " ", "-", "m", "1 Gi", "1gi", "4GB", "1.1i", "1e", "1e2.5", "one", "1e999999999", "9" * 5000, "1_0", "١"],
 )

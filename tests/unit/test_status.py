@@ -60,6 +60,8 @@ READY = [{"name": "node", "ready": 1, "active": 2}]
         (jobset(condition("StartupPolicyInProgress")), None, "Starting", "Why"),
         (jobset(condition("StartupPolicyInProgress", "False")), None, "Pending", ""),
         ({"kind": "JobSet"}, {"kind": "TrainJob"}, "Pending", ""),
+        ({"spec": 1, "metadata": [], "status": {"conditions": 3, "replicatedJobsStatus": ["x"]}}, None, "Pending", ""),
+        ({"status": {"conditions": ["x"], "replicatedJobsStatus": 3}}, {"status": 3, "spec": []}, "Pending", ""),
     ],
 )
 def test_phase(of: Any, job: Any, phase: str, reason: str) -> None:

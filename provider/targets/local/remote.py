@@ -45,9 +45,9 @@ def variables(folder: str, address: str, root: bool) -> dict[str, str]:
     """What `mpirun`, its daemons and the processes of a job need on this machine. root: whose processes they are.
 
     Names are those of Open MPI 4 (OMPI_*), which 5 knows too, and of its launcher PRRTE (PRTE_*). The daemons stay in their
-    container, and their files in `folder`, which goes with the job. All nodes are this machine: they talk over its loopback interface, none binds its processes to the first
-    processors, and who waits lets others go first. The map of processors is not shared between daemons (`vmhole`): its place
-    in memory collides with the stack on recent kernels.
+    container, and their files in `folder`, which goes with the job. All nodes are this machine: they talk over its loopback
+    interface, none binds its processes to the first processors, and who waits lets others go first. The map of processors is
+    not shared between daemons (`vmhole`): its place in memory collides with the stack on recent kernels.
     """
     may = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT") if root else ()
     loopback = "lo" if sys.platform == "linux" else "lo0"

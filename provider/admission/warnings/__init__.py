@@ -1,0 +1,35 @@
+"""What passes admission and then fails: warnings with a code, a reason and a mend.
+
+Called by components for each job of a plan, and by the command line. `table` has the rules; docs/warnings.md explains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .placing import gpu_taints
+from .rule import Rule, Warning
+from .severity import IGNORE, Severities, Severity
+from .table import RULES
+from .view import Document, Taints, View
+
+__all__ = ["IGNORE", "RULES", "Rule", "Severities", "Severity", "Warning", "gpu_taints", "warnings"]
+
+
+def warnings(
+    runtime: Document,
+    train_job: Document,
+    objects: Mapping[str, Document] | Iterable[Document],
+    *,
+    siblings: Iterable[Document] = (),
+    taints: Taints | None = None,
+) -> tuple[Warning, ...]:
+    """What will go wrong with a TrainJob that is admitted, in the order of the codes.
+
+    runtime, train_job: with the API server's defaults, as they were rendered. objects: what came out (`Rendered.objects`,
+    or a list); empty where rendering failed. siblings: other JobSets (this one may be among them). taints: of what has GPUs
+    (`gpu_taints`); None: nobody knows, and PT111 is left out. Values not known yet count as right. Raises nothing.
+    """
+    given = objects.values() if isinstance(objects, Mapping) else objects
+    view = View(runtime, train_job, tuple(given), tuple(siblings), taints)
+    return tuple(warning for rule in RULES for warning in rule.warnings(view))

@@ -1,0 +1,168 @@
+"""Rules about Pods and the machines that they come to: taints, memory, volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pulumi_trainer.provider.api.errors import Problem
+
+from ..reading import listed, mapping, texts
+from .view import Document, Step, Taints, View, amount, gpus
+
+_NCCL = ("torch", "jax", "mpi")
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108
+_MEMORY_OF_A_PROCESS = 2 * 2**30
+"""Bytes on the host that a process with a CUDA context and NCCL's buffers needs at the least."""
+
+
+def gpu_taints(documents: Iterable[Document]) -> Taints | None:
+    """The taints of what has GPUs among Nodes and Kueue's ResourceFlavors, less those that a flavor's own tolerations
+    bear; None where there is neither.
+
+    With ClusterQueues among the documents, a flavor has GPUs where one of them says so; else every flavor may.
+    """
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    known = [document for document in documents if isinstance(document, dict)]
+    queues = [document for document in known if document.get("kind") == "ClusterQueue"]
+    flavors = {flavor for queue in queues for flavor in _gpu_flavors(queue)}
+    for document in known:
+        name = str(mapping(document, "metadata").get("name"))
+        spec = mapping(document, "spec")
+        if document.get("kind") == "Node" and _has_gpus(mapping(document, "status", "allocatable")):
+            found[f"node {name}"] = [t for t in listed(spec.get("taints")) if isinstance(t, dict)]
+        elif document.get("kind") == "ResourceFlavor" and (not queues or name in flavors):
+            taints = [t for t in listed(spec.get("nodeTaints")) if isinstance(t, dict)]
+            found[f"flavor {name}"] = [t for t in taints if not _borne(t, listed(spec.get("tolerations")))]
+    return found or None
+
+
+def _gpu_flavors(queue: Document) -> Iterator[str]:
+    for group in listed(mapping(queue, "spec").get("resourceGroups")):
+        for flavor in listed(mapping(group).get("flavors")):
+            if any("gpu" in str(mapping(r).get("name")).lower() for r in listed(mapping(flavor).get("resources"))):
+                yield str(mapping(flavor).get("name"))
+
+
+def _has_gpus(resources: Document) -> bool:
+    return any("gpu" in name.lower() and (quantity := amount(n)) and quantity.amount for name, n in resources.items())
+
+
+def untolerated_taints(view: View) -> Iterator[Problem]:
+    if not view.taints:
+        return
+    for step in view.steps:
+        tolerations = step.pod.get("tolerations", [])
+        if not isinstance(tolerations, list) or not any(map(gpus, step.containers)):
+            continue
+        against = {place: [t for t in taints if not _borne(t, tolerations)] for place, taints in view.taints.items()}
+        against = {
+            place: [t for t in taints if t.get("effect") != "PreferNoSchedule"] for place, taints in against.items()
+        }
+        if all(against.values()):
+            place, taints = next(iter(against.items()))
+            shown = ", ".join(map(_shown, taints))
+            more = f", and {len(against) - 1} more" if len(against) > 1 else ""
+            why = f"the Pods of {step.name} ask for GPUs and bear no taints: {place} has {shown}{more}"
+            yield Problem(
+                f"{step.at}.template.spec.template.spec.tolerations", why, "add tolerations, in a runtimePatch too"
+            )
+
+
+def _shown(taint: Mapping[str, Any]) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key')}{value}:{taint.get('effect')}"
+
+
+def _borne(taint: Mapping[str, Any], tolerations: Sequence[Any]) -> bool:
+    """https://github.com/kubernetes/api/blob/v0.36.3/core/v1/toleration.go"""
+    return any(_bears(mapping(toleration), taint) for toleration in tolerations)
+
+
+def _bears(toleration: Document, taint: Mapping[str, Any]) -> bool:
+    for field in ("effect", "key"):
+        if toleration.get(field) and toleration[field] != taint.get(field):
+            return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def small_shared_memory(view: View) -> Iterator[Problem]:
+    """What the processes of a node share lies in /dev/shm: NCCL's buffers, and the batches of DataLoader's workers."""
+    container = view.worker.node if view.worker else None
+    if not view.has_policy("torch") or view.worker is None or container is None or view.gpus < 2:
+        return
+    one_process = (view.trainer or {}).get("numProcPerNode") == 1
+    if one_process or view.worker.pod.get("hostIPC") is True or not isinstance(container.get("volumeMounts", []), list):
+        return
+    mounts = {str(mapping(m).get("mountPath")).rstrip("/") for m in listed(container.get("volumeMounts"))}
+    if not mounts & {_SHARED_MEMORY, "/dev"}:
+        why = f"{view.gpus} GPUs of a node share the default /dev/shm of 64 MiB, which NCCL and DataLoader soon fill"
+        mend = 'mount a volume there, of {"emptyDir": {"medium": "Memory"}}; a runtimePatch can'
+        yield Problem(f"{view.worker.at}.template.spec.template.spec.volumes", why, mend)
+
+
+def memory_limits(view: View) -> Iterator[Problem]:
+    container = view.worker.node if view.worker else None
+    if (
+        not view.has_policy(*_NCCL)
+        or not view.several_nodes
+        or view.worker is None
+        or container is None
+        or not view.gpus
+    ):
+        return
+    resources = container.get("resources", {})
+    limits = [
+        holder.get("limits", {})
+        for holder in (resources, view.worker.pod.get("resources", {}))
+        if isinstance(holder, dict)
+    ]
+    if not isinstance(resources, dict) or not all(isinstance(each, dict) for each in limits):
+        return
+    where = "spec.trainer.resourcesPerNode.limits.memory"
+    given = next((each["memory"] for each in limits if "memory" in each), None)
+    wanted = view.gpus * _MEMORY_OF_A_PROCESS + _shared(view.worker)
+    if given is None:
+        why = (
+            f"is missing on {view.nodes} nodes with GPUs: whatever else runs there can take the memory, and when one process"
+            " is killed for it, all others wait for it until NCCL gives up"
+        )
+        yield Problem(where, why, f"give a limit and the same request, more than {_gi(wanted)}")
+    elif (limit := amount(given)) and limit.amount < wanted:
+        why = (
+            f"is {given}; {view.gpus} processes with CUDA and NCCL need about {_gi(wanted)}, shared memory included: one is"
+            " killed, and those of the other nodes wait for it until NCCL gives up"
+        )
+        yield Problem(where, why, f"give more than {_gi(wanted)}")
+
+
+def _shared(step: Step) -> int:
+    """Bytes that the Pod's volumes in memory may take of its limit, where they say so."""
+    volumes = [mapping(volume, "emptyDir") for volume in step.volumes]
+    sizes = [amount(v.get("sizeLimit")) for v in volumes if v.get("medium") == "Memory"]
+    return sum(size.value for size in sizes if size)
+
+
+def _gi(size: int) -> str:
+    return f"{-(-size // 2**30)}Gi"
+
+
+def one_node_claims(view: View) -> Iterator[Problem]:
+    claims: dict[Any, tuple[str, list[str]]] = {}
+    for place, policy in enumerate(listed(mapping(view.jobset, "spec").get("volumeClaimPolicies"))):
+        for number, template in enumerate(listed(mapping(policy).get("templates"))):
+            at = f"spec.template.spec.volumeClaimPolicies[{place}].templates[{number}].spec.accessModes"
+            modes = texts(mapping(template, "spec").get("accessModes"))
+            claims[mapping(template, "metadata").get("name")] = at, modes
+    for step in view.steps:
+        if step.pods is None or step.pods < 2:
+            continue
+        containers = [*step.containers, *step.init_containers]
+        mounted = {mapping(m).get("name") for c in containers for m in listed(c.get("volumeMounts"))}
+        for name, (at, modes) in claims.items():
+            if name in mounted and modes and not any("Many" in mode for mode in modes):
+                needed = f"{step.pods} Pods of {step.name} need it"
+                why = f"{' and '.join(modes)} lets one machine mount the claim {name}, and {needed}"
+                yield Problem(at, why, "use ReadWriteMany, with a storage class that has it")

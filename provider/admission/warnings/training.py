@@ -1,0 +1,230 @@
+"""Rules about jobs that run and do not train what they should: launchers, processes, nodes, sections that nobody reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.pipeline import validate
+from pulumi_trainer.provider.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE
+from pulumi_trainer.provider.pipeline.plugins.mpi import LAUNCHER, OPEN_MPI
+
+from ..reading import mapping
+from .view import View, gpus, number
+
+_CONNECTED = ("torch", "jax", "xgboost")
+"""Policies that tell the nodes of each other, where there is a `trainer` section."""
+
+_PYTHON = re.compile(r"(.*/)?python[0-9.]*")
+_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
+_RUNS_PYTHON = re.compile(r"(^|[\s;&|/])python[0-9.]*\s")
+_LAUNCHES = re.compile(
+    r"torchrun|torch\.distributed\.(run|launch)|torch_xla|accelerate|deepspeed|mpirun|srun|horovodrun|tune run|PET_"
+    r"|MASTER_ADDR|\bRANK\b"
+)
+"""What a command says that connects nodes by itself."""
+
+_LOCAL = re.compile(r"(--(rdzv[-_]endpoint|master[-_]addr)=?)(localhost|127\.0\.0\.1)\b.*|--standalone")
+
+
+def not_torchrun(view: View) -> Iterator[Problem]:
+    """PET_* is torchrun's; a plain Python sees no RANK, WORLD_SIZE or MASTER_ADDR."""
+    words, processes = view.words, number((view.trainer or {}).get("numProcPerNode"))
+    if not view.has_policy("torch") or words is None:
+        return
+    alone = not view.several_nodes and view.gpus < 2 and (processes or 1) < 2
+    if alone or not _plain_python(words) or {"RANK", "WORLD_SIZE"} & {str(e.get("name")) for e in view.env}:
+        return
+    what = f"{view.nodes} nodes train" if view.several_nodes else "it trains in one process"
+    rest = f"{view.nodes} models" if view.several_nodes else "while the others stay idle"
+    why = f"starts Python without torchrun, which reads the PET_* variables: {what} {rest}, without an error"
+    yield Problem("spec.trainer.command", why, "put torchrun in front instead of python")
+
+
+def _plain_python(words: list[str]) -> bool:
+    """Whether a program is started by Python itself; of shell scripts and other programs nobody knows."""
+    if f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}" in words or any(_LAUNCHES.search(word) for word in words):
+        return False
+    if words[0].rpartition("/")[2] in _SHELLS:
+        return len(words) > 2 and words[1].startswith("-") and bool(_RUNS_PYTHON.search(" ".join(words[2:])))
+    return _PYTHON.fullmatch(words[0]) is not None
+
+
+def rendezvous_at_home(view: View) -> Iterator[Problem]:
+    if not view.several_nodes or not view.has_policy("torch"):
+        return
+    words = view.words or []
+    pairs = [f"{word}={after}" for word, after in pairwise(words)]
+    if found := next((pair for pair in (*words, *pairs) if _LOCAL.match(pair)), None):
+        why = f"{found} lets each of the {view.nodes} nodes wait for itself: they train {view.nodes} models"
+        yield Problem("spec.trainer.command", why, f"leave it out, or name {view.name}-{NODE}-0-0.{view.name}")
+
+
+def fewer_processes(view: View) -> Iterator[Problem]:
+    processes = _processes(view)
+    if processes is not None and 0 < processes < view.gpus:
+        why = f"is {processes} while a node has {view.gpus} GPUs: {view.gpus - processes} of them stay idle"
+        yield Problem(_processes_at(view), why, "leave it out: then there is a process for each GPU")
+
+
+def more_processes(view: View) -> Iterator[Problem]:
+    processes = _processes(view)
+    if processes is not None and 0 < view.gpus < processes:
+        why = f"is {processes} while a node has {view.gpus}: NCCL refuses two processes on one GPU"
+        yield Problem(_processes_at(view), why, "leave it out: then there is a process for each GPU")
+
+
+def _processes(view: View) -> int | None:
+    """Of a node, where somebody has said it."""
+    if not view.has_policy("torch", "mpi"):
+        return None
+    given = number((view.trainer or {}).get("numProcPerNode"))
+    own = number((view.policy("mpi") or {}).get("numProcPerNode"))
+    return given if given is not None else own if own != 1 else None  # one becomes the number of GPUs
+
+
+def _processes_at(view: View) -> str:
+    given = (view.trainer or {}).get("numProcPerNode")
+    return "spec.trainer.numProcPerNode" if given is not None else "spec.mlPolicy.mpi.numProcPerNode"
+
+
+def hidden_gpus(view: View) -> Iterator[Problem]:
+    """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/runtime.go counts in resourcesPerNode alone."""
+    given = (view.trainer or {}).get("resourcesPerNode")
+    if not isinstance(given, dict) or not view.has_policy("torch", "mpi", "xgboost") or _processes(view) is not None:
+        return
+    parts = [given.get(part, {}) for part in ("limits", "requests")]
+    if not all(isinstance(part, dict) for part in parts) or gpus({"resources": given}):
+        return
+    if view.gpus > 1:
+        why = (
+            f"hides the {view.gpus} GPUs that the runtime gives each node: they are still there, and the number of"
+            " processes is counted as if they were not"
+        )
+        yield Problem(
+            "spec.trainer.resourcesPerNode", why, f"name the GPUs here too, or give numProcPerNode: {view.gpus}"
+        )
+
+
+def no_trainer(view: View) -> Iterator[Problem]:
+    """https://github.com/kubeflow/trainer/issues/4076"""
+    if "trainer" in mapping(view.train_job, "spec") and view.trainer is not None:
+        return
+    policy = next((name for name in _CONNECTED if view.policy(name) is not None), None)
+    idle = policy == "torch" and view.gpus > 1
+    if (
+        isinstance(mapping(view.train_job, "spec").get("trainer"), (dict, type(None)))
+        and policy
+        and (view.several_nodes or idle)
+    ):
+        nodes = f"{view.nodes} nodes train {view.nodes} models" if view.several_nodes else "one process trains"
+        why = f"is missing, and only with it Trainer tells the nodes of each other and of their processes: {nodes}"
+        yield Problem("spec.trainer", why, "give it, if only as {}")
+
+
+def nobody_trains(view: View) -> Iterator[Problem]:
+    if view.steps and not view.trainers and view.trainer and not _own_policy(view):
+        given = ", ".join(sorted(view.trainer))
+        why = f"is for the replicated job with the ancestor trainer, and the runtime has none: {given} go nowhere"
+        mend = "give its Job template (not its Pod template) the label trainer.kubeflow.org/trainjob-ancestor-step: trainer"
+        yield Problem("spec.trainer", why, mend)
+
+
+def second_trainer(view: View) -> Iterator[Problem]:
+    if view.has_policy(*_CONNECTED) and not _own_policy(view):
+        for step in view.trainers[1:]:
+            why = (
+                f"is a second trainer: {step.name} gets neither the number of nodes nor the variables that connect them"
+            )
+            yield Problem(f"{step.at}.template.metadata.labels", why, "leave the label of one trainer only")
+
+
+def _own_policy(view: View) -> bool:
+    """Whether a plugin of the user's own decides."""
+    built_in = {"torch", "mpi", "jax", "xgboost", "flux"}
+    return any(isinstance(value, dict) and name not in built_in for name, value in (view.ml_policy or {}).items())
+
+
+def no_initializer(view: View) -> Iterator[Problem]:
+    """Validation goes by the replicated job's name, rendering by its label."""
+    given = mapping(view.train_job, "spec", "initializer")
+    for kind, ancestor in (("dataset", DATASET_INITIALIZER), ("model", MODEL_INITIALIZER)):
+        if not isinstance(given.get(kind), dict) or not view.steps:
+            continue
+        there = any(s.ancestor == ancestor and any(c.get("name") == ancestor for c in s.containers) for s in view.steps)
+        if not there:
+            why = f"goes nowhere: no replicated job of the runtime has the ancestor {ancestor} and a container of that name"
+            mend = f"give its Job template the label trainer.kubeflow.org/trainjob-ancestor-step: {ancestor}"
+            yield Problem(f"spec.initializer.{kind}", why, mend)
+
+
+def unseen_nodes(view: View) -> Iterator[Problem]:
+    """Trainer's webhook looks at the TrainJob's numNodes alone, rendering at the runtime's as well."""
+    for problem in _unseen(view):
+        if "LoRA" not in problem.why:
+            nodes = _own_nodes(view)
+            why = f"is {nodes} in the runtime, which Trainer's webhook does not look at: {problem.where} {problem.why}"
+            yield Problem("spec.mlPolicy.numNodes", why, "write numNodes: 1 into the TrainJob's trainer")
+
+
+def unseen_lora(view: View) -> Iterator[Problem]:
+    for problem in _unseen(view):
+        if "LoRA" in problem.why:
+            why = f"LoRA is left out: the runtime has {_own_nodes(view)} nodes, and on several TorchTune tunes all weights"
+            yield Problem("spec.trainer.args", why, "write numNodes: 1 into the TrainJob's trainer")
+
+
+def _own_nodes(view: View) -> int | None:
+    return number((view.ml_policy or {}).get("numNodes"))
+
+
+def _unseen(view: View) -> list[Problem]:
+    """What the webhook would say if the TrainJob itself gave the runtime's number of nodes."""
+    nodes, trainer = _own_nodes(view), view.trainer
+    if trainer is None or "numNodes" in trainer or nodes is None or nodes < 2 or not view.has_policy("torch"):
+        return []
+    spec = {**view.train_job["spec"], "trainer": {**trainer, "numNodes": nodes}}
+    try:
+        told = set(validate(view.runtime, view.train_job))
+        return [p for p in validate(view.runtime, {**view.train_job, "spec": spec}) if p not in told]
+    except Invalid:
+        return []
+
+
+def no_nodes(view: View) -> Iterator[Problem]:
+    if number((view.trainer or {}).get("numNodes")) == 0:
+        yield Problem("spec.trainer.numNodes", "is 0: the job is complete at once and trains nothing", "give 1 or more")
+
+
+def several_launchers(view: View) -> Iterator[Problem]:
+    """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go"""
+    nodes = _own_nodes(view)
+    launcher = view.trainers[0] if view.has_policy("mpi") and view.trainers else None
+    if nodes and nodes > 1 and launcher is not None and launcher.name != NODE and launcher.count != 1:
+        why = f"is {nodes}, and goes to the job with the ancestor trainer: {nodes} Pods of {launcher.name} each start mpirun"
+        yield Problem("spec.mlPolicy.numNodes", why, "leave it at 1, and give numNodes in the TrainJob's trainer")
+
+
+def no_mpi(view: View) -> Iterator[Problem]:
+    implementation = (view.policy("mpi") or {}).get("mpiImplementation")
+    launcher = next((step for step in view.template if step.name == LAUNCHER and step.node), None)
+    if implementation == "" and launcher is not None:
+        why = "is empty, which the schema admits: Trainer's controller then fails for ever to make the objects"
+        yield Problem("spec.mlPolicy.mpi.mpiImplementation", why, f"write {OPEN_MPI}")
+
+
+def flux_without_nodes(view: View) -> Iterator[Problem]:
+    trainer = mapping(view.train_job, "spec").get("trainer")
+    if view.has_policy("flux") and isinstance(trainer, (dict, type(None))) and (trainer or {}).get("numNodes") is None:
+        why = "is missing: Trainer's controller fails for ever to make the objects of a Flux job without it"
+        yield Problem("spec.trainer.numNodes", why, "give it, 1 for one node")
+
+
+def ignored_resources(view: View) -> Iterator[Problem]:
+    """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go"""
+    if view.ml_policy is None and mapping(view.trainer, "resourcesPerNode"):
+        why = "goes nowhere: Trainer reads it only where the runtime has an mlPolicy"
+        yield Problem("spec.trainer.resourcesPerNode", why, "give the runtime one, if only as mlPolicy: {numNodes: 1}")

@@ -1,0 +1,206 @@
+"""What may change in a TrainJob, and what the mutating webhook does to its runtimePatches."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from admission_support import (
+    BLOCKED,
+    Store,
+    admitted,
+    answer,
+    changed,
+    faults,
+    long,
+    names,
+    pod_patch,
+    required,
+    runtime,
+    train_job,
+)
+from pulumi_trainer.provider.admission import NOW, review
+from pulumi_trainer.provider.api.unknown import Unknown
+
+UNKNOWN = Unknown("1")
+
+
+STORE = Store(runtime(), runtime("TrainingRuntime"))
+
+
+POD = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template.spec"
+
+
+def times(stored: dict[str, Any]) -> list[str | None]:
+    return [patch.get("time") for patch in stored["spec"]["runtimePatches"]]
+
+
+def test_times_of_patches() -> None:
+    given = "2025-05-05T05:05:05+01:00"
+    document = train_job(suspend=True, runtimePatches=[pod_patch("a.b/c"), pod_patch("a.b/d", time=given)])
+    old = admitted(document, lookup=STORE)
+    assert times(old) == [NOW, "2025-05-05T04:05:05Z"], "with one of them, all are printed anew"
+    later = "2026-02-02T00:00:00Z"
+    assert times(admitted(document, old=old, lookup=STORE, now=later)) == times(old), "unchanged: the old time is back"
+    moved = changed(document, "spec.runtimePatches.0", pod_patch("a.b/c", time=given, nodeSelector={"a": "b"}))
+    assert times(admitted(moved, old=old, lookup=STORE, now=later)) == [later, "2025-05-05T04:05:05Z"]
+    added = train_job(suspend=True, runtimePatches=[*document["spec"]["runtimePatches"], pod_patch("a.b/e")])
+    assert times(admitted(added, old=old, lookup=STORE, now=later))[2] == later
+    assert times(admitted(train_job(runtimePatches=[pod_patch("a.b/c", time=given)]), lookup=STORE)) == [given]
+    assert times(admitted(old, old=old, lookup=STORE, now=later)) == times(old)
+
+
+EMPTY = {"name": "node", "volumeMounts": [{"name": "x"}], "env": []}
+
+
+def test_what_setting_a_time_prints_anew() -> None:
+    resources = {"limits": {"cpu": "0.5", "memory": 1073741824, "x": 1.5}}
+    document = train_job(
+        trainer={"resourcesPerNode": resources, "args": []}, runtimePatches=[pod_patch(containers=[EMPTY])]
+    )
+    stored = admitted(document, lookup=STORE)
+    printed = {"limits": {"cpu": "500m", "memory": "1073741824", "x": "1500m"}}
+    assert stored["spec"]["trainer"] == {"resourcesPerNode": printed, "args": []}, "what is empty stays"
+    job = stored["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]
+    (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+    assert container == {**EMPTY, "volumeMounts": [{"name": "x", "mountPath": ""}]}
+    timed = changed(document, "spec.runtimePatches.0.time", NOW)
+    assert answer(review(timed, lookup=STORE)) == (
+        "schema",
+        {
+            (f"{POD}.containers[0].volumeMounts[0].mountPath", "Required", ""),
+            *faults(review(train_job(trainer={"resourcesPerNode": {"limits": {"x": 1.5}}}))),
+        },
+    )
+
+
+def test_nulls_that_go_prints_are_wrong() -> None:
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
+    terms = f"{POD}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    document = train_job(runtimePatches=[pod_patch(affinity=affinity)])
+    null = (terms, "TypeInvalid", f'{terms} in body must be of type array: "null"')
+    assert answer(review(document, lookup=STORE)) == ("schema", {null, BLOCKED})
+    document["spec"]["runtimePatches"][0]["time"] = NOW
+    assert answer(review(document, lookup=STORE)) == ("schema", required(terms))
+
+
+IMMUTABLE: list[tuple[str, Any, Any]] = [
+    ("runtimeRef", {"name": "torch"}, {"name": "torch", "kind": "TrainingRuntime"}),
+    ("initializer", {}, {"model": {}}),
+    ("trainer", {"numNodes": 1}, {"numNodes": 2}),
+    ("activeDeadlineSeconds", 5, 6),
+    ("managedBy", "kueue.x-k8s.io/multikueue", "trainer.kubeflow.org/trainjob-controller"),
+]
+
+
+@pytest.mark.parametrize(("field", "one", "other"), IMMUTABLE)
+@pytest.mark.parametrize("suspend", [False, True])
+def test_immutable_fields(field: str, one: Any, other: Any, suspend: bool) -> None:
+    before = train_job(**{"suspend": suspend, field: one})
+    old = review(before).stored
+    verdict = review(changed(before, f"spec.{field}", other), old=old, lookup=STORE)
+    assert answer(verdict) == ("schema", {(f"spec.{field}", "Invalid", "field is immutable")})
+    if field not in ("runtimeRef", "managedBy"):
+        assert review(changed(before, f"spec.{field}"), old=old).admitted, "removing it"
+        assert review(before, old=review(changed(before, f"spec.{field}")).stored).admitted, "adding it"
+
+
+PATCHED: list[tuple[str, Any, Any]] = [
+    ("serviceAccountName", "a", "b"),
+    ("volumes", [{"name": "a"}], [{"name": "b"}]),
+    ("initContainers", [{"name": "a"}], []),
+    ("containers", [{"name": "a"}], [{"name": "a", "env": [{"name": "X"}]}]),
+    ("imagePullSecrets", [{"name": "a"}], [{"name": "b"}]),
+    ("securityContext", {"runAsUser": 1}, {"runAsUser": 2}),
+    ("terminationGracePeriodSeconds", 1, 2),
+]
+
+
+@pytest.mark.parametrize(("field", "one", "other"), PATCHED)
+def test_immutable_fields_of_patches(field: str, one: Any, other: Any) -> None:
+    old = admitted(train_job(suspend=True, runtimePatches=[pod_patch(**{field: one})]), lookup=STORE)
+    after = train_job(suspend=True, runtimePatches=[pod_patch("a.b/c"), pod_patch(**{field: other})])
+    where = f"{POD.replace('[0]', '[1]', 1)}.{field}"
+    assert answer(review(after, old=old, lookup=STORE)) == ("schema", {(where, "Invalid", "field is immutable")})
+    admitted(
+        train_job(suspend=True, runtimePatches=[pod_patch("a.b/renamed", **{field: other})]), old=old, lookup=STORE
+    )
+    admitted(train_job(suspend=True, runtimePatches=[pod_patch()]), old=old, lookup=STORE)
+
+
+@pytest.mark.parametrize("field", ["nodeSelector", "affinity", "tolerations", "schedulingGates"])
+def test_fields_of_patches_that_may_change(field: str) -> None:
+    values: dict[str, tuple[Any, Any]] = {
+        "nodeSelector": ({"a": "b"}, {"a": "c"}),
+        "affinity": ({}, {"podAffinity": {}}),
+        "tolerations": ([], [{"key": "a"}]),
+        "schedulingGates": ([{"name": "a"}], []),
+    }
+    one, other = (train_job(suspend=True, runtimePatches=[pod_patch(**{field: value})]) for value in values[field])
+    admitted(other, old=admitted(one, lookup=STORE), lookup=STORE)
+
+
+def test_the_order_of_named_things_does_not_matter() -> None:
+    one = train_job(trainer={"env": names(2)})
+    other = train_job(trainer={"env": names(2)[::-1]})
+    admitted(other, old=admitted(one, lookup=STORE), lookup=STORE)
+    swapped = train_job(trainer={"args": ["a", "b"]}), train_job(trainer={"args": ["b", "a"]})
+    assert not review(swapped[1], old=review(swapped[0]).stored).admitted
+
+
+RUNNING = (
+    "spec.runtimePatches",
+    "Forbidden",
+    "RuntimePatches can only be modified when the TrainJob is suspended before or after the update",
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "right"), [(False, False, False), (True, False, True), (False, True, True)]
+)
+def test_patches_change_while_suspended(before: bool, after: bool, right: bool) -> None:
+    old = admitted(train_job(suspend=before, runtimePatches=[pod_patch()]), lookup=STORE)
+    document = train_job(suspend=after, runtimePatches=[pod_patch(nodeSelector={"a": "b"})])
+    for lookup in (STORE, None):
+        verdict = review(document, old=old, lookup=lookup)
+        assert answer(verdict) == ((None, set()) if right else ("validating-webhook", {RUNNING}))
+    assert review(changed(document, "spec.suspend", UNKNOWN), old=old, lookup=STORE).admitted
+    same = train_job(suspend=after, runtimePatches=[pod_patch()])
+    admitted(same, old=old, lookup=STORE)
+    assert review(train_job(suspend=after, runtimePatches=UNKNOWN), old=old, lookup=STORE).admitted
+
+
+def test_patches_do_not_change_under_active_jobs() -> None:
+    old = admitted(train_job(suspend=True, runtimePatches=[pod_patch()]), lookup=STORE)
+    status = {"replicatedJobsStatus": [{"name": n, "active": a} for n, a in (("x", 0), ("node", 1), ("y", 2))]}
+    running = {"kind": "JobSet", "metadata": {"name": "job", "namespace": "ns"}, "status": status}
+    document = train_job(suspend=True, runtimePatches=[])
+    words = "RuntimePatches cannot be modified when the JobSet's ReplicatedJob {} is still active"
+    verdict = review(document, old=old, lookup=Store(runtime(), running))
+    wanted = {("spec.runtimePatches", "Forbidden", words.format(name)) for name in ("node", "y")}
+    assert answer(verdict) == ("validating-webhook", wanted)
+    status["replicatedJobsStatus"] = []
+    admitted(document, old=old, lookup=Store(runtime(), running))
+
+
+def test_status_is_not_set_with_the_rest() -> None:
+    status = {"conditions": []}
+    old = {**admitted(train_job(), lookup=STORE), "status": status}
+    assert admitted({**train_job(), "status": {}}, old=old, lookup=STORE)["status"] == status
+    assert "status" not in admitted({**train_job(), "status": status}, lookup=STORE)
+
+
+def test_what_was_stored_before_its_crd_forbade_it_is_tolerated() -> None:
+    old = admitted(train_job(trainer={"image": "img"}, runtimePatches=[pod_patch(containers=names(1))]), lookup=STORE)
+    odd = copy.deepcopy(old)
+    odd["spec"]["trainer"] |= {"image": "x" * 501, "numNodes": -1}
+    admitted(changed(odd, "metadata.labels", {"a": "b"}), old=odd, lookup=STORE)
+    more = changed(odd, "spec.trainer.image", "x" * 502)
+    assert answer(review(more, old=odd, lookup=STORE))[1] == long("spec.trainer.image", 500)
+    twice = changed(old, "spec.trainer.env", [*names(1), *names(1)])
+    admitted(changed(twice, "metadata.labels", {"a": "b"}), old=twice, lookup=STORE)
+    ref = changed(old, "spec.managedBy", "")
+    admitted(changed(ref, "metadata.labels", {"a": "b"}), old=ref, lookup=STORE)
+    container = changed(odd, "spec.runtimePatches.0", pod_patch(containers=[{"name": "n0", "env": [{}]}], time=NOW))
+    admitted(changed(container, "metadata.labels", {"a": "b"}), old=container, lookup=STORE)

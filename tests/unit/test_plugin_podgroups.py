@@ -1,0 +1,282 @@
+"""Gangs: the PodGroups of coscheduling and Volcano, and the requests that they sum up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from plugin_support import container, job, pods, problems, rendered, runtime, train_job
+from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.pipeline import render
+
+LABEL = "scheduling.x-k8s.io/pod-group"
+ANNOTATION = "scheduling.k8s.io/group-name"
+QUEUE = "scheduling.volcano.sh/queue-name"
+
+
+def gang(*jobs: dict[str, Any], policy: Any = None, nodes: int = 2, **template: Any) -> dict[str, Any]:
+    policy = {"coscheduling": {}} if policy is None else policy
+    return runtime({"numNodes": nodes}, *jobs, gang=policy, **template)
+
+
+def group(rt: dict[str, Any], tj: dict[str, Any] | None = None) -> dict[str, Any]:
+    return rendered(rt, tj or train_job({}))["PodGroup/digits"]
+
+
+def minimum(*containers: dict[str, Any], nodes: int = 1, **pod: Any) -> Any:
+    return group(gang(job("node", None, *containers, **pod), nodes=nodes))["spec"]["minResources"]
+
+
+def requests(**amounts: Any) -> dict[str, Any]:
+    return container(resources={"requests": amounts})
+
+
+class TestCoscheduling:
+    def test_pod_group(self) -> None:
+        objects = rendered(gang(job("node", None, requests(cpu=1, memory="1Gi"))), train_job({"numNodes": 3}))
+        assert list(objects) == ["PodGroup/digits", "JobSet/digits"]
+        assert objects["PodGroup/digits"] == {
+            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": "digits", "namespace": "ns"},
+            "spec": {"minMember": 3, "minResources": {"cpu": "3", "memory": "3Gi"}, "scheduleTimeoutSeconds": 60},
+        }
+
+    def test_timeout(self) -> None:
+        assert group(gang(policy={"coscheduling": {"scheduleTimeoutSeconds": 0}}))["spec"]["scheduleTimeoutSeconds"] == 0
+
+    def test_all_pods_are_labelled_over_what_they_have(self) -> None:
+        node = job("node")
+        node["template"]["spec"]["template"]["metadata"] = {"labels": {LABEL: "mine", "a": "b"}}
+        objects = rendered(gang(node, job("aux", "")), train_job({}))
+        assert pods(objects)["template"]["metadata"] == {"labels": {LABEL: "digits", "a": "b"}}
+        assert pods(objects, "aux")["template"]["metadata"] == {"labels": {LABEL: "digits"}}
+
+    @pytest.mark.parametrize("policy", [{}, None])
+    def test_none(self, policy: Any) -> None:
+        rt = runtime({"numNodes": 2}, gang=policy)
+        assert list(rendered(rt, train_job({}))) == ["JobSet/digits"]
+
+    def test_a_runtime_without_defaults(self) -> None:
+        with pytest.raises(Invalid, match=r"spec\.podGroupPolicy\.coscheduling\.scheduleTimeoutSeconds: is missing"):
+            render(gang(), train_job({}))
+
+
+class TestVolcano:
+    def volcano(self, *jobs: dict[str, Any], queue: Any = None, **policy: Any) -> dict[str, Any]:
+        metadata = {} if queue is None else {"annotations": {QUEUE: queue}}
+        rt = gang(*jobs, policy={"volcano": policy})
+        rt["spec"]["template"]["metadata"] = metadata
+        return rt
+
+    def test_pod_group(self) -> None:
+        objects = rendered(self.volcano(job("node", None, requests(cpu=1)), queue="q"), train_job({}))
+        assert objects["PodGroup/digits"] == {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": "digits", "namespace": "ns"},
+            "spec": {"minMember": 2, "minResources": {"cpu": "2"}, "queue": "q"},
+        }
+        assert pods(objects)["template"]["metadata"] == {"annotations": {ANNOTATION: "digits"}}
+        assert "schedulerName" not in pods(objects)["template"]["spec"]
+
+    def test_the_last_priority(self) -> None:
+        jobs = [job("node", priorityClassName="a"), job("b", "", priorityClassName="b"), job("c", "")]
+        assert group(self.volcano(*jobs))["spec"]["priorityClassName"] == "b"
+
+    @pytest.mark.parametrize(
+        ("given", "wanted"),
+        [
+            ({}, {"mode": "hard", "highestTierAllowed": 1}),
+            ({"mode": "soft", "highestTierAllowed": 0}, {"mode": "soft", "highestTierAllowed": 0}),
+        ],
+    )
+    def test_topology(self, given: Any, wanted: Any) -> None:
+        assert group(self.volcano(networkTopology=given))["spec"]["networkTopology"] == wanted
+
+    def test_a_runtime_without_defaults(self) -> None:
+        rt = self.volcano(networkTopology={"highestTierAllowed": 2})
+        found = render(rt, train_job({})).objects["PodGroup/digits"]["spec"]
+        assert found["networkTopology"] == {"mode": "", "highestTierAllowed": 2}
+        with pytest.raises(Invalid, match=r"networkTopology\.highestTierAllowed: is missing"):
+            render(self.volcano(networkTopology={}), train_job({}))
+
+    def test_a_patch_sets_the_queue(self) -> None:
+        patch = {
+            "manager": "a.io/b",
+            "trainingRuntimeSpec": {"template": {"metadata": {"annotations": {QUEUE: "mine"}}}},
+        }
+        assert group(self.volcano(queue="q"), train_job({}, runtimePatches=[patch]))["spec"]["queue"] == "mine"
+
+    def test_both_schedulers(self) -> None:
+        rt = gang(policy={"coscheduling": {}, "volcano": {}})
+        objects = rendered(rt, train_job({}))
+        assert list(objects) == ["PodGroup/digits", "PodGroup.scheduling.volcano.sh/digits", "JobSet/digits"]
+        assert set(pods(objects)["template"]["metadata"]) == {"labels", "annotations"}
+
+    def test_the_webhook_refuses_an_empty_queue(self) -> None:
+        wanted = [(f"spec.annotations[{QUEUE}]", "Volcano queue name must not be empty")]
+        assert [(p.where, p.why) for p in problems(self.volcano(queue=""), train_job({}))] == wanted
+        assert problems(self.volcano(queue="q"), train_job({})) == []
+        assert problems({**self.volcano(queue=""), "spec": gang()["spec"]}, train_job({})) == []
+
+    def told(self, *priorities: str) -> list[str]:
+        jobs = [job(f"j{i}", "", priorityClassName=name) for i, name in enumerate(priorities)]
+        asked: list[tuple[str, str, str]] = []
+
+        def exists(*what: str) -> bool:
+            asked.append(what)  # type: ignore[arg-type]
+            return what[2] == "high"
+
+        found = problems(self.volcano(*jobs), train_job({}), exists)
+        assert all(kind == "PriorityClass" and namespace == "" for kind, namespace, _ in asked)
+        assert {p.where for p in found} <= {"spec.templateSpec.priorityClassName"}
+        return [p.why for p in found]
+
+    def test_the_webhook_looks_for_priority_classes(self) -> None:
+        why = 'PriorityClass "{0}" doesn\'t exist: priorityclasses.scheduling.k8s.io "{0}" not found'
+        assert self.told("high") == []
+        assert self.told("a", "high", "b", "b") == [why.format(name) for name in "abb"]
+
+    @pytest.mark.parametrize("name", ["system-cluster-critical", "system-node-critical"])
+    def test_a_system_class_ends_the_check(self, name: str) -> None:
+        assert self.told(name, "a") == []
+        assert len(self.told("a", name, "b")) == 1
+
+    def test_without_a_cluster_nobody_looks(self) -> None:
+        assert problems(self.volcano(job("node", priorityClassName="a")), train_job({})) == []
+
+    def test_unknown_values(self) -> None:
+        unknown = Unknown("u")
+        rt = self.volcano(job("node", priorityClassName=unknown), queue=unknown)
+        assert problems(rt, train_job({}), lambda *_: False) == []
+        spec = group(rt)["spec"]
+        assert spec["queue"] is spec["priorityClassName"] is unknown
+        assert group(self.volcano(networkTopology=unknown))["spec"]["networkTopology"] is unknown
+
+
+class TestMembers:
+    def test_of_all_jobs_but_not_their_replicas(self) -> None:
+        first = {**job("dataset-initializer", "dataset-initializer"), "replicas": 1}
+        other = {**job("aux", ""), "replicas": 3}
+        other["template"]["spec"]["parallelism"] = 4
+        assert group(gang(first, job("node"), other))["spec"]["minMember"] == 1 + 2 + 4
+
+    def test_no_nodes(self) -> None:
+        spec = group(gang(job("node", None, requests(cpu=1))), train_job({"numNodes": 0}))["spec"]
+        assert (spec["minMember"], spec["minResources"]) == (0, {"cpu": "0"})
+
+
+class TestRequests:
+    def test_none(self) -> None:
+        assert minimum() == {}
+
+    def test_limits_do_not_count(self) -> None:
+        assert minimum(container(resources={"limits": {"cpu": 4, "nvidia.com/gpu": 1}, "requests": {"cpu": 1}})) == {
+            "cpu": "1"
+        }
+
+    def test_containers_and_pods_together(self) -> None:
+        found = minimum(requests(cpu="500m"), {**requests(cpu=1, memory="1Gi"), "name": "side"}, nodes=3)
+        assert found == {"cpu": "4500m", "memory": "3Gi"}
+        assert list(minimum(requests(**{"z/z": 1, "cpu": 1, "memory": 1}))) == ["cpu", "memory", "z/z"]
+
+    def test_resources_of_the_job_over_those_of_the_runtime(self) -> None:
+        rt = gang(job("node", None, requests(cpu=1, memory="1Gi")), nodes=1)
+        tj = train_job({"resourcesPerNode": {"requests": {"cpu": 3}}})
+        assert group(rt, tj)["spec"]["minResources"] == {"cpu": "3", "memory": "1Gi"}
+
+    def test_the_largest_init_container(self) -> None:
+        first, second = ({**requests(**r), "name": f"i{i}"} for i, r in enumerate(({"cpu": 3}, {"cpu": 2, "memory": 5})))
+        assert minimum(requests(cpu=1, memory=7), initContainers=[first, second]) == {"cpu": "3", "memory": "7"}
+
+    def test_sidecars_run_on(self) -> None:
+        """Beside all later init containers, and beside the containers."""
+        early, side, late = (
+            {**requests(cpu=cpu), "name": f"i{cpu}", **more}
+            for cpu, more in ((4, {}), (2, {"restartPolicy": "Always"}), (3, {}))
+        )
+        assert minimum(requests(cpu=1), initContainers=[early, side, late]) == {"cpu": "5"}
+        assert minimum(requests(cpu=1), initContainers=[early, side]) == {"cpu": "4"}
+        assert minimum(requests(cpu=4), initContainers=[side, late]) == {"cpu": "6"}
+        assert minimum(container(), initContainers=[side, {**side, "name": "s2"}]) == {"cpu": "4"}
+
+    def test_those_of_the_pod_replace_the_sum(self) -> None:
+        own = {"requests": {"cpu": 2, "hugepages-2Mi": "4Mi", "nvidia.com/gpu": 9, "ephemeral-storage": 1}}
+        found = minimum(requests(cpu=5, memory=1, **{"nvidia.com/gpu": 1}), resources=own)
+        assert found == {"cpu": "2", "hugepages-2Mi": "4Mi", "memory": "1", "nvidia.com/gpu": "1"}
+        assert minimum(requests(cpu=5), resources={"limits": {"cpu": 1}}) == {"cpu": "5"}
+
+    def test_overhead_is_added(self) -> None:
+        found = minimum(requests(cpu=1), overhead={"cpu": "250m", "memory": "120Mi"}, runtimeClassName="kata", nodes=2)
+        assert found == {"cpu": "2500m", "memory": "240Mi"}
+
+    @pytest.mark.parametrize(
+        ("amounts", "wanted"),
+        [
+            (["1Gi", "1G"], "2073741824"),
+            (["1G", "1Gi"], "2073741824"),
+            (["1Gi", "1024M"], "2048576Ki"),
+            (["0Gi", "1024"], "1024"),
+            (["1024", "0Gi"], "1024"),
+            (["1Ki", "1024"], "2Ki"),
+            (["1024", "1Ki"], "2048"),
+            (["1e3", "1k"], "2e3"),
+            (["1k", "1e3"], "2k"),
+            (["1", "-3"], "-2"),
+            (["2Gi", "-1Gi"], "1Gi"),
+            (["1Ki", "500m"], "1024500m"),
+            (["9E", "9E"], "18E"),
+            (["9000E", "9000E"], "18"),
+            (["1n", "1"], "1000000001n"),
+        ],
+    )
+    def test_format_of_the_first_that_is_not_zero(self, amounts: list[str], wanted: str) -> None:
+        containers = [{**requests(memory=amount), "name": f"c{i}"} for i, amount in enumerate(amounts)]
+        assert minimum(*containers) == {"memory": wanted}
+
+    def test_between_jobs_too(self) -> None:
+        jobs = [job("a", "", requests(memory="0Mi")), job("b", "", requests(memory="1Gi"))]
+        jobs += [job("c", "", requests(memory="1024M"))]
+        assert group(gang(*jobs))["spec"]["minResources"] == {"memory": "2048576Ki"}
+
+
+class TestUnknown:
+    def test_counts(self) -> None:
+        unknown = Unknown("n")
+        rt, tj = gang(job("node", None, requests(cpu=1))), train_job({"numNodes": unknown})
+        assert group(rt, tj)["spec"]["minMember"] is unknown
+        assert group(rt, tj)["spec"]["minResources"] == {"cpu": unknown}
+
+    def test_one_amount_hides_no_other(self) -> None:
+        unknown = Unknown("q")
+        first = {**requests(cpu=1, memory=unknown), "name": "i", "restartPolicy": "Always"}
+        found = minimum(requests(cpu=unknown, memory=1, disk=1), initContainers=[first], overhead={"cpu": 1})
+        assert found == {"cpu": unknown, "disk": "1", "memory": unknown}
+        limits = container(resources={"limits": {"cpu": unknown}, "requests": {"cpu": 1}})
+        assert minimum(limits) == {"cpu": "1"}
+
+    @pytest.mark.parametrize(
+        "pod",
+        [
+            {"initContainers": Unknown("u")},
+            {"initContainers": [Unknown("u")]},
+            {"initContainers": [container("i", resources=Unknown("u"))]},
+            {"initContainers": [container("i", resources={"requests": Unknown("u")})]},
+            {"resources": Unknown("u")},
+            {"resources": {"requests": Unknown("u")}},
+            {"overhead": Unknown("u")},
+        ],
+    )
+    def test_what_may_request_anything(self, pod: dict[str, Any]) -> None:
+        assert minimum(**pod) == Unknown("u")
+
+    def test_policy_and_pods(self) -> None:
+        unknown = Unknown("u")
+        rt = gang(policy={"coscheduling": {"scheduleTimeoutSeconds": unknown}})
+        assert group(rt)["spec"]["scheduleTimeoutSeconds"] is unknown
+        assert list(rendered(gang(policy=unknown), train_job({}))) == ["JobSet/digits"]
+        node = job("node")
+        node["template"]["spec"]["template"]["metadata"] = {"labels": unknown}
+        assert pods(rendered(gang(node), train_job({})))["template"]["metadata"]["labels"] is unknown
