@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from datetime import date
@@ -77,3 +78,15 @@ def emptied(value: Any, at: At, unknown: list[str] | None, depth: int = MAX_DEPT
     if isinstance(value, (list, tuple)):
         return [emptied(item, (at, place), unknown, depth - 1) for place, item in enumerate(value)]
     return scalar(value, at)
+
+
+def identity(value: Any) -> Any:
+    """Something hashable that is equal where Go's values are; None for what is not known yet."""
+    if isinstance(value, Unknown):
+        return None
+    if not isinstance(value, (dict, list)):
+        return type(value), value
+    try:
+        return dict, json.dumps(value, sort_keys=True)
+    except (TypeError, RecursionError):
+        return None

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.api.typed import Findings, typed
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .faults import INTERNAL, INVALID, NOWHERE, REQUIRED, TOO_LONG
-from .reading import listed, mapping, texts
+from .reading import listed, mapping, same, texts
 from .verdict import Document, Lookup
 
 _LONGEST = 63
@@ -41,8 +41,8 @@ def mutated(spec: Document, findings: Findings) -> Document:
     }
     if isinstance(jobs := spec.get("replicatedJobs"), list):
         spec["replicatedJobs"] = [_changed(job, _indexed, "template", "spec") for job in jobs]
-    if not isinstance(network := spec.get("network", {}), Unknown):
-        spec["network"] = {"enableDNSHostnames": True, "publishNotReadyAddresses": True, **mapping(network)}
+    if isinstance(network := spec.get("network", {}), dict):
+        spec["network"] = {"enableDNSHostnames": True, "publishNotReadyAddresses": True, **network}
     failure = spec.get("failurePolicy")
     if isinstance(rules := mapping(failure).get("rules"), list):
         named = [_with({"name": f"failurePolicyRule{place}"}, rule) for place, rule in enumerate(rules)]
@@ -102,25 +102,27 @@ def created(jobset: Document, lookup: Lookup | None) -> Iterator[Problem]:
 
 def updated(jobset: Document, old: Document) -> Iterator[Problem]:
     """What the webhook has against a change. A suspended JobSet's Pods may get what a queue gives them, no more."""
+    if isinstance(jobset.get("spec"), Unknown):
+        return
     before, after = (_jobs(document) for document in (old, jobset))
-    if any(mapping(document, "spec").get("suspend") is True for document in (old, jobset)):
-        were = {job.get("name"): job for job in before if isinstance(job, dict)}
-        after = [_as_it_was(job, were.get(job.get("name"))) if isinstance(job, dict) else job for job in after]
-    for field, one, other in (
-        ("replicatedJobs", before, after),
-        ("managedBy", *(mapping(document, "spec").get("managedBy") for document in (old, jobset))),
-    ):
-        if not _same(one, other):
+    if any(mapping(document, "spec").get("suspend") is True for document in (old, jobset)) and isinstance(after, list):
+        were = {mapping(job).get("name"): mapping(job) for job in listed(before)}
+        after = [_as_it_was(job, were.get(mapping(job).get("name"))) for job in after]
+    managers = (mapping(document, "spec").get("managedBy") for document in (old, jobset))
+    for field, one, other in (("replicatedJobs", before, after), ("managedBy", *managers)):
+        if not same(one, other):
             yield Problem(f"spec.{field}", "field is immutable", "a JobSet of another name can have it")
 
 
-def _jobs(jobset: Document) -> list[Any]:
+def _jobs(jobset: Document) -> Any:
+    """The replicated jobs as Go reads them."""
     jobs = mapping(jobset, "spec").get("replicatedJobs", [])
-    return listed(typed("JobSetSpec", {"replicatedJobs": jobs}, None, Findings(), applied=True).get("replicatedJobs"))
+    printed = typed("JobSetSpec", {"replicatedJobs": jobs}, None, Findings(), applied=True)
+    return printed.get("replicatedJobs", [])
 
 
-def _as_it_was(job: Document, old: Document | None) -> Document:
-    if old is None:
+def _as_it_was(job: Any, old: Document | None) -> Any:
+    if old is None or not isinstance(job, dict):
         return job
     job = _kept(job, old, ("annotations", "labels"), "template", "spec", "template", "metadata")
     return _kept(job, old, _POD_PARTS, "template", "spec", "template", "spec")
@@ -131,17 +133,6 @@ def _kept(job: Document, old: Document, names: tuple[str, ...], *path: str) -> D
     kept = {name: was[name] for name in names if name in was}
     changed: Document = _changed(job, lambda part: {**{k: v for k, v in part.items() if k not in names}, **kept}, *path)
     return changed
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Unknown leaves are equal to everything."""
-    if isinstance(one, Unknown) or isinstance(other, Unknown):
-        return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        return all(_same(one.get(name, {}), other.get(name, {})) for name in {**one, **other})
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
 
 
 def _network(subdomain: Any) -> Iterator[Problem]:
@@ -238,7 +229,7 @@ def _coordinator(jobset: Document, jobs: list[Document]) -> Iterator[Problem]:
     if not any(isinstance(part, Unknown) for part in (*parts, subdomain)):
         host = f"{'-'.join(map(str, parts))}.{subdomain}"
         if wrong := label_value(host):
-            label = f'label value "{host}" for coordinator label "jobset.sigs.k8s.io/coordinator"'
+            label = f'label value {_quoted(host)} for coordinator label "jobset.sigs.k8s.io/coordinator"'
             hint = "(long JobSet / ReplicatedJob / SubDomain name?)"
             yield _plain(f"spec will lead to invalid {label} {hint}: {', '.join(wrong)}")
 
@@ -303,7 +294,7 @@ def _existing(policy: Document, template: Document, claim: Document, place: int,
         typed("PersistentVolumeClaimSpec", mapping(each, "spec"), None, Findings(), applied=False)
         for each in (claim, template)
     ]
-    if not _same(*specs):
+    if not same(*specs):
         metadata = claim.get("metadata", {})
         why = f"spec does not match existing PVC {metadata.get('name')} in namespace {metadata.get('namespace')}"
         yield _invalid(f"{at}.spec", specs[1], why)
@@ -323,8 +314,11 @@ def _plain(why: str) -> Problem:
 
 
 def _invalid(where: str, value: Any, why: str) -> Problem:
-    shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Problem(where, f"Invalid value: {shown}: {why}", type=INVALID)
+    return Problem(where, f"Invalid value: {_quoted(value)}: {why}", type=INVALID)
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _each(where: str, value: str, wrong: list[str], too_long: str = _OVER) -> Iterator[Problem]:

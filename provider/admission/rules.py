@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.unknown import Unknown
 
+from .data import identity
 from .faults import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, At, Fault
 
 if TYPE_CHECKING:
@@ -71,12 +72,12 @@ def broken(schema: Schema, value: Any, old: Any, at: At = None) -> Iterator[Faul
             for name in value.keys() - schema.properties.keys():
                 yield from broken(schema.others, value[name], before.get(name), (at, name))
     elif isinstance(value, list) and schema.items is not None and schema.items.ruled:
-        known = _by_key(schema, old)
+        known = by_key(schema, old)
         for place, item in enumerate(value):
             yield from broken(schema.items, item, known.get(schema.key(item)) if known else None, (at, place))
 
 
-def _by_key(schema: Schema, items: Any) -> dict[Any, Any]:
+def by_key(schema: Schema, items: Any) -> dict[Any, Any]:
     """The items of a list-map by what identifies them; items of other lists cannot be told from each other."""
     if schema.list_type != "map" or not isinstance(items, list):
         return {}
@@ -102,11 +103,12 @@ def equal(schema: Schema | None, one: Any, other: Any) -> bool:
         if len(one) != len(other):
             return False
         if schema.list_type == "set":
-            return all(any(equal(schema.items, item, each) for each in one) for item in other)
+            known = {identity(item) for item in one}
+            return None in known or {identity(item) for item in other} - {None} <= known
         if schema.list_type == "map":
-            known = _by_key(schema, one)
+            before = by_key(schema, one)
             return all(
-                (key := schema.key(item)) is None or (key in known and equal(schema.items, known[key], item))
+                (key := schema.key(item)) is None or (key in before and equal(schema.items, before[key], item))
                 for item in other
             )
         return all(equal(schema.items, *pair) for pair in zip(one, other, strict=True))

@@ -18,7 +18,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.unknown import Unknown
 
-from .data import emptied, is_date_time, named, plain, scalar
+from .data import emptied, identity, is_date_time, named, plain, scalar
 from .faults import (
     DUPLICATE,
     INVALID,
@@ -215,7 +215,7 @@ class Schema:
             return
         if (wrong := self._type_fault(value)) is not None:
             yield Fault(at, TYPE_INVALID, after=f" in body must be of type {wrong}")
-            if self.int_or_string and value is not None:
+            if self.int_or_string and kind is not type(None):
                 yield from _not_int_or_string(value, at)
         if kind is dict:
             yield from self._object_faults(value, at)
@@ -279,7 +279,7 @@ class Schema:
         if self.list_type == "map":
             yield from self._same_keys(value, at)
         elif self.list_type == "set" and len(value) > 1:
-            for place in _repeated([_identity(item) for item in value]):
+            for place in _repeated([identity(item) for item in value]):
                 mend = f"{_shown(value[place])} is there twice"
                 yield Fault((at, place), DUPLICATE, detail="", mend=mend, about="items")
 
@@ -302,7 +302,7 @@ class Schema:
         item = {} if item is None else item
         if not isinstance(item, dict):
             return None
-        key = tuple(_identity(item[name]) if name in item else "" for name in self.list_keys)
+        key = tuple(identity(item[name]) if name in item else "" for name in self.list_keys)
         return None if None in key else key
 
     def _text_faults(self, value: str, at: At) -> Iterator[Fault]:
@@ -360,25 +360,13 @@ def _fits(value: int, format_: str) -> bool:
     return -_MAX_INT[format_] - 1 <= value <= _MAX_INT[format_]
 
 
-def _identity(value: Any) -> Any:
-    """Something hashable that is equal where Go's values are; None for what is not known yet."""
-    if isinstance(value, Unknown):
-        return None
-    if not isinstance(value, (dict, list)):
-        return type(value), value
-    try:
-        return dict, json.dumps(value, sort_keys=True)
-    except (TypeError, RecursionError):
-        return None
-
-
 def _repeated(identities: list[Any]) -> Iterator[int]:
     """Where something is for the second time; a third time is not told."""
     times: dict[Any, int] = {}
-    for place, identity in enumerate(identities):
-        if identity is not None:
-            times[identity] = times.get(identity, 0) + 1
-            if times[identity] == 2:
+    for place, each in enumerate(identities):
+        if each is not None:
+            times[each] = times.get(each, 0) + 1
+            if times[each] == 2:
                 yield place
 
 

@@ -15,7 +15,8 @@ from pulumi_trainer.provider.api.typed import Findings, typed
 from pulumi_trainer.provider.pipeline import Mode
 
 from . import jobset_webhook, metadata, rules, runtime, trainjob
-from .faults import BLOCKING, INVALID, TYPE_INVALID, Fault, parts
+from .before import Before
+from .faults import BLOCKING, INVALID, TYPE_INVALID, Fault
 from .kinds import Kind, kinds
 from .own import laid_aside
 from .reading import mapping
@@ -136,53 +137,10 @@ def _schema_problems(stored: Document, old: Document | None, kind: Kind) -> list
 
 def _new(faults: Iterable[Fault], stored: Document, old: Document | None, schema: Schema) -> Iterator[Fault]:
     """Without those of values that were stored as they are: the server tolerates what it once took."""
-    had_twice: bool | None = None
+    before = Before(schema, old) if old is not None else None
     for fault in faults:
-        if old is None or fault.about == "rule":
+        if before is None or fault.about == "rule" or not before.tolerates(fault, stored):
             yield fault
-        elif fault.about == "items":
-            if had_twice is None:
-                had_twice = any(each.about == "items" for each in schema.faults(old))
-            if not had_twice:
-                yield fault
-        elif not _unchanged(parts(fault.at), stored, old, schema):
-            yield fault
-
-
-def _unchanged(path: list[str | int], value: Any, old: Any, schema: Schema | None) -> bool:
-    """Whether the innermost value on the path that can be found in `old` is there what it is now."""
-    for step in path:
-        if isinstance(value, list) and schema is not None:
-            item = value[int(step)]
-            was = _correlated(schema, item, old)
-            if was is None:
-                break
-            value, old, schema = item, was, schema.items
-        elif isinstance(value, dict) and isinstance(old, dict) and schema and step in value and step in old:
-            value, old, schema = value[step], old[step], schema.properties.get(str(step), schema.others)
-        else:
-            break
-    return _same(schema, value, old)
-
-
-def _correlated(schema: Schema, item: Any, old: Any) -> Any:
-    """The old item of a list-map that has the same keys; None: there is none, or it cannot be told."""
-    key = schema.key(item) if schema.list_type == "map" and isinstance(old, list) else None
-    return next((each for each in old if schema.key(each) == key), None) if key is not None else None
-
-
-def _same(schema: Schema | None, value: Any, old: Any) -> bool:
-    if isinstance(value, dict) and isinstance(old, dict):
-        below = {name: schema and schema.properties.get(name, schema.others) for name in value}
-        return value.keys() == old.keys() and all(_same(below[name], value[name], old[name]) for name in value)
-    if isinstance(value, list) and isinstance(old, list):
-        if len(value) != len(old):
-            return False
-        if schema is None or schema.list_type != "map":
-            return all(_same(None, *pair) for pair in zip(value, old, strict=True))
-        pairs = [(item, _correlated(schema, item, old)) for item in value]
-        return all(was is not None and _same(schema.items, item, was) for item, was in pairs)
-    return type(value) is type(old) and bool(value == old)
 
 
 def _validated(stored: Document, old: Document | None, lookup: Lookup | None) -> tuple[list[Problem], list[str]]:

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.api.unknown import Unknown
 
 from .faults import FORBIDDEN
 from .kinds import kinds
-from .reading import listed, mapping
+from .reading import listed, mapping, same
 from .runtime import CLUSTER_WIDE, NAMESPACED, deprecated
 from .verdict import Document, Lookup
 
@@ -93,7 +93,7 @@ def _not_found(kind: str, name: str) -> Problem:
 
 def _changed_patches(job: Document, old: Document | None, lookup: Lookup | None) -> Iterator[Problem]:
     """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go"""
-    if old is None or _same_patches(_patches(old), _patches(job)):
+    if old is None or same(_patches(old), _patches(job)):
         return
     suspended = [mapping(each, "spec").get("suspend", False) for each in (old, job)]
     if not any(each is True or isinstance(each, Unknown) for each in suspended):
@@ -121,7 +121,7 @@ def _times(patches: list[Any], before: list[Any] | None, now: str) -> list[str |
             times.append(None)
         elif was is None:
             times.append(now if time is None else None)
-        elif not _same_patches({**was, "time": ""}, {**patch, "time": ""}):
+        elif not same({**was, "time": ""}, {**patch, "time": ""}):
             times.append(now)
         else:
             times.append(was.get("time") if was.get("time") != time else None)
@@ -135,17 +135,6 @@ def _patches(job: Document) -> list[Any]:
         return [patches]
     printed = typed("TrainJobSpec", {"runtimePatches": patches}, None, Findings(), applied=True)
     return listed(printed.get("runtimePatches"))
-
-
-def _same_patches(one: Any, other: Any) -> bool:
-    """Semantic equality: nothing and an empty list or mapping are the same to Go, and so are unknown leaves to us."""
-    if isinstance(one, Unknown) or isinstance(other, Unknown):
-        return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same_patches(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same_patches, one, other))
-    return bool(one == other)
 
 
 def _over(given: Any, printed: Any) -> Any:

@@ -10,6 +10,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from pulumi_trainer.provider.api.errors import Invalid
+
 COMMANDS = {
     "validate": "Would these runtimes and TrainJobs be admitted? Without Pulumi, without a cluster.",
     "render": "The objects of TrainJobs: of documents, without Pulumi and without a cluster, or of a job of the stack.",
@@ -26,18 +28,24 @@ def run(command: str, arguments: Sequence[str]) -> int:
     given = parser.parse_intermixed_args(arguments)
     from . import documents
 
+    try:
+        severities = documents.severities(given.ignore, given.error)
+    except Invalid as error:
+        parser.error(str(error))
     if given.batch is not None:
         if given.names:
             parser.error(f"--batch {given.batch}: takes no other files")
+        if given.ignore or given.error:
+            parser.error(f"--batch {given.batch}: has no warnings that --ignore and --error could be about")
         if not given.batch.is_dir():
             parser.error(f"--batch {given.batch}: is not a folder")
         return documents.batch(given.batch, given.mode)
     if command == "validate":
         if not given.names:
             parser.error("give files, or - for stdin, or --batch DIR")
-        return documents.validate(given.names, given.mode, given.output)
+        return documents.validate(given.names, given.mode, given.output, severities)
     if given.names and documents.are_files(given.names):
-        return documents.render(given.names, given.mode, given.output)
+        return documents.render(given.names, given.mode, given.output, severities)
     if len(given.names) > 1:
         parser.error(f"{' '.join(given.names)}: give one job, or files")
     from . import stack
@@ -71,4 +79,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=help_)
     judged = "judge each DIR/*/input.yaml by itself and write actual.json beside it"
     parser.add_argument("--batch", metavar="DIR", type=Path, help=judged)
+    silent = "warnings that are not told, such as PT105,PT112; may be given again"
+    parser.add_argument("--ignore", metavar="CODES", action="append", default=[], help=silent)
+    refusing = "warnings that refuse the document"
+    parser.add_argument("--error", metavar="CODES", action="append", default=[], help=refusing)
     return parser

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
+from pulumi_trainer.provider.admission.warnings import Severities
 from pulumi_trainer.provider.api.documents import Document, documents
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report, unusable
@@ -36,6 +37,7 @@ _BY = {
     "schema": "by the schema",
     "validating-webhook": "by Trainer's webhook",
     "jobset": "by JobSet",
+    "warning": "because of warnings that are errors here",
 }
 
 
@@ -44,11 +46,16 @@ def are_files(names: Iterable[str]) -> bool:
     return any(name == "-" or name.endswith(SUFFIXES) or Path(name).is_file() for name in names)
 
 
-def validate(files: list[str], mode: Mode, output: str) -> int:
+def severities(ignore: Iterable[str], error: Iterable[str]) -> Severities:
+    """Of codes of warnings. Raises Invalid for those that are none."""
+    return Severities.of(ignore=ignore, error=error)
+
+
+def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> int:
     """Prints the verdict on all documents together: text as each comes, or the last one as JSON or YAML."""
     verdicts = Verdicts()
     try:
-        for document, result in judge(_read(files), _cluster(mode), verdicts):
+        for document, result in judge(_read(files), _cluster(mode, taken), verdicts):
             if output == "text":
                 print(_verdict(document, result, mode))
     except Invalid as error:
@@ -58,16 +65,16 @@ def validate(files: list[str], mode: Mode, output: str) -> int:
     return REFUSED if verdicts.refused else ADMITTED
 
 
-def render(files: list[str], mode: Mode, output: str) -> int:
+def render(files: list[str], mode: Mode, output: str, taken: Severities) -> int:
     """Prints the objects of all TrainJobs as a YAML stream, in the order in which they are to be applied, or the last
     verdict as JSON. Nothing is printed as YAML unless everything is admitted; what is refused, and why, on stderr."""
     verdicts = Verdicts()
     with tempfile.SpooledTemporaryFile(max_size=2**23, mode="w+", encoding="utf-8") as rendered:
         try:
-            for document, result in judge(_read(files), _cluster(mode), verdicts):
+            for document, result in judge(_read(files), _cluster(mode, taken), verdicts):
                 if output == "yaml":
                     _dump_all(result.objects, rendered)
-                if not result.admitted or result.warnings or result.notes:
+                if not result.admitted or result.warnings or result.notes or result.found:
                     print(_verdict(document, result, mode), file=sys.stderr)
         except Invalid as error:
             return _unusable(error, output)
@@ -81,7 +88,8 @@ def render(files: list[str], mode: Mode, output: str) -> int:
 
 
 def batch(folder: Path, mode: Mode) -> int:
-    """Judges each FOLDER/*/input.yaml by itself and writes actual.json beside it. The worst exit code of all."""
+    """Judges each FOLDER/*/input.yaml by itself and writes actual.json beside it: what a server says, without warnings of
+    ours. The worst exit code of all."""
     counts = {ADMITTED: 0, REFUSED: 0, UNUSABLE: 0}
     for file in sorted(folder.glob("*/input.yaml")):
         code, found = _one(file, mode)
@@ -109,7 +117,7 @@ def print_objects(objects: list[dict[str, Any]], output: str) -> None:
 def _one(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
     verdicts = Verdicts()
     try:
-        for _ in judge(documents(file), _cluster(mode), verdicts):
+        for _ in judge(documents(file), _cluster(mode, Severities.none()), verdicts):
             pass
         return (REFUSED if verdicts.refused else ADMITTED), report(verdicts)
     except Invalid as error:
@@ -125,8 +133,8 @@ def _read(files: Iterable[str]) -> Iterator[Document]:
     return chain.from_iterable(documents(name, sys.stdin.buffer) for name in files)
 
 
-def _cluster(mode: Mode) -> Cluster:
-    return Cluster(mode, catalogue=_from_catalogue if mode == "jobset" else None)
+def _cluster(mode: Mode, taken: Severities) -> Cluster:
+    return Cluster(mode, catalogue=_from_catalogue if mode == "jobset" else None, severities=taken)
 
 
 def _from_catalogue(name: str) -> dict[str, Any] | None:
@@ -144,6 +152,7 @@ def _verdict(document: Document, result: Result, mode: Mode) -> str:
     lines = [f"{document}, line {document.line}: {name} {outcome}"]
     lines += [f"  error: {_told(problem, document)}" for problem in result.errors]
     lines += [f"  warning: {warning}" for warning in result.warnings]
+    lines += [f"  warning: {problem}" for problem in result.found]
     lines += [f"  note: {problem}" for problem in result.notes]
     if result.kind == "TrainJob" and not result.admitted and mode == "trainer" and "not found" in lines[-1]:
         lines.append("  note: the runtimes of the catalogue are used in mode jobset only")

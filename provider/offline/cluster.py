@@ -8,7 +8,7 @@ objects and status is here: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/
 from __future__ import annotations
 
 import base64
-import marshal
+import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.admission.kinds import kinds
 from pulumi_trainer.provider.admission.reading import mapping
 from pulumi_trainer.provider.admission.strict import unknown_fields
+from pulumi_trainer.provider.admission.warnings import Severities, gpu_taints, subdomain, warnings
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.lifecycle.status import exceeded_deadline, finished, seconds, train_job_status
 from pulumi_trainer.provider.pipeline import Mode, render
@@ -48,8 +49,8 @@ _CERTIFICATE = ("kubeflow-system", "kubeflow-trainer-webhook-cert")
 @dataclass
 class Result:
     """What became of a runtime or a TrainJob. stage, errors: which step refuses, and why: one of `admission`'s, or
-    "jobset" for what JobSet has against the rendered one. objects: what the controller applied, in that order. notes: why
-    it applied none, and what will fail later.
+    "jobset" for what JobSet has against the rendered one, or "warning" for warnings that were made errors. objects: what
+    the controller applied, in that order. notes: why it applied none, and what will fail later. found: warnings with codes.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Result:
     warnings: tuple[str, ...]
     objects: list[Document] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
+    found: tuple[Problem, ...] = ()
 
     @property
     def admitted(self) -> bool:
@@ -74,12 +76,18 @@ class Cluster:
     existing objects alone, and what JobSet refuses is refused.
 
     catalogue: a runtime that the documents don't have, by name; None if that has none either. now: seconds since the
-    epoch, the time of all that happens here (default: of the clock).
+    epoch, the time of all that happens here (default: of the clock). severities: which warnings are told, and which refuse.
     """
 
     def __init__(
-        self, mode: Mode, *, catalogue: Callable[[str], Document | None] | None = None, now: float | None = None
+        self,
+        mode: Mode,
+        *,
+        catalogue: Callable[[str], Document | None] | None = None,
+        now: float | None = None,
+        severities: Severities | None = None,
     ) -> None:
+        self.severities = severities or Severities()
         self.mode: Mode = mode
         self.now = time.time() if now is None else now
         self._now = datetime.fromtimestamp(int(self.now), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -87,6 +95,8 @@ class Cluster:
         self._catalogue = catalogue
         self._stored: dict[Key, bytes | Document] = {}
         self._taken: list[Problem] = []
+        self._places: dict[Key, None] = {}
+        self._subdomains: dict[tuple[str, Any], dict[Key, None]] = {}
 
     def apply(self, document: Document) -> Result | None:
         """Creates or updates what the document says; None where it is neither a runtime nor a TrainJob.
@@ -106,7 +116,7 @@ class Cluster:
     def get(self, key: Key) -> Document | None:
         """What is stored; not to be changed."""
         stored = self._stored.get(key)
-        return marshal.loads(stored) if isinstance(stored, bytes) else stored  # noqa: S302 (our own bytes)
+        return json.loads(stored) if isinstance(stored, bytes) else stored
 
     def status(self, result: Result) -> Document:
         """The status of a TrainJob as the last round left it."""
@@ -128,12 +138,34 @@ class Cluster:
         self._put(key, self._with_server_fields(verdict.stored, document, old))
         if key[1] == "TrainJob":
             result.objects, notes = self._reconcile(key)
+            errors = self._warn(key, result)
             against = [n for n in notes if n.where.startswith("JobSet/")]
             if against and self.mode == "jobset":  # where nobody stands between us and JobSet
                 result.refuse("jobset", against)
             else:
                 result.notes += notes
+            if errors and result.admitted:
+                result.refuse("warning", errors)
         return result
+
+    def _warn(self, key: Key, result: Result) -> tuple[Problem, ...]:
+        """Writes warnings into the result; those that are errors."""
+        train_job = self.get(key) or {}
+        try:
+            runtime = self._runtime(train_job)
+        except Invalid:
+            return ()
+        siblings = self._sharing(key[2], result.objects)
+        taints = gpu_taints(self.get(place) or {} for place in self._places)
+        found = warnings(runtime, train_job, result.objects, siblings=siblings, taints=taints)
+        errors, result.found = self.severities.split(found, train_job)
+        return errors
+
+    def _sharing(self, namespace: str, objects: Iterable[Document]) -> list[Document]:
+        """JobSets of the namespace with the subdomain of one of these."""
+        wanted = [subdomain(document) for document in objects if document["kind"] == "JobSet"]
+        keys = [key for each in wanted for key in self._subdomains.get((namespace, each), ())]
+        return [document for key in keys if (document := self.get(key))]
 
     def _with_server_fields(self, stored: Document, document: Document, old: Document | None) -> Document:
         given, before = document.get("metadata") or {}, (old or {}).get("metadata") or {}
@@ -262,7 +294,11 @@ class Cluster:
 
     def _put(self, key: Key, document: Document) -> None:
         """Runtimes as they are, since all their TrainJobs share them; all else in a compact form."""
-        self._stored[key] = document if key[1] in RUNTIMES else marshal.dumps(document)
+        if key[1] == "JobSet":
+            self._subdomains.setdefault((key[2], subdomain(document)), {})[key] = None
+        elif key[1] in ("Node", "ResourceFlavor", "ClusterQueue"):
+            self._places[key] = None
+        self._stored[key] = document if key[1] in RUNTIMES else json.dumps(document).encode()
 
 
 def _key(document: Document) -> Key:

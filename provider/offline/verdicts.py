@@ -61,7 +61,7 @@ def report(verdicts: Verdicts) -> dict[str, Any]:
         "admitted": result.admitted,
         "stage": result.stage,
         "errors": errors,
-        "warnings": [*result.warnings, *map(str, result.notes)],
+        "warnings": [*result.warnings, *map(str, result.found), *map(str, result.notes)],
         "objects": sorted(result.objects, key=_order),
         "status": verdicts.status,
     }

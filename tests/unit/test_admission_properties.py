@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from typing import Any
 
 from admission_support import Store, job_template, jobset, pod_patch, runtime, train_job
@@ -86,7 +85,10 @@ def test_a_review_always_answers(document: Any, other: Any) -> None:
     verdict = review(document, lookup=STORE)
     assert repr(document) == repr(given_)
     again = review(backwards(document), lookup=STORE)
-    assert repr(again) == repr(verdict) or (again.stored == verdict.stored and again.errors == verdict.errors)
+    assert (again.stage, again.warnings) == (verdict.stage, verdict.warnings)
+    if verdict.stage != "decode":  # there, reading stops at the first thing that is no data
+        assert repr(again.errors) == repr(verdict.errors)
+        assert again.stored == verdict.stored
     assert verdict.admitted is (verdict.stored is not None) is (not verdict.errors) is (verdict.stage is None)
     assert all(
         problem.why or problem.type in ("FieldValueRequired", "FieldValueDuplicate") for problem in verdict.errors
@@ -119,10 +121,11 @@ def test_defaults_come_once(document: Any) -> None:
         assert default_jobset(default_jobset(document)) == default_jobset(document)
 
 
-def test_long_lists_take_their_time() -> None:
-    """A hundred thousand items cost what they are long: seconds would be their square."""
-    many = [{"name": f"n{place}", "value": "x"} for place in range(100_000)]
-    begun = time.process_time()
-    verdict = review(train_job(trainer={"env": many}), old=train_job(trainer={"env": many}), lookup=STORE)
-    assert verdict.stage in (None, "schema")
-    assert time.process_time() - begun < 60
+def test_long_lists_are_no_trouble() -> None:
+    """Thousands of wrong items take a second, before and after an update; their square would take minutes."""
+    many = [{"name": f"n{place}", "value": 5} for place in range(20_000)]
+    document = train_job(trainer={"env": many})
+    assert len(review(document).errors) == len(many)
+    wrong = runtime(template={"spec": {"replicatedJobs": [{"name": f"n{place}"} for place in range(10_000)]}})
+    assert len(review(wrong, old=default_runtime(wrong)).errors) == 0
+    assert len(review(wrong, old=runtime()).errors) == 10_001

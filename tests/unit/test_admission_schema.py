@@ -177,6 +177,7 @@ MAP2 = {**MAP, "x-kubernetes-list-map-keys": ["port", "protocol"]}
         (SET, [{"x": 1}, {"x": 1}], [twice(1)]),
         (SET, [1, True], []),
         (SET, [Unknown("1"), Unknown("1")], []),
+        (SET, [{"x": Unknown("1")}, {"x": Unknown("1")}], []),
         (MAP, [{"name": "a"}, {"name": "b"}, {"name": "a", "x": 1}], [twice(2)]),
         (MAP, [{"name": "a"}, {"name": "a"}, {"name": "a"}, {"name": "b"}, {"name": "b"}], [twice(1), twice(4)]),
         (MAP, [{}, None], [twice(1)]),

@@ -232,7 +232,13 @@ class TestPodSets:
         assert len(validate(default_runtime(runtime(policy)), tj)) == 2
         with pytest.raises(Invalid):
             render(default_runtime(runtime(policy)), tj)
-        for place in ((), (2,), (1, "name"), (1, "template"), (1, "template", "spec", "template", "spec", "containers")):
+        for place in (
+            (),
+            (2,),
+            (1, "name"),
+            (1, "template"),
+            (1, "template", "spec", "template", "spec", "containers"),
+        ):
             rt = default_runtime(runtime(policy))
             rt["spec"]["template"]["spec"]["replicatedJobs"].append({"name": "last", "template": {}})
             holder = rt["spec"]["template"]["spec"]
@@ -282,7 +288,9 @@ class TestRefusals:
                 assert f"{part}.{name}" in registry.served()
 
     def test_a_policy_without_plugin_is_not_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(registry, "REGISTRY", tuple(p for p in registry.REGISTRY if p.name not in ("JAX", "Volcano")))
+        monkeypatch.setattr(
+            registry, "REGISTRY", tuple(p for p in registry.REGISTRY if p.name not in ("JAX", "Volcano"))
+        )
         rt = runtime({"jax": {}})
         rt["spec"]["podGroupPolicy"] = {"volcano": {}}
         with pytest.raises(Invalid) as caught:
@@ -340,7 +348,9 @@ class TestRefusals:
 
     def test_patches_that_cannot_be_merged(self) -> None:
         rt = runtime()
-        rt["spec"]["template"]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
+        rt["spec"]["template"]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["nodeSelector"] = {
+            "a": "b"
+        }
         tj = train_job(runtimePatches=[patch({"nodeSelector": {"$patch": "merge"}})])
         with pytest.raises(MergeFailed, match=r"spec\.runtimePatches\[0\]: \$patch must be replace or delete"):
             validate(default_runtime(rt), default_train_job(tj))

@@ -134,7 +134,9 @@ class TestCommand:
 
 class TestSettings:
     def test_defaults_runtime_and_job(self) -> None:
-        own = container(env=[{"name": "FLUX_QUEUE_POLICY", "value": "easy"}, {"name": "FLUX_NETWORK_DEVICE", "value": "a"}])
+        own = container(
+            env=[{"name": "FLUX_QUEUE_POLICY", "value": "easy"}, {"name": "FLUX_NETWORK_DEVICE", "value": "a"}]
+        )
         init, _ = scripts({"env": [{"name": "FLUX_NETWORK_DEVICE", "value": "b"}]}, job("node", None, own))
         assert 'queue-policy = "easy"' in init
         assert 'default_bind = "tcp://b:%p"' in init
@@ -143,7 +145,9 @@ class TestSettings:
         assert 'default_bind = "tcp://eth0:%p"' in init
         assert 'default_connect = "tcp://%h.digits.ns.svc.cluster.local:%p"' in init
 
-    @pytest.mark.parametrize(("given", "wanted"), [({"value": "i:2"}, "i:2"), ({"valueFrom": {"fieldRef": {"fieldPath": "x"}}}, None)])
+    @pytest.mark.parametrize(
+        ("given", "wanted"), [({"value": "i:2"}, "i:2"), ({"valueFrom": {"fieldRef": {"fieldPath": "x"}}}, None)]
+    )
     def test_image(self, given: dict[str, Any], wanted: str | None) -> None:
         """Of a value that comes from elsewhere nothing is left, as upstream."""
         tj = train_job({"numNodes": 1, "env": [{"name": "FLUX_VIEW_IMAGE", **given}]})
@@ -196,7 +200,10 @@ class TestWebhook:
         assert problems(runtime({}, reserved), train_job({})) == []
         elsewhere = job("other", "", initContainers=[container("flux-installer")])
         assert problems(flux(job("node"), elsewhere), train_job({"numNodes": 1})) == []
-        assert problems(flux(job("node", None, container(), container("flux-installer"))), train_job({"numNodes": 1})) == []
+        assert (
+            problems(flux(job("node", None, container(), container("flux-installer"))), train_job({"numNodes": 1}))
+            == []
+        )
 
     def test_in_a_patch_too(self) -> None:
         spec = {"template": {"spec": {"template": {"spec": {"initContainers": [{"name": "flux-installer"}]}}}}}
@@ -220,7 +227,10 @@ class TestUnknown:
             init, entrypoint = self.data({"numNodes": 1, **trainer})
             assert isinstance(init, str)
             assert entrypoint is unknown
-        for value in ({"name": "FLUX_QUEUE_POLICY", "value": unknown}, {"name": "FLUX_NETWORK_DEVICE", "value": unknown}):
+        for value in (
+            {"name": "FLUX_QUEUE_POLICY", "value": unknown},
+            {"name": "FLUX_NETWORK_DEVICE", "value": unknown},
+        ):
             init, entrypoint = self.data({"numNodes": 1, "env": [value]})
             assert init is unknown
             assert isinstance(entrypoint, str)

@@ -214,7 +214,9 @@ class TestImplementation:
 class TestWebhook:
     @pytest.mark.parametrize("jobs", [[job("launcher")], [job("node")], [job("work")]])
     def test_launcher_as_node_needs_both_jobs(self, jobs: list[dict[str, Any]]) -> None:
-        why = "must have 1 when MPI trainingRuntime with enabled runLauncherAsNode does not have either launcher and node"
+        why = (
+            "must have 1 when MPI trainingRuntime with enabled runLauncherAsNode does not have either launcher and node"
+        )
         rt = mpi(*jobs, runLauncherAsNode=True)
         assert [(p.where, p.why) for p in problems(rt, train_job({"numNodes": 2}))] == [("spec.trainer.numNodes", why)]
         for trainer in ({"numNodes": 1}, {}, None):
@@ -252,7 +254,9 @@ class TestUnknown:
     def test_host_names(self) -> None:
         unknown = Unknown("net")
         assert hostfile(rendered(mpi(network={"subdomain": unknown}), train_job({}))) is unknown
-        assert hostfile(rendered(mpi(job("launcher"), {**job("node", ""), "replicas": unknown}), train_job({}))) is unknown
+        assert (
+            hostfile(rendered(mpi(job("launcher"), {**job("node", ""), "replicas": unknown}), train_job({}))) is unknown
+        )
 
     def test_implementation_counts_as_right(self) -> None:
         assert "slots=1" in hostfile(rendered(mpi(mpiImplementation=Unknown("i")), train_job({})))

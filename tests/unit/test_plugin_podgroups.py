@@ -44,7 +44,9 @@ class TestCoscheduling:
         }
 
     def test_timeout(self) -> None:
-        assert group(gang(policy={"coscheduling": {"scheduleTimeoutSeconds": 0}}))["spec"]["scheduleTimeoutSeconds"] == 0
+        assert (
+            group(gang(policy={"coscheduling": {"scheduleTimeoutSeconds": 0}}))["spec"]["scheduleTimeoutSeconds"] == 0
+        )
 
     def test_all_pods_are_labelled_over_what_they_have(self) -> None:
         node = job("node")
@@ -188,7 +190,9 @@ class TestRequests:
         assert group(rt, tj)["spec"]["minResources"] == {"cpu": "3", "memory": "1Gi"}
 
     def test_the_largest_init_container(self) -> None:
-        first, second = ({**requests(**r), "name": f"i{i}"} for i, r in enumerate(({"cpu": 3}, {"cpu": 2, "memory": 5})))
+        first, second = (
+            {**requests(**r), "name": f"i{i}"} for i, r in enumerate(({"cpu": 3}, {"cpu": 2, "memory": 5}))
+        )
         assert minimum(requests(cpu=1, memory=7), initContainers=[first, second]) == {"cpu": "3", "memory": "7"}
 
     def test_sidecars_run_on(self) -> None:

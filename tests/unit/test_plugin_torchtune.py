@@ -13,14 +13,22 @@ LORA = "model.lora_attn_modules=[q_proj]"
 QLORA = "model.quantize_base=True"
 SMALL = "torchtune-llama3.2-1b"
 LARGE = "torchtune-llama3.3-70b"
-FILES = ["output_dir=/out", "tokenizer.path=/t", "epochs=1", "checkpointer.checkpoint_dir=/a=b", "tokenizer.merges_file"]
+FILES = [
+    "output_dir=/out",
+    "tokenizer.path=/t",
+    "epochs=1",
+    "checkpointer.checkpoint_dir=/a=b",
+    "tokenizer.merges_file",
+]
 
 
 def tune(name: str = SMALL, *jobs: dict[str, Any], **policy: Any) -> dict[str, Any]:
     return runtime({"torch": {}, **policy}, *jobs, name=name)
 
 
-def trainer(nodes: Any = None, processes: Any = None, gpus: Any = None, args: Any = None, **more: Any) -> dict[str, Any]:
+def trainer(
+    nodes: Any = None, processes: Any = None, gpus: Any = None, args: Any = None, **more: Any
+) -> dict[str, Any]:
     values = {"numNodes": nodes, "numProcPerNode": processes, "args": args}
     limits = {} if gpus is None else {"resourcesPerNode": {"limits": {GPU: gpus}}}
     return {"command": ["tune", "run"], **{k: v for k, v in values.items() if v is not None}, **limits, **more}
@@ -162,7 +170,9 @@ class TestWebhook:
         assert told(trainer(2, gpus=1, args=args), LARGE) == [("spec.trainer.numNodes", why)]
         assert told(trainer(2, gpus=1, args=["model.quantize_base=false"]), LARGE) == []
 
-    @pytest.mark.parametrize("given", [trainer(gpus=2, args=[QLORA]), trainer(1, 2, args=[QLORA]), trainer(args=[QLORA])])
+    @pytest.mark.parametrize(
+        "given", [trainer(gpus=2, args=[QLORA]), trainer(1, 2, args=[QLORA]), trainer(args=[QLORA])]
+    )
     def test_qlora_of_small_llamas_on_one_device(self, given: dict[str, Any]) -> None:
         assert told(given, "torchtune-llama3.2-3b") == [
             ("spec.trainer.numProcPerNode", "must be auto or 1 for llama3_2/3B model when using QLoRA"),
@@ -185,7 +195,14 @@ class TestWebhook:
         assert len(told(trainer(gpus=2, args=[QLORA]), SMALL, one)) == 2
 
     def test_files_are_the_runtimes(self) -> None:
-        args = ["epochs=1", "output_dir=/x", "tokenizer.path", "xoutput_dir=1", "tokenizer.merges_file==", "output_dirs=1"]
+        args = [
+            "epochs=1",
+            "output_dir=/x",
+            "tokenizer.path",
+            "xoutput_dir=1",
+            "tokenizer.merges_file==",
+            "output_dirs=1",
+        ]
         keys = {1: "output_dir", 2: "tokenizer.path", 4: "tokenizer.merges_file"}
         assert told(trainer(gpus=1, args=args)) == [
             (

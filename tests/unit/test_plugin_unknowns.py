@@ -60,7 +60,11 @@ def jobs(policy: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "policy", "gang"),
     [
-        ("torch", {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["side"]}]}}, {"coscheduling": {}}),
+        (
+            "torch",
+            {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["side"]}]}},
+            {"coscheduling": {}},
+        ),
         ("mpi", {"runLauncherAsNode": True}, {"volcano": {"networkTopology": {}}}),
         ("jax", {}, {"coscheduling": {}}),
         ("xgboost", {}, {"volcano": {}}),
@@ -73,7 +77,9 @@ def test_any_value(name: str, policy: Any, gang: Any) -> None:
     tried = 0
     for changed, tj, place in with_unknowns(rt, TRAIN_JOB):
         objects = render(changed, tj, mode="trainer", status_server_ca="CA").objects
-        assert "Unknown" not in json.dumps(objects, default=lambda value: "" if isinstance(value, Unknown) else value), place
+        assert "Unknown" not in json.dumps(
+            objects, default=lambda value: "" if isinstance(value, Unknown) else value
+        ), place
         found = {(p.where, p.why) for p in validate(changed, tj, exists=lambda *_: True)}
         assert found <= told, place
         tried += 1

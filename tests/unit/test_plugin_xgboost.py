@@ -73,9 +73,7 @@ def test_reserved_names_are_forbidden_one_by_one() -> None:
     names = ["A", "DMLC_TASK_ID", "DMLC_NUM_WORKER", "DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_ROLE"]
     tj = train_job({"env": [{"name": name} for name in names]})
     assert problems(xgboost(), tj) == [
-        Problem(
-            f"spec.trainer.env[{place}]", f"{name} is reserved for the XGBoost runtime", type="FieldValueForbidden"
-        )
+        Problem(f"spec.trainer.env[{place}]", f"{name} is reserved for the XGBoost runtime", type="FieldValueForbidden")
         for place, name in enumerate(names)
         if 0 < place < 5
     ]

@@ -155,6 +155,8 @@ def test_a_plugin_names_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 MPIRUN = """#!{python}
 import os, subprocess, sys
+if "OMPI_COMM_WORLD_RANK" in os.environ:
+    sys.exit("started again in a rank")
 names = [b for a, b in zip(sys.argv, sys.argv[1:]) if a == "-x"]
 rest = sys.argv[sys.argv.index("python3"):]
 for rank in "01":

@@ -135,6 +135,7 @@ def test_a_patch_is_the_document_of_the_api() -> None:
 
 
 def test_empty_levels_are_left_out() -> None:
+    assert trainer.PodPatch(labels={}, annotations={}).document() == {}
     assert trainer.RuntimePatch(manager="a.io/b").document() == {"manager": "a.io/b"}
     assert trainer.RuntimePatch(manager="a.io/b", jobs=[trainer.JobPatch(name="node")]).document() == {
         "manager": "a.io/b",

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from .placing import gpu_taints
 from .rule import Rule, Warning
 from .severity import IGNORE, Severities, Severity
+from .starting import subdomain
 from .table import RULES
 from .view import Document, Taints, View
 
-__all__ = ["IGNORE", "RULES", "Rule", "Severities", "Severity", "Warning", "gpu_taints", "warnings"]
+__all__ = ["IGNORE", "RULES", "Rule", "Severities", "Severity", "Warning", "gpu_taints", "subdomain", "warnings"]
 
 
 def warnings(

@@ -10,7 +10,7 @@ from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, TRAINER_PORT
 
 from ..reading import listed, mapping
-from .view import Document, Step, View
+from .view import Document, Step, View, all_known
 
 _WITH_PORT = ("torch", "jax", "xgboost")
 """Policies that declare a port on the trainer's container."""
@@ -20,7 +20,8 @@ def unknown_in_patch(view: View) -> Iterator[Problem]:
     """Trainer's own three checks look at the template after the patches were merged into it, and never find anything:
     https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go"""
     known = {step.name: step for step in view.template}
-    if any(isinstance(name, Unknown) for name in known):
+    jobs = mapping(view.runtime, "spec", "template", "spec").get("replicatedJobs", [])
+    if not known or not all_known(jobs) or any(isinstance(name, Unknown) for name in known):
         return
     for place, patch in view.patches:
         at = f"spec.runtimePatches[{place}].trainingRuntimeSpec.template.spec.replicatedJobs"

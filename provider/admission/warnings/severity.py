@@ -42,6 +42,11 @@ class Severities:
         """Of lists of codes, each of which may hold several ("PT103,PT107"); error wins. Raises Invalid."""
         return cls.read({**dict.fromkeys(codes(ignore), "ignore"), **dict.fromkeys(codes(error), "error")})
 
+    @classmethod
+    def none(cls) -> Severities:
+        """All warnings ignored."""
+        return cls({rule.code: "ignore" for rule in RULES})
+
     def split(
         self, warnings: Iterable[Warning], train_job: Mapping[str, Any]
     ) -> tuple[tuple[Warning, ...], tuple[Problem, ...]]:

@@ -79,13 +79,13 @@ def depends_on_itself(view: View) -> Iterator[Problem]:
 def shared_subdomain(view: View) -> Iterator[Problem]:
     """The headless Service of a subdomain belongs to the JobSet that came first:
     https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/controllers/jobset_controller.go"""
-    mine = _subdomain(view.jobset)
+    mine = subdomain(view.jobset)
     about = mapping(view.jobset, "metadata")
     for other in view.siblings:
         theirs = mapping(other, "metadata")
         if _namespace(theirs) != _namespace(about) or theirs.get("name") == about.get("name"):
             continue
-        if isinstance(mine, str) and mine == _subdomain(other):
+        if isinstance(mine, str) and mine == subdomain(other):
             why = (
                 f"{mine} is the subdomain of JobSet {theirs.get('name')} as well: both use the Service of the one that"
                 " comes first, and the other's nodes lose each other when that one is deleted"
@@ -98,7 +98,8 @@ def _namespace(metadata: Document) -> Any:
     return metadata.get("namespace") or DEFAULT_NAMESPACE
 
 
-def _subdomain(jobset: Document) -> Any:
+def subdomain(jobset: Document) -> Any:
+    """Of its Pods' host names; None where they have none."""
     network = mapping(jobset, "spec", "network")
     if network.get("enableDNSHostnames") is False:
         return None
@@ -108,16 +109,22 @@ def _subdomain(jobset: Document) -> Any:
 def address_of_nobody(view: View) -> Iterator[Problem]:
     """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/torch/torch.go: the address is
     always `<job>-node-0-0.<job>`."""
-    if not view.has_policy(*_HEAD_NODE) or view.trainer is None or not view.trainers or _own_rendezvous(view):
+    if (
+        not view.has_policy(*_HEAD_NODE)
+        or view.trainer is None
+        or not view.trainers
+        or not view.sure
+        or _own_rendezvous(view)
+    ):
         return
     step, network = view.trainers[0], mapping(view.jobset, "spec", "network")
     first = f"{view.name}-{NODE}-0-0.{view.name}"
-    subdomain = network.get("subdomain")
+    own = network.get("subdomain")
     if isinstance(step.name, str) and step.name != NODE:
         why = f"the nodes look for {first}, and there is none: the trainer's replicated job is called {step.name}"
         yield Problem(f"{step.at}.name", why, f"call it {NODE}")
-    elif isinstance(subdomain, str) and subdomain not in ("", view.name):
-        why = f"the nodes look for {first}, and are called {view.name}-{NODE}-0-0.{subdomain}"
+    elif isinstance(own, str) and own not in ("", view.name):
+        why = f"the nodes look for {first}, and are called {view.name}-{NODE}-0-0.{own}"
         yield Problem("spec.template.spec.network.subdomain", why, "leave it out")
     elif network.get("enableDNSHostnames") is False and view.several_nodes:
         why = f"the nodes look for {first}, and nodes have no names without it"

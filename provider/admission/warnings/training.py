@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.pipeline import validate
 from pulumi_trainer.provider.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE
 from pulumi_trainer.provider.pipeline.plugins.mpi import LAUNCHER, OPEN_MPI
@@ -126,7 +127,7 @@ def no_trainer(view: View) -> Iterator[Problem]:
 
 
 def nobody_trains(view: View) -> Iterator[Problem]:
-    if view.steps and not view.trainers and view.trainer and not _own_policy(view):
+    if view.steps and view.sure and not view.trainers and view.trainer and not _own_policy(view):
         given = ", ".join(sorted(view.trainer))
         why = f"is for the replicated job with the ancestor trainer, and the runtime has none: {given} go nowhere"
         mend = "give its Job template (not its Pod template) the label trainer.kubeflow.org/trainjob-ancestor-step: trainer"
@@ -134,7 +135,7 @@ def nobody_trains(view: View) -> Iterator[Problem]:
 
 
 def second_trainer(view: View) -> Iterator[Problem]:
-    if view.has_policy(*_CONNECTED) and not _own_policy(view):
+    if view.has_policy(*_CONNECTED) and view.sure and not _own_policy(view):
         for step in view.trainers[1:]:
             why = (
                 f"is a second trainer: {step.name} gets neither the number of nodes nor the variables that connect them"
@@ -152,9 +153,10 @@ def no_initializer(view: View) -> Iterator[Problem]:
     """Validation goes by the replicated job's name, rendering by its label."""
     given = mapping(view.train_job, "spec", "initializer")
     for kind, ancestor in (("dataset", DATASET_INITIALIZER), ("model", MODEL_INITIALIZER)):
-        if not isinstance(given.get(kind), dict) or not view.steps:
+        if not isinstance(given.get(kind), dict) or not view.steps or not view.sure:
             continue
-        there = any(s.ancestor == ancestor and any(c.get("name") == ancestor for c in s.containers) for s in view.steps)
+        names = [c.get("name") for s in view.steps if s.ancestor == ancestor for c in s.containers]
+        there = ancestor in names or any(isinstance(name, Unknown) for name in names)
         if not there:
             why = f"goes nowhere: no replicated job of the runtime has the ancestor {ancestor} and a container of that name"
             mend = f"give its Job template the label trainer.kubeflow.org/trainjob-ancestor-step: {ancestor}"
@@ -225,6 +227,6 @@ def flux_without_nodes(view: View) -> Iterator[Problem]:
 
 def ignored_resources(view: View) -> Iterator[Problem]:
     """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go"""
-    if view.ml_policy is None and mapping(view.trainer, "resourcesPerNode"):
+    if mapping(view.runtime, "spec").get("mlPolicy") is None and mapping(view.trainer, "resourcesPerNode"):
         why = "goes nowhere: Trainer reads it only where the runtime has an mlPolicy"
         yield Problem("spec.trainer.resourcesPerNode", why, "give the runtime one, if only as mlPolicy: {numNodes: 1}")

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.api.quantity import Quantity
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pipeline.info import ANCESTOR_LABEL, NODE, TRAINER
 from pulumi_trainer.provider.pipeline.resources import gpus as counted_gpus
 
@@ -116,6 +117,12 @@ class View:
         """Of the runtime, before patches and plugins."""
         return steps_of(mapping(self.runtime, "spec", "template", "spec"))
 
+    @cached_property
+    def sure(self) -> bool:
+        """Whether it is known which steps there are, and what they are for."""
+        jobs = mapping(self.jobset, "spec").get("replicatedJobs", [])
+        return all_known(jobs) and not any(first_unknown([s.name, _labels(s.document)]) for s in self.steps)
+
     @property
     def ml_policy(self) -> Document | None:
         """None where there is none, which is not the same as an empty one."""
@@ -156,11 +163,12 @@ class View:
 
     @cached_property
     def nodes(self) -> int | None:
-        """How many Pods train; None if nobody knows."""
+        """How many nodes train; None if nobody knows. With MPI one may be the launcher, and then there is always another."""
         if self.worker is None or self.worker.count is None:
             return None
-        launcher = (self.policy("mpi") or {}).get("runLauncherAsNode") is True and self.worker.ancestor != TRAINER
-        return self.worker.count + (1 if launcher else 0)
+        launches = (self.policy("mpi") or {}).get("runLauncherAsNode") is True and self.worker.ancestor != TRAINER
+        wanted = number((self.trainer or {}).get("numNodes")) or 1
+        return min(self.worker.count + 1, max(wanted, self.worker.count)) if launches else self.worker.count
 
     @property
     def several_nodes(self) -> bool:
@@ -190,6 +198,19 @@ class View:
 def steps_of(spec: Document) -> list[Step]:
     jobs = enumerate(listed(spec.get("replicatedJobs")))
     return [Step(place, job) for place, job in jobs if isinstance(job, dict)]
+
+
+def all_known(jobs: Any) -> bool:
+    """Whether no replicated job of a list is unknown as a whole."""
+    return isinstance(jobs, list) and not any(isinstance(job, Unknown) for job in jobs)
+
+
+def _labels(step: Document) -> Any:
+    """Those of its Job, or the unknown value that holds them."""
+    found: Any = step
+    for name in ("template", "metadata", "labels"):
+        found = found.get(name) if isinstance(found, dict) else found
+    return found
 
 
 def number(value: Any) -> int | None:

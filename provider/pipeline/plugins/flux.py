@@ -37,7 +37,7 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
     name = "Flux"
     policies = ("mlPolicy.flux",)
 
-    def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:
+    def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:  # noqa: ARG002
         if info.policy("flux") is None:
             return
         for pod_set in info.pod_sets:
@@ -98,7 +98,7 @@ def _equip(pod_set: PodSet, config: str, curve: str, image: Any) -> None:
         {"name": "spack-install", "mountPath": "/opt/software"},
         scripts,
         {"name": "flux-curve", "mountPath": "/curve", "readOnly": True},
-        {"name": "shared-memory", "mountPath": "/dev/shm", "readOnly": True},
+        {"name": "shared-memory", "mountPath": "/dev/shm", "readOnly": True},  # noqa: S108
     ]
     for container in pod_set.containers:
         if container.name == NODE:
@@ -133,7 +133,13 @@ def _entrypoint(policy: dict[str, Any], info: Info, train_job: TrainJob, trainer
     if unknown := first_unknown([nodes, tasks, accelerators]):
         return unknown
     resources = [f"--cores={_range(tasks)}", *([f"--gpu={_range(accelerators)}"] if accelerators > 0 else [])]
-    flags = ["-N", str(nodes), "-n", str(int32(tasks * nodes)), *(["-g", str(accelerators)] if accelerators > 0 else [])]
+    flags = [
+        "-N",
+        str(nodes),
+        "-n",
+        str(int32(tasks * nodes)),
+        *(["-g", str(accelerators)] if accelerators > 0 else []),
+    ]
     head = f"head_node={shlex.quote(f'{train_job.name}-{NODE}-0-0')}"
     return _script("flux_entrypoint.sh", head, f"resources=({shlex.join(resources)})", f"flags=({shlex.join(flags)})")
 
@@ -141,7 +147,9 @@ def _entrypoint(policy: dict[str, Any], info: Info, train_job: TrainJob, trainer
 def _init(info: Info, train_job: TrainJob, trainer: dict[str, Any]) -> str | Unknown:
     settings = _settings(info, trainer)
     nodes = trainer["numNodes"]
-    if unknown := first_unknown([nodes, train_job.namespace, settings["FLUX_NETWORK_DEVICE"], settings["FLUX_QUEUE_POLICY"]]):
+    if unknown := first_unknown(
+        [nodes, train_job.namespace, settings["FLUX_NETWORK_DEVICE"], settings["FLUX_QUEUE_POLICY"]]
+    ):
         return unknown
     hosts = f"{train_job.name}-{NODE}-0-[{_range(nodes)}]"
     broker = _broker(hosts, f"{train_job.name}.{train_job.namespace}.svc.cluster.local", settings)

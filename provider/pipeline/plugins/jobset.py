@@ -80,7 +80,7 @@ class JobSet(PreComponentBuilderPlugin, ComponentBuilderPlugin, CustomValidation
 def _endpoints(pod_set: PodSet, name: str, subdomain: str | Unknown) -> Callable[[], Iterator[str]]:
     def endpoints() -> Iterator[str]:
         replicas, count = pod_set.job.get("replicas", 1), pod_set.count
-        if any(isinstance(part, Unknown) for part in (replicas, count, subdomain)):
+        if isinstance(replicas, Unknown) or isinstance(count, Unknown) or isinstance(subdomain, Unknown):
             return
         for replica in range(replicas):
             for pod in range(count):

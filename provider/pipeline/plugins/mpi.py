@@ -64,8 +64,9 @@ class MPI(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin)
             return
         nodes: Any = (train_job.trainer or {}).get("numNodes")
         if nodes is not None and (pod_set := info.pod_set(NODE)):
-            spare = policy.get("runLauncherAsNode") is True and not isinstance(nodes, Unknown)
-            pod_set.count = max(nodes - 1, 1) if spare else nodes
+            if policy.get("runLauncherAsNode") is True and not isinstance(nodes, Unknown):
+                nodes = max(nodes - 1, 1)
+            pod_set.count = nodes
         slots = _slots(policy, info, train_job)
         for pod_set in info.pod_sets:
             if pod_set.name in (NODE, LAUNCHER):

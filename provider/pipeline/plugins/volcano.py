@@ -25,7 +25,7 @@ class Volcano(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin, CustomValidat
     name = "Volcano"
     policies = ("podGroupPolicy.volcano",)
 
-    def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:
+    def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:  # noqa: ARG002
         if info.gang("volcano") is None:
             return
         if info.annotations.get(QUEUE_ANNOTATION) == "":

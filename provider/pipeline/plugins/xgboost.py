@@ -57,4 +57,3 @@ def _workers(pod_set: PodSet, info: Info, train_job: TrainJob) -> int | Unknown:
             return known
     assert isinstance(a_node, int) and isinstance(pod_set.count, int)
     return int32(pod_set.count * (int32(a_node) if a_node > 0 else 1))
-

@@ -1,0 +1,422 @@
+"""Each warning: a document that is warned of, and the smallest change that makes it right."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pulumi_trainer import runtimes
+from pulumi_trainer.provider.admission.warnings import RULES, gpu_taints
+from pulumi_trainer.provider.api.unknown import Unknown
+from warnings_support import Document, codes, found, job, patched, runtime, step
+
+TORCH: Document = {"torch": {}}
+GPUS = {"limits": {"nvidia.com/gpu": 4, "memory": "64Gi"}}
+TORCHRUN = ["torchrun", "train.py"]
+SHM = patched(
+    volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+    containers=[{"name": "node", "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}],
+)
+MPI = {"mpi": {"numProcPerNode": 1, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh"}}
+TUNE = {"command": ["tune", "run"]}
+TAINTS = {
+    "node a": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
+    "node b": [{"key": "own", "effect": "NoExecute"}],
+}
+
+Change = Callable[[Document, Document, dict[str, Any]], None]
+Case = tuple[str, Document, Document, dict[str, Any], Change]
+
+
+def trainer(train_job: Document) -> Document:
+    return train_job["spec"]["trainer"]
+
+
+def replicated(given: Document, place: int = 0) -> Document:
+    return given["spec"]["template"]["spec"]["replicatedJobs"][place]
+
+
+def pod(given: Document, place: int = 0) -> Document:
+    return replicated(given, place)["template"]["spec"]["template"]["spec"]
+
+
+def with_claim(nodes: int) -> tuple[Document, Document]:
+    template = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    given = runtime(TORCH, step(container=mounts), volumeClaimPolicies=[{"templates": [template]}])
+    return given, job({"numNodes": nodes, "command": TORCHRUN})
+
+
+def mpi_runtime(policy: dict[str, Any]) -> Document:
+    return runtime({**policy, "mpi": {**MPI["mpi"], **policy.get("mpi", {})}}, step(ancestor=""), step("launcher"))
+
+
+SIBLING = {
+    "kind": "JobSet",
+    "metadata": {"name": "other", "namespace": "default"},
+    "spec": {"network": {"subdomain": "job"}},
+}
+
+CASES: list[Case] = [
+    ("PT101", runtime(TORCH), job({}, name="j" * 49), {}, lambda r, j, k: j["metadata"].update(name="j" * 48)),
+    (
+        "PT102",
+        runtime(TORCH, step("data", ""), step(dependsOn=[{"name": "data", "status": "Ready"}]), gang={"coscheduling": {}}),
+        job({}), {}, lambda r, j, k: replicated(r, 1).pop("dependsOn"),
+    ),
+    (
+        "PT103",
+        runtime(TORCH, step("data", ""), step(dependsOn=[{"name": "node", "status": "Ready"}])),
+        job({}), {}, lambda r, j, k: replicated(r, 1)["dependsOn"][0].update(name="data"),
+    ),
+    ("PT104", runtime(TORCH), job({}), {"siblings": [SIBLING]}, lambda r, j, k: j["metadata"].update(namespace="mine")),
+    (
+        "PT105", runtime(TORCH), job({"numNodes": 2, "command": ["python3", "train.py"]}), {},
+        lambda r, j, k: trainer(j).update(command=TORCHRUN),
+    ),
+    (
+        "PT106", runtime(TORCH),
+        job({"numProcPerNode": 2, "command": TORCHRUN, "resourcesPerNode": GPUS}, runtimePatches=SHM), {},
+        lambda r, j, k: trainer(j).update(numProcPerNode=4),
+    ),
+    (
+        "PT107", runtime(TORCH), job({}, runtimePatches=patched(containers=[{"name": "side"}])), {},
+        lambda r, j, k: pod(r)["containers"].append({"name": "side", "image": "side:1"}),
+    ),
+    ("PT108", runtime({**TORCH, "numNodes": 2}), job(), {}, lambda r, j, k: j["spec"].update(trainer={})),
+    (
+        "PT109",
+        runtime(TORCH, step(pod={"volumes": [{"name": "data", "emptyDir": {}}]})),
+        job({}, runtimePatches=patched(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "d"}}])), {},
+        lambda r, j, k: pod(r)["volumes"][0].update(name="other"),
+    ),
+    (
+        "PT110", runtime({**TORCH, "numNodes": 2}, name="torchtune-llama3.2-1b"), job(dict(TUNE)), {},
+        lambda r, j, k: r["spec"]["mlPolicy"].update(numNodes=1),
+    ),
+    (
+        "PT111", runtime(TORCH), job({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}), {"taints": TAINTS},
+        lambda r, j, k: pod(r).update(tolerations=[{"key": "own", "operator": "Exists"}]),
+    ),
+    (
+        "PT112", runtime(TORCH), job({"command": TORCHRUN, "resourcesPerNode": GPUS}), {},
+        lambda r, j, k: j["spec"].update(runtimePatches=SHM),
+    ),
+    (
+        "PT113", runtime(TORCH),
+        job({"numNodes": 2, "command": TORCHRUN, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}), {},
+        lambda r, j, k: trainer(j)["resourcesPerNode"]["limits"].update(memory="8Gi"),
+    ),
+    (
+        "PT114", runtime(TORCH, step(container={"ports": [{"containerPort": 80}, {"containerPort": 81}]})), job(), {},
+        lambda r, j, k: pod(r)["containers"][0]["ports"][0].update(name="http"),
+    ),
+    ("PT115", runtime({"flux": {}}), job({}), {}, lambda r, j, k: trainer(j).update(numNodes=1)),
+    (
+        "PT116", runtime({**TORCH, "numNodes": 2}, name="torchtune-llama3.3-70b"),
+        job({**TUNE, "args": ["model.lora_attn_modules=[q_proj]"]}), {},
+        lambda r, j, k: r["spec"]["mlPolicy"].update(numNodes=1),
+    ),
+    (
+        "PT117", mpi_runtime({"mpi": {"mpiImplementation": ""}}), job({}), {},
+        lambda r, j, k: r["spec"]["mlPolicy"]["mpi"].update(mpiImplementation="OpenMPI"),
+    ),
+    (
+        "PT118", runtime(None), job({"resourcesPerNode": {"limits": {"cpu": 1}}}), {},
+        lambda r, j, k: r["spec"].update(mlPolicy={}),
+    ),
+    (
+        "PT119",
+        runtime(TORCH, step(container={"resources": {"limits": {"nvidia.com/gpu": 4}}})),
+        job({"command": TORCHRUN, "resourcesPerNode": {"limits": {"cpu": 4}}}, runtimePatches=SHM), {},
+        lambda r, j, k: trainer(j).update(numProcPerNode=4),
+    ),
+    ("PT120", runtime(TORCH, step("worker")), job({}), {}, lambda r, j, k: replicated(r).update(name="node")),
+    (
+        "PT121", runtime(TORCH, step(), step("more")), job({}), {},
+        lambda r, j, k: replicated(r, 1)["template"].pop("metadata"),
+    ),
+    (
+        "PT122", runtime(TORCH, step(ancestor="")), job({"image": "a:1"}), {},
+        lambda r, j, k: replicated(r)["template"].update(step()["template"]),
+    ),
+    (
+        "PT123",
+        runtime(TORCH, step("dataset-initializer", "", called="dataset-initializer"), step()),
+        job({}, initializer={"dataset": {"storageUri": "hf://a/b"}}), {},
+        lambda r, j, k: replicated(r)["template"].update(
+            metadata={"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "dataset-initializer"}}
+        ),
+    ),
+    ("PT124", mpi_runtime({"numNodes": 4}), job({}), {}, lambda r, j, k: r["spec"]["mlPolicy"].update(numNodes=1)),
+    ("PT125", runtime(TORCH), job({"numNodes": 0}), {}, lambda r, j, k: trainer(j).update(numNodes=1)),
+    (
+        "PT126", runtime(TORCH), job({"numProcPerNode": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}), {},
+        lambda r, j, k: trainer(j).update(numProcPerNode=1),
+    ),
+    (
+        "PT127", runtime(TORCH), job({"numNodes": 2, "command": ["torchrun", "--rdzv-endpoint", "localhost:1", "a.py"]}), {},
+        lambda r, j, k: trainer(j).update(numNodes=1),
+    ),
+    ("PT128", *with_claim(2), {}, lambda r, j, k: trainer(j).update(numNodes=1)),
+    (
+        "PT129", runtime(TORCH, gang={"volcano": {}}), job({}), {},
+        lambda r, j, k: pod(r).update(schedulerName="volcano"),
+    ),
+]  # fmt: skip
+
+
+def test_every_rule_has_a_case() -> None:
+    assert [case[0] for case in CASES] == [rule.code for rule in RULES]
+    assert len({rule.title for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize(("code", "given", "train_job", "known", "mend"), CASES, ids=[c[0] for c in CASES])
+def test_warns_and_is_content(
+    code: str, given: Document, train_job: Document, known: dict[str, Any], mend: Change
+) -> None:
+    given, train_job, known = copy.deepcopy((given, train_job, known))
+    warned = found(given, train_job, **known)
+    assert [w.code for w in warned] == [code], warned
+    assert all(w.where and w.why and w.mend and str(w).startswith(f"{code}: {w.where}: ") for w in warned)
+    mend(given, train_job, known)
+    assert codes(given, train_job, **known) == []
+
+
+@pytest.mark.parametrize(("code", "given", "train_job", "known", "mend"), CASES, ids=[c[0] for c in CASES])
+def test_unknown_values_count_as_right(
+    code: str, given: Document, train_job: Document, known: dict[str, Any], mend: Change
+) -> None:
+    """Each leaf in turn, and then each part, of both documents: nothing is raised, and no other warning comes up."""
+    for which in (0, 1):
+        for path in paths((given, train_job)[which]):
+            both = copy.deepcopy((given, train_job))
+            holder: Any = both[which]
+            for key in path[:-1]:
+                holder = holder[key]
+            if path[0] in ("kind", "metadata") or path == ("spec",) or "runtimeRef" in path:
+                continue
+            holder[path[-1]] = Unknown("u")
+            assert set(codes(*both, **known)) <= {code}, path
+
+
+def paths(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inside = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    return [path for key, value in inside for path in [(*above, key), *paths(value, (*above, key))]]
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        (["python", "train.py"], True),
+        (["/usr/bin/python3.12", "-u", "train.py"], True),
+        (["bash", "-c", "cd /app && python train.py"], True),
+        (["python3", "-m", "torch.distributed.run", "train.py"], False),
+        (["python3", "-m", "accelerate.commands.launch", "train.py"], False),
+        (["python3", "-c", "import os; os.environ['PET_NNODES']"], False),
+        (["bash", "-c", "torchrun train.py"], False),
+        (["bash", "train.sh"], False),
+        (["deepspeed", "train.py"], False),
+        (["python3", "/etc/pulumi-trainer/code/bootstrap.py"], False),
+        (["/app/start"], False),
+    ],
+)
+def test_what_is_torchrun(words: list[str], warned: bool) -> None:
+    trainer = {"numNodes": 2, "command": words[:1], "args": words[1:]}
+    assert codes(runtime(TORCH), job(trainer)) == (["PT105"] if warned else [])
+
+
+def test_python_alone_is_right_where_there_is_one_process() -> None:
+    command = {"command": ["python3", "train.py"]}
+    assert (
+        codes(runtime(TORCH), job({**command, "resourcesPerNode": {"limits": {"cpu": 8, "nvidia.com/gpu": 1}}})) == []
+    )
+    env = [{"name": "RANK", "value": "0"}]
+    assert codes(runtime(TORCH), job({**command, "numNodes": 2, "env": env})) == []
+    assert codes(runtime({"jax": {}}), job({**command, "numNodes": 2})) == []
+    assert codes(runtime(TORCH), job({**command, "numProcPerNode": 2})) == ["PT105"]
+
+
+def test_budgets_for_names() -> None:
+    """The longest TrainJobs for which JobSet makes Pods."""
+    budgets = {"node": 48, "launcher": 44, "model-initializer": 35, "dataset-initializer": 33}
+    for name, budget in budgets.items():
+        given = runtime({}, step(name))
+        assert codes(given, job({}, name="j" * budget)) == []
+        [warning] = found(given, job({}, name="j" * (budget + 2)))
+        assert (warning.code, warning.mend) == ("PT101", "shorten it by 2") and f"up to {budget}" in warning.why
+    assert codes(runtime(TORCH), job({"numNodes": 11}, name="j" * 48)) == ["PT101"]
+    assert codes(runtime(TORCH), job({"numNodes": 11}, name="j" * 47)) == []
+
+
+def test_a_gang_that_has_enough_pods_starts() -> None:
+    given = runtime(
+        {},
+        step("data", "", replicas=2),
+        step(dependsOn=[{"name": "data", "status": "Ready"}]),
+        gang={"coscheduling": {}},
+    )
+    assert codes(given, job({})) == []
+    in_order = runtime(
+        {}, step(), step("more", ""), gang={"volcano": {}}, startupPolicy={"startupPolicyOrder": "InOrder"}
+    )
+    assert codes(in_order, job({})) == ["PT102", "PT129"]
+
+
+def test_subdomains() -> None:
+    own = {**SIBLING, "metadata": {"name": "job", "namespace": "default"}}
+    nameless = {**SIBLING, "spec": {"network": {"subdomain": "job", "enableDNSHostnames": False}}}
+    assert codes(runtime(TORCH), job({}), siblings=[own, nameless]) == []
+    assert codes(runtime(TORCH, network={"subdomain": "other"}), job(), siblings=[{"metadata": {"name": "other"}}]) == [
+        "PT104"
+    ]
+
+
+def test_patches_of_unknown_jobs_and_init_containers() -> None:
+    [warning] = found(runtime(TORCH), job({}, runtimePatches=patched(job="nodes", nodeSelector={"a": "b"})))
+    assert (warning.code, warning.mend) == ("PT107", "it has: node") and warning.where.endswith(
+        "replicatedJobs[0].name"
+    )
+    [warning] = found(runtime(TORCH), job({}, runtimePatches=patched(initContainers=[{"name": "node"}])))
+    assert "no init container node" in warning.why and warning.mend == "it has: none"
+
+
+def test_one_port_without_a_name_gives_way() -> None:
+    def given(**port: Any) -> Document:
+        return runtime(TORCH, step(container={"ports": [{"containerPort": 8080, **port}]}))
+
+    assert codes(given(), job({})) == ["PT114"]
+    assert (
+        codes(given(name="http"), job({})) == codes(given(containerPort=29500), job({})) == codes(given(), job()) == []
+    )
+
+
+def test_memory_limits() -> None:
+    def given(policy: Document, memory: str | None, **more: Any) -> list[str]:
+        limits = {"nvidia.com/gpu": 2, **({"memory": memory} if memory else {})}
+        trainer = {"numNodes": 2, "command": TORCHRUN, "resourcesPerNode": {"limits": limits}}
+        return codes(runtime(policy), job({**trainer, **more}, runtimePatches=SHM))
+
+    assert given(TORCH, None) == given(TORCH, "2Gi") == given({"jax": {}}, "2Gi") == ["PT113"]
+    assert given(TORCH, "4Gi") == given({"xgboost": {}}, "2Gi") == given(TORCH, "2Gi", numNodes=1) == []
+    large = copy.deepcopy(SHM)
+    spec = large[0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"][
+        "spec"
+    ]
+    spec["volumes"][0]["emptyDir"]["sizeLimit"] = "2Gi"
+    trainer = {
+        "numNodes": 2,
+        "command": TORCHRUN,
+        "resourcesPerNode": {"limits": {"nvidia.com/gpu": 2, "memory": "4Gi"}},
+    }
+    assert codes(runtime(TORCH), job(trainer, runtimePatches=large)) == ["PT113"]
+
+
+def test_shared_memory_of_one_process_or_of_the_host() -> None:
+    assert (
+        codes(runtime(TORCH, step(pod={"hostIPC": True})), job({"resourcesPerNode": GPUS, "command": TORCHRUN})) == []
+    )
+    assert codes(runtime(TORCH), job({"resourcesPerNode": GPUS, "numProcPerNode": 1})) == ["PT106"]
+
+
+def test_processes_of_mpi() -> None:
+    given = mpi_runtime({"mpi": {"numProcPerNode": 2}})
+    pod(given)["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 4}}
+    [warning] = found(given, job({}))
+    assert (warning.code, warning.where) == ("PT106", "spec.mlPolicy.mpi.numProcPerNode")
+    given["spec"]["mlPolicy"]["mpi"]["numProcPerNode"] = 1
+    assert codes(given, job({})) == []
+
+
+def test_addresses() -> None:
+    assert codes(runtime(TORCH, network={"subdomain": "own"}), job({})) == ["PT120"]
+    assert (
+        codes(runtime(TORCH, network={"subdomain": "own"}), job({"command": ["torchrun", "--rdzv-endpoint=a:1"]})) == []
+    )
+    assert (
+        codes(runtime(TORCH, network={"subdomain": "job"}), job({}))
+        == codes(runtime({}, step("worker")), job({}))
+        == []
+    )
+    hidden = runtime(TORCH, network={"enableDNSHostnames": False})
+    assert codes(hidden, job({"numNodes": 2})) == ["PT120"] and codes(hidden, job({})) == []
+
+
+def test_one_node_without_a_trainer_section_trains_as_it_should() -> None:
+    assert codes(runtime({**TORCH, "numNodes": 1}), job()) == codes(runtime({**MPI, "numNodes": 2}), job()) == []
+    gpus = runtime(TORCH, step(container={"resources": {"limits": {"nvidia.com/gpu": 2}}}))
+    assert codes(gpus, job()) == ["PT108", "PT112"]
+
+
+def test_policies_of_plugins_decide_themselves() -> None:
+    given = runtime({"torch": {}, "mine": {}}, step(ancestor=""))
+    assert codes(given, job({"image": "a:1"})) == []
+
+
+def test_taints_of_documents() -> None:
+    tainted = {"nodeTaints": [{"key": "gpu", "value": "a", "effect": "NoSchedule"}]}
+    flavor = {"kind": "ResourceFlavor", "metadata": {"name": "h200"}, "spec": tainted}
+    node = {"kind": "Node", "metadata": {"name": "n"}, "spec": {}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    resources = [{"name": "nvidia.com/gpu", "nominalQuota": 8}]
+    queue = {
+        "kind": "ClusterQueue",
+        "spec": {"resourceGroups": [{"flavors": [{"name": "h200", "resources": resources}]}]},
+    }
+    spot = {"kind": "ResourceFlavor", "metadata": {"name": "spot"}, "spec": {}}
+    assert gpu_taints([]) is gpu_taints([{"kind": "Node", "metadata": {"name": "cpu"}}]) is None
+    assert gpu_taints([flavor, queue, spot]) == {"flavor h200": tainted["nodeTaints"]}
+    assert gpu_taints([flavor, spot, node]) == {"flavor h200": tainted["nodeTaints"], "flavor spot": [], "node n": []}
+    bearing = {**flavor, "spec": {**tainted, "tolerations": [{"key": "gpu", "value": "a"}]}}
+    assert gpu_taints([bearing]) == {"flavor h200": []}
+    gpu = job({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}})
+    [warning] = found(runtime(TORCH), gpu, taints=gpu_taints([flavor]))
+    assert "flavor h200 has gpu=a:NoSchedule" in warning.why
+    assert codes(runtime(TORCH), gpu, taints=gpu_taints([flavor, node])) == codes(runtime(TORCH), gpu, taints={}) == []
+    assert codes(runtime(TORCH), job({}), taints=gpu_taints([flavor])) == []
+
+
+@pytest.mark.parametrize(
+    ("toleration", "bears"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": "gpu", "operator": "Exists"}, True),
+        ({"key": "gpu", "operator": "Equal", "value": "a", "effect": "NoSchedule"}, True),
+        ({"key": "gpu", "value": "b"}, False),
+        ({"key": "gpu"}, False),
+        ({"key": "cpu", "operator": "Exists"}, False),
+        ({"key": "gpu", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"value": "a"}, False),
+    ],
+)
+def test_tolerations(toleration: Document, bears: bool) -> None:
+    taints = {
+        "node n": [{"key": "gpu", "value": "a", "effect": "NoSchedule"}, {"key": "x", "effect": "PreferNoSchedule"}]
+    }
+    given = runtime(TORCH, step(pod={"tolerations": [toleration]}))
+    gpu = job({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}})
+    assert codes(given, gpu, taints=taints) == ([] if bears else ["PT111"])
+
+
+SENSIBLE: dict[str, Document] = {
+    "nothing said": {},
+    "two nodes": {"trainer": {"numNodes": 2, "command": TORCHRUN}},
+    "our bootstrap": {"trainer": {"numNodes": 2, "command": ["python3", "/etc/pulumi-trainer/code/bootstrap.py"]}},
+    "GPUs": {"trainer": {"numNodes": 2, "command": TORCHRUN, "resourcesPerNode": GPUS}, "runtimePatches": SHM},
+    "one GPU": {"trainer": {"command": ["python3", "a.py"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}},
+}
+
+
+@pytest.mark.parametrize("name", runtimes.names())
+@pytest.mark.parametrize("what", SENSIBLE)
+def test_the_catalogue_has_no_false_alarms(name: str, what: str) -> None:
+    spec = copy.deepcopy(SENSIBLE[what])
+    if name == "flux":
+        spec.setdefault("trainer", {}).setdefault("numNodes", 1)
+    if name.startswith("torchtune"):  # for one node, with GPUs and without shared memory: PT112 is right
+        trainer = {k: v for k, v in spec.get("trainer", {}).items() if k == "resourcesPerNode"}
+        spec = {"trainer": {**trainer, **TUNE}, "runtimePatches": SHM}
+    assert codes(runtimes.load(name), {"metadata": {"name": "job"}, "spec": {"runtimeRef": {}, **spec}}) == []
