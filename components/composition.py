@@ -18,7 +18,7 @@ from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
 
-from . import destinations, folders, plaintext, sources
+from . import destinations, folders, plaintext, program, sources
 from .arguments import Args, nested_problems, to_document
 from .builtin import BuiltinTrainer
 from .datasets import Fetched
@@ -27,7 +27,7 @@ from .folders import known_items
 from .job import Plan
 from .patches import RuntimePatch
 from .resolve import resolve
-from .reviews import train_job_refusals
+from .reviews import cautions, train_job_refusals
 from .runtime import API_VERSION, ClusterTrainingRuntime, from_catalogue
 from .trainers import Compiled, Trainer
 from .volumes import Claim, OutputVolume
@@ -134,8 +134,20 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
         if not result.problems:
             result.problems += [_told(p, args) for p in train_job_refusals(train_job, runtime)]
         if not result.problems:
-            result.rendered(lambda: render(runtime, default_train_job(train_job)), args.place)
+            train_job = default_train_job(train_job)
+            result.rendered(lambda: render(runtime, train_job), args.place)
+            _cautioned(result, args, runtime, train_job, cluster=not isinstance(destination, destinations.Local))
     return result
+
+
+def _cautioned(
+    result: Plan, args: TrainJobArgs, runtime: dict[str, Any], train_job: dict[str, Any], *, cluster: bool
+) -> None:
+    known = program.current().jobsets
+    refused, told = cautions(runtime, train_job, result.objects, known, cluster=cluster)
+    result.problems += [_told(p, args) for p in refused]
+    result.warnings += [_told(p, args) for p in told]
+    known += [document for key, document in result.objects.items() if key.startswith("JobSet/")]
 
 
 async def _runtime(args: TrainJobArgs, result: Plan) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Program:
     problems: list[Problem] = field(default_factory=list)
     targets: dict[str, dynamic.Target] = field(default_factory=dict)
     watch: Watch = field(default_factory=Watch)
+    jobsets: list[dict[str, Any]] = field(default_factory=list)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _telling: bool = False
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pulumi
 from pulumi_trainer.provider.admission import Lookup, review, review_jobset
 from pulumi_trainer.provider.admission.faults import NOWHERE
 from pulumi_trainer.provider.admission.strict import unknown_fields
-from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.admission.warnings import Severities, warnings
+from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.api.submission import Objects
 
 
 def refusals(document: dict[str, Any], lookup: Lookup | None = None) -> list[Problem]:
@@ -30,6 +33,27 @@ def train_job_refusals(train_job: dict[str, Any], runtime: dict[str, Any]) -> li
         return runtime if own else {}
 
     return refusals(train_job, lookup)
+
+
+def cautions(
+    runtime: dict[str, Any],
+    train_job: dict[str, Any],
+    objects: Objects,
+    siblings: list[dict[str, Any]],
+    *,
+    cluster: bool,
+) -> tuple[list[Problem], list[Problem]]:
+    """What passes admission and then fails: which of it refuses the job, and which is only told. The stack's configuration
+    `trainer:warnings` decides, such as {"PT105": "error", "PT112": "ignore"}. siblings: the program's other JobSets."""
+    try:
+        severities = Severities.read(pulumi.Config("trainer").get_object("warnings") or {})
+    except Invalid as error:
+        return [replace(p, where=f"trainer:warnings.{p.where}".rstrip(".")) for p in error.problems], []
+    except pulumi.ConfigTypeError as error:
+        return [Problem("trainer:warnings", str(error))], []
+    found = warnings(runtime, train_job, objects, siblings=siblings, cluster=cluster)
+    errors, told = severities.split(found, train_job)
+    return [*errors], [*told]
 
 
 def jobset_refusals(jobset: dict[str, Any]) -> list[Problem]:

@@ -77,4 +77,5 @@ def test_render_of_documents_needs_no_stack(project: Project) -> None:
 def test_files_that_are_no_documents(project: Project, content: str) -> None:
     (project.folder / "job.yaml").write_text(content)
     wrong = cli(project, "render", "job.yaml")
-    assert wrong.returncode == 2 and wrong.stderr.startswith("error: ") and "job.yaml" in wrong.stderr and "Traceback" not in wrong.stderr
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: ")
+    assert "job.yaml" in wrong.stderr and "Traceback" not in wrong.stderr

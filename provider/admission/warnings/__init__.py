@@ -24,13 +24,16 @@ def warnings(
     *,
     siblings: Iterable[Document] = (),
     taints: Taints | None = None,
+    cluster: bool = True,
 ) -> tuple[Warning, ...]:
     """What will go wrong with a TrainJob that is admitted, in the order of the codes.
 
     runtime, train_job: with the API server's defaults, as they were rendered. objects: what came out (`Rendered.objects`,
     or a list); empty where rendering failed. siblings: other JobSets (this one may be among them). taints: of what has GPUs
-    (`gpu_taints`); None: nobody knows, and PT111 is left out. Values not known yet count as right. Raises nothing.
+    (`gpu_taints`); None: nobody knows, and PT111 is left out. cluster: whether the Pods will be those of a cluster. Values
+    not known yet count as right. Raises nothing.
     """
     given = objects.values() if isinstance(objects, Mapping) else objects
     view = View(runtime, train_job, tuple(given), tuple(siblings), taints)
-    return tuple(warning for rule in RULES for warning in rule.warnings(view))
+    rules = [rule for rule in RULES if cluster or not rule.cluster]
+    return tuple(warning for rule in rules for warning in rule.warnings(view))

@@ -10,7 +10,7 @@ from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, TRAINER_PORT
 
 from ..reading import listed, mapping
-from .view import Document, Step, View, all_known
+from .view import Document, Step, View, all_known, reached
 
 _WITH_PORT = ("torch", "jax", "xgboost")
 """Policies that declare a port on the trainer's container."""
@@ -20,8 +20,8 @@ def unknown_in_patch(view: View) -> Iterator[Problem]:
     """Trainer's own three checks look at the template after the patches were merged into it, and never find anything:
     https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go"""
     known = {step.name: step for step in view.template}
-    jobs = mapping(view.runtime, "spec", "template", "spec").get("replicatedJobs", [])
-    if not known or not all_known(jobs) or any(isinstance(name, Unknown) for name in known):
+    jobs = reached(view.runtime, "spec", "template", "spec", "replicatedJobs")
+    if not all_known(jobs) or any(isinstance(name, Unknown) for name in known):
         return
     for place, patch in view.patches:
         at = f"spec.runtimePatches[{place}].trainingRuntimeSpec.template.spec.replicatedJobs"
@@ -37,8 +37,11 @@ def unknown_in_patch(view: View) -> Iterator[Problem]:
 
 def _containers(job: Document, step: Step, at: str) -> Iterator[Problem]:
     pod = mapping(job, "template", "spec", "template", "spec")
-    for part, there in (("containers", step.containers), ("initContainers", step.init_containers)):
-        names = [container.get("name") for container in there]
+    for part in ("containers", "initContainers"):
+        there = reached(step.document, "template", "spec", "template", "spec", part)
+        names = [
+            reached(container, "name") for container in (there if isinstance(there, list) else [there]) if container
+        ]
         for place, container in enumerate(listed(pod.get(part))):
             name = mapping(container).get("name")
             if isinstance(name, str) and name not in names and not any(isinstance(n, Unknown) for n in names):

@@ -26,11 +26,13 @@ class Warning(Problem):
 
 @dataclass(frozen=True)
 class Rule:
-    """title: what it is about, in one line. find: yields what it has against a job."""
+    """title: what it is about, in one line. find: yields what it has against a job. cluster: only there it goes wrong, and
+    not where a job's Pods are processes of one machine."""
 
     code: str
     title: str
     find: Callable[[View], Iterator[Problem]]
+    cluster: bool = False
 
     def warnings(self, view: View) -> Iterator[Warning]:
         for problem in self.find(view):

@@ -7,18 +7,18 @@ from .rule import Rule
 
 RULES = (
     Rule("PT101", "a name too long for the Pods of the job", starting.long_names),
-    Rule("PT102", "a gang that waits for Pods that wait for it", starting.gang_that_waits_for_itself),
+    Rule("PT102", "a gang that waits for Pods that wait for it", starting.gang_that_waits_for_itself, cluster=True),
     Rule("PT103", "a replicated job that depends on itself", starting.depends_on_itself),
-    Rule("PT104", "a subdomain that two jobs share", starting.shared_subdomain),
+    Rule("PT104", "a subdomain that two jobs share", starting.shared_subdomain, cluster=True),
     Rule("PT105", "a torch runtime whose command is not torchrun", training.not_torchrun),
     Rule("PT106", "fewer processes than GPUs", training.fewer_processes),
     Rule("PT107", "a patch for a replicated job or container that is not there", merging.unknown_in_patch),
     Rule("PT108", "no trainer section", training.no_trainer),
     Rule("PT109", "a volume merged of two sources", merging.two_sources),
     Rule("PT110", "a number of nodes that validation never saw", training.unseen_nodes),
-    Rule("PT111", "GPUs without a toleration for the taints there", placing.untolerated_taints),
-    Rule("PT112", "several GPUs and the default /dev/shm", placing.small_shared_memory),
-    Rule("PT113", "NCCL on several nodes without a memory limit that fits", placing.memory_limits),
+    Rule("PT111", "GPUs without a toleration for the taints there", placing.untolerated_taints, cluster=True),
+    Rule("PT112", "several GPUs and the default /dev/shm", placing.small_shared_memory, cluster=True),
+    Rule("PT113", "NCCL on several nodes without a memory limit that fits", placing.memory_limits, cluster=True),
     Rule("PT114", "ports without names", merging.unnamed_ports),
     Rule("PT115", "Flux without numNodes", training.flux_without_nodes),
     Rule("PT116", "LoRA with the nodes of the runtime", training.unseen_lora),
@@ -33,7 +33,7 @@ RULES = (
     Rule("PT125", "no nodes", training.no_nodes),
     Rule("PT126", "more processes than GPUs", training.more_processes),
     Rule("PT127", "several nodes that meet at localhost", training.rendezvous_at_home),
-    Rule("PT128", "a volume of one machine for several nodes", placing.one_node_claims),
-    Rule("PT129", "a Volcano gang and the default scheduler", starting.volcano_without_scheduler),
+    Rule("PT128", "a volume of one machine for several nodes", placing.one_node_claims, cluster=True),
+    Rule("PT129", "a Volcano gang and the default scheduler", starting.volcano_without_scheduler, cluster=True),
 )
 """A code never changes its meaning, and is not used again."""

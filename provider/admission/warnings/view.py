@@ -120,8 +120,10 @@ class View:
     @cached_property
     def sure(self) -> bool:
         """Whether it is known which steps there are, and what they are for."""
-        jobs = mapping(self.jobset, "spec").get("replicatedJobs", [])
-        return all_known(jobs) and not any(first_unknown([s.name, _labels(s.document)]) for s in self.steps)
+        spec = reached(self.runtime, "spec", "template", "spec")
+        jobs = [reached(spec, "replicatedJobs"), reached(self.jobset, "spec", "replicatedJobs")]
+        labels = [reached(s.document, "template", "metadata", "labels") for s in self.steps]
+        return all(map(all_known, jobs)) and not first_unknown([labels, [s.name for s in self.steps]])
 
     @property
     def ml_policy(self) -> Document | None:
@@ -201,16 +203,17 @@ def steps_of(spec: Document) -> list[Step]:
 
 
 def all_known(jobs: Any) -> bool:
-    """Whether no replicated job of a list is unknown as a whole."""
-    return isinstance(jobs, list) and not any(isinstance(job, Unknown) for job in jobs)
+    """Whether no replicated job of a list, and not the list, is unknown as a whole."""
+    return not any(isinstance(job, Unknown) for job in [jobs, *listed(jobs)])
 
 
-def _labels(step: Document) -> Any:
-    """Those of its Job, or the unknown value that holds them."""
-    found: Any = step
-    for name in ("template", "metadata", "labels"):
-        found = found.get(name) if isinstance(found, dict) else found
-    return found
+def reached(document: Any, *path: str) -> Any:
+    """The value at a path, or the unknown value that holds it; None where there is none."""
+    for name in path:
+        if isinstance(document, Unknown):
+            return document
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
 
 
 def number(value: Any) -> int | None:

@@ -1,0 +1,148 @@
+"""Warnings ignored, and made errors: by a command line, a mapping, an annotation, a stack's configuration."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from pulumi_trainer import reviews
+from pulumi_trainer.provider.admission.warnings import IGNORE, RULES, Severities, Warning
+from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.commands import arguments
+from pulumi_trainer.provider.pipeline import render
+from warnings_support import found, job, patched, runtime
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = {"numNodes": 2, "command": ["python3", "train.py"]}
+GIVEN: tuple[dict[str, Any], dict[str, Any]] = (
+    runtime({"torch": {}}),
+    job(PYTHON, runtimePatches=patched(containers=[{"name": "side"}])),
+)
+
+
+def told(severities: Severities, annotations: dict[str, Any] | None = None) -> tuple[list[str], list[str]]:
+    """Codes of errors and warnings; "" for what is no warning of ours."""
+    train_job = {"metadata": {"annotations": annotations or {}}}
+    errors, rest = severities.split(found(*GIVEN), train_job)
+    return [e.code for e in errors], [getattr(w, "code", "") for w in rest]
+
+
+def test_by_default_all_are_told() -> None:
+    assert told(Severities()) == ([], ["PT105", "PT107"])
+    assert told(Severities.none()) == ([], [])
+
+
+def test_of_lists() -> None:
+    assert told(Severities.of(ignore=["PT107"], error=["PT105"])) == (["PT105"], [])
+    assert told(Severities.of(ignore=["PT105,PT107 PT112"])) == ([], [])
+    assert told(Severities.of(ignore=["PT105"], error=["PT105"])) == (["PT105"], ["PT107"])
+
+
+def test_of_an_annotation() -> None:
+    assert told(Severities(), {IGNORE: "PT105, PT112"}) == ([], ["PT107"])
+    assert told(Severities.of(error=["PT105"]), {IGNORE: "PT105,PT107"}) == (["PT105"], [])
+    assert told(Severities(), {IGNORE: "PT105 PT999"}) == ([], ["PT107", ""])
+    assert told(Severities(), {IGNORE: None}) == ([], ["PT105", "PT107"])
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"PT99": "ignore"}, "PT99: 'PT99' is no code of a warning"),
+        ({"pt105": "ignore"}, "did you mean PT105?"),
+        ({"PT105": "no"}, "PT105: must be ignore, warning or error, not 'no'"),
+        (["PT105"], "must be a mapping"),
+    ],
+)
+def test_what_is_wrong(given: Any, text: str) -> None:
+    with pytest.raises(Invalid, match=re.escape(text)):
+        Severities.read(given)
+
+
+def test_a_stacks_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cautions(configured: str | None, *, cluster: bool = True) -> tuple[list[str], list[str]]:
+        monkeypatch.setattr(pulumi.runtime.config, "CONFIG", {"trainer:warnings": configured} if configured else {})
+        refused, rest = reviews.cautions(*GIVEN, render(*GIVEN).objects, [], cluster=cluster)
+        return [str(p) for p in refused], [p.code for p in rest if isinstance(p, Warning)]
+
+    assert cautions(None) == ([], ["PT105", "PT107"])
+    [error], rest = cautions('{"PT105": "error", "PT107": "ignore"}')
+    assert error.startswith("PT105: spec.trainer.command: ") and rest == []
+    assert cautions('{"PT5": "error"}')[0][0].startswith("trainer:warnings.PT5: 'PT5' is no code")
+    assert "trainer:warnings" in cautions("[")[0][0]
+    shared = [{"metadata": {"name": "a"}, "spec": {"network": {"subdomain": "job"}}}]
+    monkeypatch.setattr(pulumi.runtime.config, "CONFIG", {})
+    for cluster, wanted in ((True, ["PT104", "PT105", "PT107"]), (False, ["PT105", "PT107"])):
+        _, rest_ = reviews.cautions(*GIVEN, render(*GIVEN).objects, shared, cluster=cluster)
+        assert [getattr(p, "code", "") for p in rest_] == wanted
+
+
+DOCUMENT = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", **job(PYTHON)}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(DOCUMENT))
+    return str(path)
+
+
+def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = arguments.run(words[0], words[1:])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_on_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ran(capsys, "validate", file)
+    assert code == 0 and "  warning: PT105: spec.trainer.command: " in out
+    code, out, _ = ran(capsys, "validate", file, "--ignore", "PT105")
+    assert code == 0 and "PT105" not in out
+    code, out, _ = ran(capsys, "validate", file, "--error", "PT105")
+    assert code == 1 and "refused because of warnings that are errors here" in out and "  error: spec.trainer" in out
+    code, out, _ = ran(capsys, "validate", file, "-o", "json")
+    assert json.loads(out)["warnings"][0].startswith("PT105: ")
+    code, out, err = ran(capsys, "render", file)
+    assert code == 0 and "PT105" in err and "kind: JobSet" in out
+    code, out, err = ran(capsys, "render", file, "--error", "PT105")
+    assert (code, out) == (1, "") and "PT105" in err
+
+
+def test_codes_that_are_none(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        arguments.run("validate", [file, "--error", "PT1"])
+    assert caught.value.code == 2 and "'PT1' is no code of a warning" in capsys.readouterr().err
+
+
+def test_other_documents_decide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Flavors with taints, and another job with the same subdomain."""
+    documents: list[dict[str, Any]] = [
+        {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": "gpu"},
+         "spec": {"nodeTaints": [{"key": "gpu", "effect": "NoSchedule"}]}},
+        {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "other"},
+         "spec": {"network": {"subdomain": "job"}}},
+        {**DOCUMENT, **job({"command": ["torchrun", "a.py"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}})},
+    ]  # fmt: skip
+    path = tmp_path / "all.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    _, out, _ = ran(capsys, "validate", str(path))
+    assert re.findall("warning: (PT[0-9]+)", out) == ["PT104", "PT111"]
+
+
+def test_a_batch_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "input.yaml").write_text(yaml.safe_dump(DOCUMENT))
+    assert ran(capsys, "validate", "--batch", str(tmp_path))[0] == 0
+    assert "PT105" not in (tmp_path / "a" / "actual.json").read_text()
+    with pytest.raises(SystemExit):
+        arguments.run("validate", ["--batch", str(tmp_path), "--ignore", "PT105"])
+
+
+def test_the_table_of_the_documentation() -> None:
+    rows = re.findall(r"^\| (PT[0-9]+) \| ([^|]+) \|", (ROOT / "docs" / "warnings.md").read_text(), re.M)
+    assert rows == [(rule.code, rule.title) for rule in RULES]
