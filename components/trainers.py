@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
+from pulumi_trainer.provider.admission.trainjob import AUTOMATIC
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.model import quantity_problems
 
@@ -98,7 +99,11 @@ class Trainer(Args):
     converters = {"env": env_list, "resources_per_node": resource_requirements}
 
     def check(self) -> list[Problem]:
-        return super().check() + resource_problems(self.resources_per_node)
+        found = super().check() + resource_problems(self.resources_per_node)
+        if isinstance(self.num_proc_per_node, str):
+            why = f"must be a whole number, not {self.num_proc_per_node!r}"
+            found.append(Problem("num_proc_per_node", why, AUTOMATIC))
+        return found
 
     def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:  # noqa: ARG002
         """The document, and the code that it runs. runtime: its document. dataset: that of the initializer, if any."""

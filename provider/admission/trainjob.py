@@ -8,6 +8,7 @@ it; the lookup of runtimes: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider import pipeline
@@ -35,7 +36,7 @@ def mutated(job: Document, old: Document | None, now: str) -> Document:
     spec = job.get("spec")
     printed = typed("TrainJobSpec", {} if spec is None else spec, (None, "spec"), findings, applied=False)
     if findings.problems:
-        raise Invalid(*findings.problems)
+        raise Invalid(*(_with_number(p, spec) for p in findings.problems))
     patches = listed(printed.get("runtimePatches"))
     times = _times(_patches(job), None if old is None else _patches(old), now)
     if not any(times):
@@ -44,6 +45,17 @@ def mutated(job: Document, old: Document | None, now: str) -> Document:
         if time is not None:
             patch["time"] = time
     return {**job, "spec": kinds()["TrainJob"].schema.properties["spec"].filled(_over(spec, printed))}
+
+
+def _with_number(problem: Problem, spec: Any) -> Problem:
+    """Before v2.3.0, `numProcPerNode` had words too."""
+    word = mapping(spec, "trainer").get("numProcPerNode")
+    if problem.where != "spec.trainer.numProcPerNode" or word not in ("auto", "cpu", "gpu"):
+        return problem
+    return replace(problem, mend=AUTOMATIC)
+
+
+AUTOMATIC = "leave it out for one process a GPU, or a CPU where there are none; or give the number"
 
 
 def validated(job: Document, old: Document | None, lookup: Lookup | None) -> tuple[list[Problem], list[str]]:

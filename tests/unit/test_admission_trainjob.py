@@ -24,10 +24,10 @@ from admission_support import (
     train_job,
 )
 from pulumi_trainer.provider.admission import review
+from pulumi_trainer.provider.admission.trainjob import AUTOMATIC
 from pulumi_trainer.provider.api.unknown import Unknown
 
 UNKNOWN = Unknown("1")
-
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
@@ -317,3 +317,15 @@ def test_everything_wrong_at_once() -> None:
             body("spec.trainer.numNodes", "be greater than or equal to 0"),
         },
     )
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("auto", AUTOMATIC), ("gpu", AUTOMATIC), ("cpu", AUTOMATIC), ("4", "")])
+def test_words_for_the_number_of_processes_are_gone(given: str, wanted: str) -> None:
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "job"},
+        "spec": {"runtimeRef": {"name": "torch"}, "trainer": {"numProcPerNode": given}},
+    }
+    (problem,) = review(job).errors
+    assert (problem.where, problem.mend) == ("spec.trainer.numProcPerNode", wanted)

@@ -469,3 +469,11 @@ def test_resources_keep_names_that_are_no_short_forms() -> None:
     given = {"GPU": 1, "huawei.com/Ascend910": 2, "hugepages-2Mi": "4Mi", "Memory": "1Gi"}
     limits = trainer.CustomTrainer(resources_per_node=given).document()["resourcesPerNode"]["limits"]
     assert limits == {"nvidia.com/gpu": 1, "huawei.com/Ascend910": 2, "hugepages-2Mi": "4Mi", "memory": "1Gi"}
+
+
+def test_words_for_the_number_of_processes_are_gone(planned: Any) -> None:
+    plan = planned(runtime(), trainer=trainer.Trainer(num_proc_per_node="auto"))  # type: ignore[arg-type]
+    assert [str(p) for p in plan.problems] == [
+        "trainer.num_proc_per_node: must be a whole number, not 'auto'; leave it out for one process a GPU, or a CPU "
+        "where there are none; or give the number"
+    ]

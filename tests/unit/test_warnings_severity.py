@@ -64,9 +64,9 @@ def test_what_is_wrong(given: Any, text: str) -> None:
         Severities.read(given)
 
 
-def test_a_stacks_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stacks_configuration() -> None:
     def cautions(configured: str | None, *, cluster: bool = True) -> tuple[list[str], list[str]]:
-        monkeypatch.setattr(pulumi.runtime.config, "CONFIG", {"trainer:warnings": configured} if configured else {})
+        pulumi.runtime.set_all_config({"trainer:warnings": configured} if configured else {})
         refused, rest = reviews.cautions(*GIVEN, render(*GIVEN).objects, [], cluster=cluster)
         return [str(p) for p in refused], [p.code for p in rest if isinstance(p, Warning)]
 
@@ -76,7 +76,7 @@ def test_a_stacks_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cautions('{"PT5": "error"}')[0][0].startswith("trainer:warnings.PT5: 'PT5' is no code")
     assert "trainer:warnings" in cautions("[")[0][0]
     shared = [{"metadata": {"name": "a"}, "spec": {"network": {"subdomain": "job"}}}]
-    monkeypatch.setattr(pulumi.runtime.config, "CONFIG", {})
+    pulumi.runtime.set_all_config({})
     for cluster, wanted in ((True, ["PT104", "PT105", "PT107"]), (False, ["PT105", "PT107"])):
         _, rest_ = reviews.cautions(*GIVEN, render(*GIVEN).objects, shared, cluster=cluster)
         assert [getattr(p, "code", "") for p in rest_] == wanted

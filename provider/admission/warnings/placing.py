@@ -49,7 +49,7 @@ def _has_gpus(resources: Document) -> bool:
 
 
 def untolerated_taints(view: View) -> Iterator[Problem]:
-    if not view.taints:
+    if not view.taints or not view.patches_known:
         return
     for step in view.steps:
         tolerations = step.pod.get("tolerations", [])
@@ -91,7 +91,9 @@ def _bears(toleration: Document, taint: Mapping[str, Any]) -> bool:
 def small_shared_memory(view: View) -> Iterator[Problem]:
     """What the processes of a node share lies in /dev/shm: NCCL's buffers, and the batches of DataLoader's workers."""
     container = view.worker.node if view.worker else None
-    if not view.has_policy("torch") or view.worker is None or container is None or view.gpus < 2 or not view.sure:
+    if not view.has_policy("torch") or view.worker is None or container is None or view.gpus < 2:
+        return
+    if not view.sure or not view.patches_known:
         return
     one_process = (view.trainer or {}).get("numProcPerNode") == 1
     if one_process or view.worker.pod.get("hostIPC") is True or not isinstance(container.get("volumeMounts", []), list):

@@ -150,6 +150,21 @@ class View:
         patches = listed(mapping(self.train_job, "spec").get("runtimePatches"))
         return [(place, patch) for place, patch in enumerate(patches) if isinstance(patch, dict)]
 
+    @cached_property
+    def patches_known(self) -> bool:
+        """Whether it is known which Pods they change, and what these bear and mount."""
+        given = reached(self.train_job, "spec", "runtimePatches")
+        lists = [reached(p, "trainingRuntimeSpec", "template", "spec", "replicatedJobs") for p in listed(given)]
+        jobs = [job for each in lists for job in listed(each)]
+        pods = [reached(job, "template", "spec", "template", "spec") for job in jobs]
+        lists += [reached(pod, part) for pod in pods for part in ("containers", "tolerations")]
+        inside = [item for each in lists for item in listed(each)]
+        mounts = [reached(item, "volumeMounts") for item in inside]
+        names = [reached(item, "name") for item in [*jobs, *inside]]
+        paths = [reached(mount, "mountPath") for each in mounts for mount in listed(each)]
+        patches = listed(given)
+        return not any(isinstance(one, Unknown) for one in [given, *patches, *lists, *pods, *mounts, *names, *paths])
+
     def step(self, name: str) -> Step | None:
         return next((s for s in self.steps if s.name == name), None)
 
