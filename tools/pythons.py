@@ -68,12 +68,12 @@ def _venv(version: Version) -> Path:
 
 
 def main() -> None:
-    """All environments first, as they share the links to the package; then as many at a time as there are cores."""
+    """All environments first, as they share the links to the package; then one more at a time than there are cores, since many tests wait."""
     others = {version: program for version, program in found(folders()).items() if version != sys.version_info[:2]}
     with alone(setup.ROOT, setup.say):
         for version, program in others.items():
             setup.environment(_venv(version), program, "test")
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
         failures = [text for text in pool.map(unit_tests, others) if text]
     if failures:
         sys.exit("\n".join(failures))

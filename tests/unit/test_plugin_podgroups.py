@@ -121,7 +121,9 @@ class TestVolcano:
         wanted = [(f"spec.annotations[{QUEUE}]", "Volcano queue name must not be empty")]
         assert [(p.where, p.why) for p in problems(self.volcano(queue=""), train_job({}))] == wanted
         assert problems(self.volcano(queue="q"), train_job({})) == []
-        assert problems({**self.volcano(queue=""), "spec": gang()["spec"]}, train_job({})) == []
+        without = self.volcano(queue="")
+        del without["spec"]["podGroupPolicy"]
+        assert problems(without, train_job({})) == []
 
     def told(self, *priorities: str) -> list[str]:
         jobs = [job(f"j{i}", "", priorityClassName=name) for i, name in enumerate(priorities)]
@@ -210,6 +212,7 @@ class TestRequests:
         own = {"requests": {"cpu": 2, "hugepages-2Mi": "4Mi", "nvidia.com/gpu": 9, "ephemeral-storage": 1}}
         found = minimum(requests(cpu=5, memory=1, **{"nvidia.com/gpu": 1}), resources=own)
         assert found == {"cpu": "2", "hugepages-2Mi": "4Mi", "memory": "1", "nvidia.com/gpu": "1"}
+        assert minimum(requests(cpu=5, memory=9), resources={"requests": {"memory": 2}}) == {"cpu": "5", "memory": "2"}
         assert minimum(requests(cpu=5), resources={"limits": {"cpu": 1}}) == {"cpu": "5"}
 
     def test_overhead_is_added(self) -> None:
@@ -264,6 +267,7 @@ class TestUnknown:
     @pytest.mark.parametrize(
         "pod",
         [
+            {"containers": Unknown("u")},
             {"initContainers": Unknown("u")},
             {"initContainers": [Unknown("u")]},
             {"initContainers": [container("i", resources=Unknown("u"))]},

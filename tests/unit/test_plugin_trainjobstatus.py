@@ -45,6 +45,16 @@ def test_certificate() -> None:
     }
 
 
+def test_what_the_runtime_has_of_these_names_is_replaced() -> None:
+    mount = {"name": "mine", "mountPath": FOLDER}
+    volumes = [{"name": "kubeflow-trainer-token", "emptyDir": {}}]
+    node = job("node", None, container(volumeMounts=[mount]), volumes=volumes)
+    objects = rendered(runtime({}, node), train_job({}), status_server_ca="CA")
+    assert [volume["name"] for volume in pod(objects)["volumes"]] == ["kubeflow-trainer-token"]
+    assert "emptyDir" not in pod(objects)["volumes"][0]
+    assert [mount["name"] for mount in main(objects)["volumeMounts"]] == ["kubeflow-trainer-token"]
+
+
 def test_the_jobs_env_wins() -> None:
     tj = train_job({"env": [{"name": "KUBEFLOW_TRAINER_SERVER_URL", "value": "mine"}]})
     assert env(main(rendered(runtime({}), tj, status_server_ca="CA")))["KUBEFLOW_TRAINER_SERVER_URL"] == "mine"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pulumi
+import pulumi_trainer as trainer
 import pytest
 import yaml
-from pulumi_trainer import reviews
+from pulumi_trainer import composition, reviews
+from pulumi_trainer.composition import TrainJobArgs
+from pulumi_trainer.job import Plan
 from pulumi_trainer.provider.admission.warnings import IGNORE, RULES, Severities, Warning
 from pulumi_trainer.provider.api.errors import Invalid
 from pulumi_trainer.provider.commands import arguments
@@ -146,3 +151,33 @@ def test_a_batch_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_table_of_the_documentation() -> None:
     rows = re.findall(r"^\| (PT[0-9]+) \| ([^|]+) \|", (ROOT / "docs" / "warnings.md").read_text(), re.M)
     assert rows == [(rule.code, rule.title) for rule in RULES]
+
+
+def test_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of the program, and for a job that shares a subdomain with an earlier one of the program."""
+    monkeypatch.setattr(composition, "from_catalogue", lambda _: (copy.deepcopy(RUNTIME), []))
+
+    async def planned(*names: str, target: Any) -> list[Plan]:
+        trainer_ = trainer.CustomTrainer(command=["python3", "train.py"], num_nodes=2)
+        given = [TrainJobArgs(runtime="r", name=name, trainer=trainer_, target=target) for name in names]
+        return [await composition.plan("job", args) for args in given]
+
+    def codes(plan: Plan) -> list[str]:
+        return [w.code for w in plan.warnings if isinstance(w, Warning)]
+
+    pulumi.runtime.set_all_config({})
+    first, second = asyncio.run(planned("first", "second", target=trainer.Kubernetes()))
+    assert codes(first) == ["PT105", "PT120"] and codes(second) == ["PT104", "PT105", "PT120"]
+    assert str(first.warnings[0]).startswith("PT105: trainer.command: ") and first.problems == []
+    [plan] = asyncio.run(planned("first", target=trainer.Local()))
+    assert codes(plan) == ["PT105", "PT120"]
+    pulumi.runtime.set_all_config({"trainer:warnings": '{"PT105": "error", "PT120": "ignore"}'})
+    [plan] = asyncio.run(planned("first", target=trainer.Kubernetes()))
+    assert [str(p).partition(" ")[0] for p in plan.problems] == ["PT105:"] and codes(plan) == []
+    pulumi.runtime.set_all_config({})
+
+
+RUNTIME = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    **runtime({"torch": {}}, network={"subdomain": "shared"}),
+}
