@@ -77,6 +77,16 @@ class TestMerge:
         with pytest.raises(MergeError):
             strategic_merge("PodSpec", {"nodeSelector": {"zone": "a"}}, {"nodeSelector": {key: "merge"}})
 
+    def test_directives_below_what_is_new(self) -> None:
+        term = {"labelSelector": {"matchLabels": {"$patch": "replace", "a": "b"}}, "topologyKey": "z"}
+        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term, {"$patch": "delete"}]}}
+        merged = strategic_merge("PodSpec", {}, {"affinity": affinity})["affinity"]["podAffinity"]
+        assert merged == {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": {}, "topologyKey": "z"}]}
+
+    def test_scalars_are_replaced(self) -> None:
+        assert strategic_merge("PodSpec", {"hostname": "a"}, {"hostname": "b"}) == {"hostname": "b"}
+        assert strategic_merge("PodSpec", {"volumes": []}, {"volumes": []}) == {"volumes": []}
+
     def test_an_item_without_its_key(self) -> None:
         with pytest.raises(MergeError, match="an item of imagePullSecrets has no name"):
             strategic_merge("PodSpec", {"imagePullSecrets": named("a")}, {"imagePullSecrets": [{}]})

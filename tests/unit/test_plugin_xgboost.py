@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from plugin_support import container, env, job, main, pods, problems, rendered, runtime, train_job
+from plugin_support import container, env, job, main, named, pod, pods, problems, rendered, runtime, train_job
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.unknown import Unknown
 
@@ -55,6 +55,18 @@ def test_gpus_of_the_runtime_are_hidden_by_resources_of_the_job() -> None:
     objects = rendered(xgboost(node), tj)
     assert env(main(objects))["DMLC_NUM_WORKER"] == "3"
     assert main(objects)["resources"] == {"limits": {"cpu": "1", GPU: "4"}}
+
+
+def test_which_gpus_of_the_runtime_count() -> None:
+    """Those of a container called node, in a job called node or one that trains: the first of these."""
+    many = {"limits": {GPU: 9}}
+    side, trains = container("side", resources=many), container(resources={"limits": {GPU: 4}})
+    two = [job("aux", "", container(resources=many)), job("node", None, side, trains)]
+    found = named(pod(rendered(xgboost(*two), train_job({})))["containers"], "node")
+    assert env(found)["DMLC_NUM_WORKER"] == "8"
+    jobs = [job("node", "", container(resources={"limits": {GPU: 3}})), job("work", None, trains)]
+    assert env(main(rendered(xgboost(*jobs), train_job({})), "work"))["DMLC_NUM_WORKER"] == "6"
+    assert env(main(rendered(xgboost(*reversed(jobs)), train_job({})), "work"))["DMLC_NUM_WORKER"] == "8"
 
 
 def test_only_with_a_trainer_section_job_and_container() -> None:
