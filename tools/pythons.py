@@ -68,7 +68,8 @@ def _venv(version: Version) -> Path:
 
 
 def main() -> None:
-    """All environments first, as they share the links to the package; then one more at a time than there are cores, since many tests wait."""
+    """All environments first, as they share the links to the package; then one more at a time than there are cores, since
+    many tests wait."""
     others = {version: program for version, program in found(folders()).items() if version != sys.version_info[:2]}
     with alone(setup.ROOT, setup.say):
         for version, program in others.items():
