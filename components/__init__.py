@@ -9,58 +9,63 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
     from .builtin import (
-        BuiltinTrainer,
-        DataFormat,
-        DataType,
-        LoraConfig,
-        Loss,
-        TorchTuneConfig,
-        TorchTuneInstructDataset,
+        BuiltinTrainer as BuiltinTrainer,
+        DataFormat as DataFormat,
+        DataType as DataType,
+        LoraConfig as LoraConfig,
+        Loss as Loss,
+        TorchTuneConfig as TorchTuneConfig,
+        TorchTuneInstructDataset as TorchTuneInstructDataset,
     )
-    from .datasets import DatasetInitializer, ModelInitializer
-    from .destinations import Kubernetes, Local
-    from .frameworks import register_plugin
-    from .patches import ContainerPatch, JobPatch, PodPatch, RuntimePatch
+    from .datasets import DatasetInitializer as DatasetInitializer, ModelInitializer as ModelInitializer
+    from .destinations import Kubernetes as Kubernetes, Local as Local
+    from .frameworks import register_plugin as register_plugin
+    from .patches import (
+        ContainerPatch as ContainerPatch,
+        JobPatch as JobPatch,
+        PodPatch as PodPatch,
+        RuntimePatch as RuntimePatch,
+    )
     from .policies import (
-        CoschedulingPolicy,
-        EnvInjectionTarget,
-        FluxPolicy,
-        JAXPolicy,
-        MPIPolicy,
-        PlainPolicy,
-        TorchPolicy,
-        VolcanoNetworkTopology,
-        VolcanoPolicy,
-        XGBoostPolicy,
+        CoschedulingPolicy as CoschedulingPolicy,
+        EnvInjectionTarget as EnvInjectionTarget,
+        FluxPolicy as FluxPolicy,
+        JAXPolicy as JAXPolicy,
+        MPIPolicy as MPIPolicy,
+        PlainPolicy as PlainPolicy,
+        TorchPolicy as TorchPolicy,
+        VolcanoNetworkTopology as VolcanoNetworkTopology,
+        VolcanoPolicy as VolcanoPolicy,
+        XGBoostPolicy as XGBoostPolicy,
     )
-    from .runtime import ClusterTrainingRuntime, TrainingRuntime
+    from .runtime import ClusterTrainingRuntime as ClusterTrainingRuntime, TrainingRuntime as TrainingRuntime
     from .sources import (
-        DataCacheInitializer,
-        HuggingFaceDatasetInitializer,
-        HuggingFaceModelInitializer,
-        Initializer,
-        S3DatasetInitializer,
-        S3ModelInitializer,
-        Source,
+        DataCacheInitializer as DataCacheInitializer,
+        HuggingFaceDatasetInitializer as HuggingFaceDatasetInitializer,
+        HuggingFaceModelInitializer as HuggingFaceModelInitializer,
+        Initializer as Initializer,
+        S3DatasetInitializer as S3DatasetInitializer,
+        S3ModelInitializer as S3ModelInitializer,
+        Source as Source,
     )
     from .template import (
-        DependsOn,
-        FailurePolicy,
-        FailurePolicyRule,
-        JobSetTemplate,
-        Network,
-        OnExitCodes,
-        OnPodCondition,
-        PodFailurePolicy,
-        PodFailurePolicyRule,
-        ReplicatedJob,
-        SuccessPolicy,
+        DependsOn as DependsOn,
+        FailurePolicy as FailurePolicy,
+        FailurePolicyRule as FailurePolicyRule,
+        JobSetTemplate as JobSetTemplate,
+        Network as Network,
+        OnExitCodes as OnExitCodes,
+        OnPodCondition as OnPodCondition,
+        PodFailurePolicy as PodFailurePolicy,
+        PodFailurePolicyRule as PodFailurePolicyRule,
+        ReplicatedJob as ReplicatedJob,
+        SuccessPolicy as SuccessPolicy,
     )
-    from .trainers import CustomTrainer, Trainer
-    from .trainjob import Progress, TrainJob
-    from .volumes import OutputVolume
+    from .trainers import CustomTrainer as CustomTrainer, Trainer as Trainer
+    from .trainjob import Progress as Progress, TrainJob as TrainJob
+    from .volumes import OutputVolume as OutputVolume
 
 _MODULES = {
     "builtin": (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 import pulumi
@@ -35,6 +35,9 @@ class Args:
     """Fields that become something else than their own value in camelCase."""
     shipped: ClassVar[frozenset[str]] = frozenset()
     """Fields that are no part of the document."""
+    lists: ClassVar[frozenset[str]] = frozenset()
+    mappings: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are taken apart before their document is checked: they have to be what they are said to be."""
     places: ClassVar[Mapping[str, str]] = {}
     """Where the document has another shape: start of a path in it -> start of the argument's; the first that fits."""
 
@@ -43,15 +46,26 @@ class Args:
         own = [n for n in cls.__dict__.get("__annotations__", {}) if not _is_class_var(cls, n)]
         cls.fields = (*cls.fields, *own)
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, *unnamed: Any, **given: Any) -> None:
+        if unnamed:
+            fields = ", ".join(f"{field}=" for field in self.fields[: len(unnamed)])
+            raise TypeError(f"{type(self).__name__} takes its arguments by name: {type(self).__name__}({fields}...)")
         self.__dict__.update(given)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(k for k in self.__dict__)})"  # values may be secret
 
     def check(self) -> list[Problem]:
-        """Fields that the class does not have, with the nearest right name."""
-        return unknown_fields(self.__dict__, self.fields)
+        """Fields that the class does not have, with the nearest right name; lists and mappings that are none."""
+        found = unknown_fields(self.__dict__, self.fields)
+        for field in (f for f in self.fields if f in self.lists or f in self.mappings):
+            value = self.__dict__.get(field)
+            right = ((list, tuple) if field in self.lists else ()) + ((Mapping,) if field in self.mappings else ())
+            right += (pulumi.Output, Awaitable) if _is_input(type(self), field) else ()
+            if value is not None and not isinstance(value, right):
+                wanted = " or ".join(w for f, w in ((self.mappings, "a mapping"), (self.lists, "a list")) if field in f)
+                found.append(Problem(field, f"must be {wanted}, not {type(value).__name__}"))
+        return found
 
     def document(self) -> dict[str, Any]:
         """The API object: fields that were given, in camelCase; nested arguments likewise."""
@@ -79,6 +93,13 @@ class Args:
 
 
 _SEGMENT = re.compile(r"(?P<name>\w+)(\[(?P<at>[^]]*)\])?\.?(?P<rest>.*)")
+
+
+def _is_input(cls: type, name: str) -> bool:
+    """Whether the whole of a field may be an Output."""
+    return next(str(c.__annotations__[name]) for c in cls.__mro__ if name in c.__annotations__).startswith(
+        "pulumi.Input["
+    )
 
 
 def _is_class_var(cls: type, name: str) -> bool:
@@ -127,12 +148,12 @@ def to_document(value: Any, free: bool = False) -> Any:
         }
     if isinstance(value, (list, tuple)):
         return [to_document(v) for v in value]
-    if _is_input_type(value):
+    if is_input_type(value):
         return to_document(pulumi._types.input_type_to_dict(value))
     return value
 
 
-def _is_input_type(value: Any) -> bool:
+def is_input_type(value: Any) -> bool:
     return pulumi._types.is_input_type(type(value))
 
 
@@ -146,8 +167,9 @@ def camel(name: str) -> str:
 
 
 _ODD_CAMEL = {"enableDnsHostnames": "enableDNSHostnames", "podIp": "podIP", "hostIpc": "hostIPC", "hostPid": "hostPID",
-              "clusterIp": "clusterIP", "externalName": "externalName", "hostIp": "hostIP",
-              "downwardApi": "downwardAPI"}  # fmt: skip
+              "clusterIp": "clusterIP", "hostIp": "hostIP", "downwardApi": "downwardAPI",
+              "setHostnameAsFqdn": "setHostnameAsFQDN", "volumeId": "volumeID", "pdId": "pdID", "diskUri": "diskURI",
+              "datasetUuid": "datasetUUID", "targetWwns": "targetWWNs"}  # fmt: skip
 
 
 def snake(name: str) -> str:

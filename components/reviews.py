@@ -48,9 +48,11 @@ def cautions(
     try:
         severities = Severities.read(pulumi.Config("trainer").get_object("warnings") or {})
     except Invalid as error:
-        return [replace(p, where=f"trainer:warnings.{p.where}".rstrip(".")) for p in error.problems], []
+        mend = "pulumi config set --path 'trainer:warnings.CODE' ignore|warning|error"
+        said = [f"trainer:warnings {p.where} of the stack: {p.why}" for p in error.problems]
+        return [Problem("", why, mend) for why in said], []
     except pulumi.ConfigTypeError as error:
-        return [Problem("trainer:warnings", str(error))], []
+        return [Problem("", f"trainer:warnings of the stack: {error}")], []
     found = warnings(runtime, train_job, objects, siblings=siblings, cluster=cluster)
     errors, told = severities.split(found, train_job)
     return [*errors], [*told]

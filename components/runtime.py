@@ -32,9 +32,13 @@ class RuntimeArgs(Args):
     annotations: Mapping[str, pulumi.Input[str]] | None = None
 
     places = {"metadata.": ""}
+    mappings = frozenset({"labels", "annotations"})
 
     def check(self) -> list[Problem]:
         found = super().check()
+        for field in ("ml_policy", "pod_group_policy", "template"):
+            if isinstance(value := getattr(self, field), type):
+                found.append(Problem(field, "is a class", f"give an instance: {value.__name__}(...)"))
         for field, wanted in (("ml_policy", MLPolicy), ("pod_group_policy", PodGroupPolicy)):
             if isinstance(value := getattr(self, field), Args) and not isinstance(value, wanted):
                 known = ", ".join(c.__name__ for c in wanted.__subclasses__())
@@ -124,13 +128,15 @@ def _document(kind: str, name: str, release: str | None, args: RuntimeArgs) -> t
         except TrainerError as error:
             return {}, list(error.problems)
         return {**document, "kind": kind}, nested_problems(args)
+    found = nested_problems(args)
+    if args.template is None:
+        mend = "give template=, or release= of a runtime of the catalogue"
+        found.append(Problem("template", "is required", mend))
+    if found:
+        return {}, found
     about = {"name": name, **metadata(args.labels, args.annotations).get("metadata", {})}
     plain = args.document()
     spec = {camel: plain[camel] for camel in ("mlPolicy", "podGroupPolicy", "template") if camel in plain}
     if isinstance(args.ml_policy, (MLPolicy, Policy)) and args.ml_policy.framework:
         about["labels"] = {FRAMEWORK: args.ml_policy.framework, **about.get("labels", {})}
-    found = nested_problems(args)
-    if args.template is None:
-        mend = "give template=, or release= of a runtime of the catalogue"
-        found.append(Problem("template", "is required", mend))
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": about, "spec": spec}, found
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": about, "spec": spec}, []

@@ -36,6 +36,8 @@ class Source(Args):
     env: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
     secret_ref: pulumi.Input[str] | None = None
 
+    lists = frozenset({"ignore_patterns"})
+    mappings = frozenset({"env"})
     scheme: ClassVar[str] = ""
     credentials: ClassVar[Mapping[str, str]] = {}
     options: ClassVar[Mapping[str, str]] = {}
@@ -168,6 +170,16 @@ class Initializer(Args):
 
     dataset: Source | DatasetInitializer | None = None
     model: Source | ModelInitializer | None = None
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        for field in ("dataset", "model"):
+            value = self.__dict__.get(field)
+            if value is not None and not isinstance(value, (Source, pulumi.ComponentResource)):
+                kind = field.capitalize()
+                mend = f"give HuggingFace{kind}Initializer(storage_uri=...), S3{kind}Initializer(...) or {kind}Initializer(...)"
+                found.append(Problem(field, f"must be an initializer, not {type(value).__name__}", mend))
+        return found
 
 
 def _joined(patterns: Any) -> Any:

@@ -67,6 +67,9 @@ class ReplicatedJob(Args):
     (`pulumi_kubernetes.core.v1.PodSpecArgs` or a mapping). replicas: Jobs, default 1. Job fields: batch/v1 JobSpec.
     """
 
+    lists = frozenset({"depends_on"})
+    mappings = frozenset({"labels", "annotations", "pod_labels", "pod_annotations"})
+
     name: pulumi.Input[str] | None = None
     pod_spec: pulumi.Input[PodSpec] | None = None
     ancestor: pulumi.Input[str] | None = None
@@ -147,6 +150,9 @@ class Network(Args):
 
 class JobSetTemplate(Args):
     """`spec.template` of a runtime: the JobSet that jobs are made from, fields of its spec in one place."""
+
+    lists = frozenset({"replicated_jobs", "volume_claim_policies"})
+    mappings = frozenset({"labels", "annotations", "startup_policy", "coordinator"})
 
     replicated_jobs: Sequence[ReplicatedJob] | None = None
     labels: Strings | None = None

@@ -12,7 +12,7 @@ from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.model import quantity_problems
 
 from . import shipping
-from .arguments import Args, to_document
+from .arguments import Args, is_input_type, to_document
 
 ALIASES = {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}
 """Short names of resources, as in the Kubeflow SDK."""
@@ -97,12 +97,18 @@ class Trainer(Args):
     num_proc_per_node: pulumi.Input[int] | None = None
 
     converters = {"env": env_list, "resources_per_node": resource_requirements}
+    lists = frozenset({"env", "command", "args"})
+    mappings = frozenset({"env", "resources_per_node"})
 
     def check(self) -> list[Problem]:
         found = super().check() + resource_problems(self.resources_per_node)
         if isinstance(self.num_proc_per_node, str):
             why = f"must be a whole number, not {self.num_proc_per_node!r}"
             found.append(Problem("num_proc_per_node", why, AUTOMATIC))
+        for place, env in enumerate(self.env if isinstance(self.env, (list, tuple)) else ()):
+            if not isinstance(env, (Mapping, pulumi.Output)) and not is_input_type(env):
+                mend = 'env={"A": "1"}, or a list of such as {"name": "A", "value": "1"}'
+                found.append(Problem(f"env[{place}]", f"must be a mapping, not {type(env).__name__}", mend))
         return found
 
     def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:  # noqa: ARG002
@@ -127,6 +133,8 @@ class CustomTrainer(Trainer):
     pip_index_urls: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
 
     shipped = frozenset({"func", "func_args", "script", "packages_to_install", "pip_index_urls"})
+    lists = Trainer.lists | {"packages_to_install", "pip_index_urls"}
+    mappings = Trainer.mappings | {"func_args"}
 
     def check(self) -> list[Problem]:
         found = super().check()

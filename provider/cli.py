@@ -18,7 +18,9 @@ def main() -> None:
     """Errors meant for the user are one line on stderr, exit code 1."""
     try:
         if sys.argv[1:] and sys.argv[1] in arguments.COMMANDS:
-            sys.exit(arguments.run(sys.argv[1], sys.argv[2:]))
+            code = arguments.run(sys.argv[1], sys.argv[2:])
+            sys.stdout.flush()
+            sys.exit(code)
         from .commands.app import app
 
         app()
@@ -28,6 +30,10 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
         sys.exit(0)
+    except OSError as error:
+        print(f"error: cannot write: {error.strerror or error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def _one(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
 
 
 def _read(files: Iterable[str]) -> Iterator[Document]:
-    return chain.from_iterable(documents(name, sys.stdin.buffer) for name in files)
+    return chain.from_iterable(documents(name, sys.stdin.buffer if sys.stdin else None) for name in files)
 
 
 def _cluster(mode: Mode, taken: Severities) -> Cluster:
@@ -166,7 +166,9 @@ def _told(problem: Problem, document: Document) -> str:
     if ("be a string" in problem.why or "of type string" in problem.why) and (written := document.written(where)):
         mend = f'write it in quotes: "{written}"'
     why = str(replace(problem, where="", mend="")).removeprefix(f"{where} in body ")
-    place = f"{where} (line {document.line_of(where)}): " if where else ""
+    rendered = "/" in where.partition(".")[0]  # no line of the document has it
+    line = "" if rendered else f" (line {document.line_of(where)})"
+    place = f"{where}{line}: " if where else ""
     return f"{place}{why}; {mend}" if mend else f"{place}{why}"
 
 

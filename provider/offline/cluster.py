@@ -11,11 +11,12 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from pulumi_trainer.provider.admission import review
+from pulumi_trainer.provider.admission.faults import NOWHERE
 from pulumi_trainer.provider.admission.kinds import kinds
 from pulumi_trainer.provider.admission.reading import mapping
 from pulumi_trainer.provider.admission.strict import unknown_fields
@@ -180,7 +181,7 @@ class Cluster:
     def _lookup(self, kind: str, namespace: str, name: str) -> Document | None:
         key = _of(kind, namespace, name)
         found = self.get(key)
-        if found is not None or kind not in RUNTIMES or self._catalogue is None:
+        if found is not None or kind != "ClusterTrainingRuntime" or self._catalogue is None:
             return found
         if (document := self._catalogue(name)) is None:
             return None
@@ -277,7 +278,8 @@ class Cluster:
             verdict = review(verdict.stored, old=old, lookup=self._lookup)
         if verdict.stored is None:
             where = f"JobSet/{document['metadata']['name']}"
-            return [p.below(where) for p in verdict.errors]
+            found = [p for p in verdict.errors if p.where != NOWHERE] or [replace(p, where="") for p in verdict.errors]
+            return [p.below(where) for p in found]
         self._put(key, {**verdict.stored, **({"status": old["status"]} if old and "status" in old else {})})
         return []
 

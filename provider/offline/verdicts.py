@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from pulumi_trainer.provider.admission.warnings import Warning
 from pulumi_trainer.provider.api.documents import Document
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 
 from .cluster import Cluster, Result
 
+JUDGED = ("ClusterTrainingRuntime", "TrainingRuntime", "TrainJob")
 _KINDS = ("JobSet", "PodGroup", "ConfigMap", "Secret")
 """The order of objects in a report."""
 
@@ -18,11 +20,11 @@ _KINDS = ("JobSet", "PodGroup", "ConfigMap", "Secret")
 @dataclass
 class Verdicts:
     """What is left once all documents are through. last: the last TrainJob's, or the last runtime's if there is none.
-    refused: whether anything is refused as the documents have it last."""
+    refused: all that were not admitted."""
 
     last: Result | None = None
     status: dict[str, Any] = field(default_factory=dict)
-    refused: bool = False
+    refused: list[Result] = field(default_factory=list)
 
 
 def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -> Iterator[tuple[Document, Result]]:
@@ -30,41 +32,53 @@ def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -
 
     Raises Invalid, with file and document: one that no cluster could have, or no runtime and no TrainJob at all.
     """
-    refused: set[tuple[str, str, str]] = set()
+    others: set[str] = set()
     for document in documents:
         try:
             result = cluster.apply(document.content)
         except Invalid as error:
             raise Invalid(*(_placed(p, document) for p in error.problems)) from None
         if result is None:
+            others.add(str(document.content.get("kind")))
             continue
-        name = (result.kind, result.namespace, result.name)
-        refused.discard(name)
         if not result.admitted:
-            refused.add(name)
+            verdicts.refused.append(result)
         if verdicts.last is None or result.kind == "TrainJob" or verdicts.last.kind != "TrainJob":
             verdicts.last = result
         yield document, result
     if verdicts.last is None:
-        raise Invalid(Problem("", "there is neither a TrainJob nor a runtime to judge"))
+        why = f"there is {', '.join(sorted(others))}, and" if others else "there is"
+        mend = f"kinds that are judged: {', '.join(sorted(JUDGED))}"
+        raise Invalid(Problem("", f"{why} neither a TrainJob nor a runtime to judge", mend))
     verdicts.status = cluster.status(verdicts.last)
-    verdicts.refused = bool(refused)
 
 
 def report(verdicts: Verdicts) -> dict[str, Any]:
     """The last verdict as the command line's JSON has it."""
     assert verdicts.last is not None
     result = verdicts.last
-    wordy = result.stage in ("decode", "mutating-webhook")  # no field of the API stands for what a decoder says
+    wordy = result.stage in ("decode", "mutating-webhook", "warning", "jobset")  # words of our own, not a server's
     errors = [{"field": p.where, "type": p.type, "detail": _detail(p) if wordy else p.why} for p in result.errors]
     return {
         "admitted": result.admitted,
         "stage": result.stage,
         "errors": errors,
-        "warnings": [*result.warnings, *map(str, result.found), *map(str, result.notes)],
+        "warnings": [
+            *result.warnings,
+            *map(str, result.found),
+            *map(str, result.notes),
+            *_refused_beside(verdicts),
+        ],
         "objects": sorted(result.objects, key=_order),
         "status": verdicts.status,
     }
+
+
+def _refused_beside(verdicts: Verdicts) -> Iterator[str]:
+    """The report is about one document; that others are refused must not be lost."""
+    for result in verdicts.refused:
+        if result is not verdicts.last:
+            yield f"{result.kind} {result.name} is refused: {'; '.join(map(str, result.errors))}"
 
 
 def unusable(error: Invalid) -> dict[str, Any]:
@@ -74,7 +88,8 @@ def unusable(error: Invalid) -> dict[str, Any]:
 
 
 def _detail(problem: Problem) -> str:
-    return f"{problem.why}; {problem.mend}" if problem.mend else problem.why
+    code = f"{problem.code}: " if isinstance(problem, Warning) else ""
+    return f"{code}{problem.why}; {problem.mend}" if problem.mend else f"{code}{problem.why}"
 
 
 def _placed(problem: Problem, document: Document) -> Problem:

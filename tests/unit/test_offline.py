@@ -278,13 +278,14 @@ def test_the_report_is_about_the_last_train_job() -> None:
     found, refused = run(
         yaml.safe_dump_all([runtime(), wrong, train_job(suspend=True), runtime(2), thing("ConfigMap")])
     )
-    assert found["admitted"] and found["stage"] is None and refused  # Wrong is still wrong
+    assert found["admitted"] and found["stage"] is None and refused
+    assert found["warnings"][-1].startswith("TrainJob Wrong is refused: ")
     assert found["status"]["conditions"][0]["type"] == "Suspended"
     assert found["objects"][0]["kind"] == "JobSet"
     found, refused = run(yaml.safe_dump_all([runtime(), {**runtime(), "spec": {}}]))
     assert not found["admitted"] and refused
     found, refused = run(yaml.safe_dump_all([{**runtime(), "spec": {}}, runtime()]))
-    assert found["admitted"] and not refused
+    assert found["admitted"] and refused  # the files of two teams: a later one mends nothing
 
 
 def test_errors_say_field_type_and_detail() -> None:
@@ -300,7 +301,10 @@ def test_errors_say_field_type_and_detail() -> None:
     ("text", "why"),
     [
         ("", "there is neither a TrainJob nor a runtime to judge"),
-        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "there is neither a TrainJob nor a runtime"),
+        (
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
+            "there is ConfigMap, and neither a TrainJob nor a runtime",
+        ),
         (
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: TrainJob\n",
             r"f.yaml, document 2, line 5: apiVersion: must be trainer.kubeflow.org/v1alpha1 for a TrainJob, not v1",

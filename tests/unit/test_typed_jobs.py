@@ -477,3 +477,34 @@ def test_words_for_the_number_of_processes_are_gone(planned: Any) -> None:
         "trainer.num_proc_per_node: must be a whole number, not 'auto'; leave it out for one process a GPU, or a CPU "
         "where there are none; or give the number"
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "why"),
+    [
+        ({"packages_to_install": "torch"}, "trainer.packages_to_install", "must be a list, not str"),
+        ({"pip_index_urls": "x"}, "trainer.pip_index_urls", "must be a list, not str"),
+        ({"func_args": [1]}, "trainer.func_args", "must be a mapping, not list"),
+        ({"env": "A=b"}, "trainer.env", "must be a mapping or a list, not str"),
+        ({"env": ["A=b"]}, "trainer.env[0]", "must be a mapping, not str"),
+        ({"resources_per_node": 2}, "trainer.resources_per_node", "must be a mapping, not int"),
+    ],
+)
+def test_arguments_of_the_wrong_shape(planned: Any, given: dict[str, Any], where: str, why: str) -> None:
+    plan = planned(runtime(), trainer=trainer.CustomTrainer(func=work, **given))
+    assert [(p.where, p.why) for p in plan.problems] == [(where, why)]
+
+
+@pytest.mark.parametrize("field", ["dataset", "model"])
+def test_a_uri_is_no_initializer(planned: Any, field: str) -> None:
+    plan = planned(runtime(), initializer=trainer.Initializer(**{field: "hf://a/b"}))
+    (problem,) = plan.problems
+    assert (problem.where, problem.why) == (f"initializer.{field}", "must be an initializer, not str")
+    source = trainer.HuggingFaceDatasetInitializer(storage_uri="hf://a/b", env=["A"], ignore_patterns=5)
+    plan = planned(runtime(), initializer=trainer.Initializer(dataset=source))
+    assert [p.where for p in plan.problems] == ["initializer.dataset.ignore_patterns", "initializer.dataset.env"]
+
+
+def test_arguments_have_names() -> None:
+    with pytest.raises(TypeError, match=r"^MPIPolicy takes its arguments by name: MPIPolicy\(num_nodes=\.\.\.\)$"):
+        trainer.MPIPolicy(2)  # type: ignore[misc]

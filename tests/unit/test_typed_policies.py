@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pulumi
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import policies
@@ -12,7 +13,7 @@ from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api import typed
 from pulumi_trainer.provider.api.model import Model, problems
 from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.runtime import RuntimeArgs
+from pulumi_trainer.runtime import RuntimeArgs, _document
 
 TEMPLATE = trainer.JobSetTemplate(replicated_jobs=[trainer.ReplicatedJob(name="node", pod_spec={"containers": []})])
 
@@ -257,3 +258,21 @@ def test_every_policy_of_the_api_has_a_class() -> None:
     assert known - {""} == set(api.MLPolicy.model_fields) - {"num_nodes"}
     gangs = {p.scheduler for p in policies.PodGroupPolicy.__subclasses__()}
     assert gangs == set(api.PodGroupPolicy.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"ml_policy": trainer.MPIPolicy}, "ml_policy: is a class; give an instance: MPIPolicy(...)"),
+        ({"labels": "x"}, "labels: must be a mapping, not str"),
+        ({"labels": pulumi.Output.from_input({})}, "labels: must be a mapping, not Output"),
+        ({"template": trainer.JobSetTemplate(labels=["a"])}, "template.labels: must be a mapping, not list"),
+        (
+            {"template": trainer.JobSetTemplate(replicated_jobs=[trainer.ReplicatedJob(name="node", labels=["a"])])},
+            "template.replicated_jobs[0].labels: must be a mapping, not list",
+        ),
+    ],
+)
+def test_a_runtime_of_the_wrong_shape(given: dict[str, Any], says: str) -> None:
+    _, found = _document("ClusterTrainingRuntime", "r", None, RuntimeArgs(**{"template": {}, **given}))
+    assert [str(p) for p in found] == [says]

@@ -284,3 +284,22 @@ def test_nothing_slow_is_loaded(command: str) -> None:
 def test_the_catalogue_itself_is_admitted(run: Ran) -> None:
     for name in runtimes.names():
         assert run("validate", run.file(runtimes.load(name))) == 0, run.out
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "says"),
+    [
+        ("validate jobs.yaml >/dev/full", 2, "error: cannot write: No space left on device"),
+        ("validate - <&-", 2, "error: "),
+    ],
+)
+def test_streams_that_do_not_work(tmp_path: Path, shell: str, code: int, says: str) -> None:
+    (tmp_path / "jobs.yaml").write_text(yaml.safe_dump_all([runtime(), train_job()]))
+    program = f"{sys.executable} -m pulumi_trainer.provider.cli {shell}"
+    done = subprocess.run(["sh", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code and done.stderr.startswith(says) and "Traceback" not in done.stderr
+
+
+def test_the_catalogue_has_runtimes_of_the_cluster_only(run: Ran) -> None:
+    job = train_job(runtimeRef={"name": "torch-distributed", "kind": "TrainingRuntime"})
+    assert run("validate", run.file(job)) == 1 and "must be created before" in run.out

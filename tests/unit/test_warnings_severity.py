@@ -78,7 +78,7 @@ def test_a_stacks_configuration() -> None:
     assert cautions(None) == ([], ["PT105", "PT107"])
     [error], rest = cautions('{"PT105": "error", "PT107": "ignore"}')
     assert error.startswith("PT105: spec.trainer.command: ") and rest == []
-    assert cautions('{"PT5": "error"}')[0][0].startswith("trainer:warnings.PT5: 'PT5' is no code")
+    assert cautions('{"PT5": "error"}')[0][0].startswith("trainer:warnings PT5 of the stack: 'PT5' is no code")
     assert "trainer:warnings" in cautions("[")[0][0]
     shared = [{"metadata": {"name": "a"}, "spec": {"network": {"subdomain": "job"}}}]
     pulumi.runtime.set_all_config({})
