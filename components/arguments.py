@@ -60,7 +60,9 @@ class Args:
         found = unknown_fields(self.__dict__, self.fields)
         for field in (f for f in self.fields if f in self.lists or f in self.mappings):
             value = self.__dict__.get(field)
-            right = ((list, tuple) if field in self.lists else ()) + ((Mapping,) if field in self.mappings else ())
+            right: tuple[type, ...] = ((list, tuple) if field in self.lists else ()) + (
+                (Mapping,) if field in self.mappings else ()
+            )
             right += (pulumi.Output, Awaitable) if _is_input(type(self), field) else ()
             if value is not None and not isinstance(value, right):
                 wanted = " or ".join(w for f, w in ((self.mappings, "a mapping"), (self.lists, "a list")) if field in f)
