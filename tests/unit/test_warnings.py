@@ -165,6 +165,14 @@ CASES: list[Case] = [
         "PT129", runtime(TORCH, gang={"volcano": {}}), job({}), {},
         lambda r, j, k: pod(r).update(schedulerName="volcano"),
     ),
+    (
+        "PT130", runtime(TORCH), job({"resourcesPerNode": {"requests": {"memory": "8Gi"}, "limits": {"memory": "4Gi"}}}),
+        {}, lambda r, j, k: trainer(j)["resourcesPerNode"]["limits"].update(memory="8192Mi"),
+    ),
+    (
+        "PT131", runtime(TORCH, step(container={"volumeMounts": [{"name": "data", "mountPath": "/data"}]})), job({}), {},
+        lambda r, j, k: pod(r).update(volumes=[{"name": "data", "emptyDir": {}}]),
+    ),
 ]  # fmt: skip
 
 
@@ -420,3 +428,19 @@ def test_the_catalogue_has_no_false_alarms(name: str, what: str) -> None:
         trainer = {k: v for k, v in spec.get("trainer", {}).items() if k == "resourcesPerNode"}
         spec = {"trainer": {**trainer, **TUNE}, "runtimePatches": SHM}
     assert codes(runtimes.load(name), {"metadata": {"name": "job"}, "spec": {"runtimeRef": {}, **spec}}) == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "says"),
+    [
+        ({"limits": {"cpu": "-1"}}, "has limits of -1 cpu"),
+        ({"requests": {"nvidia.com/gpu": "1.5"}}, "has requests of 1500m nvidia.com/gpu, which comes in whole ones"),
+        ({"requests": {"a/gpu": 2}, "limits": {"a/gpu": 4}}, "requests 2 a/gpu, and has another limit, 4"),
+        ({"requests": {"cpu": 1}, "limits": {"cpu": 4}}, ""),
+        ({"requests": {"cpu": 2.0}, "limits": {"memory": Unknown("m")}}, ""),
+    ],
+)
+def test_resources_that_kubernetes_refuses(resources: Document, says: str) -> None:
+    told = [w for w in found(runtime(TORCH), job({"resourcesPerNode": resources})) if w.code == "PT130"]
+    assert [w.why for w in told] == ([f"the container node {says}"] if says else [])
+    assert all(w.where.endswith("containers[0].resources") for w in told)

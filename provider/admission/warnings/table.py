@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import merging, placing, starting, training
+from . import merging, placing, pods, starting, training
 from .rule import Rule
 
 RULES = (
@@ -35,5 +35,7 @@ RULES = (
     Rule("PT127", "several nodes that meet at localhost", training.rendezvous_at_home),
     Rule("PT128", "a volume of one machine for several nodes", placing.one_node_claims, cluster=True),
     Rule("PT129", "a Volcano gang and the default scheduler", starting.volcano_without_scheduler, cluster=True),
+    Rule("PT130", "resources that Kubernetes refuses", pods.refused_resources, cluster=True),
+    Rule("PT131", "a mount of no volume", pods.mounts_of_nothing),
 )
 """A code never changes its meaning, and is not used again."""
