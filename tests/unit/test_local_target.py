@@ -234,7 +234,7 @@ class TestDelete:
             "signal.signal(signal.SIGTERM, end); print('up', flush=True); time.sleep(120)"
         )
         local.create(submission(jobset(step(command=python(code, str(tmp_path / "saved"))))))
-        eventually(lambda: log(local))
+        eventually(lambda: "up" in log(local))
         local.delete(NAMESPACE, "job")
         assert (tmp_path / "saved").exists()
 
