@@ -77,13 +77,8 @@ def _train_job(document: dict[str, Any], findings: Findings) -> TrainJob:
         raise Invalid(Problem("metadata.name", "a TrainJob needs a name that is known"))
     given = _spec(document, findings)
     spec = typed("TrainJobSpec", given, (None, "spec"), findings, applied=False)
-    patches = items(given, "runtimePatches")
-    if all("time" in patch for patch in patches):
-        # An empty command clears the runtime's, unless upstream's webhook, which adds a missing time to a patch,
-        # prints the TrainJob again: Go then leaves empty lists out.
-        trainer = section(given, "trainer")
-        cleared: dict[str, Any] = {key: [] for key in ("command", "args") if trainer.get(key) == []}
-        section(spec, "trainer").update(cleared)
+    trainer = section(given, "trainer")  # an empty command or args clears the runtime's
+    section(spec, "trainer").update({key: [] for key in ("command", "args") if trainer.get(key) == []})
     uid = metadata.get("uid")
     return TrainJob(
         name=name,

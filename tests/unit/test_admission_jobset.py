@@ -209,6 +209,13 @@ def test_rule_names(name: str, words: str) -> None:
     assert answer(review(jobset(**rules({"name": name})))) == ("validating-webhook", {internal(words)})
 
 
+def test_what_just_fits() -> None:
+    admitted(jobset(managedBy="a.io/" + "x" * 58))
+    admitted(changed(jobset(job(replicas=2**31 - 1)), "spec.replicatedJobs.0.template.spec.parallelism", 1))
+    name = "a" * 59
+    admitted(jobset(mounting(name), **claims(name)))
+
+
 def mounting(*names: str, **pod: Any) -> dict[str, Any]:
     mounts = [{"name": name, "mountPath": f"/{name}"} for name in names]
     container = {"name": "node", "image": "img:1", "volumeMounts": mounts}

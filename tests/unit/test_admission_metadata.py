@@ -183,6 +183,11 @@ def test_stored_runtime() -> None:
         ),
         ({"name": "a", "annotations": {"a": "x" * 262143}}, set()),
         ({"name": "a", "generation": -1}, {("metadata.generation", "Invalid", "must be greater than or equal to 0")}),
+        ({"name": "a", "generation": 0}, set()),
+        (
+            {"generateName": "-"},
+            {("metadata.generateName", "Invalid", SUBDOMAIN), ("metadata.name", "Invalid", SUBDOMAIN), RFC_1035},
+        ),
         ({"name": "a", "finalizers": ["a.b/c"]}, set()),
         (
             {"name": "a", "finalizers": [None]},

@@ -20,7 +20,7 @@ from admission_support import (
     runtime,
     train_job,
 )
-from pulumi_trainer.provider.admission import NOW, review
+from pulumi_trainer.provider.admission import NOW, default_runtime, review
 from pulumi_trainer.provider.api.unknown import Unknown
 
 UNKNOWN = Unknown("1")
@@ -204,3 +204,24 @@ def test_what_was_stored_before_its_crd_forbade_it_is_tolerated() -> None:
     admitted(changed(ref, "metadata.labels", {"a": "b"}), old=ref, lookup=STORE)
     container = changed(odd, "spec.runtimePatches.0", pod_patch(containers=[{"name": "n0", "env": [{}]}], time=NOW))
     admitted(changed(container, "metadata.labels", {"a": "b"}), old=container, lookup=STORE)
+
+
+def test_what_is_tolerated_of_lists() -> None:
+    """Named items are found again wherever they are; a list of others must be as it was."""
+    old = admitted(train_job(trainer={"args": ["a"], "env": names(2)}), lookup=STORE)
+    odd = changed(old, "spec.runtimeRef", {**old["spec"]["runtimeRef"], "name": ""})
+    odd = changed(odd, "spec.initializer", {"dataset": {"env": [{"name": "a", "value": 1}, {"name": "b"}]}})
+    swapped = changed(odd, "spec.initializer.dataset.env", odd["spec"]["initializer"]["dataset"]["env"][::-1])
+    document = runtime(template={"spec": {"replicatedJobs": [{"name": "a"}, {"name": "b"}]}})
+    before = default_runtime(document)
+    assert review(changed(before, "metadata.labels", {"a": "b"}), old=before).admitted
+    turned = changed(
+        before, "spec.template.spec.replicatedJobs", before["spec"]["template"]["spec"]["replicatedJobs"][::-1]
+    )
+    assert review(turned, old=before).admitted
+    assert review(swapped, old=odd).stage == "mutating-webhook", "Go reads it all the same"
+    targets = [{"jobName": "a", "containerNames": [5, "b"]}]
+    before = default_runtime(runtime(mlPolicy={"torch": {"envInjection": {"targets": targets}}}))
+    assert review(before, old=before).stage == "validating-webhook", "where Go reads it"
+    more = changed(before, "spec.mlPolicy.torch.envInjection.targets.0.containerNames", [5, "c"])
+    assert review(more, old=before).stage == "schema"
