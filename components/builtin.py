@@ -14,11 +14,11 @@ from typing import Any, Literal
 import pulumi
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.api.model import shown
 
 from .arguments import Args
 from .resolve import whole
-from .template import FRAMEWORK
 from .trainers import Compiled, resource_problems, resource_requirements
 
 COMMAND = ("tune", "run")

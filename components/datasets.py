@@ -10,6 +10,7 @@ import pulumi
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.initializers import check_uri
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
@@ -21,7 +22,6 @@ from .destinations import Destination
 from .job import OUTPUTS, Job, Plan
 from .resolve import has_unknown, resolve
 from .runtime import API_VERSION
-from .template import ANCESTOR
 from .volumes import Claim, mount, pod_volume
 
 

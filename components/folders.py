@@ -9,10 +9,10 @@ from typing import Any
 
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.labels import ANCESTOR
 
 from . import shipping
 from .job import Plan
-from .template import ANCESTOR
 from .volumes import mount, pod_volume, run_env
 
 MANAGER = "pulumi-trainer.dev/program"

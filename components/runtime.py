@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pulumi
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
+from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.pipeline.policy import Policy
 
 from . import program
@@ -17,7 +18,7 @@ from .frameworks import runtime_problems
 from .policies import MLPolicy, PodGroupPolicy
 from .resolve import resolve
 from .reviews import refusals
-from .template import FRAMEWORK, JobSetTemplate
+from .template import JobSetTemplate
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 

@@ -19,10 +19,9 @@ from typing import Any
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.api.unknown import first_unknown
 from pulumi_trainer.provider.pipeline import registry
-
-from .template import FRAMEWORK
 
 LIMIT = 900_000
 """Bytes: a ConfigMap holds at most 1 MiB, and names and other files need some of it."""

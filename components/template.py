@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pulumi
+from pulumi_trainer.provider.api.labels import ANCESTOR
 
 from .arguments import Args, metadata, to_document
 
@@ -13,12 +14,6 @@ if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import PodSpecArgs
 
     PodSpec = PodSpecArgs | Mapping[str, Any]
-
-ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
-"""Label of a Job template: which section of the TrainJob it takes (trainer, dataset-initializer, model-initializer)."""
-
-FRAMEWORK = "trainer.kubeflow.org/framework"
-"""Label of a runtime: its framework, which decides what starts user code."""
 
 Strings = Mapping[str, pulumi.Input[str]]
 

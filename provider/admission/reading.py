@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.pipeline.info import section as mapping
 
-
-def mapping(document: Any, *path: str) -> dict[str, Any]:
-    """The mapping at a path; an empty one where there is none."""
-    for name in path:
-        document = document.get(name) if isinstance(document, dict) else None
-    return document if isinstance(document, dict) else {}
+__all__ = ["listed", "mapping", "same", "texts"]
 
 
 def listed(value: Any) -> list[Any]:

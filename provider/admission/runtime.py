@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.api.typed import Findings, typed
 from pulumi_trainer.provider.api.unknown import Unknown
 
@@ -19,7 +20,6 @@ from .verdict import Document
 CLUSTER_WIDE = "ClusterTrainingRuntime"
 NAMESPACED = "TrainingRuntime"
 
-_ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 _CONTAINERS = {
     "trainer": "node",
     "dataset-initializer": "dataset-initializer",
@@ -59,7 +59,7 @@ def _warnings(runtime: Document) -> list[str]:
 
 def _job_problems(runtime: Document) -> Iterator[Problem]:
     for place, job in enumerate(listed(mapping(runtime, "spec", "template", "spec").get("replicatedJobs"))):
-        step = mapping(job, "template", "metadata", "labels").get(_ANCESTOR)
+        step = mapping(job, "template", "metadata", "labels").get(ANCESTOR)
         name = _CONTAINERS.get(step) if isinstance(step, str) else None
         if name is None:
             continue

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from pulumi_trainer import runtimes
+from pulumi_trainer.provider.api.labels import FRAMEWORK
 
 _ONE, _ANY = "1", "1 or more"
 
@@ -40,7 +41,7 @@ def _entry(name: str) -> dict[str, Any]:
         "name": name,
         "releases": known,
         "newest": known[-1],
-        "framework": document["metadata"]["labels"]["trainer.kubeflow.org/framework"],
+        "framework": document["metadata"]["labels"][FRAMEWORK],
         "devices": about["devices"],
         "gpusPerNode": _gpus(document),
         "nodes": _ONE if about["nodes"] == "one" else _ANY,

@@ -19,6 +19,7 @@ from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.admission.faults import NOWHERE
 from pulumi_trainer.provider.admission.kinds import kinds
 from pulumi_trainer.provider.admission.reading import mapping
+from pulumi_trainer.provider.admission.runtime import CLUSTER_WIDE, NAMESPACED
 from pulumi_trainer.provider.admission.strict import unknown_fields
 from pulumi_trainer.provider.admission.warnings import Severities, gpu_taints, subdomain, warnings
 from pulumi_trainer.provider.api.errors import Invalid, Problem
@@ -31,7 +32,7 @@ Document = dict[str, Any]
 Key = tuple[str, str, str, str]
 """API group, kind, namespace ("" for what has none), name."""
 
-RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
+RUNTIMES = (CLUSTER_WIDE, NAMESPACED)
 UID = "11111111-1111-1111-1111-111111111111"
 """Of a TrainJob that has none: the same documents give the same objects."""
 
@@ -181,11 +182,11 @@ class Cluster:
     def _lookup(self, kind: str, namespace: str, name: str) -> Document | None:
         key = _of(kind, namespace, name)
         found = self.get(key)
-        if found is not None or kind != "ClusterTrainingRuntime" or self._catalogue is None:
+        if found is not None or kind != CLUSTER_WIDE or self._catalogue is None:
             return found
         if (document := self._catalogue(name)) is None:
             return None
-        verdict = review({**document, "kind": kind}, old=None, lookup=None)
+        verdict = review(document)
         if verdict.stored is None:
             return None
         self._put(key, verdict.stored)

@@ -10,9 +10,9 @@ from pulumi_trainer.provider.admission.warnings import Warning
 from pulumi_trainer.provider.api.documents import Document
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 
-from .cluster import Cluster, Result
+from .cluster import RUNTIMES, Cluster, Result
 
-JUDGED = ("ClusterTrainingRuntime", "TrainingRuntime", "TrainJob")
+JUDGED = (*RUNTIMES, "TrainJob")
 _KINDS = ("JobSet", "PodGroup", "ConfigMap", "Secret")
 """The order of objects in a report."""
 

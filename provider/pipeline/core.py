@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.api.typed import Findings, Path, fields, typed
 from pulumi_trainer.provider.api.unknown import Unknown
 
-from .info import ANCESTOR_LABEL, NODE, TRAINER, Container, Info, PodSet, TrainJob, hidden, items, pod_spec, section
+from .info import NODE, TRAINER, Container, Info, PodSet, TrainJob, hidden, items, pod_spec, section
 from .merge import MergeError, strategic_merge
 from .registry import PHASES, own_in, run, served
 
@@ -140,7 +141,7 @@ def _patched(spec: dict[str, Any], change: dict[str, Any], place: int, findings:
 
 
 def _pod_set(replicated: dict[str, Any], info: Info, job: TrainJob) -> PodSet:
-    ancestor = section(replicated, "template", "metadata", "labels").get(ANCESTOR_LABEL)
+    ancestor = section(replicated, "template", "metadata", "labels").get(ANCESTOR)
     ancestor = ancestor if isinstance(ancestor, str) else None
     policy = info.ml_policy
     count: Any = section(replicated, "template", "spec").get("parallelism", 1)

@@ -13,9 +13,6 @@ from typing import Any
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.unknown import Unknown
 
-ANCESTOR_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
-"""On a Job template: which step of a TrainJob it is."""
-
 TRAINER = "trainer"
 DATASET_INITIALIZER = "dataset-initializer"
 MODEL_INITIALIZER = "model-initializer"
@@ -123,6 +120,12 @@ class Info:
         """One scheduler's part of `spec.podGroupPolicy`."""
         found = (self.pod_group_policy or {}).get(name)
         return found if isinstance(found, dict) else None
+
+    def take_num_nodes(self, train_job: TrainJob) -> None:
+        """The TrainJob's number of nodes, over the runtime's, for the Pods that train."""
+        nodes = (train_job.trainer or {}).get("numNodes")
+        if nodes is not None and self.trainer_pod_set:
+            self.trainer_pod_set.count = nodes
 
     def pod_set(self, name: str) -> PodSet | None:
         return next((pod_set for pod_set in self.pod_sets if pod_set.name == name), None)

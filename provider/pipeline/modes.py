@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.api.unknown import Unknown
 
-from .info import ANCESTOR_LABEL, TRAINER, TrainJob, items, section
+from .info import TRAINER, TrainJob, items, section
 
 Mode = Literal["jobset", "trainer"]
 
@@ -54,7 +55,7 @@ def _limit_time(jobset: dict[str, Any], job: TrainJob) -> None:
     """Trainer's controller ends a TrainJob at its deadline; without it the trainer's Job has to, by its own."""
     deadline: Any = job.spec.get("activeDeadlineSeconds")
     for replicated in items(jobset["spec"], "replicatedJobs"):
-        ancestor = section(replicated, "template", "metadata", "labels").get(ANCESTOR_LABEL)
+        ancestor = section(replicated, "template", "metadata", "labels").get(ANCESTOR)
         if deadline is not None and ancestor == TRAINER:
             spec = section(replicated, "template", "spec")
             own: Any = spec.get("activeDeadlineSeconds", deadline)

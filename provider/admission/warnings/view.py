@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.api.quantity import Quantity
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.pipeline.info import ANCESTOR_LABEL, NODE, TRAINER
+from pulumi_trainer.provider.pipeline.info import NODE, TRAINER
 from pulumi_trainer.provider.pipeline.resources import gpus as counted_gpus
 
 from ..reading import listed, mapping
@@ -43,7 +44,7 @@ class Step:
 
     @property
     def ancestor(self) -> Any:
-        return mapping(self.document, "template", "metadata", "labels").get(ANCESTOR_LABEL)
+        return mapping(self.document, "template", "metadata", "labels").get(ANCESTOR)
 
     @property
     def job(self) -> Document:

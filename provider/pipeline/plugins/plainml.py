@@ -19,7 +19,6 @@ class PlainML(EnforceMLPolicyPlugin):
         trainer = train_job.trainer
         if trainer is None or any(info.policy(name) is not None for name in ("torch", "mpi", "jax")):
             return
-        if info.trainer_pod_set and trainer.get("numNodes") is not None:
-            info.trainer_pod_set.count = trainer["numNodes"]
+        info.take_num_nodes(train_job)
         if container := info.trainer_container:
             container.env = upsert(container.env, env_vars(trainer.get("env")), "name")

@@ -49,9 +49,7 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
         if policy is None:
             return
         trainer = train_job.trainer
-        pod_set = info.trainer_pod_set
-        if pod_set and trainer is not None and trainer.get("numNodes") is not None:
-            pod_set.count = trainer["numNodes"]
+        info.take_num_nodes(train_job)
         processes = _processes(info, train_job)
         group, master = _group(info, processes), _master(train_job)
         if trainer is not None and (container := info.trainer_container):

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.api.submission import Objects
 
 from . import environment, images, remote, volumes
@@ -28,7 +29,6 @@ from .rewrite import Rewriter, domains
 
 JOBSET = "jobset.sigs.k8s.io"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def trainer_step(jobset: Mapping[str, Any]) -> str:
     """The step whose first pod is rank 0: labelled as the trainer, else `node`, else the last."""
     steps = jobset["spec"]["replicatedJobs"]
     for step in steps:
-        if ((step["template"].get("metadata") or {}).get("labels") or {}).get(STEP) == "trainer":
+        if ((step["template"].get("metadata") or {}).get("labels") or {}).get(ANCESTOR) == "trainer":
             return str(step["name"])
     return next((str(s["name"]) for s in steps if s["name"] == "node"), str(steps[-1]["name"]))
 
