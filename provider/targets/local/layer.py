@@ -15,17 +15,24 @@ import subprocess
 import sys
 import sysconfig
 import urllib.request
+from importlib import metadata
 from pathlib import Path
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own builds without CUDA: a tenth of the size. Used where reachable and the machine has no NVIDIA GPU."""
+BELOW_ENV = "PULUMI_TRAINER_BELOW"
+"""Variable of a container: the packages of the interpreter below its layer. A layer is shared by all interpreters that
+have the same packages, so it cannot know the place itself."""
 
 
 def layer(requirements: list[str], folder: Path) -> dict[str, str]:
-    """Variables that make the packages importable and their programs runnable. Installs at most once a set, whoever
-    comes first; an installation that was cut off is thrown away.
+    """Variables that make the packages importable and their programs runnable. Installs at most once for a set on top of
+    the same packages, whoever comes first; an installation that was cut off is thrown away.
     """
-    key = json.dumps([sys.prefix, sys.version, sorted(requirements)])
+    below = sysconfig.get_path("purelib")
+    present = sorted(f"{found.name}=={found.version}" for found in metadata.distributions(path=[below]))
+    key = json.dumps([sys.base_prefix, sys.version, present, sorted(requirements)])
+    os.environ[BELOW_ENV] = below
     home = folder / hashlib.sha256(key.encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     with home.with_suffix(".lock").open("w") as lock:
@@ -38,6 +45,7 @@ def layer(requirements: list[str], folder: Path) -> dict[str, str]:
     return {
         "PATH": os.pathsep.join([str(home / "bin"), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join([_packages(home), *([path] if path else [])]),
+        BELOW_ENV: below,
     }
 
 
@@ -45,10 +53,12 @@ def _build(home: Path, requirements: list[str]) -> None:
     print("installing", *requirements, "into", home, file=sys.stderr, flush=True)
     inside = str(home / "bin" / "python3")
     _run([sys.executable, "-m", "venv", "--system-site-packages", str(home)])
-    below = Path(_packages(home), "interpreter-in-use.pth")
-    below.write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    Path(_packages(home), "interpreter-in-use.pth").write_text(_LINK)
     index = ["--extra-index-url", CPU_INDEX] if _wants_cpu_build(requirements) else []
     _run([inside, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *index, *requirements])
+
+
+_LINK = f'import os, site; os.environ.get("{BELOW_ENV}") and site.addsitedir(os.environ["{BELOW_ENV}"])\n'
 
 
 def _packages(home: Path) -> str:
