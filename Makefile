@@ -8,7 +8,8 @@ SETUP = $(or $(PYTHON),$(error Python 3.10 or newer, with its modules venv and e
 RUN := .venv/bin/python tools/stack.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up preview preview-kubernetes logs down clean env check test test-frameworks coverage bench
+.PHONY: help setup up preview preview-kubernetes logs down clean env check test test-cluster test-nodes test-frameworks coverage \
+  bench cluster-up cluster-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,10 +34,11 @@ down: setup ## end and remove what `make up` has made
 
 clean: ## down, then remove everything that set-up and the stacks have written into the clone
 	@if [ -e .pulumi-state/.pulumi ] || [ -e .pulumi-trainer ]; then $(MAKE) --no-print-directory setup && $(RUN) clean; fi
+	@if [ -e build/cluster ]; then $(MAKE) --no-print-directory cluster-down; fi
 	@rm -rf .venv build dist .pulumi .pulumi-state .pulumi-trainer *.egg-info \
 	  .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
-	@echo "kept: ~/.cache/pulumi-trainer (downloads, the Pulumi CLI, environments of jobs); to remove it: rm -rf ~/.cache/pulumi-trainer"
+	@echo "kept: ~/.cache/pulumi-trainer (downloads, the Pulumi CLI, the test cluster, environments of jobs); to remove it: rm -rf ~/.cache/pulumi-trainer"
 
 env: ## for commands by hand: eval "`make -s env`"
 	@$(SETUP) >&2
@@ -46,10 +48,30 @@ check: ## lint, types, layers, wheel and sdist
 	@$(SETUP) --dev --no-cli
 	@.venv/bin/python tools/check.py
 
-test: ## all tests, and the unit tests on every Python of this machine
+cluster-up: ## a Kubernetes cluster on this machine, its KUBECONFIG printed last; NODES=2: with real nodes (Linux, root)
+	@$(SETUP) --dev --no-cli >&2
+	@.venv/bin/python -m tools.cluster up --nodes $(or $(NODES),0)
+
+cluster-down: ## end it; no process, mount or cgroup stays
+	@$(SETUP) --dev --no-cli >&2
+	@.venv/bin/python -m tools.cluster down
+
+test: ## all tests but those of test-*, and the unit tests on every Python of this machine
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/pythons.py
 	@$(RUN) exec python -m pytest -n 2
+	@.venv/bin/python -m tools.cluster build
+	@$(RUN) exec python -m pytest -m smoke tests/cluster
+
+test-cluster: ## the Kubernetes target on a real control plane with simulated nodes
+	@$(SETUP) --dev
+	@.venv/bin/python -m tools.cluster build
+	@$(RUN) exec python -m pytest tests/cluster
+
+test-nodes: ## and on real nodes (Linux, root)
+	@$(SETUP) --dev
+	@.venv/bin/python -m tools.cluster build --nodes
+	@$(RUN) exec python -m pytest tests/nodes
 
 test-frameworks: ## train with every framework's real packages, MPI's mpirun too; the first run downloads a few gigabytes
 	@$(SETUP) --dev

@@ -64,7 +64,7 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         SuccessPolicy as SuccessPolicy,
     )
     from .trainers import CustomTrainer as CustomTrainer, Trainer as Trainer
-    from .trainjob import Progress as Progress, TrainJob as TrainJob
+    from .trainjob import Progress as Progress, Timeouts as Timeouts, TrainJob as TrainJob
     from .volumes import OutputVolume as OutputVolume
 
 _MODULES = {
@@ -117,7 +117,7 @@ _MODULES = {
         "SuccessPolicy",
     ),
     "trainers": ("CustomTrainer", "Trainer"),
-    "trainjob": ("Progress", "TrainJob"),
+    "trainjob": ("Progress", "Timeouts", "TrainJob"),
     "volumes": ("OutputVolume",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -10,15 +10,19 @@ from dataclasses import replace
 from typing import Any
 
 import pulumi
+from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
+from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.model import problems as document_problems
+from pulumi_trainer.provider.api.quantity import canonical
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.runtimes import RELEASE
 
-from . import destinations, folders, plaintext, program, sources
+from . import destinations, folders, plaintext, program, queueing, sources
 from .arguments import Args, nested_problems, to_document
 from .builtin import BuiltinTrainer
 from .datasets import Fetched
@@ -30,8 +34,8 @@ from .resolve import resolve
 from .reviews import cautions, train_job_refusals
 from .runtime import API_VERSION, ClusterTrainingRuntime, from_catalogue
 from .trainers import Compiled, Trainer
-from .volumes import Claim, OutputVolume
-from .watch import REACHED
+from .volumes import MANY, Claim, OutputVolume, mounters
+from .watch import REACHED, timeout_problems
 
 
 class TrainJobArgs(Args):
@@ -43,6 +47,8 @@ class TrainJobArgs(Args):
     runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None
     labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
     annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
+    queue: pulumi.Input[str] | None = None
+    priority: pulumi.Input[str] | None = None
     suspend: pulumi.Input[bool] | None = None
     active_deadline_seconds: pulumi.Input[int] | None = None
     managed_by: pulumi.Input[str] | None = None
@@ -51,6 +57,7 @@ class TrainJobArgs(Args):
     resume: bool = True
     run: str = "1"
     wait_for: str = "created"
+    timeouts: Mapping[str, Any] | None = None
     interrupt: str = "refuse"
     adopt: bool = False
     target: Destination | None = None
@@ -67,6 +74,7 @@ class TrainJobArgs(Args):
             "runtime": (ClusterTrainingRuntime, str), "trainer": (Trainer, BuiltinTrainer, type(None)),
             "initializer": (sources.Initializer, type(None)), "output": (bool, OutputVolume), "resume": (bool,),
             "run": (str,), "adopt": (bool,), "name": (str, type(None)),
+            "queue": (str, pulumi.Output, type(None)), "priority": (str, pulumi.Output, type(None)),
         }  # fmt: skip
         for field, types in kinds.items():
             if not isinstance(value := getattr(self, field), types):
@@ -75,7 +83,7 @@ class TrainJobArgs(Args):
         for field, values in {"wait_for": tuple(REACHED), "interrupt": ("refuse", "allow")}.items():
             if getattr(self, field) not in values:
                 found.append(Problem(field, f"must be one of {', '.join(values)}, not {getattr(self, field)!r}"))
-        return found
+        return found + timeout_problems(self.timeouts)
 
 
 async def plan(logical: str, args: TrainJobArgs) -> Plan:
@@ -85,28 +93,38 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
         return Plan(logical, "default", {"kind": ""}, problems=found)
     destination = destinations.choose(args.target)
     name = args.name or job_name(logical, pulumi.get_project(), pulumi.get_stack())
+    place = await destinations.place(destination)
     result = Plan(
-        name, destinations.namespace_of(destination), destinations.connection(destination),
-        run=args.run, interrupt=args.interrupt, adopt=args.adopt,
+        name, place.namespace, place.target, run=args.run, interrupt=args.interrupt, adopt=args.adopt,
+        needs=list(place.needs), problems=list(place.problems),
     )  # fmt: skip
-    runtime = await _runtime(args, result)
+    runtime = await _runtime(args, result, destination)
     if result.problems:
         return result
     compiled = _compiled(args, runtime)
     result.problems += [p.below("trainer") for p in compiled.problems]
+    labels = queueing.labels(args.labels, args.queue, args.priority)
     wish = {
         "trainer": compiled.document,
         "code": vars(compiled.code) if compiled.code else {},
         "initializer": _sources(args.initializer),
         "spec": _own_fields(args),
         "metadata": {
-            k: to_document(v, free=True) for k in ("labels", "annotations") if (v := getattr(args, k)) is not None
+            k: to_document(v, free=True)
+            for k, v in (("labels", labels), ("annotations", args.annotations))
+            if v is not None
         },
     }
-    result.resolved = await resolve({"wish": wish, "mounts": _fetched(args), "runtime": runtime}, result.secret_name)
+    given = {"mounts": _fetched(args), "runtime": runtime, "labels": to_document(args.labels, free=True)}
+    result.resolved = await resolve({"wish": wish, **given}, result.secret_name)
+    result.resolved.unknown.update(place.unknown)
     result.problems += [_told(p, args) for p in result.resolved.problems]
     document = result.resolved.document
     wish, mounts, runtime = document["wish"], document["mounts"], document["runtime"]
+    named = {name: getattr(args, name) for name in queueing.ARGUMENTS}
+    result.problems += queueing.problems(
+        named, document["labels"], wish["metadata"].get("labels"), wish["spec"].get("suspend")
+    )
     result.problems += [
         Problem(f"initializer.{kind}", "is refused, see there") for kind, claim in mounts.items() if claim is None
     ]
@@ -115,8 +133,13 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
         "name": runtime["metadata"]["name"],
         "digest": first_unknown(runtime) or short_digest(runtime, 12),
     }
+    cluster = not isinstance(destination, destinations.Local)
+    if cluster:
+        result.problems += [
+            p for kind, source in wish["initializer"].items() for p in _unfetchable(kind, source, runtime)
+        ]
     if folders.is_cached(wish["initializer"].get("dataset")):
-        if isinstance(destination, destinations.Local):
+        if not cluster:
             result.problems.append(_NO_CACHE)
         else:
             result.warnings += _cache_warnings(destination, wish["initializer"]["dataset"], runtime)
@@ -125,40 +148,120 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
     result.problems += plaintext.problems(wish["trainer"].get("env"), "trainer.env")
     if not result.problems:
         if args.output:
-            wanted = args.output if isinstance(args.output, OutputVolume) else OutputVolume()
-            claim = Claim(f"{logical}-output", f"{result.name}-output", retain=bool(wanted.retain))
-            result.claims["output"] = claim
             mounts = {**mounts, "output": Unknown("output")}
         folders.add(train_job, result, wish, mounts, runtime, fresh_output=not args.resume)
         runtime = default_runtime(runtime)
         if not result.problems:
             result.problems += [_told(p, args) for p in train_job_refusals(train_job, runtime)]
         if not result.problems:
-            train_job = default_train_job(train_job)
-            result.rendered(lambda: render(runtime, train_job), args.place)
-            _cautioned(result, args, runtime, train_job, cluster=not isinstance(destination, destinations.Local))
+            mode: Any = destinations.mode_of(destination)
+            result.rendered(lambda: render(runtime, default_train_job(train_job), mode=mode), args.place, mode=mode)
+            if mode == "trainer":
+                result.objects[f"TrainJob/{result.name}"] = _as_stored(train_job)
+            _cautioned(result, args, runtime, default_train_job(train_job), cluster=cluster)
+            _mounted(result, args, mounts, logical, cluster=cluster)
     return result
+
+
+def _as_stored(train_job: dict[str, Any]) -> dict[str, Any]:
+    """With quantities as a webhook writes them when it is created: `spec.trainer` must never change, and the server takes
+    1 and "1" for two."""
+    spec = train_job["spec"]
+    resources = spec["trainer"].get("resourcesPerNode")
+    if not isinstance(resources, dict):
+        return train_job
+    written = {
+        part: {k: canonical(q) if isinstance(q, (str, int)) else q for k, q in given.items()}
+        if part in ("limits", "requests") and isinstance(given, dict)
+        else given
+        for part, given in resources.items()
+    }
+    return {**train_job, "spec": {**spec, "trainer": {**spec["trainer"], "resourcesPerNode": written}}}
 
 
 def _cautioned(
     result: Plan, args: TrainJobArgs, runtime: dict[str, Any], train_job: dict[str, Any], *, cluster: bool
 ) -> None:
     known = program.current().jobsets
-    refused, told = cautions(runtime, train_job, result.objects, known, cluster=cluster)
+    refused, told = cautions(runtime, train_job, result.made, known, cluster=cluster)
     result.problems += [_told(p, args) for p in refused]
     result.warnings += [_told(p, args) for p in told]
-    known += [document for key, document in result.objects.items() if key.startswith("JobSet/")]
+    known += [document for key, document in result.made.items() if key.startswith("JobSet/")]
 
 
-async def _runtime(args: TrainJobArgs, result: Plan) -> dict[str, Any]:
+def _mounted(result: Plan, args: TrainJobArgs, mounts: dict[str, Any], logical: str, *, cluster: bool) -> None:
+    """The volume for output, and whether the others may be mounted by as many pods as there are."""
+    jobset = next((o for key, o in result.made.items() if key.startswith("JobSet/")), None)
+    if jobset is None:
+        return
+    if args.output:
+        wanted = args.output if isinstance(args.output, OutputVolume) else OutputVolume()
+        name = f"{result.name}-output"
+        claim = Claim(f"{logical}-output", name, retain=bool(wanted.retain))
+        if cluster:  # another digest than on this machine: a stack that moves has another volume
+            spec = wanted.claim(several=mounters(jobset, mounts["output"]) > 1)
+            claim = replace(claim, digest="claim", spec=spec)
+        result.claims["output"] = claim
+    for kind in ("dataset", "model"):
+        source = getattr(args.initializer, kind, None)
+        if isinstance(source, Fetched) and source.claim is not None and source.claim.spec:
+            pods, mode = mounters(jobset, mounts[kind]), source.claim.spec["accessMode"]
+            if pods > 1 and mode != MANY and isinstance(mode, str):
+                why = f"{pods} pods mount the volume of {source.where}, which is {mode}"
+                mend = f"give it access_mode={MANY!r}; it was made before this TrainJob was known"
+                chosen = f"give it access_mode={MANY!r}, or leave access_mode out"
+                mend = chosen if source.claim.spec.get("chosen") else mend
+                result.problems.append(Problem(f"initializer.{kind}", why, mend))
+
+
+def _unfetchable(kind: str, source: dict[str, Any], runtime: dict[str, Any]) -> list[Problem]:
+    """What Trainer's images, which fetch inside a job in a cluster, cannot fetch."""
+    step = f"{kind}-initializer"
+    image = folders.containers_of(runtime, step).get(step, {}).get("image")
+    where = f"initializer.{kind}"
+    uri = source.get("storageUri")
+    if isinstance(uri, str) and uri.startswith("file://"):
+        mend = f"use {kind.capitalize()}Initializer, whose files travel, or s3:// or hf:// here"
+        return [Problem(f"{where}.storage_uri", "is a path of this machine, which a cluster cannot read", mend)]
+    ours = isinstance(image, str) and image.startswith(sources.UPSTREAM)
+    return [p.below(where) for p in sources.upstream_problems(uri)] if ours else []
+
+
+async def _runtime(args: TrainJobArgs, result: Plan, destination: Destination) -> dict[str, Any]:
+    trainer_mode = destinations.mode_of(destination) == "trainer"
     if isinstance(args.runtime, str):
-        document, found = from_catalogue(args.runtime)
+        document, found = _named(args.runtime, result) if trainer_mode else from_catalogue(args.runtime)
         result.problems += [p.below("runtime") for p in found]
         return document
     assert args.runtime is not None
     if await args.runtime.problems:
         result.problems.append(Problem("runtime", f"{args.runtime.where} is refused, see there"))
+    elif trainer_mode and (found := args.runtime.secrets):
+        result.problems += [p.below("runtime") for p in found]
+    elif trainer_mode:
+        result.needs.append(await args.runtime.applied(destination, await args.runtime.urn.future() or ""))
     return args.runtime.plain
+
+
+def _named(reference: str, result: Plan) -> tuple[dict[str, Any], list[Problem]]:
+    """A runtime by its name in mode trainer: the cluster's own, as its controller reads it, else that of the catalogue."""
+    name, _, release = reference.partition("@")
+    asked, live = dynamic.runtime(result.target, "ClusterTrainingRuntime", "", name)
+    if live is None:
+        document, found = from_catalogue(reference)
+        if asked and not found:
+            why = f"the cluster has no ClusterTrainingRuntime {name!r}, and the job cannot be made without"
+            known = release or document["metadata"]["labels"][RELEASE]
+            mend = f'declare it: runtime=ClusterTrainingRuntime("{name}", release="{known}")'
+            result.warnings.append(Problem("runtime", why, mend))
+        return document, found
+    has = (live["metadata"].get("labels") or {}).get(RELEASE, "none of the catalogue's")
+    if release and has != release:
+        why = f"the cluster's {name} has release {has}, not {release}; it is what the job is made from"
+        result.warnings.append(
+            Problem("runtime", why, f"give runtime={name!r}, or declare a runtime with that release")
+        )
+    return {k: v for k, v in live.items() if k != "status"}, []
 
 
 def _compiled(args: TrainJobArgs, runtime: dict[str, Any]) -> Compiled:
@@ -198,13 +301,23 @@ def _content(
     return {
         "wish": wish,
         "runtime": [runtime.get("kind"), runtime["metadata"]["name"]],
-        "target": [type(destination).__name__, result.namespace],
+        "target": [
+            type(destination).__name__,
+            result.namespace,
+            *([mode] if (mode := _other_mode(destination)) else []),
+        ],
         "name": args.name,
         "output": bool(args.output),
         "resume": args.resume,
         "run": args.run,
         "mounts": sorted(k for k in ("dataset", "model") if isinstance(getattr(args.initializer, k, None), Fetched)),
     }
+
+
+def _other_mode(destination: Destination) -> str:
+    """The mode, where it is not the default: digests of before there were two stay."""
+    mode = destinations.mode_of(destination)
+    return "" if mode == "jobset" else mode
 
 
 def _train_job(result: Plan, wish: dict[str, Any], runtime: dict[str, Any]) -> dict[str, Any]:
@@ -220,6 +333,9 @@ def _train_job(result: Plan, wish: dict[str, Any], runtime: dict[str, Any]) -> d
     if wish["initializer"]:
         spec["initializer"] = sources.located(wish["initializer"])
     metadata = {"name": result.name, "namespace": result.namespace, **wish["metadata"]}
+    labels = metadata.get("labels")
+    if isinstance(labels, dict) and labels.get(QUEUE):
+        spec.pop("suspend", None)  # Kueue's, and an apply would take it away
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
 
 

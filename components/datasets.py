@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
@@ -16,19 +16,23 @@ from pulumi_trainer.provider.initializers import check_uri
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
 
-from . import destinations, plaintext, program, sources
-from .arguments import nested_problems
+from . import destinations, folders, packing, plaintext, program, sources
+from .arguments import nested_problems, to_document
 from .destinations import Destination
-from .job import OUTPUTS, Job, Plan
-from .resolve import has_unknown, resolve
-from .runtime import API_VERSION
-from .volumes import Claim, mount, pod_volume
+from .job import Job, Plan
+from .resolve import has_unknown, resolve, whole
+from .runtime import API_VERSION, from_catalogue
+from .volumes import Claim, VolumeArgs, mount, pod_volume
+
+if TYPE_CHECKING:
+    from .composition import TrainJobArgs
 
 
 class Fetched(Job):
     """A dataset or a model in a volume.
 
-    volume: name of its claim, an Output that waits until all of it is there. storage_uri: as it was given.
+    volume: name of its claim, an Output that waits until all of it is there. storage_uri: as it was given. consumers: the
+    TrainJobs that mount it, as far as the program has made them. claim: what is asked of a cluster, once that is decided.
     """
 
     kind: ClassVar[str]
@@ -38,6 +42,7 @@ class Fetched(Job):
     volume: pulumi.Output[str]
     storage_uri: pulumi.Input[str]
     path: pulumi.Output[str]
+    claim: Claim | None = None
 
     def __init__(
         self,
@@ -54,6 +59,10 @@ class Fetched(Job):
         env: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
         secret_ref: pulumi.Input[str] | None = None,
         retain: bool = False,
+        size: pulumi.Input[str] | None = None,
+        storage_class: pulumi.Input[str] | None = None,
+        access_mode: pulumi.Input[str] | None = None,
+        image: pulumi.Input[str] | None = None,
         target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
         **unknown: Any,
@@ -67,31 +76,38 @@ class Fetched(Job):
         source = self.classes.get(scheme, sources.Source)(**{k: v for k, v in given.items() if v is not None})
         self.where = f'{type(self).__name__}("{resource_name}")'
         self._retain = retain
+        self._image = image
+        volume = {"size": size, "storage_class": storage_class, "access_mode": access_mode}
+        self._wanted = VolumeArgs(**{k: v for k, v in volume.items() if v is not None})
+        self.consumers: list[TrainJobArgs] = []
         self.storage_uri = storage_uri
         site = program.call_site()
         super().__init__(f"trainer:index:{type(self).__name__}", resource_name, None, opts)
         self.start(lambda: self._plan(resource_name, source, target), "complete", site, opts)
-        self.path = self.status.apply(OUTPUTS["output_path"])
-        self.volume = self._volume()
+        self.path = self._of_volume("path")
+        self.volume = self._of_volume("name")
         self.register_outputs({"volume": self.volume, "path": self.path})
 
-    def _volume(self) -> pulumi.Output[str]:
-        """The claim's name: in a preview at once, else when the fetch has succeeded."""
-
-        async def name() -> Any:
-            resource = await self._resource
-            if resource is None:
-                return None
-            if not pulumi.runtime.is_dry_run():
-                await self.status.future()
-            return await self.volumes["volume"].name.future()
-
+    def _of_volume(self, name: str) -> pulumi.Output[str]:
+        """An output of the volume: in a preview at once, else when the fetch has succeeded."""
         known: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
-        known.set_result(True)
-        return pulumi.Output({self}, name(), known)
+
+        async def value() -> Any:
+            try:
+                resource = await self._resource
+                if resource is not None and not pulumi.runtime.is_dry_run():
+                    await self.status.future()
+                found = getattr(self.volumes["volume"], name) if resource is not None else None
+                known.set_result(found is None or await found.is_known())
+            except BaseException as error:
+                known.set_exception(error)
+                raise
+            return await found.future() if found is not None else None
+
+        return pulumi.Output({self}, value(), known)
 
     async def _plan(self, logical: str, source: sources.Source, target: Destination | None) -> Plan:
-        found = nested_problems(source) + destinations.problems(target)
+        found = nested_problems(source) + nested_problems(self._wanted) + destinations.problems(target)
         if isinstance(source.storage_uri, str):
             found += [
                 Problem("storage_uri", p.why, p.mend)
@@ -101,32 +117,80 @@ class Fetched(Job):
             return Plan(logical, "default", {"kind": ""}, problems=found)
         destination = destinations.choose(target)
         name = job_name(logical, pulumi.get_project(), pulumi.get_stack())
-        plan = Plan(name, destinations.namespace_of(destination), destinations.connection(destination))
-        plan.resolved = await resolve({self.kind: source.document()}, plan.secret_name)
+        place = await destinations.place(destination)
+        plan = Plan(name, place.namespace, place.target, needs=list(place.needs), problems=list(place.problems))
+        cluster = isinstance(destination, destinations.Kubernetes)
+        wanted = {"image": self._image, "claim": self._wanted.claim(several=await self._several()) if cluster else {}}
+        plan.resolved = await resolve({self.kind: source.document(), **wanted}, plan.secret_name)
+        plan.resolved.unknown.update(place.unknown)
+        image, claim = (plan.resolved.document.pop(name) for name in ("image", "claim"))
         wish = plan.resolved.document
         plan.problems += plan.resolved.problems + plaintext.problems(wish[self.kind].get("env"), "env")
-        uri = str(wish[self.kind]["storageUri"])
-        if isinstance(destination, destinations.Kubernetes) and uri.startswith("file://"):
-            why = "is a path of this machine, which a cluster cannot read"
-            plan.problems.append(Problem("storage_uri", why, "use s3:// or hf:// there"))
+        uri = wish[self.kind]["storageUri"]
+        packed = None
+        if cluster and image is None:
+            plan.problems += sources.upstream_problems(uri)
+        if cluster and isinstance(uri, str) and uri.startswith("file://"):
+            packed = packing.pack(uri, _ignored(wish[self.kind]))
+            plan.problems += packed.problems
         if plan.problems:
             return plan
         plan.content = {**wish, "target": [type(destination).__name__, plan.namespace]}
+        if cluster:
+            plan.content["claim"] = {k: v for k, v in claim.items() if k in ("storageClass", "accessMode")}
+        if packed:
+            plan.content["files"] = dict(packed.digests)
         # A new URI or revision is a new volume; the old one goes when nothing runs on it any more.
         revision = "unknown" if has_unknown(plan.content) else short_digest(plan.content, 8)
-        plan.claims["volume"] = Claim(f"{logical}-volume", f"{name}-{revision}", revision, self._retain)
-        runtime = default_runtime(_fetch_runtime(self.kind, self.mount_path, Unknown("volume")))
-        train_job = default_train_job(_fetch_job(plan, runtime, sources.located(wish)))
+        self.claim = Claim(
+            f"{logical}-volume", f"{name}-{revision}", revision, self._retain, claim, plan.resolved.unknown
+        )
+        plan.claims["volume"] = self.claim
+        fetch = _fetch_runtime(self.kind, self.mount_path, Unknown("volume"), image)
+        if packed:
+            self._carry(packed, plan, fetch, image)
+        runtime = default_runtime(fetch)
+        located = wish if cluster else sources.located(wish)
+        train_job = default_train_job(_fetch_job(plan, runtime, located))
         plan.rendered(lambda: render(runtime, train_job))
         return plan
+
+    async def _several(self) -> bool:
+        """Whether a job that mounts it has several nodes, or may have."""
+        for args in self.consumers:
+            nodes: Any = _nodes(args)
+            if isinstance(nodes, pulumi.Output):
+                nodes = whole(await nodes.future()) if await nodes.is_known() else None
+            if not isinstance(nodes, int) or nodes > 1:
+                return True
+        return False
+
+    def _carry(self, packed: packing.Packed, plan: Plan, fetch: dict[str, Any], image: Any) -> None:
+        """Files that come with the job: any image with Python can unpack them, so it is that of a job that needs them."""
+        name = f"{plan.name}-files"
+        plan.objects[f"ConfigMap/{name}"] = packed.config_map(name, plan.namespace)
+        pod = fetch["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        pod["volumes"].append(packed.volume(name))
+        container["volumeMounts"].append(mount(paths.CODE_VOLUME, paths.CODE_PATH, read_only=True))
+        container["command"] = packing.COMMAND
+        for args in self.consumers if image is None else ():
+            used, secrets = _image(args)
+            if isinstance(used, str):
+                container["image"] = used
+                if secrets:
+                    pod["imagePullSecrets"] = secrets
+                return
 
 
 class DatasetInitializer(Fetched):
     """A dataset, fetched once into a volume (contract: pkg/initializers of kubeflow/trainer v2.3.0).
 
-    storage_uri: `hf://OWNER/NAME[@REVISION][/PATH]`, `s3://BUCKET/PREFIX`, or on the Local target `file://PATH`, relative to
-    the working directory of the program. The other arguments are those of `HuggingFaceDatasetInitializer` and
-    `S3DatasetInitializer`. retain: keep the volume when the resource goes.
+    storage_uri: `hf://OWNER/NAME[@REVISION][/PATH]` (in a cluster without revision and path), `s3://BUCKET/PREFIX`, or
+    `file://PATH`, relative to the working directory of the program (to a cluster at most 900 kB travel, in a ConfigMap). The
+    other arguments are those of `HuggingFaceDatasetInitializer` and `S3DatasetInitializer`, and for a cluster size,
+    storage_class and access_mode of `OutputVolume`. image: what fetches it in a cluster; default Trainer's initializer, for
+    `file://` the image of the first TrainJob that mounts it. retain: keep the volume when the resource goes.
     """
 
     kind = "dataset"
@@ -142,12 +206,43 @@ class ModelInitializer(Fetched):
     classes = {"hf": sources.HuggingFaceModelInitializer, "s3": sources.S3ModelInitializer}
 
 
-def _fetch_runtime(kind: str, path: str, claim: Any) -> dict[str, Any]:
+def _nodes(args: TrainJobArgs) -> Any:
+    """How many nodes the training of a job has; with MPI its launcher may be one more."""
+    runtime = _runtime(args)
+    policy = to_document((runtime.get("spec") or {}).get("mlPolicy")) or {}
+    trainer = args.trainer
+    own = getattr(getattr(trainer, "config", None), "num_nodes", None) or getattr(trainer, "num_nodes", None)
+    nodes = own if own is not None else policy.get("numNodes", 1)
+    return 2 if "mpi" in policy and nodes == 1 else nodes
+
+
+def _image(args: TrainJobArgs) -> tuple[Any, Any]:
+    """Image of a job's nodes, and the secrets it is pulled with."""
+    runtime = _runtime(args)
+    step = folders.steps_of(runtime)[0]
+    pod = folders.pod_of(runtime, step)
+    image = getattr(args.trainer, "image", None) or folders.containers_of(runtime, step).get("node", {}).get("image")
+    return image, pod.get("imagePullSecrets")
+
+
+def _runtime(args: TrainJobArgs) -> dict[str, Any]:
+    given = args.runtime
+    return from_catalogue(given)[0] if isinstance(given, str) else getattr(given, "plain", None) or {}
+
+
+def _ignored(source: Mapping[str, Any]) -> list[str]:
+    """The patterns of IGNORE_PATTERNS."""
+    env = folders.known_items(source.get("env"))
+    given = next((e.get("value") for e in env if e.get("name") == "IGNORE_PATTERNS"), None)
+    return [p.strip() for p in given.split(",") if p.strip()] if isinstance(given, str) else []
+
+
+def _fetch_runtime(kind: str, path: str, claim: Any, image: Any) -> dict[str, Any]:
     """A runtime with one step, the upstream initializer of that kind."""
     step = f"{kind}-initializer"
     container = {
         "name": step,
-        "image": f"ghcr.io/kubeflow/trainer/{step}:v2.3.0",
+        "image": image or f"{sources.UPSTREAM}{step}:v2.3.0",
         "env": [{"name": "OUTPUT_DIR", "value": path}],
         "volumeMounts": [mount("initializer", path)],
     }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import pulumi
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.unknown import Unknown
 
 from .arguments import Args
 
@@ -30,14 +33,33 @@ class Kubernetes(Args):
     """A cluster. Configuration `trainer:{mode,namespace,kubeconfig,context}` gives what is not given here.
 
     namespace: of the jobs, default `default`. mode: `jobset` (needs only JobSet in the cluster) or `trainer` (drives
-    Kubeflow Trainer's own resources). kubeconfig: path; default as kubectl. context: default the current one.
+    Kubeflow Trainer's own resources). kubeconfig: path; default as kubectl. context: default the current one. content: of a
+    kubeconfig, a secret Output. provider: a `pulumi_kubernetes.Provider` whose kubeconfig, context and namespace are used.
     """
 
     namespace: pulumi.Input[str] | None = None
     mode: Literal["jobset", "trainer"] | None = None
     kubeconfig: pulumi.Input[str] | None = None
     context: pulumi.Input[str] | None = None
+    content: pulumi.Input[str] | None = None
+    provider: pulumi.ProviderResource | None = None
 
+    def check(self) -> list[Problem]:
+        found = super().check()
+        if self.content is not None and not isinstance(self.content, pulumi.Output):
+            found.append(Problem("content", _PLAIN, _MEND))
+        if isinstance(self.kubeconfig, str) and dynamic.is_content(self.kubeconfig):
+            found.append(Problem("kubeconfig", "is the content of a kubeconfig, and a path is wanted here", _MEND))
+        if self.kubeconfig is not None and self.content is not None:
+            found.append(Problem("content", "is given, and kubeconfig too", "give one of them"))
+        provider = self.provider
+        if provider is not None and getattr(provider, "package", None) != "kubernetes":
+            found.append(Problem("provider", "must be a pulumi_kubernetes.Provider"))
+        return found
+
+
+_PLAIN = "is plain text; credentials would stand in plan and state"
+_MEND = 'use content=pulumi.Config().require_secret("kubeconfig")'
 
 Destination = Local | Kubernetes
 
@@ -61,9 +83,6 @@ def problems(given: Any) -> list[Problem]:
     mode = mode_of(choose(given))
     if mode not in MODES:
         found.append(Problem("trainer:mode", f"must be jobset or trainer, not {mode!r}"))
-    elif mode == "trainer":
-        why = "mode trainer renders (pulumi-trainer render --mode trainer) and cannot apply yet"
-        found.append(Problem("trainer:mode", why, "use mode jobset"))
     return found
 
 
@@ -74,20 +93,83 @@ def mode_of(destination: Destination) -> str:
     return destination.mode or pulumi.Config("trainer").get("mode") or "jobset"
 
 
-def namespace_of(destination: Destination) -> Any:
-    """Namespace of the jobs."""
-    given = destination.namespace if isinstance(destination, Kubernetes) else None
-    return given if given is not None else (pulumi.Config("trainer").get("namespace") or "default")
+@dataclass(frozen=True)
+class Place:
+    """Where jobs go. target: the `target` input of their resources. unknown: token of an unknown leaf -> its Output. needs:
+    resources that say where it is."""
+
+    namespace: Any
+    target: dynamic.Reach
+    unknown: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
+    needs: list[pulumi.Resource] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
 
-def connection(destination: Destination) -> dict[str, Any]:
-    """The `target` input of a resource: identity, and how to connect."""
-    if isinstance(destination, Kubernetes):
-        config = pulumi.Config("trainer")
-        how = {k: getattr(destination, k) or config.get(k) for k in ("kubeconfig", "context")}
-        return {"kind": "kubernetes", **{k: v for k, v in how.items() if v is not None}}
-    root = destination.root or str(_project() / ".pulumi-trainer")
-    return dynamic.local(root, destination.python or sys.executable)
+async def place(destination: Destination) -> Place:
+    """Waits for Outputs. What is not known yet stays an Output, and so does what is secret."""
+    config = pulumi.Config("trainer")
+    dynamic.configure({k: config.get(k) for k in ("kubeconfig", "context")})
+    if isinstance(destination, Local):
+        root = destination.root or str(_project() / ".pulumi-trainer")
+        local = dynamic.local(root, destination.python or sys.executable)
+        return Place(config.get("namespace") or "default", _reach(local, local))
+    given = {k: getattr(destination, k) for k in ("namespace", "kubeconfig", "context", "content")}
+    if destination.provider is not None:
+        given = {k: _of_provider(destination.provider, k) if v is None else v for k, v in given.items()}
+    if destination.provider is None and destination.content is None:
+        given = {k: config.get(k) if v is None and k in ("kubeconfig", "context") else v for k, v in given.items()}
+    found = {k: await _awaited(v) for k, v in given.items()}
+    problems = []
+    if destination.content is not None and not found["content"].secret:
+        problems.append(Problem("target.content", _PLAIN, _MEND))
+    kubeconfig = found["kubeconfig"]
+    if isinstance(kubeconfig.value, str) and dynamic.is_content(kubeconfig.value):
+        if destination.provider is None or destination.kubeconfig is not None:
+            problems.append(Problem("target.kubeconfig", "is the content of a kubeconfig", _MEND))
+        found["content"], found["kubeconfig"] = kubeconfig, await _awaited(None)
+    namespace = found.pop("namespace")
+    named = namespace.value if namespace.value is not None else (config.get("namespace") or "default")
+    target: dict[str, Any] = {"kind": "kubernetes", "mode": mode_of(destination), "namespace": named}
+    plain = dict(target)
+    for key, each in found.items():
+        if each.value is not None:
+            plain[key] = each.value
+            secret = key == "content" or each.secret
+            target[key] = pulumi.Output.secret(each.value) if secret and not each.unknown else each.value
+    needs = [resource for each in (namespace, *found.values()) for resource in each.needs]
+    unknown: dict[str, pulumi.Output[Any]] = {"namespace": namespace.value} if namespace.unknown else {}
+    return Place(Unknown("namespace") if unknown else named, _reach(target, plain, needs), unknown, needs, problems)
+
+
+def _reach(target: dict[str, Any], plain: dict[str, Any], needs: Sequence[pulumi.Resource] = ()) -> dynamic.Reach:
+    reach = dynamic.Reach(target)
+    reach.plain, reach.needs = plain, needs
+    return reach
+
+
+@dataclass(frozen=True)
+class _Awaited:
+    """value: itself an Output where it is not known."""
+
+    value: Any = field(repr=False)
+    secret: bool = False
+    unknown: bool = False
+    needs: frozenset[pulumi.Resource] = frozenset()
+
+
+async def _awaited(given: Any) -> _Awaited:
+    if not isinstance(given, pulumi.Output):
+        return _Awaited(given)
+    value = await given.future(with_unknowns=True)
+    needs, secret = frozenset(await given.resources()), await given.is_secret()
+    if not await given.is_known() or pulumi.output.contains_unknowns(value):
+        return _Awaited(given, secret, True, needs)
+    return _Awaited(value, secret, False, needs)
+
+
+def _of_provider(provider: pulumi.ProviderResource, name: str) -> Any:
+    """An input of a provider: it has them as Outputs, though not declared. Its kubeconfig may be a path or a content."""
+    return provider.__dict__.get(name) if name != "content" else None
 
 
 def _project() -> Path:

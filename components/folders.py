@@ -86,8 +86,13 @@ def is_cached(source: Any) -> bool:
 
 def containers_of(runtime: Mapping[str, Any], step: str) -> dict[str, Mapping[str, Any]]:
     """The containers of a step by name."""
-    pod = _pod(_jobs(runtime).get(step, {}))
+    pod = pod_of(runtime, step)
     return {c["name"]: c for c in known_items(pod.get("containers")) if isinstance(c, Mapping) and "name" in c}
+
+
+def pod_of(runtime: Mapping[str, Any], step: str) -> Mapping[str, Any]:
+    """The spec of a step's pods."""
+    return _pod(_jobs(runtime).get(step, {}))
 
 
 def steps_of(runtime: Mapping[str, Any]) -> list[str]:
@@ -147,7 +152,7 @@ def _lacks_workspace(runtime: Mapping[str, Any]) -> bool:
     """Trainer refuses a dataset where the initializer mounts no volume `initializer`. The runtime of the data cache has
     none, since nothing is written to it."""
     container = containers_of(runtime, INITIALIZER).get(INITIALIZER)
-    pod = _pod(_jobs(runtime).get(INITIALIZER, {}))
+    pod = pod_of(runtime, INITIALIZER)
     has = {
         v.get("name") for v in (*known_items(pod.get("volumes")), *known_items((container or {}).get("volumeMounts")))
     }

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import pulumi
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.api.submission import Draft, Objects
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.pipeline import Rendered
 
 from . import program
-from .arguments import python_path
-from .resolve import Resolved, has_unknown, put_back
+from .arguments import python_path, walk
+from .resolve import Resolved, known, put_back
 from .reviews import jobset_refusals
 from .volumes import Claim
+from .watch import Watched
 
 
 @dataclass
@@ -28,7 +31,9 @@ class Plan:
 
     content: what the user wrote; its digest decides whether the job is the same. resolved: carries unknown and secret
     values. runtime: name and digest of the runtime. claims: token of an unknown leaf in the objects -> the volume whose name
-    it is. problems: the job is not submitted while there are any. warnings: what will go wrong, and is not wrong in itself.
+    it is. made: what runs in the end; in mode trainer its controller makes it of the objects, else it is among them. needs:
+    resources that have to be there before. problems: the job is not submitted while there are any. warnings: what will go
+    wrong, and is not wrong in itself.
     """
 
     name: str
@@ -42,6 +47,8 @@ class Plan:
     resolved: Resolved = field(default_factory=lambda: Resolved(None))
     runtime: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
+    made: Objects = field(default_factory=dict)
+    needs: list[pulumi.Resource] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
 
@@ -50,16 +57,46 @@ class Plan:
         """The Secret that holds the values of secret Outputs."""
         return f"{self.name}-env"
 
-    def rendered(self, render: Callable[[], Rendered], place: Callable[[str], str] = python_path) -> None:
+    def rendered(
+        self, render: Callable[[], Rendered], place: Callable[[str], str] = python_path, mode: str = "jobset"
+    ) -> None:
         """Renders, and reviews what came out. place: the argument that stands at a path of the documents."""
         try:
-            self.objects.update(render().objects)
+            self.made = render().objects
         except TrainerError as error:
             self.problems += [replace(p, where=place(p.where)) for p in error.problems]
             return
-        for key, document in self.objects.items():
+        if mode == "jobset":
+            self.objects.update(self.made)
+        for key, document in self.made.items():
             if key.startswith("JobSet/"):
                 self.problems += [p.below(key) for p in jobset_refusals(document)]
+
+    @property
+    def content_digest(self) -> Any:
+        """Of what the user wrote; unknown as long as something in it is."""
+        return first_unknown(self.content) or digest(self.content)[:32]
+
+    def review(self, promised: frozenset[str] = frozenset()) -> tuple[list[Problem], list[Problem]]:
+        """What the target refuses, and what it warns of. promised: "Kind/name" of what the program makes beside."""
+
+        def named(_: str, leaf: Any) -> Any:
+            claim = self.claims.get(leaf.token) if isinstance(leaf, Unknown) else None
+            return claim.name if claim else leaf
+
+        draft = Draft(
+            namespace=self.namespace,
+            name=self.name,
+            digest=self.content_digest,
+            objects=walk(self.objects, named),
+            made=walk(self.made, named),
+            secrets={self.secret_name: set(self.resolved.secrets)} if self.resolved.secrets else {},
+            promised=promised | {claim.key for claim in self.claims.values()},
+            adopt=self.adopt,
+        )
+        reviews = [dynamic.review(self.target, draft)]
+        reviews += [claim.review(self.target, self.namespace) for claim in self.claims.values()]
+        return [p for refused, _ in reviews for p in refused], [p for _, told in reviews for p in told]
 
 
 OUTPUTS: dict[str, Callable[[JobStatus | None], Any]] = {
@@ -84,8 +121,19 @@ class Job(pulumi.ComponentResource):
 
     where: str
 
-    def start(self, plan: Callable[[], Any], wait_for: str, site: str, opts: pulumi.ResourceOptions | None) -> None:
-        """Submits what `plan` (a coroutine function) says, and waits as far as `wait_for`."""
+    _sweep: Any = ""
+    _timeouts: Mapping[str, Any] = MappingProxyType({})
+
+    def start(
+        self,
+        plan: Callable[[], Any],
+        wait_for: str,
+        site: str,
+        opts: pulumi.ResourceOptions | None,
+        timeouts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Submits what `plan` (a coroutine function) says, and waits as far as `wait_for`, but not longer than `timeouts`."""
+        self._timeouts = timeouts if isinstance(timeouts, Mapping) else {}
         self._site = site
         self._opts = opts or pulumi.ResourceOptions()
         self.volumes: dict[str, dynamic.Volume] = {}
@@ -106,10 +154,10 @@ class Job(pulumi.ComponentResource):
         plan: Plan = await make_plan()
         here = program.current()
         if not plan.problems:
-            secrets = {plan.secret_name: set(plan.resolved.secrets)} if plan.resolved.secrets else {}
-            refusals, warnings = dynamic.review(plan.target, plan.objects, secrets)
+            here.reserve(plan.target)
+            refusals, warnings = await asyncio.to_thread(plan.review, frozenset(here.promised))
             plan.problems += refusals
-            for warning in (*plan.warnings, *warnings):
+            for warning in (*plan.warnings, *filter(here.news, warnings)):
                 pulumi.log.warn(str(warning), self)
         if plan.problems:
             where = f"{self.where} ({self._site})"
@@ -119,18 +167,20 @@ class Job(pulumi.ComponentResource):
         return self._register(plan, here.target(plan.target), await self.urn.future() or "")
 
     def _register(self, plan: Plan, target: dynamic.Target, urn: str) -> dynamic.JobSet:
-        connection = {**plan.target, "sweep": target.sweep}
+        connection = program.bound(plan.target, target)
+        self._sweep = target.sweep
         unknown = plan.resolved.unknown
         for token, claim in plan.claims.items():
-            self.volumes[token] = claim.resource(connection, plan.namespace, self, target, urn)
+            program.current().promised.add(claim.key)
+            self.volumes[token] = claim.resource(connection, put_back(plan.namespace, unknown), self, target, urn)
             unknown[token] = self.volumes[token].name
-        content: Any = digest(plan.content)[:32]
-        if has_unknown(plan.content):
+        content = plan.content_digest
+        if isinstance(content, Unknown):
             content = pulumi.Output.all(*unknown.values()).apply(str)  # as unknown as they are
         props = {
-            "namespace": plan.namespace,
+            "namespace": put_back(plan.namespace, unknown),
             "name": plan.name,
-            "objects": _known(put_back(plan.objects, unknown)),
+            "objects": known(put_back(plan.objects, unknown)),
             "digest": content,
             "run": plan.run,
             "runtime": put_back(plan.runtime, unknown),
@@ -138,11 +188,16 @@ class Job(pulumi.ComponentResource):
             "component": urn,
             **({"interrupt": plan.interrupt} if plan.interrupt != "refuse" else {}),
             **({"adopt": True} if plan.adopt else {}),
+            **({"retain": True} if self._opts.retain_on_delete else {}),
         }
+        if again := isinstance(content, str) and dynamic.vanished(plan.target, plan.namespace, plan.name, content):
+            props["again"] = again
         if plan.resolved.secrets:
             props["secrets"] = {plan.secret_name: plan.resolved.secrets}
         return dynamic.JobSet(
-            self._name, props, self.child_options([target, *self.volumes.values(), *plan.resolved.depends_on])
+            self._name,
+            props,
+            self.child_options([target, *self.volumes.values(), *plan.needs, *plan.resolved.depends_on]),
         )
 
     def child_options(self, depends_on: list[pulumi.Resource]) -> pulumi.ResourceOptions:
@@ -172,8 +227,11 @@ class Job(pulumi.ComponentResource):
         assert target is not None and namespace is not None and name is not None
         try:
             if pulumi.runtime.is_dry_run() or wait_for == "created":
-                return self._told(dynamic.observe(target, namespace, name), None)
-            status = await program.current().watch.until(wait_for, target, namespace, name, self)
+                uid, phase = [await o.future() or "" for o in (resource.uid, resource.phase)]
+                return self._told(dynamic.glance(target, namespace, name, uid, phase), None)
+            stack = await self._sweep.future() or "" if isinstance(self._sweep, pulumi.Output) else ""
+            watched = Watched(target, namespace, name, stack, self, wait_for, self._timeouts)
+            status = await program.current().watch.until(watched)
         except TrainerError as error:
             raise pulumi.RunError(f"{self.where}: {error}") from None
         return self._told(status, wait_for)
@@ -191,13 +249,3 @@ class Job(pulumi.ComponentResource):
             raise pulumi.RunError(text)
         pulumi.log.warn(text, self)
         return status
-
-
-def _known(value: Any) -> pulumi.Output[Any]:
-    """A known Output that may hold unknown ones deep inside, so that the engine shows all the rest."""
-    loop = asyncio.get_event_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-    future.set_result(value)
-    known: asyncio.Future[bool] = loop.create_future()
-    known.set_result(True)
-    return pulumi.Output(set(), future, known)

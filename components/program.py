@@ -7,8 +7,9 @@ only tell those of the first resource that fails.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,15 @@ from .watch import Watch
 
 @dataclass
 class Program:
-    """One run of a Pulumi program."""
+    """One run of a Pulumi program. promised: "Kind/name" of what it makes in a cluster beside its jobs' objects."""
 
     problems: list[Problem] = field(default_factory=list)
     targets: dict[str, dynamic.Target] = field(default_factory=dict)
     watch: Watch = field(default_factory=Watch)
     jobsets: list[dict[str, Any]] = field(default_factory=list)
+    promised: set[str] = field(default_factory=set)
+    _told: set[str] = field(default_factory=set)
+    _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _telling: bool = False
 
@@ -60,16 +64,47 @@ class Program:
             raise pulumi.RunError(f"{count}; nothing was sent for what is named here:\n{lines}")
         return True
 
+    def news(self, warning: Problem) -> bool:
+        """Whether a warning of a target is to be told: what is true of all its jobs is told of the first."""
+        text = str(warning)
+        known = "/" not in warning.where and text in self._told
+        self._told.add(text)
+        return not known
+
+    def reserve(self, connection: dict[str, Any]) -> str:
+        """The name of the resource that stands for a target, given in the order in which jobs ask for it."""
+        at, plain = key(connection), _plain(connection)
+        namespace = plain.get("namespace")
+        kind = f"{plain['kind']}-{namespace}" if isinstance(namespace, str) else str(plain["kind"])
+        names = (f"{kind}-{count}" if count > 1 else kind for count in itertools.count(1))
+        return self._names.setdefault(at, next(name for name in names if name not in self._names.values()))
+
     def target(self, connection: dict[str, Any]) -> dynamic.Target:
         """The resource that stands for a target in this stack; one for all jobs there."""
-        key = str(sorted(connection.items(), key=lambda item: item[0]))
-        if key not in self.targets:
-            kind = connection["kind"]
-            same = sum(1 for k in self.targets.values() if k._name.startswith(kind))
-            name = f"{kind}-{same + 1}" if same else kind
+        at = key(connection)
+        if at not in self.targets:
+            name = self.reserve(connection)
             sweep = short_digest([pulumi.get_project(), pulumi.get_stack(), name], 20)
-            self.targets[key] = dynamic.Target(name, {"target": connection, "sweep": sweep})
-        return self.targets[key]
+            needs = connection.needs if isinstance(connection, dynamic.Reach) else ()
+            options = pulumi.ResourceOptions(depends_on=list(needs))
+            self.targets[at] = dynamic.Target(name, {"target": connection, "sweep": sweep}, options)
+        return self.targets[at]
+
+
+def bound(connection: Mapping[str, Any], target: dynamic.Target) -> dict[str, Any]:
+    """The `target` input of what belongs to a target: in the cluster where that was made, and in no other."""
+    cluster = {"cluster": target.cluster} if connection["kind"] == "kubernetes" else {}
+    return {**connection, **cluster, "sweep": target.sweep}
+
+
+def key(connection: dict[str, Any]) -> str:
+    """Equal for connections to the same target, as far as their values are known."""
+    known = {k: v if not isinstance(v, pulumi.Output) else "unknown" for k, v in _plain(connection).items()}
+    return str(sorted(known.items(), key=lambda item: item[0]))
+
+
+def _plain(connection: Mapping[str, Any]) -> Mapping[str, Any]:
+    return connection.plain if isinstance(connection, dynamic.Reach) else connection
 
 
 _programs: WeakKeyDictionary[asyncio.AbstractEventLoop, Program] = WeakKeyDictionary()

@@ -5,6 +5,7 @@ One unknown or secret value must not blank the plan: all else is rendered, check
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,3 +116,13 @@ def put_back(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> Any:
 def has_unknown(document: Any) -> bool:
     """True where some leaf is not known yet."""
     return first_unknown(document) is not None
+
+
+def known(value: Any) -> pulumi.Output[Any]:
+    """A known Output that may hold unknown ones deep inside, so that the engine shows all the rest."""
+    loop = asyncio.get_event_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    future.set_result(value)
+    is_known: asyncio.Future[bool] = loop.create_future()
+    is_known.set_result(True)
+    return pulumi.Output(set(), future, is_known)

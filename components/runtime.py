@@ -8,15 +8,17 @@ from typing import Any, ClassVar
 
 import pulumi
 from pulumi_trainer import runtimes
+from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.pipeline.policy import Policy
 
-from . import program
+from . import destinations, program
 from .arguments import Args, camel, metadata, nested_problems
+from .destinations import Destination
 from .frameworks import runtime_problems
 from .policies import MLPolicy, PodGroupPolicy
-from .resolve import resolve
+from .resolve import known, put_back, resolve
 from .reviews import refusals
 from .template import JobSetTemplate
 
@@ -59,7 +61,9 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
     that of a plugin) or a mapping. template: the JobSet that jobs are made from. pod_group_policy: gangs, by
     `CoschedulingPolicy` or `VolcanoPolicy`; default: none. labels: `trainer.kubeflow.org/framework` names what starts user
     code; default: the policy's framework. name: in the documents; default the resource's name. In the default mode nothing
-    is made in the cluster: jobs carry what they need.
+    is made in the cluster: jobs carry what they need. In mode trainer it is made there, in the cluster of `target` (default:
+    that of the stack) and in those of TrainJobs that use it, and changed in place: jobs that exist keep what they were made
+    with. Its deletion is refused while a TrainJob that was made from it has not finished.
     """
 
     kind: ClassVar[str] = "ClusterTrainingRuntime"
@@ -75,6 +79,7 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         pod_group_policy: PodGroupPolicy | Policy | Mapping[str, Any] | None = None,
         labels: Mapping[str, pulumi.Input[str]] | None = None,
         annotations: Mapping[str, pulumi.Input[str]] | None = None,
+        target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
         **unknown: Any,
     ) -> None:
@@ -88,19 +93,59 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         self.release = release
         self._args = args
         self._site = site
+        self._opts = opts or pulumi.ResourceOptions()
+        self._target = target
+        self._applied: dict[str, dynamic.Runtime] = {}
         super().__init__(f"trainer:index:{self.kind}", resource_name, {"document": self.plain}, opts)
-        self.problems = program.current().spawn(self._review(found))
+        self.problems = program.current().spawn(self._review([*found, *destinations.problems(target)]))
         self.register_outputs({})
 
     async def _review(self, found: list[Problem]) -> bool:
         """Collects what is wrong; True where something is."""
         if not found:
-            resolved = await resolve(self.plain, "")
+            self._resolved = resolved = await resolve(self.plain, "")
             found = resolved.problems + runtime_problems(resolved.document)
             found = found or refusals(resolved.document)
+            destination = destinations.choose(self._target)
+            if not found and destinations.mode_of(destination) == "trainer":
+                found = self.secrets
+                if not found:
+                    await self.applied(destination, await self.urn.future() or "")
             found = [replace(p, where=self._args.place(p.where.removeprefix("spec."))) for p in found]
         program.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
         return bool(found)
+
+    async def applied(self, destination: Destination, urn: str) -> dynamic.Runtime:
+        """The runtime in that cluster, in mode trainer; one of a namespace in that namespace."""
+        place = await destinations.place(destination)
+        connection = place.target
+        document = {**self._resolved.document, "metadata": {**self._resolved.document["metadata"]}}
+        if self.kind == "TrainingRuntime":
+            document["metadata"]["namespace"] = place.namespace
+        key = str([program.key(connection), document["metadata"].get("namespace")])
+        if key not in self._applied:
+            target = program.current().target(connection)
+            name = f"{self._name}-{len(self._applied) + 1}" if self._applied else self._name
+            props = {
+                "document": known(put_back(document, {**self._resolved.unknown, **place.unknown})),
+                "target": program.bound(connection, target),
+                "component": urn,
+            }
+            options = pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[target, *place.needs, *self._resolved.depends_on],
+                retain_on_delete=self._opts.retain_on_delete,
+                protect=self._opts.protect,
+            )
+            self._applied[key] = dynamic.Runtime(name, props, options)
+        return self._applied[key]
+
+    @property
+    def secrets(self) -> list[Problem]:
+        """What must not be in a runtime in a cluster, which many read and no Secret goes with."""
+        why = "is secret, and a runtime in a cluster is read by everybody"
+        mend = "refer to a Secret of the cluster (valueFrom.secretKeyRef), or pass it in the TrainJob's env"
+        return [Problem(f"env[{key}]", why, mend) for key in self._resolved.secrets]
 
 
 class TrainingRuntime(ClusterTrainingRuntime):

@@ -182,6 +182,30 @@ class Initializer(Args):
         return found
 
 
+UPSTREAM = "ghcr.io/kubeflow/trainer/"
+"""Where the images of Kubeflow Trainer's initializers are."""
+
+
+def upstream_problems(uri: Any) -> list[Problem]:
+    """What Trainer's own initializers, which run in clusters, do not know of a URI.
+
+    https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/initializers/dataset/huggingface.py
+    """
+    if not isinstance(uri, str) or not uri.startswith("hf://"):
+        return []
+    owner, _, rest = uri.removeprefix("hf://").partition("/")
+    name, _, path = rest.partition("/")
+    if "@" in name:
+        name, _, revision = name.partition("@")
+        why = f"Trainer's initializers know no @REVISION: they would look for a repository of the name {rest.partition('/')[0]!r}"
+        mend = f"give hf://{owner}/{name}, or an image= of your own that fetches {revision}"
+        return [Problem("storage_uri", why, mend)]
+    if path:
+        why = f"Trainer's initializers know no path below a repository: all of hf://{owner}/{name} would be fetched"
+        return [Problem("storage_uri", why, f"give hf://{owner}/{name}, with ignore_patterns= for what is not wanted")]
+    return []
+
+
 def _joined(patterns: Any) -> Any:
     if isinstance(patterns, pulumi.Output):
         return patterns.apply(_joined)

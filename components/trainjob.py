@@ -10,6 +10,7 @@ import pulumi
 from . import composition, program
 from .builtin import BuiltinTrainer
 from .composition import TrainJobArgs
+from .datasets import Fetched
 from .destinations import Destination
 from .job import OUTPUTS, Job
 from .patches import RuntimePatch
@@ -28,19 +29,30 @@ class Progress(TypedDict, total=False):
     lastUpdatedTime: str
 
 
+class Timeouts(TypedDict, total=False):
+    """Seconds that `pulumi up` waits for a job to come so far, none by default. The first counts from when waiting begins,
+    each further one from when the one before it was reached (again: a preempted job is queued anew)."""
+
+    admitted: float
+    running: float
+    complete: float
+
+
 class TrainJob(Job):
     """A training job (TrainJob of Kubeflow Trainer v1alpha1, pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
 
     runtime: a runtime of the program, or one of the catalogue as "name" (its newest release) or "name@release". trainer:
     `CustomTrainer`, `BuiltinTrainer` or `Trainer`; default: what the runtime runs. initializer: dataset and model.
     runtime_patches: what managers change in the runtime, each a `RuntimePatch` or the API's mapping. labels, annotations:
-    of the TrainJob; `kueue.x-k8s.io/*` labels reach the JobSet. active_deadline_seconds: of the training. suspend: hold or
-    stop the job. name: of the JobSet; default: the resource's name and a short digest of project and stack. output: a
-    volume at /workspace/output in every node (True, or `OutputVolume`). resume: True: a run sees what earlier runs have
-    left there; False: every run has an empty folder of its own. run: a change of it runs the job again. wait_for: how far
-    `pulumi up` waits (created, admitted, running, complete). interrupt: whether a change may end an unfinished run. adopt:
-    take over an equal live object of that name. target: `Local` or `Kubernetes`; default: `trainer:target` of the stack,
-    else Local.
+    of the TrainJob; `kueue.x-k8s.io/*` labels reach the JobSet. queue: the LocalQueue of Kueue that admits the job, and then
+    suspends and resumes it. priority: its WorkloadPriorityClass. active_deadline_seconds: of the training. suspend: hold or
+    stop a job without a queue. name: of the JobSet; default: the resource's name and a short digest of project and stack.
+    output: a volume at /workspace/output in every node (True, or `OutputVolume`). resume: True: a run sees what earlier runs
+    have left there; False: every run has an empty folder of its own. run: a change of it runs the job again. wait_for: how
+    far `pulumi up` waits (created, admitted, running, complete). timeouts: how long it does, in seconds for each of admitted,
+    running and complete (`Timeouts`); default: as long as it takes; the job itself goes on. interrupt: whether a change may
+    end an unfinished run. adopt: take over an equal live object of that name. target: `Local` or `Kubernetes`; default:
+    `trainer:target` of the stack, else Local.
 
     Outputs: phase, reason, message, steps, progress, output_path and seconds (from start to finish), as far as `wait_for`
     goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits for it fails the `up`.
@@ -56,6 +68,8 @@ class TrainJob(Job):
         runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None,
         labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
         annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
+        queue: pulumi.Input[str] | None = None,
+        priority: pulumi.Input[str] | None = None,
         suspend: pulumi.Input[bool] | None = None,
         active_deadline_seconds: pulumi.Input[int] | None = None,
         managed_by: pulumi.Input[str] | None = None,
@@ -64,6 +78,7 @@ class TrainJob(Job):
         resume: bool = True,
         run: str = "1",
         wait_for: Literal["created", "admitted", "running", "complete"] = "created",
+        timeouts: Timeouts | None = None,
         interrupt: Literal["refuse", "allow"] = "refuse",
         adopt: bool = False,
         target: Destination | None = None,
@@ -72,14 +87,18 @@ class TrainJob(Job):
     ) -> None:
         args = TrainJobArgs(
             runtime=runtime, trainer=trainer, initializer=initializer, runtime_patches=runtime_patches, labels=labels,
-            annotations=annotations, suspend=suspend, active_deadline_seconds=active_deadline_seconds,
-            managed_by=managed_by, name=name, output=output, resume=resume, run=run, wait_for=wait_for,
+            annotations=annotations, queue=queue, priority=priority, suspend=suspend,
+            active_deadline_seconds=active_deadline_seconds, managed_by=managed_by, name=name, output=output,
+            resume=resume, run=run, wait_for=wait_for, timeouts=timeouts,
             interrupt=interrupt, adopt=adopt, target=target, **unknown,
         )  # fmt: skip
         self.where = f'TrainJob("{resource_name}")'
         site = program.call_site()
+        for source in (getattr(initializer, kind, None) for kind in ("dataset", "model")):
+            if isinstance(source, Fetched):
+                source.consumers.append(args)
         super().__init__("trainer:index:TrainJob", resource_name, None, opts)
-        self.start(lambda: composition.plan(resource_name, args), wait_for, site, opts)
+        self.start(lambda: composition.plan(resource_name, args), wait_for, site, opts, timeouts)
         self.register_outputs({"status": self.outputs})
 
     @property

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psutil
 import pulumi
@@ -27,14 +27,37 @@ from pulumi.dynamic import (
     ResourceProvider,
     UpdateResult,
 )
-from pulumi_trainer.provider.api.errors import Problem, TrainerError
+from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.lifecycle import calls
-from pulumi_trainer.provider.targets.connection import connect, local
+from pulumi_trainer.provider.lifecycle import calls, runtimes, volumes
+from pulumi_trainer.provider.targets.connection import CONFIGURED, Reach, configure, connect, local
+from pulumi_trainer.provider.targets.kubernetes.kubeconfig import is_content
+from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.waiting import Source, source
 
-__all__ = ["JobSet", "Target", "Volume", "local", "observe", "review"]
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+__all__ = [
+    "JobSet",
+    "Reach",
+    "Runtime",
+    "Source",
+    "Target",
+    "Volume",
+    "configure",
+    "glance",
+    "is_content",
+    "local",
+    "observe",
+    "review",
+    "review_volume",
+    "runtime",
+    "source",
+    "vanished",
+]
 
 T = TypeVar("T")
 Props = dict[str, Any]
@@ -45,20 +68,56 @@ def observe(target: Mapping[str, Any], namespace: str, name: str) -> JobStatus |
     return connect(target).status(namespace, name)
 
 
-def review(
-    target: Mapping[str, Any], objects: Objects, secrets: Mapping[str, set[str]]
-) -> tuple[list[Problem], list[Problem]]:
-    """What this target cannot do with the objects, and what it warns of; ([], []) for a target out of reach.
+def glance(target: Mapping[str, Any], namespace: str, name: str, uid: str, phase: str) -> JobStatus | None:
+    """The job as far as it is known without a request for it alone. uid, phase: as the stack's state has them."""
+    return connect(target).glance(namespace, name, uid, phase)
 
-    secrets: Secret -> its keys, of those that come with the job.
-    """
-    return connect(target).review(objects, secrets) if target["kind"] == "local" else ([], [])
+
+def vanished(target: Mapping[str, Any], namespace: str, name: str, digest: str) -> str:
+    """A mark of a job that is as the program says, and that somebody has deleted before it ended; empty: there is none."""
+    return connect(target).vanished(namespace, name, digest)
+
+
+def review(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], list[Problem]]:
+    """What this target cannot do with the job, and what it warns of; of a cluster out of reach, that alone."""
+    try:
+        found = connect(target)
+        return found.review(draft.objects, draft.secrets) if isinstance(found, LocalTarget) else found.review(draft)
+    except TargetFault as fault:
+        return [], [Problem("", f"checked without the cluster: {fault}")]
+
+
+def review_volume(
+    target: Mapping[str, Any], namespace: str, name: str, claim: Mapping[str, Any]
+) -> tuple[list[Problem], list[Problem]]:
+    """What the cluster cannot give of a claim, and what it warns of; ([], []) for a cluster out of reach."""
+    try:
+        return _cluster(target).review_volume(namespace, name, claim)
+    except TargetFault:
+        return [], []
+
+
+def runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str) -> tuple[bool, Props | None]:
+    """Whether the cluster could be asked, and the runtime that it has of that name."""
+    try:
+        cluster = _cluster(target)
+        cluster.at_hand()
+        return True, cluster.runtime(kind, namespace, name)
+    except TargetFault:
+        return False, None
+
+
+def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:
+    """For what only clusters have."""
+    return cast("KubernetesTarget", connect(target))
 
 
 class _Provider(ResourceProvider):
     serialize_as_secret_always = False
 
-    def configure(self, req: ConfigureRequest) -> None:  # noqa: ARG002
+    def configure(self, req: ConfigureRequest) -> None:
+        # In a destroy this is what stood there at the last update, unless it is told to --run-program.
+        configure({k: req.config.get(f"trainer:{k}") for k in CONFIGURED})
         logging.getLogger("grpc").setLevel(logging.CRITICAL)  # it prints a traceback for each error that we raise
         _end_with_parent()
 
@@ -96,32 +155,51 @@ class VolumeProvider(_Provider):
     """A volume that outlives the runs that use it. It keeps its name while its digest is the same."""
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        kept = bool(olds) and olds.get("digest") == news.get("digest")
-        return CheckResult(olds if kept else news, [])
+        checked = volumes.check(_plain(olds), _plain(news))
+        return CheckResult(_pulumi(checked.inputs), [CheckFailure("", f) for f in checked.failures])
 
     def create(self, props: Props) -> CreateResult:
-        p = _plain(props)
-        made = _told(
-            lambda: connect(p["target"]).create_volume(
-                p["namespace"], p["name"], owner=p["component"], sweep=p["target"]["sweep"]
-            )
-        )
-        keep = {k: p[k] for k in ("namespace", "name", "target", "digest")}
-        return CreateResult(f"{p['namespace']}/{p['name']}", {**keep, **made})
+        id_, outs = _told(lambda: volumes.create(_plain(props), connect))
+        return CreateResult(id_, outs)
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        names = ("namespace", "name", "digest")
-        replaces = [k for k in names if olds.get(k) != news.get(k)]
-        return DiffResult(changes=bool(replaces), replaces=replaces)
+        diff = volumes.diff(_plain(olds), _plain(news))
+        return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
+
+    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
+        return UpdateResult(_told(lambda: volumes.update(_plain(olds), _plain(news), connect)))
 
     def read(self, id_: str, props: Props) -> ReadResult:
-        p = _plain(props)
-        found = _told(lambda: connect(p["target"]).volume(p["namespace"], p["name"]))
-        return ReadResult("", {}) if found is None else ReadResult(id_, {**p, **found})
+        outs = _told(lambda: volumes.read(_plain(props), connect))
+        return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
 
     def delete(self, _id: str, props: Props) -> None:
-        p = _plain(props)
-        _told(lambda: connect(p["target"]).delete_volume(p["namespace"], p["name"], p["generation"]))
+        _told(lambda: volumes.delete(_plain(props), connect))
+
+
+class RuntimeProvider(_Provider):
+    """A runtime in a cluster in mode trainer."""
+
+    def check(self, olds: Props, news: Props) -> CheckResult:
+        return CheckResult(_pulumi(runtimes.check(_plain(olds), _plain(news))), [])
+
+    def create(self, props: Props) -> CreateResult:
+        id_, outs = _told(lambda: runtimes.create(_plain(props), _cluster))
+        return CreateResult(id_, outs)
+
+    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
+        diff = runtimes.diff(_plain(olds), _plain(news))
+        return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
+
+    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
+        return UpdateResult(_told(lambda: runtimes.update(_plain(olds), _plain(news), _cluster)))
+
+    def read(self, id_: str, props: Props) -> ReadResult:
+        outs = _told(lambda: runtimes.read(_plain(props), _cluster))
+        return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
+
+    def delete(self, _id: str, props: Props) -> None:
+        _told(lambda: runtimes.delete(_plain(props), _cluster))
 
 
 class TargetProvider(_Provider):
@@ -129,17 +207,25 @@ class TargetProvider(_Provider):
 
     def create(self, props: Props) -> CreateResult:
         p = _plain(props)
-        return CreateResult(p["sweep"], {"target": p["target"], "sweep": p["sweep"]})
+        identity = _told(lambda: connect(p["target"]).identity())
+        where = {**p["target"], **identity}
+        return CreateResult(p["sweep"], {"target": where, "sweep": p["sweep"], "cluster": identity.get("cluster")})
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        return CheckResult(olds or news, [])
+        old, new = _plain(olds), _plain(news)
+        return CheckResult(_pulumi(calls.rerouted(old, new)) if old else news, [])
 
-    def diff(self, _id: str, _olds: Props, _news: Props) -> DiffResult:
-        return DiffResult(changes=False)
+    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
+        return DiffResult(changes=calls.way(_plain(olds)) != calls.way(_plain(news)))
+
+    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
+        outs = calls.rerouted(_plain(olds), _plain(news))
+        _told(lambda: connect(outs["target"]).identity())  # a way that leads elsewhere is not written down
+        return UpdateResult(outs)
 
     def delete(self, id_: str, props: Props) -> None:
         p = _plain(props)
-        _told(lambda: connect(p["target"]).sweep(id_) if p["target"]["kind"] == "local" else [])
+        _told(lambda: connect(p["target"]).sweep(id_))
 
 
 class JobSet(Resource, module="trainer", name="JobSet"):
@@ -148,6 +234,7 @@ class JobSet(Resource, module="trainer", name="JobSet"):
     namespace: pulumi.Output[str]
     name: pulumi.Output[str]
     uid: pulumi.Output[str]
+    phase: pulumi.Output[str]
     target: pulumi.Output[Props]
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
@@ -167,13 +254,24 @@ class Volume(Resource, module="trainer", name="Volume"):
         super().__init__(VolumeProvider(), name, {"path": None, "generation": None, **props}, opts)
 
 
+class Runtime(Resource, module="trainer", name="Runtime"):
+    """A runtime in a cluster in mode trainer."""
+
+    uid: pulumi.Output[str]
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(RuntimeProvider(), name, {"uid": None, "owner": None, **props}, opts)
+
+
 class Target(Resource, module="trainer", name="Target"):
     """A target in use by this stack."""
 
     sweep: pulumi.Output[str]
+    cluster: pulumi.Output[str | None]
+    """Its identity; None on this machine."""
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(TargetProvider(), name, props, opts)
+        super().__init__(TargetProvider(), name, {"cluster": None, **props}, opts)
 
 
 def _plain(value: Any) -> Any:

@@ -76,7 +76,8 @@ def main() -> None:
     step("format", BIN / "ruff", "format", "--check", ".")
     step("layers", BIN / "lint-imports", "--no-cache")
     step("mypy", BIN / "mypy")
-    step("mypy of the tools", BIN / "mypy", "tools")
+    step("mypy of the tools", BIN / "mypy", *sorted((setup.ROOT / "tools").glob("*.py")))
+    step("mypy of the test cluster", BIN / "mypy", "-p", "tools.cluster")
     step("pyright", BIN / "pyright")
     packages()
 

@@ -15,13 +15,13 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+import go_modules
 from alone import alone
 
 VERSION = "3.246.0"
@@ -176,11 +176,12 @@ def from_modules(cache: Path, say: Callable[[str], None]) -> Path:
     """Built from the pinned Go modules, with stand-ins beside it for the two hosts that are none."""
     compiled = _built_folder(cache)  # for itself: a stand-in that changes needs no other CLI
     if not (compiled / "pulumi").exists():
-        go = shutil.which("go")
-        if not go:
-            raise Unavailable("no go on PATH")
+        try:
+            go_modules.find()
+        except go_modules.Failed as error:
+            raise Unavailable(str(error)) from None
         say(f"building Pulumi {VERSION} from Go modules: 3 to 4 minutes on 2 cores, once")
-        _folder(compiled, lambda folder: _compile(go, folder / "pulumi", cache / "go", say))
+        _folder(compiled, lambda folder: _compile(folder / "pulumi", cache / "go", say))
         shutil.rmtree(cache / "go", ignore_errors=True)  # 3 GB that only an interrupted build needs again
 
     def assemble(folder: Path) -> None:
@@ -191,27 +192,12 @@ def from_modules(cache: Path, say: Callable[[str], None]) -> Path:
     return _folder(_built_folder(cache, *HOSTS), assemble)
 
 
-def _compile(go: str, binary: Path, caches: Path, say: Callable[[str], None]) -> None:
-    """`go build`, its caches in our own folder; the settings of the machine (GOPROXY and so on) hold."""
-    env = {
-        **os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOPATH": str(caches), "GOMODCACHE": str(caches / "mod"),
-        "GOCACHE": str(caches / "build"), "TEST_TELEMETRY_DIR": str(caches / "telemetry"),
-    }  # fmt: skip
-    flags = f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{VERSION}"
-    argv = [go, "build", "-mod=readonly", "-modcacherw", "-buildvcs=false", "-trimpath", "-ldflags", flags]
-    argv += ["-o", str(binary), "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"]
-    begun = time.monotonic()
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(argv, cwd=MODULE, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        while True:
-            try:
-                code = process.wait(timeout=30)
-                break
-            except subprocess.TimeoutExpired:
-                say(f"still building ({time.monotonic() - begun:.0f} s)")
-        log.seek(0)
-        if code:
-            raise Unavailable("\n    ".join(["go build failed:", *log.read().splitlines()[-10:]]))
+def _compile(binary: Path, caches: Path, say: Callable[[str], None]) -> None:
+    flags = f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{VERSION}"
+    try:
+        go_modules.build(MODULE, ["github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"], flags, binary, caches, say)
+    except go_modules.Failed as error:
+        raise Unavailable(str(error)) from None
 
 
 def _folder(folder: Path, fill: Callable[[Path], None]) -> Path:

@@ -21,10 +21,9 @@ from clone import Clone, environment
 
 STACKS: dict[str, dict[str, str]] = {
     "local": {},
-    "kubernetes": {"trainer:target": "kubernetes", "dataset": "s3://datasets/digits"},
+    "kubernetes": {"trainer:target": "kubernetes"},
 }
-"""Stack -> configuration that it begins with, on top of Pulumi.yaml's. A cluster cannot read a file of this machine, so
-there the data has a URI."""
+"""Stack -> configuration that it begins with, on top of Pulumi.yaml's."""
 COMMANDS = {
     "up": ("local", "up", "--yes", "--skip-preview"),
     "preview": ("local", "preview", "--diff"),

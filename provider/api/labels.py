@@ -1,6 +1,7 @@
-"""Labels of Kubeflow Trainer that several layers read.
+"""Labels of Kubeflow Trainer and of Kueue that several layers read.
 
-Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/constants/constants.go
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/constants/constants.go,
+https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/constants/constants.go
 """
 
 from __future__ import annotations
@@ -10,3 +11,9 @@ ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 FRAMEWORK = "trainer.kubeflow.org/framework"
 """On a runtime: its framework."""
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+"""On a job: the LocalQueue of its namespace that admits it."""
+
+PRIORITY = "kueue.x-k8s.io/priority-class"
+"""On a job: its WorkloadPriorityClass."""

@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
+OUTCOME_UNKNOWN = "OutcomeUnknown"
+"""Reason of a Deleted job that has ended, and nobody saw how: it is not run again."""
+
 
 class Phase(str, Enum):
     """What a job is doing, never a guess."""

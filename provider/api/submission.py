@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,14 @@ from .unknown import Unknown
 Objects = dict[str, dict[str, Any]]
 """Rendered objects keyed "Kind/name" (JobSet/digits-1a2b3, ConfigMap/digits-1a2b3-code-0f3c...)."""
 
+MAIN = ("TrainJob", "JobSet")
+"""Kinds of the object that is the job itself: in mode trainer the TrainJob, from which a controller makes the JobSet."""
+
+
+def main_key(objects: Objects) -> str:
+    """Key of the job itself; empty where the objects hold none."""
+    return next((k for kind in MAIN for k in objects if k.startswith(f"{kind}/")), "")
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -18,7 +26,8 @@ class Submission:
 
     owner: id that survives renames; what exists with the same owner and digest is ours and is taken over.
     digest: of what the user wrote. run: the user's `run` key. sweep: label that all objects of a stack carry.
-    secrets: Secret name -> key -> value; never written to disk or logs by a target on this machine.
+    secrets: Secret name -> key -> value; never written to disk or logs by a target on this machine. retain: a sweep
+    leaves it alone.
     """
 
     namespace: str
@@ -29,14 +38,38 @@ class Submission:
     run: str = ""
     sweep: str = ""
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    retain: bool = False
 
     def __post_init__(self) -> None:
-        if not any(key.startswith("JobSet/") for key in self.objects):
-            raise ValueError("a submission holds a JobSet")
+        if not main_key(self.objects):
+            raise ValueError("a submission holds a JobSet or a TrainJob")
+
+    @property
+    def main(self) -> dict[str, Any]:
+        """The job itself: JobSet or TrainJob."""
+        return self.objects[main_key(self.objects)]
 
     @property
     def jobset(self) -> dict[str, Any]:
         return next(o for k, o in self.objects.items() if k.startswith("JobSet/"))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A job that a program is about to submit, or shows in a preview: leaves, namespace and digest may be unknown.
+
+    made: what runs in the end where a controller makes it of the objects. secrets: Secret -> its keys, of those that come with
+    the job. promised: "Kind/name" of what the program makes beside. adopt: take over what is there.
+    """
+
+    namespace: Any
+    name: str
+    digest: Any
+    objects: Objects
+    made: Objects = field(default_factory=dict)
+    secrets: Mapping[str, Collection[str]] = field(default_factory=dict)
+    promised: Collection[str] = ()
+    adopt: bool = False
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The arguments of `validate`, `render` and `runtimes`.
+"""The arguments of `validate`, `render`, `runtimes` and `rbac`.
 
 Parsed without typer, which takes longer to load than these commands to run: a hook or an editor calls them for every
 file that is saved.
@@ -16,6 +16,7 @@ COMMANDS = {
     "validate": "Would these runtimes and TrainJobs be admitted? Without Pulumi, without a cluster.",
     "render": "The objects of TrainJobs: of documents, without Pulumi and without a cluster, or of a job of the stack.",
     "runtimes": "The runtimes of the catalogue: releases, framework, devices, nodes, and what they are for.",
+    "rbac": "The least Role and ClusterRole that jobs need in a cluster, as YAML for kubectl apply.",
 }
 _EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be used."
 
@@ -24,6 +25,8 @@ def run(command: str, arguments: Sequence[str]) -> int:
     """Runs one of COMMANDS; its exit code. Raises SystemExit for --help and for arguments that are wrong."""
     if command == "runtimes":
         return _runtimes(arguments)
+    if command == "rbac":
+        return _rbac(arguments)
     parser = _parser(command)
     given = parser.parse_intermixed_args(arguments)
     from . import documents
@@ -50,7 +53,7 @@ def run(command: str, arguments: Sequence[str]) -> int:
         parser.error(f"{' '.join(given.names)}: give one job, or files")
     from . import stack
 
-    jobs = stack.jobs(given.stack, *(given.names or [None]))
+    jobs = stack.resources(given.stack, *(given.names or [None]))
     documents.print_objects([o for job in jobs for o in job.inputs["objects"].values()], given.output)
     return 0
 
@@ -62,6 +65,26 @@ def _runtimes(arguments: Sequence[str]) -> int:
     from . import runtimes
 
     runtimes.print_all(output)
+    return 0
+
+
+def _rbac(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser("pulumi-trainer rbac", description=COMMANDS["rbac"])
+    where = "namespace of jobs, may be given again; default: default"
+    parser.add_argument("-n", "--namespace", action="append", metavar="NAMESPACE", help=where)
+    mode = "trainer: jobs are TrainJobs that Kubeflow Trainer runs; default: jobset"
+    parser.add_argument("--mode", choices=("jobset", "trainer"), default="jobset", help=mode)
+    parser.add_argument("--no-queues", action="store_true", help="for a cluster without Kueue")
+    who = "to whom the roles are bound, may be given again"
+    for option, form in (("--user", "NAME"), ("--group", "NAME"), ("--service-account", "NAMESPACE:NAME")):
+        parser.add_argument(option, action="append", default=[], metavar=form, help=who)
+    given = parser.parse_args(arguments)
+    from . import rbac
+
+    namespaces = list(dict.fromkeys(given.namespace or ["default"]))
+    named = {"User": given.user, "Group": given.group, "ServiceAccount": given.service_account}
+    subjects = [rbac.subject(kind, name, namespaces) for kind, names in named.items() for name in names]
+    rbac.print_all(namespaces, given.mode, subjects, queues=not given.no_queues)
     return 0
 
 

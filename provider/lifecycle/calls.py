@@ -10,10 +10,13 @@ Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   target           where the job runs: kind, identity, how to connect, sweep label
   interrupt        "allow": a change may replace unfinished work (absent: it may not)
   adopt            true: take over a foreign object of that name if it is equal (else absent)
+  retain           true: a sweep leaves it alone (else absent)
+  again            mark of a deletion by somebody else, before the job had ended: it is to be made again (else absent)
   component        URN of the TrainJob component
   owner            set here: identity of the job in its target
   generation       set here: counts the runs; a change that needs another run raises it
-Outputs hold what diff, read and delete need, since they see old outputs only.
+Outputs hold what diff, read and delete need, since they see old outputs only; `drift` is there where a refresh has found
+that somebody else has changed the job: path -> value now.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.errors import Refused, TrainerError
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Phase
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.unknown import Unknown
 
@@ -34,15 +37,22 @@ from .identity import owner_id
 Props = dict[str, Any]
 
 FROZEN = ("namespace", "name", "owner", "digest", "generation")
-WHERE = ("kind", "host", "root")
-"""The part of the target that tells where a job is; how to work there may change."""
+WHERE = ("kind", "host", "root", "cluster", "namespace", "mode", "kubeconfig", "context", "content")
+"""The part of the target that tells where a job is and how to get there; how to work there may change."""
+
+
+WAY = ("kubeconfig", "context", "content")
+"""The part of the target that only tells how to get there: a change of it is written down, and nothing is asked but which cluster
+it leads to."""
 
 
 class Target(Protocol):
     """What the lifecycle asks of a target; faults of the target raise `TrainerError`s."""
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus: ...
-    def update(self, submission: Submission) -> JobStatus: ...
+    def update(self, submission: Submission, *, force: bool = False) -> JobStatus: ...
+    def drift(self, namespace: str, name: str) -> dict[str, Any]: ...
+    def identity(self) -> dict[str, str]: ...
     def status(self, namespace: str, name: str) -> JobStatus | None: ...
     def delete(self, namespace: str, name: str, *, uid: str = "") -> None: ...
 
@@ -77,8 +87,11 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
         owner: Any = owner_id(news["component"], news["digest"], news["run"]) if known else Unknown("owner")
         return Checked({**news, "owner": owner, "generation": 1})
     same = olds["digest"] == news["digest"] and olds.get("secrets") == news.get("secrets")
+    if same and news.get("again"):
+        note = f"{olds['namespace']}/{olds['name']}: somebody has deleted it before it ended; it is created again"
+        return Checked({**rerouted(olds, news), "again": news["again"]}, notes=(note,))
     if same:
-        return Checked(olds, notes=_runtime_note(olds, news))
+        return Checked(rerouted(olds, news), notes=_runtime_note(olds, news))
     reasons = _replacement_reasons(olds, news)
     frozen = {**news, "owner": olds["owner"], "generation": olds["generation"] + bool(reasons)}
     if reasons and news.get("interrupt") != "allow":
@@ -93,28 +106,57 @@ def diff(olds: Props, news: Props) -> Diff:
         return Diff(True, ("generation",))
     if isinstance(news["digest"], Unknown):
         return Diff(None)
-    return Diff(olds.get("digest") != news["digest"])
+    again = news.get("again") not in (None, olds.get("again"))
+    changed = again or olds.get("digest") != news["digest"] or bool(olds.get("drift"))
+    return Diff(changed or way(olds) != way(news))
+
+
+def way(props: Props) -> Props:
+    """How to get to the target."""
+    target = props.get("target")
+    return {k: target[k] for k in WAY if target.get(k) is not None} if isinstance(target, dict) else {}
+
+
+def rerouted(olds: Props, news: Props) -> Props:
+    """What was, with the way to the target of now. Nothing of the old way may stay: the engine encrypts what is secret in
+    the new inputs, and the content of a kubeconfig that is there no longer would be stored in clear."""
+    if not way(olds) and not way(news):
+        return olds
+    kept = {k: v for k, v in olds["target"].items() if k not in WAY}
+    return {**olds, "target": {**kept, **way(news)}}
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
     """Returns as soon as the target has accepted the job. Safe to repeat after a crash."""
-    status = connect(inputs["target"]).create(_submission(inputs), adopt=bool(inputs.get("adopt")))
-    return f"{inputs['namespace']}/{inputs['name']}", _outputs(inputs, status)
+    target = connect(inputs["target"])
+    status = target.create(_submission(inputs), adopt=bool(inputs.get("adopt")))
+    return f"{inputs['namespace']}/{inputs['name']}", _outputs(inputs, status, target.identity())
 
 
 def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
-    """Changes in place what may change in place (see `changes`)."""
-    target = {**inputs["target"], **outputs["target"]}
-    status = connect(target).update(_submission({**inputs, "target": target}))
-    return _outputs(inputs, status)
+    """Changes in place what may change in place (see `changes`); what others have changed since, and a refresh has shown,
+    is put back."""
+    where = {**rerouted({"target": {**inputs["target"], **outputs["target"]}}, inputs)["target"]}
+    if not diff({**outputs, "target": where}, inputs).changes:
+        connect(where).identity()  # a way that leads elsewhere is not written down
+        return {**outputs, "target": {k: v for k, v in where.items() if k in WHERE}}
+    target = connect(where)
+    force = bool(outputs.get("drift") or inputs.get("adopt"))
+    status = target.update(_submission({**inputs, "target": where}), force=force)
+    return _outputs(inputs, status, target.identity())
 
 
 def read(outputs: Props, connect: Connect) -> Props | None:
     """The job as it is now; None: nothing is known of it, and the next `up` creates it again."""
-    status = connect(outputs["target"]).status(outputs["namespace"], outputs["name"])
+    target = connect(outputs["target"])
+    status = target.status(outputs["namespace"], outputs["name"])
     if status is None or status.owner != outputs["owner"]:
         return None
-    return {**outputs, "uid": status.uid, "phase": status.phase}
+    if status.phase == Phase.DELETED and status.reason != OUTCOME_UNKNOWN:
+        return None
+    known = {k: v for k, v in outputs.items() if k != "drift"}
+    drift = {} if status.terminal else target.drift(outputs["namespace"], outputs["name"])
+    return {**known, "uid": status.uid, "phase": status.phase, **({"drift": drift} if drift else {})}
 
 
 def delete(outputs: Props, connect: Connect) -> None:
@@ -132,12 +174,14 @@ def _submission(inputs: Props) -> Submission:
         run=inputs["run"],
         sweep=inputs["target"].get("sweep", ""),
         secrets=inputs.get("secrets") or {},
+        retain=bool(inputs.get("retain")),
     )
 
 
-def _outputs(inputs: Props, status: JobStatus) -> Props:
-    where = {k: v for k, v in inputs["target"].items() if k in WHERE}
-    return {**{k: inputs[k] for k in FROZEN}, "target": where, "uid": status.uid, "phase": status.phase}
+def _outputs(inputs: Props, status: JobStatus, identity: Props) -> Props:
+    where = {**{k: v for k, v in inputs["target"].items() if k in WHERE}, **identity}
+    again = {"again": inputs["again"]} if "again" in inputs else {}
+    return {**{k: inputs[k] for k in FROZEN}, **again, "target": where, "uid": status.uid, "phase": status.phase}
 
 
 def _replacement_reasons(olds: Props, news: Props) -> list[str]:

@@ -9,16 +9,18 @@ https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/api/jobset/v1alpha2/jobse
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.status import Phase
 
-Document = Mapping[str, Any]
+from . import reading
+from .reading import Document, seconds
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+__all__ = ["DEADLINE_EXCEEDED", "Observed", "exceeded_deadline", "finished", "observed", "seconds", "train_job_status"]
+
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 _COUNTS = ("active", "failed", "ready", "succeeded", "suspended")
 
@@ -38,20 +40,20 @@ def observed(jobset: Document | None, train_job: Document | None = None) -> Obse
     Failed wins over Complete, as in the state that Trainer prints. Queued and Admitted need a queue's label on either
     document; why a job is queued stands in its Workload, which is not read here.
     """
-    conditions = [*_conditions(train_job), *_conditions(jobset)]
+    conditions = [*reading.conditions(train_job), *reading.conditions(jobset)]
     for types, phase in ((("Failed",), Phase.FAILED), (("Complete", "Completed"), Phase.SUCCEEDED)):
         for condition in conditions:
             if condition.get("type") in types and condition.get("status") == "True":
                 return _told(phase, condition)
-    queued = any(QUEUE_LABEL in _of(d, "metadata", "labels") for d in (jobset, train_job))
-    if any(_of(d, "spec").get("suspend") is True for d in (jobset, train_job)):
-        return _told(Phase.QUEUED if queued else Phase.SUSPENDED, _true(conditions, "Suspended"))
-    if restarting := _true(_conditions(jobset), "RestartingJobSet"):
+    queued = any(QUEUE in reading.section(d, "metadata", "labels") for d in (jobset, train_job))
+    if any(reading.section(d, "spec").get("suspend") is True for d in (jobset, train_job)):
+        return _told(Phase.QUEUED if queued else Phase.SUSPENDED, reading.true(conditions, "Suspended"))
+    if restarting := reading.true(reading.conditions(jobset), "RestartingJobSet"):
         return _told(Phase.RESTARTING, restarting)
     counts = _steps(jobset)
     if any(step.get("ready") for step in counts):
         return Observed(Phase.RUNNING)
-    starting = _true(_conditions(jobset), "StartupPolicyInProgress")
+    starting = reading.true(reading.conditions(jobset), "StartupPolicyInProgress")
     if starting or any(step.get("active") or step.get("succeeded") for step in counts):
         return _told(Phase.STARTING, starting)
     return Observed(Phase.ADMITTED if queued and jobset is not None else Phase.PENDING)
@@ -59,7 +61,9 @@ def observed(jobset: Document | None, train_job: Document | None = None) -> Obse
 
 def finished(train_job: Document) -> bool:
     """Whether the controller builds nothing for it any more."""
-    return bool(_true(_conditions(train_job), "Complete") or _true(_conditions(train_job), "Failed"))
+    return bool(
+        reading.true(reading.conditions(train_job), "Complete") or reading.true(reading.conditions(train_job), "Failed")
+    )
 
 
 def train_job_status(train_job: Document, jobset: Document | None, *, created: float, now: float) -> dict[str, Any]:
@@ -68,12 +72,12 @@ def train_job_status(train_job: Document, jobset: Document | None, *, created: f
     jobset: as it is in the cluster after that round's objects were applied. created, now: seconds since the epoch.
     A `Failed` with the reason DeadlineExceeded that was not there before means that the JobSet is to be deleted.
     """
-    status: dict[str, Any] = copy.deepcopy(dict(_of(train_job, "status")))
+    status: dict[str, Any] = copy.deepcopy(dict(reading.section(train_job, "status")))
     conditions: list[dict[str, Any]] = status.pop("conditions", [])
-    suspended = _of(train_job, "spec").get("suspend") is True
+    suspended = reading.section(train_job, "spec").get("suspend") is True
     if suspended:
         _set(conditions, "Suspended", "True", "Suspended", "TrainJob is suspended", now)
-    elif _true(conditions, "Suspended"):
+    elif reading.true(conditions, "Suspended"):
         _set(conditions, "Suspended", "False", "Resumed", "TrainJob is resumed", now)
     if jobset is not None:
         _copy_outcome(conditions, jobset, now)
@@ -82,9 +86,9 @@ def train_job_status(train_job: Document, jobset: Document | None, *, created: f
             status["jobsStatus"] = [
                 {"name": step.get("name", ""), **{count: step.get(count, 0) for count in _COUNTS}} for step in steps
             ]
-    deadline = _of(train_job, "spec").get("activeDeadlineSeconds") or 0
+    deadline = reading.section(train_job, "spec").get("activeDeadlineSeconds") or 0
     if deadline and not suspended and not finished({"status": {"conditions": conditions}}):
-        resumed = _find(conditions, "Suspended")
+        resumed = reading.condition(conditions, "Suspended")
         begun = seconds(resumed.get("lastTransitionTime"), created) if resumed else created
         if now > begun + deadline:
             _set(conditions, "Failed", "True", DEADLINE_EXCEEDED, "TrainJob exceeded its active deadline", now)
@@ -93,16 +97,16 @@ def train_job_status(train_job: Document, jobset: Document | None, *, created: f
 
 def exceeded_deadline(train_job: Document) -> bool:
     """Whether it has failed by its own deadline: then there is no JobSet any more."""
-    failed = _true(_conditions(train_job), "Failed")
+    failed = reading.true(reading.conditions(train_job), "Failed")
     return bool(failed) and failed.get("reason") == DEADLINE_EXCEEDED
 
 
 def _copy_outcome(conditions: list[dict[str, Any]], jobset: Document, now: float) -> None:
     """The JobSet's outcome over the TrainJob's; but a deadline that has ended it stays the reason."""
-    ended = _true(conditions, "Failed")
+    ended = reading.true(conditions, "Failed")
     kept = dict(ended) if ended and ended.get("reason") == DEADLINE_EXCEEDED else None
     for theirs, ours in (("Completed", "Complete"), ("Failed", "Failed")):
-        if found := _true(_conditions(jobset), theirs):
+        if found := reading.true(reading.conditions(jobset), theirs):
             time = seconds(found.get("lastTransitionTime"), now)
             _set(conditions, ours, "True", found.get("reason", ""), found.get("message", ""), time)
     if kept:
@@ -111,7 +115,7 @@ def _copy_outcome(conditions: list[dict[str, Any]], jobset: Document, now: float
 
 def _set(conditions: list[dict[str, Any]], type_: str, status: str, reason: str, message: str, time: float) -> None:
     """A condition put or changed; its time is that of its last change from True to False or back."""
-    condition = _find(conditions, type_)
+    condition = reading.condition(conditions, type_)
     if not condition:
         condition = {"lastTransitionTime": _time(time), "type": type_}
         conditions.append(condition)
@@ -124,44 +128,9 @@ def _told(phase: Phase, condition: Document) -> Observed:
     return Observed(phase, str(condition.get("reason", "")), str(condition.get("message", "")))
 
 
-def _conditions(document: Document | None) -> list[dict[str, Any]]:
-    return _mappings(_of(document, "status").get("conditions"))
-
-
 def _steps(jobset: Document | None) -> list[dict[str, Any]]:
-    return _mappings(_of(jobset, "status").get("replicatedJobsStatus"))
+    return reading.rows(reading.section(jobset, "status").get("replicatedJobsStatus"))
 
 
-def _mappings(value: Any) -> list[dict[str, Any]]:
-    """A cluster's documents may be what somebody wrote by hand."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _find(conditions: list[dict[str, Any]], type_: str) -> dict[str, Any]:
-    return next((c for c in conditions if c.get("type") == type_), {})
-
-
-def _true(conditions: list[dict[str, Any]], type_: str) -> dict[str, Any]:
-    condition = _find(conditions, type_)
-    return condition if condition.get("status") == "True" else {}
-
-
-def _of(document: Document | None, *path: str) -> Document:
-    found: Any = document
-    for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def seconds(time: Any, default: float) -> float:
-    """Seconds since the epoch of a time as the API writes it; `default` if it is none."""
-    if not isinstance(time, str):
-        return default
-    try:
-        return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return default
+def _time(moment: float) -> str:
+    return datetime.fromtimestamp(int(moment), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

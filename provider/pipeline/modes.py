@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.labels import ANCESTOR
+from pulumi_trainer.provider.api.labels import ANCESTOR, QUEUE
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .info import TRAINER, TrainJob, items, section
@@ -25,6 +25,7 @@ def finish(objects: list[dict[str, Any]], job: TrainJob, mode: Mode) -> None:
             _own(document, job)
         elif document["kind"] == "JobSet":
             _mark(document, job)
+            _leave_to_kueue(document)
             _hand_over(document, job)
             _limit_time(document, job)
 
@@ -43,6 +44,13 @@ def _mark(jobset: dict[str, Any], job: TrainJob) -> None:
     for name, values in (("labels", job.labels), ("annotations", job.annotations)):
         if values:
             metadata[name] = dict(sorted({**metadata.get(name, {}), **values}.items()))
+
+
+def _leave_to_kueue(jobset: dict[str, Any]) -> None:
+    """Kueue's webhook suspends a job with a queue when it is created, and Kueue alone resumes it. With a manager that
+    applies `suspend`, the next apply without the field, or with false, would start the job past its queue."""
+    if jobset["metadata"].get("labels", {}).get(QUEUE):
+        jobset["spec"].pop("suspend", None)
 
 
 def _hand_over(jobset: dict[str, Any], job: TrainJob) -> None:

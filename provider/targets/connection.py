@@ -2,31 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import threading
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.errors import Problem, TargetFault
 from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
-def connect(target: Mapping[str, Any]) -> LocalTarget:
-    """The target that `target` describes; `TargetFault` for one that cannot be reached from here."""
-    if target.get("kind") != "local":
-        raise TargetFault(
-            Problem(
-                "trainer:target",
-                "the Kubernetes target renders and previews, and cannot apply yet",
-                "use `pulumi preview`, or run the stack with `pulumi config set trainer:target local`",
-            )
-        )
-    return _local(target["root"], target.get("python", ""))
+WAY = ("kubeconfig", "context", "content")
+"""How to reach a cluster; content: of a kubeconfig, a secret."""
+CONFIGURED = ("kubeconfig", "context")
+"""What the stack's configuration says of it."""
+
+_stack: dict[str, str] = {}
+_lock = threading.Lock()
+
+
+class Reach(dict[str, Any]):
+    """A `target` input in a program: what is secret or not known yet is an Output. plain: with the values of those that are
+    known, which `connect` takes instead. needs: resources that say where it is."""
+
+    plain: Mapping[str, Any]
+    needs: Sequence[Any] = ()
+
+
+def configure(config: Mapping[str, Any]) -> None:
+    """The stack's configuration, for all targets of this process: it wins over what was recorded of a cluster."""
+    _stack.clear()
+    _stack.update({k: str(config[k]) for k in CONFIGURED if config.get(k)})
+
+
+def connect(target: Mapping[str, Any]) -> LocalTarget | KubernetesTarget:
+    """The target that `target` describes; nothing is asked of it yet."""
+    if isinstance(target, Reach):
+        target = target.plain
+    if target.get("kind") == "local":
+        return _local(target["root"], target.get("python", ""))
+    names = (*WAY, "cluster", "mode", "namespace")
+    known = {k: target[k] for k in names if isinstance(target.get(k), str)}
+    known["unknown"] = next((k for k in WAY if k in target and k not in known and target[k] is not None), "")
+    with _lock:  # lru_cache lets threads that ask at once make one each, and each would ask the cluster anew
+        return _kubernetes(json.dumps(known, sort_keys=True), json.dumps(_stack, sort_keys=True))
 
 
 @lru_cache(maxsize=16)
 def _local(root: str, python: str) -> LocalTarget:
     return LocalTarget(Path(root), python=python) if python else LocalTarget(Path(root))
+
+
+@lru_cache(maxsize=64)
+def _kubernetes(target: str, overrides: str) -> KubernetesTarget:
+    from pulumi_trainer.provider.targets.kubernetes.access import cluster_id, open_client
+    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+    known = json.loads(target)
+    client = open_client(known, overrides=json.loads(overrides))
+    return KubernetesTarget(
+        client,
+        cluster=lambda: cluster_id(client),
+        mode=known.get("mode") or "jobset",
+        namespace=known.get("namespace") or "default",
+    )
 
 
 def local(root: str, python: str) -> dict[str, Any]:

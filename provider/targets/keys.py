@@ -27,6 +27,11 @@ def generated(data: Mapping[str, str]) -> dict[str, bytes]:
     return {key: made[value] for key, value in data.items() if value in made}
 
 
+def placeholders(data: Mapping[str, str]) -> list[str]:
+    """Keys of a Secret whose values have to be generated."""
+    return [key for key, value in data.items() if value in (SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, CURVE_CERT)]
+
+
 def _ssh_keys() -> tuple[bytes, bytes]:
     """An ECDSA key of curve P-521: SEC 1 in PEM, and a line of authorized_keys."""
     from cryptography.hazmat.primitives import serialization as form

@@ -37,7 +37,7 @@ def as_controller(objects: list[dict[str, Any]], theirs: list[dict[str, Any]]) -
     """Objects of mode jobset with the listed differences taken back; each has to be there."""
     objects = copy.deepcopy(objects)
     for mine, other in zip(objects, theirs, strict=True):
-        assert "ownerReferences" not in mine["metadata"]  # 4
+        assert "ownerReferences" not in mine["metadata"]  # 5
         mine["metadata"]["ownerReferences"] = other["metadata"]["ownerReferences"]
         if mine["kind"] != "JobSet":
             continue
@@ -47,6 +47,9 @@ def as_controller(objects: list[dict[str, Any]], theirs: list[dict[str, Any]]) -
             mine["metadata"][part] = other["metadata"].get(part)
             if mine["metadata"][part] is None:
                 del mine["metadata"][part]
+        assert "suspend" not in mine["spec"]  # 4
+        if "suspend" in other["spec"]:
+            mine["spec"]["suspend"] = other["spec"]["suspend"]
         assert mine["spec"].pop("managedBy") == MULTIKUEUE  # 3
         if "managedBy" in other["spec"]:
             mine["spec"]["managedBy"] = other["spec"]["managedBy"]

@@ -30,7 +30,7 @@ class Target:
         )
         return self.jobs[submission.name]
 
-    def update(self, submission: Submission) -> JobStatus:
+    def update(self, submission: Submission, *, force: bool = False) -> JobStatus:
         self.asked.append(("update", submission))
         return self.jobs[submission.name]
 
@@ -38,6 +38,14 @@ class Target:
         if self.elsewhere:
             raise Refused("ran on another host")
         return self.jobs.get(name)
+
+    def drift(self, namespace: str, name: str) -> dict[str, Any]:
+        return {}
+
+    def identity(self) -> dict[str, str]:
+        if self.elsewhere:
+            raise Refused("is another cluster")
+        return {}
 
     def delete(self, namespace: str, name: str, *, uid: str = "") -> None:
         self.asked.append(("delete", uid))
@@ -208,3 +216,31 @@ def test_names_fit_and_tell_stacks_apart() -> None:
     assert name.startswith("my-job-2-") and name != job_name("My_Job.2", "project", "prod")
     assert job_name("7b", "p", "s")[0].isalpha()
     assert digest({"b": 1, "a": [2]}) == digest({"a": [2], "b": 1})
+
+
+def reached(**way: str) -> dict[str, Any]:
+    return {"kind": "kubernetes", "cluster": "u-1", "sweep": "s", **way}
+
+
+def test_another_way_to_the_cluster_is_written_down_and_nothing_is_sent() -> None:
+    target = Target()
+    made = checked({}, inputs(target=reached(content="old", context="c")), target).inputs
+    outs = calls.create(made, lambda _: target)[1]
+    assert outs["target"] == {"kind": "kubernetes", "cluster": "u-1", "content": "old", "context": "c"}
+    news = checked(made, inputs(target=reached(kubeconfig="new")), target).inputs
+    assert news["target"] == reached(kubeconfig="new")  # the engine would store what was secret in clear
+    assert calls.diff(outs, news) == calls.Diff(True)
+    after = calls.update(outs, news, lambda _: target)
+    assert after == {**outs, "target": {"kind": "kubernetes", "cluster": "u-1", "kubeconfig": "new"}}
+    assert [call for call, _ in target.asked] == ["create"]
+    assert calls.diff(after, news) == calls.Diff(False)
+
+
+def test_a_way_to_another_cluster_is_not_written_down() -> None:
+    target = Target()
+    made = checked({}, inputs(target=reached()), target).inputs
+    outs = calls.create(made, lambda _: target)[1]
+    news = checked(made, inputs(target=reached(kubeconfig="new")), target).inputs
+    target.elsewhere = True
+    with pytest.raises(Refused, match="another cluster"):
+        calls.update(outs, news, lambda _: target)

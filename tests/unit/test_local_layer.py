@@ -27,8 +27,6 @@ def interpreter(folder: Path, *present: str) -> Path:
     return folder / "bin" / "python"
 
 
-
-
 @pytest.fixture
 def layered(tmp_path: Path) -> Callable[[Path], dict[str, str]]:
     def run(python: Path) -> dict[str, str]:

@@ -54,7 +54,7 @@ class Record:
             owner=submission.owner,
             digest=submission.digest,
             run=submission.run,
-            sweep=submission.sweep,
+            sweep="" if submission.retain else submission.sweep,
             objects=submission.objects,
             root=str(site.root),
             python=site.python,

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import TargetFault
+from pulumi_trainer.provider.api.progress import progress
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 
 from . import failure, volumes
 from .jobset import Job, JobSet, Verdict, peak, ready_everywhere, together
 from .jobset import Pod as PodView
 from .leases import Leases
-from .logs import progress
 from .machine import gpus
 from .plan import PodId, Site, gpus_of, plan_pod, pod_name, trainer_step
 from .pods import PodRunner, Pumps, Surroundings

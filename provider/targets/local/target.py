@@ -14,10 +14,11 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault
@@ -85,7 +86,15 @@ class LocalTarget:
             self._start_if_due(folder, record, submission)
             return self._seen(folder, record) or self._bury(folder, record)
 
-    def update(self, submission: Submission) -> JobStatus:
+    def identity(self) -> dict[str, str]:
+        """Nothing that is not known before: `host` says which machine this is."""
+        return {}
+
+    def drift(self, namespace: str, name: str) -> dict[str, object]:  # noqa: ARG002
+        """Nobody but this program writes here."""
+        return {}
+
+    def update(self, submission: Submission, *, force: bool = False) -> JobStatus:  # noqa: ARG002
         """Changes in place: suspend, ttlSecondsAfterFinished, and metadata; a suspended job may change as a whole.
 
         Raises TargetFault if there is no such job, Conflict if it is not ours.
@@ -133,6 +142,14 @@ class LocalTarget:
                 return None
             return self._seen(folder, record) or self._bury(folder, record)
 
+    def glance(self, namespace: str, name: str, uid: str, phase: str) -> JobStatus | None:  # noqa: ARG002
+        """`status`: here it costs nothing."""
+        return self.status(namespace, name)
+
+    def vanished(self, namespace: str, name: str, digest: str) -> str:  # noqa: ARG002
+        """Nobody but this program deletes here."""
+        return ""
+
     def delete(self, namespace: str, name: str, *, uid: str = "", grace: float | None = None) -> None:
         """Ends the job's processes (TERM, grace, KILL) and removes its folder. Safe to repeat.
 
@@ -178,17 +195,28 @@ class LocalTarget:
     def tail(
         self, namespace: str, name: str, step: str | None = None, *, lines: int = 100, follow: bool = False
     ) -> Iterator[tuple[str, str, str]]:
-        """(pod, container, line): the last lines of each log; follow: then what is added, until the job has ended."""
+        """(pod, container, line): the last lines of each log; follow: then what is added, until the job has ended or is
+        suspended."""
 
         def over() -> bool:
             status = self.status(namespace, name)
-            return status is None or status.terminal
+            return status is None or status.terminal or status.phase == Phase.SUSPENDED
 
         return logs.show(lambda: self.log_files(namespace, name, step), lines, over if follow else None)
 
-    def create_volume(self, namespace: str, name: str, owner: str, sweep: str) -> dict[str, str]:
+    def create_volume(
+        self,
+        namespace: str,
+        name: str,
+        owner: str,
+        sweep: str,
+        claim: Mapping[str, Any] | None = None,  # noqa: ARG002
+    ) -> dict[str, str]:
         """A folder for that claim: {"path", "generation"}. Safe to repeat; data stays. Raises Conflict if it is not ours."""
         return Claim(self.root, namespace, name).create(owner, sweep)
+
+    def update_volume(self, namespace: str, name: str, claim: Mapping[str, Any]) -> None:
+        """A folder has neither size nor class."""
 
     def volume(self, namespace: str, name: str) -> dict[str, str] | None:
         """{"path", "generation"}, or None."""
@@ -240,7 +268,7 @@ class LocalTarget:
             owner=submission.owner,
             digest=submission.digest,
             run=submission.run,
-            sweep=submission.sweep,
+            sweep="" if submission.retain else submission.sweep,
         )
         record.write(folder)
         return record

@@ -1,0 +1,42 @@
+"""`rbac`: the least permissions that jobs need in a cluster, as YAML for `kubectl apply`. Loads no client of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.api.names import dns_1123_label
+from pulumi_trainer.provider.targets.kubernetes.rbac import Mode, Permission, Subject, needed, objects
+
+from . import documents
+
+
+def print_all(namespaces: Sequence[str], mode: Mode, subjects: Sequence[Subject], *, queues: bool) -> None:
+    """A comment with what each rule is for, then the objects. Raises Invalid."""
+    wrong = [Problem("--namespace", f"{name!r}: {why}") for name in namespaces for why in dns_1123_label(name)]
+    if wrong:
+        raise Invalid(*wrong)
+    permissions = needed(mode, queues=queues)
+    print("\n".join(_reasons(permissions)))
+    documents.print_objects(list(objects(permissions, namespaces, subjects)), "yaml")
+
+
+def subject(kind: str, given: str, namespaces: Sequence[str]) -> Subject:
+    """Of a command line; a service account is NAMESPACE:NAME, or NAME in the first of the namespaces. Raises Invalid."""
+    if kind != "ServiceAccount":
+        return Subject(kind, given)
+    namespace, colon, name = given.removeprefix("system:serviceaccount:").partition(":")
+    found = Subject(kind, name, namespace) if colon else Subject(kind, given, namespaces[0])
+    if not found.name or not found.namespace:
+        raise Invalid(Problem("--service-account", f"{given!r} is not NAMESPACE:NAME"))
+    return found
+
+
+def _reasons(permissions: Sequence[Permission]) -> Iterator[str]:
+    yield "# What pulumi-trainer needs, and for what; * only lets previews and explanations say more."
+    for permission in permissions:
+        rule = permission.rule
+        names = f" ({', '.join(permission.names)})" if permission.names else ""
+        mark = " *" if permission.helps else ""
+        what = ".".join(filter(None, (rule["resources"][0], permission.kind.group)))
+        yield f"#   {', '.join(permission.verbs)} {what}{names}: {permission.why}{mark}"

@@ -1,0 +1,35 @@
+"""What one look at a job has found. Made by all files of this folder, told by `phase`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulumi_trainer.provider.api.status import Phase
+
+
+@dataclass(frozen=True)
+class Finding:
+    """reason: one word, the server's where it has one. message: the objects' own words, and whose they are. why: the same
+    for people, a sentence without its beginning and full stop ("JOB is PHASE: ..."). mend: what to do; empty if nothing."""
+
+    phase: Phase
+    reason: str = ""
+    message: str = ""
+    why: str = ""
+    mend: str = ""
+
+
+def listed(names: list[str], most: int = 3) -> str:
+    """a, b, c and 2 more."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(number: int, what: str) -> str:
+    """1 pod, 2 pods."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def ended(sentence: str) -> str:
+    """Somebody's sentence without the full stop, to go on after it."""
+    return sentence.strip().rstrip(".")

@@ -1,0 +1,65 @@
+"""Looking into documents of a cluster, which may have anything anywhere. Called by everything that tells what a job is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+Document = Mapping[str, Any]
+
+
+def section(document: Document | None, *path: str) -> Document:
+    """The mapping at a path; an empty one if there is none."""
+    found: Any = document
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def rows(value: Any) -> list[dict[str, Any]]:
+    """The mappings of a list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def text(value: Any) -> str:
+    """A string; empty for everything else."""
+    return value if isinstance(value, str) else ""
+
+
+def number(value: Any, default: int = 0) -> int:
+    """A whole number; `default` for everything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def conditions(document: Document | None) -> list[dict[str, Any]]:
+    return rows(section(document, "status").get("conditions"))
+
+
+def condition(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any]:
+    """The condition of that type; empty if there is none."""
+    return next((c for c in among if c.get("type") == type_), {})
+
+
+def true(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any]:
+    """The condition of that type if it is True; empty otherwise."""
+    found = condition(among, type_)
+    return found if found.get("status") == "True" else {}
+
+
+def seconds(time: Any, default: float = 0.0) -> float:
+    """Seconds since the epoch of a time as the API writes it; `default` if it is none."""
+    if not isinstance(time, str):
+        return default
+    try:
+        return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return default
+
+
+def name_of(document: Document | None) -> str:
+    return text(section(document, "metadata").get("name"))
+
+
+def labels_of(document: Document | None) -> Document:
+    return section(document, "metadata", "labels")

@@ -1,0 +1,85 @@
+"""check, diff, create, update, read and delete of a runtime in mode trainer, on plain data. Called by `dynamic.RuntimeProvider`.
+
+Inputs: document, target, component; check adds owner. Outputs: document, owner, uid, target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from .calls import WHERE, Diff, rerouted, way
+from .identity import digest
+
+Props = dict[str, Any]
+
+
+class Target(Protocol):
+    """What runtimes ask of a target."""
+
+    def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str: ...
+    def runtime(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None: ...
+    def delete_runtime(self, document: Mapping[str, Any], uid: str) -> None: ...
+
+
+Connect = Callable[[Mapping[str, Any]], Target]
+
+
+def check(olds: Props, news: Props) -> Props:
+    """The owner is computed once, and then copied: a renamed stack or component keeps its runtime."""
+    component = news["component"]
+    new = component if isinstance(component, Unknown) else digest([component])[:20]
+    return {**news, "owner": olds.get("owner", new)}
+
+
+def diff(olds: Props, news: Props) -> Diff:
+    """olds are outputs, news are checked inputs."""
+    before, after = _identity(olds["document"]), _identity(news["document"])
+    if before != after:
+        return Diff(True, ("document",))
+    return Diff(olds["document"] != news["document"] or way(olds) != way(news))
+
+
+def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
+    """Safe to repeat."""
+    return "/".join(filter(None, map(str, _identity(inputs["document"])))), _applied(inputs, inputs["target"], connect)
+
+
+def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
+    """In place: jobs that exist keep what they were made with, by their snapshot."""
+    return _applied(inputs, {**inputs["target"], **rerouted(outputs, inputs)["target"]}, connect)
+
+
+def read(outputs: Props, connect: Connect) -> Props | None:
+    """The document with the cluster's values in its fields; None: it is gone, or somebody else's."""
+    kind, namespace, name = _identity(outputs["document"])
+    found = connect(outputs["target"]).runtime(kind, namespace, name)
+    if found is None or found["metadata"].get("uid") != outputs["uid"]:
+        return None
+    return {**outputs, "document": seen(outputs["document"], found)}
+
+
+def delete(outputs: Props, connect: Connect) -> None:
+    connect(outputs["target"]).delete_runtime(outputs["document"], outputs["uid"])
+
+
+def seen(written: Any, live: Any) -> Any:
+    """What the cluster has in the fields that the program wrote; defaults and other managers' fields are left out."""
+    if isinstance(written, dict) and isinstance(live, dict):
+        return {k: seen(v, live[k]) for k, v in written.items() if k in live}
+    if isinstance(written, list) and isinstance(live, list) and len(written) == len(live):
+        return [seen(a, b) for a, b in zip(written, live, strict=True)]
+    return live
+
+
+def _identity(document: Mapping[str, Any]) -> tuple[str, str, str]:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def _applied(inputs: Props, target: Mapping[str, Any], connect: Connect) -> Props:
+    uid = connect(target).apply_runtime(inputs["document"], inputs["owner"], inputs["target"].get("sweep", ""))
+    where = {k: v for k, v in target.items() if k in WHERE}
+    return {"document": inputs["document"], "owner": inputs["owner"], "uid": uid, "target": where}

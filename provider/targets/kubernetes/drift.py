@@ -1,0 +1,73 @@
+"""What others have changed in a job since we applied it.
+
+A field that we applied and that now has another value was changed by somebody; controllers change some as part of their
+work, and those are left out. Only fields that a server lets anybody change are looked at. The record of a job keeps what
+was applied. Called by `record` and `target`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pulumi_trainer.provider.api.labels import QUEUE
+
+from . import marks
+
+Fields = dict[str, Any]
+
+_KEYED = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
+_LISTS = (("spec", "tolerations"), ("spec", "schedulingGates"))
+
+
+def applied(job: Mapping[str, Any]) -> Fields:
+    """Path -> value of the fields of a job that may be changed later."""
+    spec = job.get("spec") or {}
+    found: Fields = {"spec.suspend": bool(spec.get("suspend"))}
+    for name in ("ttlSecondsAfterFinished", "coordinator"):
+        found[f"spec.{name}"] = spec.get(name)
+    for name in ("labels", "annotations"):
+        for key, value in (_at(job, "metadata", name) or {}).items():
+            if not key.startswith(f"{marks.DOMAIN}/"):
+                found[f"metadata.{name}[{key}]"] = value
+    for path, pod in _pods(job):
+        for place in _KEYED:
+            for key, value in (_at(pod, *place) or {}).items():
+                found[f"{path}.{'.'.join(place)}[{key}]"] = value
+        for place in _LISTS:
+            if (value := _at(pod, *place)) is not None:
+                found[f"{path}.{'.'.join(place)}"] = value
+    return found
+
+
+def changed(before: Mapping[str, Any], live: Mapping[str, Any]) -> Fields:
+    """Path -> value now (None: removed), of what somebody has changed in the live job."""
+    now = applied(live)
+    queued = QUEUE in ((live.get("metadata") or {}).get("labels") or {})
+    found: Fields = {}
+    for path, value in before.items():
+        current = now.get(path)
+        if current == value or (queued and path == "spec.suspend"):
+            continue
+        if isinstance(value, list) and isinstance(current, list) and all(each in current for each in value):
+            continue  # Kueue adds tolerations and gates
+        found[path] = current
+    return found
+
+
+def additions(before: Mapping[str, Any], live: Mapping[str, Any]) -> Fields:
+    """A merge patch that takes away what somebody has added where nothing was applied: an apply alone would leave it."""
+    added = [path for path in changed(before, live) if before[path] is None and path.startswith("spec.")]
+    return {"spec": {path.removeprefix("spec."): None for path in added}} if added else {}
+
+
+def _pods(job: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for each in _at(job, "spec", "replicatedJobs") or []:
+        if pod := _at(each, "template", "spec", "template"):
+            yield f"spec.replicatedJobs[{each.get('name')}].template.spec.template", pod
+
+
+def _at(document: Any, *path: str) -> Any:
+    for name in path:
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document

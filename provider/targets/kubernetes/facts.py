@@ -1,0 +1,148 @@
+"""What one cluster has, asked once and remembered: so that many jobs cost few requests. Called by `review`.
+
+Every question may be asked by several threads; it raises what the client raises, and then it raises that again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from pulumi_trainer.provider.admission.schema import Schema
+from pulumi_trainer.provider.api.errors import TrainerError
+
+from . import schemas
+from .client import ApiError, Client
+from .kinds import ACCESS_REVIEW, RULES_REVIEW, Kind
+
+T = TypeVar("T")
+Document = dict[str, Any]
+
+
+class Facts:
+    """giving_up: after the first question that gets no answer, no other is asked."""
+
+    def __init__(self, client: Client, *, giving_up: bool) -> None:
+        self.client = client
+        self.giving_up = giving_up
+        self._away: TrainerError | None = None
+        self._known: dict[tuple[Any, ...], Any] = {}
+        self._locks: dict[tuple[Any, ...], threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, client: Client, patience: float | None = None) -> Facts:
+        """Those that this process has gathered by way of this client. patience: seconds for an answer, after which the
+        cluster counts as away; None: the client's, every time."""
+        with _lock:
+            known = _facts.setdefault(client, {})
+            if patience not in known:
+                own = client if patience is None else client.within(patience)
+                known[patience] = cls(own, giving_up=patience is not None)
+            return known[patience]
+
+    def remember(self, what: str, key: Any, value: Any) -> None:
+        with self._lock:
+            self._known[what, key] = value
+
+    def recall(self, what: str, key: Any) -> Any:
+        """What was remembered, or None."""
+        return self._known.get((what, key))
+
+    def served(self) -> Mapping[str, list[str]]:
+        """API group -> its versions."""
+        return self._once(("served",), lambda: _groups(self.client.read("/apis")))
+
+    def served_now(self) -> Mapping[str, list[str]]:
+        """The same, asked again."""
+        self._forget("served")
+        return self.served()
+
+    def schema(self, kind: Kind) -> Schema | None:
+        """None where the server does not tell."""
+
+        def ask() -> Schema | None:
+            try:
+                return schemas.schema(self.client.read(schemas.path(kind)), kind)
+            except ApiError:
+                return None
+
+        return self._once(("schema", kind), ask)
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Document | bool:
+        """The object; False: there is none. True: we may not look."""
+        where = namespace if kind.namespaced else ""
+
+        def ask() -> Document | bool:
+            try:
+                return self.client.get(kind, where, name) or False
+            except ApiError as error:
+                if error.code != 403:
+                    raise
+                return True
+
+        return self._once((kind, where, name), ask)
+
+    def find_now(self, kind: Kind, namespace: str, name: str) -> Document | bool:
+        """The same, and what was not there before is looked for again."""
+        if (found := self.find(kind, namespace, name)) is False:
+            self._forget(kind, namespace if kind.namespaced else "", name)
+            found = self.find(kind, namespace, name)
+        return found
+
+    def _forget(self, *key: Any) -> None:
+        with self._lock:
+            self._known.pop(key, None)
+
+    def rules(self, namespace: str) -> Document:
+        """`status` of a SelfSubjectRulesReview: what we may do there."""
+        asked = {
+            "apiVersion": RULES_REVIEW.api_version,
+            "kind": RULES_REVIEW.kind,
+            "spec": {"namespace": namespace},
+        }
+        return self._once(("rules", namespace), lambda: self.client.post(RULES_REVIEW, asked).get("status") or {})
+
+    def allowed(self, namespace: str, group: str, resource: str, verb: str, object_name: str) -> bool:
+        """What a SelfSubjectAccessReview says of one permission."""
+        name, _, subresource = resource.partition("/")
+        wanted = {"namespace": namespace, "group": group, "resource": name, "subresource": subresource, "verb": verb}
+        wanted["name"] = object_name
+        asked = {
+            "apiVersion": ACCESS_REVIEW.api_version,
+            "kind": ACCESS_REVIEW.kind,
+            "spec": {"resourceAttributes": wanted},
+        }
+
+        def ask() -> bool:
+            return bool((self.client.post(ACCESS_REVIEW, asked).get("status") or {}).get("allowed"))
+
+        return self._once(("allowed", *wanted.values()), ask)
+
+    def _once(self, key: tuple[Any, ...], ask: Callable[[], T]) -> T:
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            if self._away is not None:
+                raise self._away
+            if key not in self._known:
+                try:
+                    self._known[key] = ask()
+                except TrainerError as error:
+                    self._away = error if self.giving_up else None
+                    raise
+            found: T = self._known[key]
+            return found
+
+
+_facts: WeakKeyDictionary[Client, dict[float | None, Facts]] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _groups(answer: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {
+        str(group.get("name")): [str(version.get("version")) for version in group.get("versions") or []]
+        for group in answer.get("groups") or []
+    }

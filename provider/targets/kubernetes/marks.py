@@ -1,0 +1,25 @@
+"""How our objects are marked in a cluster: labels to find them, annotations that say whose they are."""
+
+from __future__ import annotations
+
+DOMAIN = "pulumi-trainer.dev"
+FIELD_MANAGER = "pulumi-trainer"
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+"""Label of all our objects; its value is `FIELD_MANAGER`."""
+STACK = f"{DOMAIN}/stack"
+"""Label of all our objects: the id of stack and target by which a sweep finds them."""
+JOB = f"{DOMAIN}/job"
+"""Label of all objects of a job: its name."""
+RECORD = f"{DOMAIN}/record"
+"""Label of the ConfigMap that is a job's record; its value is "true". Annotation of a job's other objects: the record's uid,
+which stays where somebody removes the record alone."""
+
+OWNER = f"{DOMAIN}/owner"
+"""Annotation of record and JobSet: the id that survives renames (lifecycle.identity.owner_id)."""
+DIGEST = f"{DOMAIN}/digest"
+"""Annotation of record and JobSet: digest of what the user wrote."""
+RUN = f"{DOMAIN}/run"
+"""Annotation of record and JobSet: the user's run key."""
+RETAIN = f"{DOMAIN}/retain"
+"""Annotation of a record or claim that a sweep leaves alone; its value is "true"."""

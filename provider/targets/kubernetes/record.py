@@ -1,0 +1,201 @@
+"""The record of a job in a cluster: a ConfigMap named like the job, created first, which owns all its other objects.
+
+It says whose the job is and, once somebody has seen it, how it ended: that stays when JobSet's TTL has removed the job.
+Written by `target`, read by it and by previews.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Phase
+from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.lifecycle.status import seconds
+
+from . import drift, marks
+from .client import ApiError, Client, Unreachable
+from .kinds import CONFIG_MAP, JOBSET, TRAIN_JOB, Kind
+from .volumes import output_path
+
+Document = dict[str, Any]
+
+SELECTOR = f"{marks.RECORD}=true"
+"""Label selector of all records."""
+SENT = "sent"
+"""Key of a record: there once the job has been made, where that has to be known."""
+_ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
+_ENDED = ("phase", "reason", "message", "started", "finished", "progress")
+
+
+@dataclass(frozen=True)
+class Record:
+    """uid: identity of this run of the job. phase: the last one that was written down, empty while it runs. ttl: whether
+    the job removes itself. deleting: it is on its way out. sent: the job has been made. applied: see
+    `drift`. kind: of the job. output: where what it writes is kept."""
+
+    namespace: str
+    name: str
+    uid: str
+    owner: str
+    digest: str
+    run: str
+    stack: str
+    created: float
+    version: str
+    deleting: bool
+    ttl: bool
+    ours: bool
+    retained: bool
+    sent: bool
+    kind: Kind
+    output: str
+    applied: Mapping[str, Any]
+    ended: Mapping[str, str]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Record:
+        """From the ConfigMap as the server has it."""
+        meta = document["metadata"]
+        labels, said = meta.get("labels") or {}, meta.get("annotations") or {}
+        data = document.get("data") or {}
+        return cls(
+            namespace=str(meta.get("namespace", "")),
+            name=str(meta["name"]),
+            uid=str(meta.get("uid", "")),
+            owner=str(said.get(marks.OWNER, "")),
+            digest=str(said.get(marks.DIGEST, "")),
+            run=str(said.get(marks.RUN, "")),
+            stack=str(labels.get(marks.STACK, "")),
+            created=seconds(meta.get("creationTimestamp"), 0.0),
+            version=str(meta.get("resourceVersion", "")),
+            deleting=bool(meta.get("deletionTimestamp")),
+            ttl=data.get("ttl") == "true",
+            ours=labels.get(marks.RECORD) == "true",
+            retained=said.get(marks.RETAIN) == "true",
+            sent=SENT in data,
+            output=str(data.get("output", "")),
+            kind=TRAIN_JOB if str(data.get("job")).startswith("TrainJob/") else JOBSET,
+            applied=_object(data.get("applied")),
+            ended={k: str(data[k]) for k in _ENDED if k in data},
+        )
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the end of the job has been written down."""
+        return self.ended.get("phase") in _ENDS
+
+    def status(self, phase: Phase, reason: str = "", message: str = "") -> JobStatus:
+        """What is known of a job of which nothing else is left."""
+        return JobStatus(
+            name=self.name,
+            namespace=self.namespace,
+            uid=self.uid,
+            owner=self.owner,
+            digest=self.digest,
+            phase=phase.value,
+            output=self.output,
+            reason=reason,
+            message=message,
+            created=self.created,
+        )
+
+    def without_job(self) -> JobStatus:
+        """The status of a job whose JobSet is gone: as it was written down, else what can be said."""
+        if self.terminal:
+            ended = self.ended
+            status = self.status(Phase(ended["phase"]), ended.get("reason", ""), ended.get("message", ""))
+            status.started, status.finished = _number(ended.get("started")), _number(ended.get("finished"))
+            status.progress = _object(ended.get("progress")) or None
+            return status
+        if self.ttl:
+            why = "it has a TTL and is gone: it has ended, and nobody was there to see how"
+            return self.status(Phase.DELETED, OUTCOME_UNKNOWN, why)
+        return self.status(Phase.DELETED, "DeletedByOthers", "somebody has deleted it before it ended")
+
+    def reference(self) -> Document:
+        """The ownerReference of the job's other objects. Not as their controller: that place is for who runs them."""
+        return {
+            "apiVersion": CONFIG_MAP.api_version,
+            "kind": CONFIG_MAP.kind,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": False,
+            "blockOwnerDeletion": True,
+        }
+
+
+def document(submission: Submission) -> Document:
+    """The ConfigMap of a job that is about to be created."""
+    spec = submission.main.get("spec") or {}
+    ttl = spec.get("ttlSecondsAfterFinished") is not None
+    return {
+        "apiVersion": CONFIG_MAP.api_version,
+        "kind": CONFIG_MAP.kind,
+        "metadata": {
+            "name": submission.name,
+            "namespace": submission.namespace,
+            "labels": {**labels(submission), marks.RECORD: "true"},
+            "annotations": {**notes(submission), **({marks.RETAIN: "true"} if submission.retain else {})},
+        },
+        "data": {
+            "job": f"{submission.main['kind']}/{submission.name}",
+            "ttl": "true" if ttl else "false",
+            "output": output_path(submission.main),
+            "applied": json.dumps(drift.applied(submission.main), separators=(",", ":")),
+        },
+    }
+
+
+def labels(submission: Submission) -> dict[str, str]:
+    """Labels of all objects of a job."""
+    stack = {marks.STACK: submission.sweep} if submission.sweep else {}
+    return {marks.MANAGED_BY: marks.FIELD_MANAGER, marks.JOB: submission.name, **stack}
+
+
+def notes(submission: Submission) -> dict[str, str]:
+    """Annotations of the record and of the job itself."""
+    return {marks.OWNER: submission.owner, marks.DIGEST: submission.digest, marks.RUN: submission.run}
+
+
+def find(client: Client, namespace: str, name: str) -> Record | None:
+    """The ConfigMap of that name, record or not; None: there is none."""
+    found = client.get(CONFIG_MAP, namespace, name)
+    return Record.of(found) if found is not None else None
+
+
+def write_end(client: Client, record: Record, status: JobStatus) -> None:
+    """Writes down how a job has ended, unless that has been done. Not being able to is no fault of the job."""
+    if record.terminal or record.deleting or status.phase not in _ENDS:
+        return
+    ended = {
+        "phase": status.phase,
+        "reason": status.reason,
+        "message": status.message[:4096],
+        "started": str(status.started),
+        "finished": str(status.finished),
+        **({"progress": json.dumps(status.progress)} if status.progress else {}),
+    }
+    change = {"metadata": {"uid": record.uid}, "data": ended}
+    try:
+        client.within(5.0).patch(CONFIG_MAP, record.namespace, record.name, change)
+    except (ApiError, Unreachable):
+        return
+
+
+def _object(text: Any) -> dict[str, Any]:
+    """A JSON object that somebody may have edited."""
+    try:
+        found = json.loads(text or "{}")
+    except (TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or 0.0)
+    except ValueError:
+        return 0.0

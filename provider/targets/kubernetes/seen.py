@@ -1,0 +1,150 @@
+"""What a cluster shows of one job, by direct questions. Called by `target` and by the command line, for one job at a time;
+while somebody waits, `watch` has the same without asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, gang_of, node_of, pod_name
+from pulumi_trainer.provider.lifecycle.reading import Document, name_of, rows, section, text
+from pulumi_trainer.provider.lifecycle.status import observed
+
+from . import record
+from .client import ApiError, Client, Unreachable
+from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, WORKLOAD, Kind
+from .record import Record
+
+JOB_UID = "kueue.x-k8s.io/job-uid"
+"""Label of a Workload: UID of the object that it stands for."""
+OLDER_WORKLOAD = replace(WORKLOAD, api_version="kueue.x-k8s.io/v1beta1")
+"""What Kueue served before 0.15; its conditions are the same."""
+LAST_LINES = 20
+_SUBJECTS = 6
+"""Objects whose events are asked for."""
+
+
+def snapshot(client: Client, namespace: str, name: str, owner: Record | None = None) -> Seen:
+    """The job of that name, whoever has made it. owner: its record, if that has been read already.
+
+    Kinds that the cluster does not have, or that we may not read, are left out (`Seen.unseen`). Raises ApiError where the job
+    itself may not be read, and Unreachable.
+    """
+    if owner is None:
+        owner = record.find(client, namespace, name)
+        owner = owner if owner is not None and owner.ours else None
+    unseen: set[str] = set()
+    jobset = _one(client, JOBSET, namespace, name)
+    made = any(o.get("kind") == "TrainJob" for o in rows(section(jobset, "metadata").get("ownerReferences")))
+    asked = made or jobset is None or (owner is not None and owner.kind is TRAIN_JOB)
+    train_job = _maybe(lambda: _one(client, TRAIN_JOB, namespace, name), None, unseen, TRAIN_JOB) if asked else None
+    labels = f"{JOBSET_NAME}={name}"
+    there = jobset is not None
+    jobs = _maybe(lambda: _all(client, JOB, namespace, labels=labels), [], unseen, JOB) if there else []
+    pods = _maybe(lambda: _all(client, POD, namespace, labels=labels), [], unseen, POD) if there else []
+    seen = Seen(
+        namespace,
+        name,
+        jobset=jobset,
+        train_job=train_job,
+        jobs=jobs,
+        pods=pods,
+        remembered=owner.without_job() if owner is not None else None,
+    )
+    if seen.queue and seen.main is not None:
+        seen = replace(seen, workload=workload(client, namespace, seen.main, unseen))
+    seen = replace(seen, pod_group=_pod_group(client, namespace, pods, unseen))
+    phase = observed(jobset, train_job).phase
+    if phase not in (Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED, Phase.QUEUED) or _troubled(pods):
+        events = _maybe(lambda: _events(client, seen), [], unseen, EVENT)
+        seen = replace(seen, events=events)
+    return replace(seen, unseen=frozenset(unseen))
+
+
+def with_lines(client: Client, seen: Seen) -> Seen:
+    """The same, with the last lines of the container that has failed first, if it is there and has a log."""
+    found = suspect(seen)
+    if found is None:
+        return seen
+    pod, container, previous = found
+    return replace(seen, lines={pod: last_lines(client, seen.namespace, pod, container, previous=previous)})
+
+
+def last_lines(client: Client, namespace: str, pod: str, container: str, *, previous: bool = False) -> Sequence[str]:
+    """The newest lines of a container's log; none where there is no log. previous: of the run before this one."""
+    query = {"container": container, "tailLines": str(LAST_LINES), "limitBytes": "16384"}
+    if previous:
+        query["previous"] = "true"
+    try:
+        found = b"".join(client.within(5.0).logs(namespace, pod, query, idle=5.0))
+    except (ApiError, Unreachable):
+        return ()
+    return [line[:500] for line in found.decode(errors="replace").splitlines() if line.strip()][-LAST_LINES:]
+
+
+def workload(client: Client, namespace: str, job: Document, unseen: set[str]) -> Document | None:
+    """Kueue's Workload for a job, the newest one."""
+    labels = f"{JOB_UID}={text(section(job, 'metadata').get('uid'))}"
+    for kind in (WORKLOAD, OLDER_WORKLOAD):
+        refused: set[str] = set()
+        found = _maybe(partial(_all, client, kind, namespace, labels), None, refused, kind)
+        if found is not None:
+            return max(found, key=lambda w: text(section(w, "metadata").get("creationTimestamp")), default=None)
+    unseen.add(WORKLOAD.plural)
+    return None
+
+
+def _one(client: Client, kind: Kind, namespace: str, name: str) -> Document | None:
+    found = client.get(kind, namespace, name)
+    return keep(kind.kind, found) if found is not None else None
+
+
+def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: str = "") -> list[Document]:
+    found, _ = client.list(kind, namespace, labels=labels, fields=fields, keep=lambda d: keep(kind.kind, d))
+    return list(found)
+
+
+def _maybe(ask: Callable[[], Any], otherwise: Any, unseen: set[str], kind: Kind) -> Any:
+    """An answer that a diagnosis can do without."""
+    try:
+        return ask()
+    except ApiError as error:
+        if error.code not in (403, 404):
+            raise
+        unseen.add(kind.plural)
+        return otherwise
+
+
+def _pod_group(client: Client, namespace: str, pods: Sequence[Document], unseen: set[str]) -> Document | None:
+    name = next((g for p in pods if not node_of(p) and (g := gang_of(p))), "")
+    if not name:
+        return None
+    for kind in (POD_GROUP, VOLCANO_POD_GROUP):
+        found: Document | None = _maybe(partial(_one, client, kind, namespace, name), None, unseen, kind)
+        if found is not None:
+            unseen.discard(kind.plural)
+            return found
+    return None
+
+
+def _troubled(pods: Sequence[Document]) -> bool:
+    return any(section(p, "status").get("phase") in ("Pending", None) for p in pods)
+
+
+def _events(client: Client, seen: Seen) -> list[Document]:
+    """Warnings about the job, its Jobs and the pods that do not run; of some of them, as a namespace may have thousands."""
+    waiting = [p for p in seen.pods if section(p, "status").get("phase") in ("Pending", "Failed", None)]
+    subjects = [("JobSet", seen.name)] if seen.jobset is not None else [("TrainJob", seen.name)]
+    subjects += [("Job", name_of(j)) for j in seen.jobs[:2]] if not seen.pods else []
+    subjects += [("Pod", pod_name(p)) for p in waiting]
+    found: list[Document] = []
+    for kind, name in subjects[:_SUBJECTS]:
+        fields = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
+        found += _all(client, EVENT, seen.namespace, fields=fields)
+    return found

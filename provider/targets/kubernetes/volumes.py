@@ -1,0 +1,272 @@
+"""Volumes that outlive jobs: PersistentVolumeClaims of the program.
+
+No record owns them. Annotations say whose they are; a generation, new with each create, keeps a late delete of an earlier
+life from ending a later one. Called by `KubernetesTarget`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.errors import Conflict, Problem, Refused, TargetFault
+
+from . import kinds, marks, storage
+from .client import ApiError, Client
+
+Document = dict[str, Any]
+
+SIZE = "20Gi"
+"""Of a volume whose size nobody gave; as much as upstream's runtimes ask for datasets and models."""
+GENERATION = f"{marks.DOMAIN}/generation"
+
+GONE_SECONDS = 20.0
+"""How long a delete waits for the claim to be gone."""
+_POLL = 0.1
+
+
+def create(
+    client: Client, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any]
+) -> dict[str, str]:
+    """{"path", "generation"} of the claim, made if it is missing; data stays. Safe to repeat.
+
+    claim: size, storageClass, accessMode, retain as the program says (`components.volumes`). Raises Conflict for a claim
+    that is not ours, or ours and different in what cannot change.
+    """
+    wanted = _document(namespace, name, owner, sweep, claim)
+    while True:
+        found = client.get(kinds.CLAIM, namespace, name)
+        if found is not None and found["metadata"].get("deletionTimestamp"):
+            _await_gone(client, namespace, name, found["metadata"]["uid"])
+            continue
+        if found is None:
+            if missing := storage.missing(client, _where(namespace, name), str(claim.get("storageClass") or "")):
+                raise TargetFault(missing)  # the claim would be made, and wait for ever
+            try:
+                return _told(client.create(kinds.CLAIM, wanted))
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+                continue
+        _check_ours(found, owner)
+        if differing := _immutable(found, wanted):
+            why = f"exists, and {' and '.join(differing)} of a claim cannot change"
+            raise Conflict(Problem(_where(namespace, name), why, _ANEW.format(namespace=namespace, name=name)))
+        change = {"metadata": {k: wanted["metadata"][k] for k in ("labels", "annotations")}}
+        return _told(client.patch(kinds.CLAIM, namespace, name, change))
+
+
+def update(client: Client, namespace: str, name: str, claim: Mapping[str, Any]) -> None:
+    """A larger size, or another `retain`; the class has to allow it, in the server's words where it does not."""
+    size = {"spec": {"resources": {"requests": {"storage": claim["size"]}}}} if claim.get("size") else {}
+    kept = {"metadata": {"annotations": {marks.RETAIN: "true" if claim.get("retain") else None}}}
+    try:
+        client.patch(kinds.CLAIM, namespace, name, {**size, **kept})
+    except ApiError as error:
+        if not size or error.code not in (403, 422):
+            raise
+        mend = "a claim grows once it is bound, and if its StorageClass has allowVolumeExpansion"
+        raise TargetFault(Problem(_where(namespace, name), error.message.partition("\n")[0], mend)) from None
+
+
+def read(client: Client, namespace: str, name: str) -> dict[str, str] | None:
+    """{"path", "generation"}; None if there is none of the program's."""
+    found = client.get(kinds.CLAIM, namespace, name)
+    if found is None or found["metadata"].get("deletionTimestamp") or not _annotation(found, GENERATION):
+        return None
+    return _told(found)
+
+
+def delete(client: Client, namespace: str, name: str, generation: str) -> None:
+    """With all its data; only that generation. Raises Refused while an unfinished job mounts it. What pods of finished jobs
+    still mount goes with them."""
+    found = client.get(kinds.CLAIM, namespace, name)
+    if found is None or _annotation(found, GENERATION) != generation:
+        return
+    for user in _users(client, namespace, name):
+        why = f"is mounted by {user}, which has not finished"
+        raise Refused(Problem(_where(namespace, name), why, "wait until it has finished, or delete it first"))
+    uid = str(found["metadata"]["uid"])
+    client.delete(kinds.CLAIM, namespace, name, uid=uid, propagation="Background")
+    _await_gone(client, namespace, name, uid, lingering=True)
+
+
+def sweep(client: Client, namespace: str, label: str) -> list[str]:
+    """Deletes the claims with the stack's label that nobody mounts, less those that are to be kept; returns their names."""
+    found, _ = client.list(kinds.CLAIM, namespace, labels=f"{marks.STACK}={label}")
+    swept = []
+    for claim in found:
+        place, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        if _annotation(claim, marks.RETAIN) != "true" and not any(_users(client, place, name)):
+            client.delete(kinds.CLAIM, place, name, uid=claim["metadata"]["uid"], propagation="Background")
+            swept.append(f"{place}/{name}")
+    return swept
+
+
+def review(client: Client, namespace: str, name: str, claim: Mapping[str, Any]) -> storage.Verdict:
+    """What the cluster cannot give, of a claim that is not there yet."""
+    if client.get(kinds.CLAIM, namespace, name) is not None:
+        return [], []
+    storage_class, mode = str(claim.get("storageClass") or ""), str(claim["accessMode"])
+    return storage.review(client, _where(namespace, name), storage_class, mode, chosen=bool(claim.get("chosen")))
+
+
+def path(name: str) -> str:
+    """How a claim's content is called, in the form that KServe reads: `pvc://CLAIM`."""
+    return f"pvc://{name}"
+
+
+def output_path(job: Mapping[str, Any]) -> str:
+    """Where the folder `code.OUTPUT_PATH` of the pods of a JobSet or TrainJob is kept; empty where no claim is mounted there.
+    With a folder of its own for each run, that has the name of the JobSet's uid below it."""
+    for pod in _pods(job):
+        claims = _claims(pod)
+        for container in pod.get("containers") or []:
+            for mount in container.get("volumeMounts") or []:
+                if mount.get("mountPath") == code.OUTPUT_PATH and mount.get("name") in claims:
+                    return "/".join(filter(None, (path(claims[mount["name"]]), str(mount.get("subPath") or ""))))
+    return ""
+
+
+def why_unbound(client: Client, namespace: str, name: str) -> str:
+    """Why a claim is not bound, in the words of its newest event; empty for one that is bound or missing."""
+    found = client.get(kinds.CLAIM, namespace, name)
+    if found is None or (found.get("status") or {}).get("phase") == "Bound":
+        return ""
+    about = f"involvedObject.kind=PersistentVolumeClaim,involvedObject.name={name}"
+    events, _ = client.list(kinds.EVENT, namespace, fields=about)
+    events.sort(key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
+    told = (
+        f"{events[-1].get('reason')}: {events[-1].get('message')}" if events else "no controller has said anything yet"
+    )
+    return f"volume {name} is not bound ({told})"
+
+
+def claims_of(jobset: Mapping[str, Any]) -> set[str]:
+    """Names of the claims that pods of the JobSet mount."""
+    return {claim for pod in _pods(jobset) for claim in _claims(pod).values()}
+
+
+def _document(namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any]) -> Document:
+    annotations = {marks.OWNER: owner, GENERATION: secrets.token_hex(8)}
+    if claim.get("retain"):
+        annotations[marks.RETAIN] = "true"
+    spec: Document = {
+        "accessModes": [claim.get("accessMode") or "ReadWriteOnce"],
+        "resources": {"requests": {"storage": claim.get("size") or SIZE}},
+    }
+    if claim.get("storageClass"):
+        spec["storageClassName"] = claim["storageClass"]
+    labels = {marks.MANAGED_BY: marks.FIELD_MANAGER, **({marks.STACK: sweep} if sweep else {})}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+_ANEW = (
+    "give the values that it has; or, to begin anew without its data: kubectl delete pvc -n {namespace} {name},"
+    " then `pulumi refresh` and `pulumi up`"
+)
+
+
+def _immutable(found: Document, wanted: Document) -> list[str]:
+    """What differs and cannot be changed; a mode that several nodes can mount serves one as well."""
+    before, after = found["spec"], wanted["spec"]
+    differing = []
+    if after.get("storageClassName") not in (None, before.get("storageClassName")):
+        differing.append(f"its storage class ({before.get('storageClassName')})")
+    if not set(after["accessModes"]) & {*before["accessModes"]} and storage.MANY not in before["accessModes"]:
+        differing.append(f"its access mode ({', '.join(before['accessModes'])})")
+    return differing
+
+
+def _check_ours(found: Document, owner: str) -> None:
+    theirs = _annotation(found, marks.OWNER)
+    if theirs != owner:
+        namespace, name = found["metadata"]["namespace"], found["metadata"]["name"]
+        why = f"exists and belongs to {theirs}" if theirs else "exists and was not made by this program"
+        raise Conflict(Problem(_where(namespace, name), why, "give the resource another name, or delete the claim"))
+
+
+def _users(client: Client, namespace: str, name: str) -> Iterator[str]:
+    """Who mounts the claim and has not finished: JobSets, also suspended ones, and pods of anybody else."""
+
+    def job(found: Document) -> Document | None:
+        finished = (found.get("status") or {}).get("terminalState")
+        return {"name": found["metadata"]["name"]} if not finished and name in claims_of(found) else None
+
+    try:
+        jobsets, _ = client.list(kinds.JOBSET, namespace, keep=job)
+    except ApiError as error:
+        if error.code != 404:  # JobSet has been removed from the cluster
+            raise
+        jobsets = []
+    yield from (f"JobSet {namespace}/{found['name']}" for found in jobsets)
+    yield from _mounting(client, namespace, name, finished=False)
+
+
+def _mounting(client: Client, namespace: str, name: str, *, finished: bool) -> list[str]:
+    """Pods that mount the claim and have finished, or have not."""
+
+    def pod(found: Document) -> Document | None:
+        ended = (found.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        return found["metadata"] if ended == finished and name in _claims(found.get("spec") or {}).values() else None
+
+    return [f"Pod {namespace}/{found['name']}" for found in client.list(kinds.POD, namespace, keep=pod)[0]]
+
+
+def _await_gone(client: Client, namespace: str, name: str, uid: str, *, lingering: bool = False) -> None:
+    """lingering: a claim may stay that only pods of finished jobs hold: it goes with them."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while (found := client.get(kinds.CLAIM, namespace, name)) is not None and found["metadata"]["uid"] == uid:
+        finalizers = found["metadata"].get("finalizers") or []
+        late = time.monotonic() > deadline
+        pods = _mounting(client, namespace, name, finished=True) if late or finalizers == [_PROTECTION] else []
+        if lingering and finalizers == [_PROTECTION] and pods:
+            return
+        if late:
+            held = ", ".join([*finalizers, *pods]) or "nothing that shows"
+            mend = "it goes when that has gone; is the controller manager running?"
+            raise TargetFault(Problem(_where(namespace, name), f"is being deleted, and held by {held}", mend))
+        time.sleep(_POLL)
+
+
+_PROTECTION = "kubernetes.io/pvc-protection"
+"""Finalizer of all claims, removed when no pod object mounts them any more, not even one that has finished."""
+
+
+def _told(found: Document) -> dict[str, str]:
+    return {"path": path(found["metadata"]["name"]), "generation": _annotation(found, GENERATION)}
+
+
+def _annotation(found: Mapping[str, Any], name: str) -> str:
+    return str((found["metadata"].get("annotations") or {}).get(name) or "")
+
+
+def _pods(job: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Specs of the pods of a JobSet; of a TrainJob what its patches say of them."""
+    spec = job.get("spec") or {}
+    patched = [
+        _at(p, "trainingRuntimeSpec", "template", "spec", "replicatedJobs") for p in spec.get("runtimePatches") or []
+    ]
+    for replicated in chain(spec.get("replicatedJobs") or [], *(jobs for jobs in patched if isinstance(jobs, list))):
+        pod = _at(replicated, "template", "spec", "template", "spec")
+        yield pod if isinstance(pod, dict) else {}
+
+
+def _at(value: Any, *names: str) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _claims(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Volume -> claim."""
+    return {v["name"]: c["claimName"] for v in pod.get("volumes") or [] if (c := v.get("persistentVolumeClaim"))}
+
+
+def _where(namespace: str, name: str) -> str:
+    return f"volume {namespace}/{name}"

@@ -1,0 +1,44 @@
+"""What a program's TrainJob is made into, without Pulumi's engine: the plan of the component, for the tests to send."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+import pulumi
+import pulumi_trainer as trainer
+import pytest
+from pulumi_trainer import composition
+from pulumi_trainer.job import Plan
+from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.resolve import put_back
+
+Document = dict[str, Any]
+
+
+def plan(patch: pytest.MonkeyPatch, runtime: Document, namespace: str, mode: Any = "jobset", **given: Any) -> Plan:
+    """Of a TrainJob called `job`, on a runtime document; without problems."""
+    patch.setattr(pulumi.runtime.settings, "SETTINGS", pulumi.runtime.Settings(project="project", stack="stack"))
+    for finder in ("_named", "from_catalogue"):
+        patch.setattr(composition, finder, lambda *_: (copy.deepcopy(runtime), []))
+
+    async def planning() -> Plan:
+        where = trainer.Kubernetes(mode=mode, namespace=namespace)
+        args = composition.TrainJobArgs(**{"runtime": "r", "target": where, "name": "job", **given})
+        return await composition.plan("job", args)
+
+    made = asyncio.run(planning())
+    assert [str(p) for p in made.problems] == []
+    return made
+
+
+def sent(made: Plan, *, owner: str = "owner", digest: str = "digest") -> Submission:
+    """What the provider sends of it; claims have their own names."""
+    return Submission(made.namespace, made.name, owner, digest, named(made, made.objects), sweep="stack")
+
+
+def named(made: Plan, documents: Any) -> Any:
+    """Documents with the names of the plan's claims in them."""
+    claims: Any = {token: claim.name for token, claim in made.claims.items()}
+    return put_back(documents, claims)

@@ -1,0 +1,410 @@
+"""Create, update, adopt, refresh, delete and sweep of jobs on a real API server, called as the dynamic provider calls them."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.errors import Conflict, TargetFault, TrainerError
+from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.lifecycle.changes import compare
+from pulumi_trainer.provider.targets import keys
+from pulumi_trainer.provider.targets.kubernetes import deletion, marks
+from pulumi_trainer.provider.targets.kubernetes.access import open_client
+from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client
+from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, NAMESPACE, POD, SECRET
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+from .jobs import Document, jobset, left, pod_template, submission, until
+
+
+@pytest.fixture
+def client(user_kubeconfig: Path) -> Client:
+    """With the least role."""
+    return open_client({"kind": "kubernetes", "kubeconfig": str(user_kubeconfig)}, overrides={})
+
+
+@pytest.fixture
+def root(cluster: Any) -> Client:
+    """As administrator."""
+    return open_client({"kind": "kubernetes", "kubeconfig": str(cluster.kubeconfig)}, overrides={})
+
+
+@pytest.fixture
+def target(client: Client, namespace: str) -> KubernetesTarget:
+    return KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
+
+
+def edit(root: Client, namespace: str, name: str, change: Document) -> None:
+    """What somebody does with `kubectl edit`."""
+    query = {"fieldManager": "kubectl-edit"}
+    path = JOBSET.path(namespace, name)
+    root._json("PATCH", path, query, change, "application/merge-patch+json", where="edit")
+
+
+class TestCreate:
+    def test_the_record_owns_all_other_objects_and_all_carry_our_labels(
+        self, target: KubernetesTarget, root: Client, namespace: str
+    ) -> None:
+        status = target.create(submission(namespace, jobset("a")))
+        record = root.get(CONFIG_MAP, namespace, "a")
+        assert record is not None and record["metadata"]["uid"] == status.uid
+        for kind, name in ((JOBSET, "a"), (CONFIG_MAP, "a-code"), (SECRET, "a-env")):
+            meta = (root.get(kind, namespace, name) or {})["metadata"]
+            assert [o["uid"] for o in meta["ownerReferences"]] == [status.uid]
+            assert not meta["ownerReferences"][0].get("controller")
+            assert (
+                meta["labels"].items()
+                >= {marks.MANAGED_BY: "pulumi-trainer", marks.STACK: "stack", marks.JOB: "a"}.items()
+            )
+        notes = (root.get(JOBSET, namespace, "a") or {})["metadata"]["annotations"]
+        assert (notes[marks.OWNER], notes[marks.DIGEST], notes[marks.RUN]) == ("owner", "digest", "1")
+
+    def test_a_second_create_of_the_same_finds_its_own(
+        self, target: KubernetesTarget, client: Client, namespace: str
+    ) -> None:
+        first = target.create(submission(namespace, jobset("a")))
+        before = (client.get(JOBSET, namespace, "a") or {})["metadata"]["uid"]
+        again = target.create(submission(namespace, jobset("a")))
+        assert again.uid == first.uid
+        assert (client.get(JOBSET, namespace, "a") or {})["metadata"]["uid"] == before
+
+    def test_what_a_crash_has_left_is_completed(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
+        wanted = submission(namespace, jobset("a"))
+        target.create(wanted)
+        root.delete(JOBSET, namespace, "a")
+        until(lambda: root.get(JOBSET, namespace, "a") is None)
+        root.delete(SECRET, namespace, "a-env")
+        target.create(wanted)
+        assert root.get(JOBSET, namespace, "a") and root.get(SECRET, namespace, "a-env")
+
+    def test_the_same_name_of_another_program_is_a_conflict_and_stays_untouched(
+        self, target: KubernetesTarget, client: Client, namespace: str
+    ) -> None:
+        target.create(submission(namespace, jobset("a")))
+        before = client.get(JOBSET, namespace, "a")
+        with pytest.raises(Conflict, match="belongs to another program; give the TrainJob another name, or take"):
+            target.create(submission(namespace, jobset("a"), owner="other", sweep="theirs"))
+        with pytest.raises(
+            Conflict, match=r"from an `up` of this stack that was cut off or .* kubectl delete configmap"
+        ):
+            target.create(submission(namespace, jobset("a"), owner="other"))
+        after = client.get(JOBSET, namespace, "a")
+        assert before and after and before["metadata"]["generation"] == after["metadata"]["generation"]
+        with pytest.raises(Conflict, match="from an earlier state of this program; run `pulumi refresh`"):
+            target.create(submission(namespace, jobset("a"), digest="newer"))
+
+    def test_a_config_map_of_that_name_is_not_taken_for_a_record(
+        self, target: KubernetesTarget, client: Client, namespace: str
+    ) -> None:
+        mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": namespace}}
+        client.create(CONFIG_MAP, {**mine, "data": {"mine": "1"}})
+        with pytest.raises(Conflict, match="is not a record of a job; give the TrainJob another name"):
+            target.create(submission(namespace, jobset("a"), owner="other"))
+        assert (client.get(CONFIG_MAP, namespace, "a") or {})["data"] == {"mine": "1"}
+
+    def test_a_jobset_that_somebody_has_made_is_a_conflict_and_no_record_stays(
+        self, target: KubernetesTarget, root: Client, namespace: str
+    ) -> None:
+        made = jobset("a")
+        made["metadata"]["namespace"] = namespace
+        root._json("POST", JOBSET.path(namespace), {"fieldManager": "kubectl-create"}, made, where="kubectl")
+        with pytest.raises(Conflict, match=r"was made by .*kubectl-create.*adopt=True"):
+            target.create(submission(namespace, jobset("a")))
+        until(lambda: root.get(CONFIG_MAP, namespace, "a") is None)
+        assert (root.get(JOBSET, namespace, "a") or {})["metadata"].get("ownerReferences") is None
+
+    def test_keys_are_generated_once(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
+        wanted = submission(namespace, jobset("a", suspend=True))
+        key = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a-ssh"}}
+        data = {"id": keys.SSH_PRIVATE_KEY, "id.pub": keys.SSH_PUBLIC_KEY}
+        wanted.objects["Secret/a-ssh"] = {**key, "data": data}
+        target.create(wanted)
+        first = (root.get(SECRET, namespace, "a-ssh") or {})["data"]
+        target.create(wanted)
+        target.update(wanted)
+        assert (root.get(SECRET, namespace, "a-ssh") or {})["data"] == first != data
+
+    def test_a_namespace_that_is_missing_is_said(self, target: KubernetesTarget) -> None:
+        with pytest.raises(TrainerError, match=r"forbidden|not found.*create it"):
+            target.create(submission("nowhere-to-be-found", jobset("a")))
+
+
+class TestAdopt:
+    def made_by_hand(self, root: Client, namespace: str, document: Document) -> set[str]:
+        made = copy.deepcopy(document)
+        made["metadata"]["namespace"] = namespace
+        root._json("POST", JOBSET.path(namespace), {"fieldManager": "kubectl-create"}, made, where="kubectl")
+        return self.pods(root, namespace)
+
+    def pods(self, root: Client, namespace: str) -> set[str]:
+        def running() -> set[str]:
+            found, _ = root.list(POD, namespace)
+            return {p["metadata"]["uid"] for p in found if p["status"].get("phase") == "Running"}
+
+        return until(lambda: len(found := running()) == 2 and found)
+
+    def test_a_live_jobset_is_taken_over_with_its_pods(
+        self, target: KubernetesTarget, root: Client, namespace: str
+    ) -> None:
+        before = self.made_by_hand(root, namespace, jobset("a", pods=2))
+        status = target.create(submission(namespace, jobset("a", pods=2)), adopt=True)
+        assert self.pods(root, namespace) == before
+        assert target.drift(namespace, "a") == {}
+        target.delete(namespace, "a", uid=status.uid)
+        assert left(root, namespace) == []
+
+    def test_one_that_differs_is_refused_with_the_fields_and_stays(
+        self, target: KubernetesTarget, root: Client, namespace: str
+    ) -> None:
+        self.made_by_hand(root, namespace, jobset("a", pods=2))
+        wanted = jobset("a", pods=2)
+        pod_template(wanted)["spec"]["containers"][0]["image"] = "other"
+        with pytest.raises(Conflict, match=r"it differs in .*containers\[node\].image"):
+            target.create(submission(namespace, wanted), adopt=True)
+        assert (root.get(JOBSET, namespace, "a") or {})["metadata"].get("ownerReferences") is None
+
+    def test_a_job_of_another_stack_is_taken_over_and_lost_to_it(
+        self, target: KubernetesTarget, root: Client, namespace: str
+    ) -> None:
+        first = target.create(submission(namespace, jobset("a", pods=2), owner="theirs", sweep="theirs"))
+        before = self.pods(root, namespace)
+        with pytest.raises(Conflict, match="it differs in"):
+            target.create(submission(namespace, jobset("a", pods=3)), adopt=True)
+        taken = target.create(submission(namespace, jobset("a", pods=2), owner="ours", sweep="ours"), adopt=True)
+        assert taken.uid == first.uid
+        assert self.pods(root, namespace) == before
+        assert (status := target.status(namespace, "a")) and status.owner == "ours"
+        assert target.sweep("theirs") == []
+        assert target.sweep("ours") == [f"{namespace}/a"]
+
+
+class TestEnd:
+    def test_a_finished_job_stays_finished_when_its_ttl_has_removed_it(
+        self, target: KubernetesTarget, client: Client, namespace: str
+    ) -> None:
+        wanted = submission(namespace, jobset("a", simulate={"run": "1s"}, ttlSecondsAfterFinished=2))
+        target.create(wanted)
+        until(lambda: (s := target.status(namespace, "a")) and s.phase == Phase.SUCCEEDED)
+        until(lambda: client.get(JOBSET, namespace, "a") is None)
+        seen = target.status(namespace, "a")
+        assert seen and seen.phase == Phase.SUCCEEDED and seen.finished
+        assert target.create(wanted).phase == Phase.SUCCEEDED
+        assert client.get(JOBSET, namespace, "a") is None
+
+    def test_nobody_saw_how_it_ended(self, target: KubernetesTarget, client: Client, namespace: str) -> None:
+        wanted = submission(namespace, jobset("a", simulate={"run": "1s"}, ttlSecondsAfterFinished=0))
+        target.create(wanted)
+        until(lambda: client.get(JOBSET, namespace, "a") is None)
+        status = target.status(namespace, "a")
+        assert status and (status.phase, status.reason) == (Phase.DELETED, "OutcomeUnknown")
+        again = target.create(wanted)
+        assert (again.phase, again.reason) == (Phase.DELETED, "OutcomeUnknown")
+        assert client.get(JOBSET, namespace, "a") is None
+
+    def test_one_that_somebody_has_deleted_runs_again(
+        self, target: KubernetesTarget, client: Client, root: Client, namespace: str
+    ) -> None:
+        wanted = submission(namespace, jobset("a"))
+        made = target.create(wanted)
+        assert target.vanished(namespace, "a", "digest") == ""
+        root.delete(JOBSET, namespace, "a")
+        until(lambda: root.get(JOBSET, namespace, "a") is None)
+        status = target.status(namespace, "a")
+        assert status and (status.phase, status.reason) == (Phase.DELETED, "DeletedByOthers")
+        fresh = KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
+        mark = fresh.vanished(namespace, "a", "digest")
+        assert mark and fresh.vanished(namespace, "a", "other") == ""
+        assert target.create(wanted).uid == made.uid
+        assert client.get(JOBSET, namespace, "a")
+        root.delete(JOBSET, namespace, "a")
+        until(lambda: root.get(JOBSET, namespace, "a") is None)
+        again = KubernetesTarget(client, cluster=lambda: "", namespace=namespace).vanished(namespace, "a", "digest")
+        assert again not in ("", mark)
+
+
+def suspended(document: Document) -> None:
+    document["spec"]["suspend"] = not document["spec"].get("suspend", False)
+
+
+def at(path: str, value: Any) -> Callable[[Document], None]:
+    """Sets a field; numbers are places in lists."""
+
+    def change(document: Document) -> None:
+        place: Any = document
+        *above, last = path.split(".")
+        for name in above:
+            place = place[int(name)] if name.isdigit() else place.setdefault(name, {})
+        place[last] = value
+
+    return change
+
+
+POD_TEMPLATE = "spec.replicatedJobs.0.template.spec.template"
+CHANGES: dict[str, Callable[[Document], None]] = {
+    "suspend": suspended,
+    "ttl": at("spec.ttlSecondsAfterFinished", 60),
+    "coordinator": at("spec.coordinator", {"replicatedJob": "node", "jobIndex": 0, "podIndex": 0}),
+    "labels": at("metadata.labels", {"team": "a"}),
+    "annotations": at("metadata.annotations", {"team": "a"}),
+    "pod labels": at(f"{POD_TEMPLATE}.metadata.labels", {"team": "a"}),
+    "pod annotations": at(f"{POD_TEMPLATE}.metadata.annotations", {"sim/outcome": "forever", "team": "a"}),
+    "node selector": at(f"{POD_TEMPLATE}.spec.nodeSelector", {"zone": "a"}),
+    "tolerations": at(f"{POD_TEMPLATE}.spec.tolerations", [{"key": "gpu", "operator": "Exists"}]),
+    "scheduling gates": at(f"{POD_TEMPLATE}.spec.schedulingGates", [{"name": "example.com/wait"}]),
+    "image": at(f"{POD_TEMPLATE}.spec.containers.0.image", "trainer:2"),
+    "command": at(f"{POD_TEMPLATE}.spec.containers.0.command", ["true"]),
+    "env": at(f"{POD_TEMPLATE}.spec.containers.0.env", [{"name": "A", "value": "1"}]),
+    "resources": at(f"{POD_TEMPLATE}.spec.containers.0.resources", {"limits": {"cpu": "1"}}),
+    "volumes": at(f"{POD_TEMPLATE}.spec.volumes", [{"name": "v", "emptyDir": {}}]),
+    "service account": at(f"{POD_TEMPLATE}.spec.serviceAccountName", "other"),
+    "restart policy": at(f"{POD_TEMPLATE}.spec.restartPolicy", "OnFailure"),
+    "parallelism": at("spec.replicatedJobs.0.template.spec.parallelism", 3),
+    "completions": at("spec.replicatedJobs.0.template.spec.completions", 3),
+    "back-off limit": at("spec.replicatedJobs.0.template.spec.backoffLimit", 3),
+    "replicas": at("spec.replicatedJobs.0.replicas", 3),
+    "name of a replicated job": at("spec.replicatedJobs.0.name", "other"),
+    "network": at("spec.network", {"enableDNSHostnames": False}),
+    "success policy": at("spec.successPolicy", {"operator": "Any"}),
+    "startup policy": at("spec.startupPolicy", {"startupPolicyOrder": "InOrder"}),
+    "managed by": at("spec.managedBy", "example.com/me"),
+    "another replicated job": lambda d: d["spec"]["replicatedJobs"].append(
+        {**copy.deepcopy(d["spec"]["replicatedJobs"][0]), "name": "more"}
+    ),
+}
+"""FIELD.md's table of what may change in a JobSet and when, row by row."""
+
+
+class TestChange:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def live(cluster: Any) -> tuple[Client, str]:
+        """A suspended and a running JobSet, that stay as they are: changes are dry runs."""
+        root = open_client({"kind": "kubernetes", "kubeconfig": str(cluster.kubeconfig)}, overrides={})
+        namespace = f"changes-{int(time.time() * 1000)}"
+        root.create(
+            NAMESPACE,
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        )
+        target = KubernetesTarget(root, cluster=lambda: "", namespace=namespace)
+        target.create(submission(namespace, jobset("held", pods=2, suspend=True), code=False))
+        target.create(submission(namespace, jobset("runs", pods=2), code=False))
+        until(lambda: len(root.list(POD, namespace)[0]) == 2)
+        return root, namespace
+
+    @pytest.mark.parametrize("state", ["held", "runs"])
+    @pytest.mark.parametrize("field", CHANGES)
+    def test_the_server_takes_what_we_call_an_update_and_nothing_else(
+        self, live: tuple[Client, str], field: str, state: str
+    ) -> None:
+        root, namespace = live
+        old = jobset(state, pods=2, **({"suspend": True} if state == "held" else {}))
+        new = copy.deepcopy(old)
+        CHANGES[field](new)
+        effects = {c.effect for c in compare({f"JobSet/{state}": old}, {f"JobSet/{state}": new})}
+        assert len(effects) == 1
+        new["metadata"]["namespace"] = namespace
+        try:
+            root.apply(JOBSET, new, dry_run=True, force=True)
+            accepted = True
+        except ApiError as error:
+            assert error.code == 422 or "denied the request" in error.message, str(error)
+            accepted = False
+        assert effects == ({"update"} if accepted else {"replace"})
+
+    def test_an_update_changes_the_live_job_and_the_record_follows(
+        self, target: KubernetesTarget, client: Client, namespace: str
+    ) -> None:
+        target.create(submission(namespace, jobset("a")))
+        before = (client.get(JOBSET, namespace, "a") or {})["metadata"]["uid"]
+        status = target.update(submission(namespace, jobset("a", suspend=True), digest="second"))
+        assert status.digest == "second"
+        assert target.create(submission(namespace, jobset("a", suspend=True), digest="second")).uid == status.uid
+        found = client.get(JOBSET, namespace, "a") or {}
+        assert found["spec"]["suspend"] is True and found["metadata"]["uid"] == before
+        target.update(submission(namespace, jobset("a"), digest="third"))
+        assert not (client.get(JOBSET, namespace, "a") or {})["spec"].get("suspend")
+
+    def test_somebody_else_holds_the_field(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
+        target.create(submission(namespace, jobset("a", ttlSecondsAfterFinished=60)))
+        edit(root, namespace, "a", {"spec": {"ttlSecondsAfterFinished": 5}})
+        wanted = submission(namespace, jobset("a", ttlSecondsAfterFinished=90), digest="second")
+        with pytest.raises(Conflict, match=r'ttlSecondsAfterFinished: is held by the field manager "kubectl-edit"'):
+            target.update(wanted)
+        target.update(wanted, force=True)
+        assert (root.get(JOBSET, namespace, "a") or {})["spec"]["ttlSecondsAfterFinished"] == 90
+
+    def test_an_update_of_a_job_that_is_gone_creates_nothing(
+        self, target: KubernetesTarget, client: Client, namespace: str
+    ) -> None:
+        with pytest.raises(TargetFault, match="is gone; run `pulumi refresh`"):
+            target.update(submission(namespace, jobset("a")))
+        target.create(submission(namespace, jobset("b"), owner="theirs"))
+        with pytest.raises(Conflict, match="belongs to another program"):
+            target.update(submission(namespace, jobset("b")))
+        assert client.get(JOBSET, namespace, "a") is None
+
+
+class TestDrift:
+    def test_what_a_human_has_changed_is_named_and_put_back(
+        self, target: KubernetesTarget, root: Client, namespace: str
+    ) -> None:
+        wanted = jobset("a", ttlSecondsAfterFinished=60)
+        wanted["metadata"]["labels"] = {"team": "a", "keep": "1"}
+        target.create(submission(namespace, wanted))
+        assert target.drift(namespace, "a") == {}
+        edit(root, namespace, "a", {"spec": {"suspend": True, "ttlSecondsAfterFinished": 5}})
+        edit(root, namespace, "a", {"metadata": {"labels": {"team": None, "theirs": "2"}}})
+        assert target.drift(namespace, "a") == {
+            "spec.suspend": True,
+            "spec.ttlSecondsAfterFinished": 5,
+            "metadata.labels[team]": None,
+        }
+        target.update(submission(namespace, wanted), force=True)
+        until(lambda: target.drift(namespace, "a") in ({}, {"spec.suspend": True}))
+
+
+class TestDelete:
+    def test_nothing_is_left(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
+        status = target.create(submission(namespace, jobset("a", pods=2)))
+        until(lambda: len(root.list(POD, namespace)[0]) == 2)
+        target.delete(namespace, "a", uid=status.uid)
+        assert left(root, namespace) == []
+        target.delete(namespace, "a", uid=status.uid)
+
+    def test_only_that_run_of_it(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
+        target.create(submission(namespace, jobset("a")))
+        target.delete(namespace, "a", uid="00000000-0000-0000-0000-000000000000")
+        assert root.get(JOBSET, namespace, "a")
+
+    def test_a_job_whose_record_was_removed_alone(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
+        status = target.create(submission(namespace, jobset("a")))
+        root.delete(CONFIG_MAP, namespace, "a", propagation="Orphan")
+        until(lambda: root.get(CONFIG_MAP, namespace, "a") is None)
+        target.delete(namespace, "a", uid=status.uid)
+        until(lambda: left(root, namespace) == [])
+
+    def test_what_holds_it_is_said(
+        self, target: KubernetesTarget, root: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        status = target.create(submission(namespace, jobset("a")))
+        edit(root, namespace, "a", {"metadata": {"finalizers": ["example.com/keep"]}})
+        monkeypatch.setattr(deletion, "DELETE_SECONDS", 2.0)
+        with pytest.raises(TargetFault, match=r"not gone after \d+ s: JobSet .*/a has the finalizer example.com/keep"):
+            target.delete(namespace, "a", uid=status.uid)
+        edit(root, namespace, "a", {"metadata": {"finalizers": None}})
+        target.delete(namespace, "a", uid=status.uid)
+        until(lambda: left(root, namespace) == [])
+
+    def test_a_sweep_takes_the_jobs_of_its_stack_and_leaves_what_is_retained(
+        self, target: KubernetesTarget, root: Client, namespace: str
+    ) -> None:
+        target.create(submission(namespace, jobset("a", suspend=True), sweep="ours"))
+        target.create(submission(namespace, jobset("b", suspend=True), sweep="ours", retain=True))
+        target.create(submission(namespace, jobset("c", suspend=True), sweep="theirs"))
+        assert target.sweep("ours") == [f"{namespace}/a"]
+        assert sorted(j["metadata"]["name"] for j in root.list(JOBSET, namespace)[0]) == ["b", "c"]

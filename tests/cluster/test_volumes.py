@@ -1,0 +1,214 @@
+"""Volumes of the program as claims: whose they are, who mounts them, what they cannot become, and what a class cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.errors import Conflict, Refused, TrainerError
+from pulumi_trainer.provider.targets.kubernetes import kinds, marks, volumes
+from pulumi_trainer.provider.targets.kubernetes.access import open_client
+from pulumi_trainer.provider.targets.kubernetes.client import Client
+from pulumi_trainer.provider.targets.kubernetes.storage import ONE_NODE
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+from .jobs import jobset, pod_template, submission, until
+from .storage_support import storage_class
+
+Document = dict[str, Any]
+
+ONE, MANY = {"accessMode": "ReadWriteOnce"}, {"accessMode": "ReadWriteMany"}
+
+
+@pytest.fixture
+def root(cluster: Any) -> Client:
+    return open_client({"kind": "kubernetes", "kubeconfig": str(cluster.kubeconfig)}, overrides={})
+
+
+@pytest.fixture
+def target(user_kubeconfig: Path, namespace: str) -> KubernetesTarget:
+    """With the least role."""
+    client = open_client({"kind": "kubernetes", "kubeconfig": str(user_kubeconfig)}, overrides={})
+    return KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
+
+
+@pytest.fixture
+def made(root: Client, namespace: str) -> Iterator[str]:
+    """A class of volumes that somebody has made by hand."""
+    with storage_class(root, namespace, volumes=2) as name:
+        yield name
+
+
+def claim(root: Client, namespace: str, name: str = "data") -> Document:
+    found = root.get(kinds.CLAIM, namespace, name)
+    assert found is not None
+    return found
+
+
+def with_claim(name: str, **given: Any) -> Document:
+    """A JobSet whose pods mount the claim `data`."""
+    document = jobset(name, **given)
+    pod_template(document)["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    return document
+
+
+def test_a_claim_is_made_once_and_goes_with_its_generation(
+    target: KubernetesTarget, root: Client, namespace: str
+) -> None:
+    first = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    live = claim(root, namespace)
+    assert first["path"] == "pvc://data" and live["spec"]["resources"]["requests"]["storage"] == volumes.SIZE
+    assert live["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert live["metadata"]["labels"] == {marks.MANAGED_BY: "pulumi-trainer", marks.STACK: "stack"}
+    assert target.volume(namespace, "data") == first
+
+    second = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    assert second["generation"] != first["generation"]
+    assert claim(root, namespace)["metadata"]["uid"] == live["metadata"]["uid"], "what is in it stays"
+    target.delete_volume(namespace, "data", first["generation"])
+    assert target.volume(namespace, "data") == second, "a late delete of an earlier life"
+    target.delete_volume(namespace, "data", second["generation"])
+    assert target.volume(namespace, "data") is None
+    target.delete_volume(namespace, "data", second["generation"])
+
+
+def test_a_claim_of_others_is_left_alone(target: KubernetesTarget, root: Client, namespace: str) -> None:
+    made = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    with pytest.raises(Conflict, match="exists and belongs to urn:a"):
+        target.create_volume(namespace, "data", "urn:b", "stack", ONE)
+    with pytest.raises(Conflict, match="its access mode \\(ReadWriteOnce\\) of a claim cannot change"):
+        target.create_volume(namespace, "data", "urn:a", "stack", MANY)
+    assert target.volume(namespace, "data") == made
+    by_hand = {
+        "metadata": {"name": "hand", "namespace": namespace},
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+    }
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    root.create(kinds.CLAIM, {**by_hand, "spec": spec})
+    with pytest.raises(Conflict, match="was not made by this program"):
+        target.create_volume(namespace, "hand", "urn:a", "stack", ONE)
+    assert target.volume(namespace, "hand") is None
+
+
+def test_a_claim_is_not_deleted_while_an_unfinished_job_mounts_it(
+    target: KubernetesTarget, root: Client, namespace: str, made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
+    target.create(submission(namespace, with_claim("waits", suspend=True), code=False))
+    with pytest.raises(Refused, match=f"is mounted by JobSet {namespace}/waits, which has not finished"):
+        target.delete_volume(namespace, "data", volume["generation"])
+    target.delete(namespace, "waits")
+
+    ends = with_claim("ends", simulate={"run": "100ms", "outcome": "succeed"})
+    target.create(submission(namespace, ends, code=False))
+    until(lambda: (root.get(kinds.JOBSET, namespace, "ends") or {}).get("status", {}).get("terminalState"))
+
+    other = {"containers": [{"name": "c", "image": "x"}], **pod_template(with_claim("x"))["spec"]}
+    notebook = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "notebook", "namespace": namespace},
+        "spec": other,
+    }
+    root.create(kinds.POD, notebook)
+    with pytest.raises(Refused, match=f"is mounted by Pod {namespace}/notebook"):
+        target.delete_volume(namespace, "data", volume["generation"])
+    root.delete(kinds.POD, namespace, "notebook")
+    until(lambda: root.get(kinds.POD, namespace, "notebook") is None)
+    target.delete_volume(namespace, "data", volume["generation"])
+    assert target.volume(namespace, "data") is None
+    assert claim(root, namespace)["metadata"]["deletionTimestamp"], "its protection waits for pods that have ended, too"
+    monkeypatch.setattr(volumes, "GONE_SECONDS", 0.3)
+    with pytest.raises(TrainerError, match=f"held by kubernetes.io/pvc-protection, Pod {namespace}/ends-"):
+        target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
+    target.delete(namespace, "ends")
+    until(lambda: root.get(kinds.CLAIM, namespace, "data") is None)
+
+
+def test_what_holds_a_deletion_is_said(
+    target: KubernetesTarget, root: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volumes, "GONE_SECONDS", 0.3)
+    volume = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    root.patch(kinds.CLAIM, namespace, "data", {"metadata": {"finalizers": ["tests/held"]}})
+    with pytest.raises(TrainerError, match="is being deleted, and held by tests/held"):
+        target.delete_volume(namespace, "data", volume["generation"])
+    with pytest.raises(TrainerError, match="is being deleted"):
+        target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    root.patch(kinds.CLAIM, namespace, "data", {"metadata": {"finalizers": None}})
+    anew = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    assert anew["generation"] != volume["generation"]
+
+
+def test_a_sweep_takes_what_nobody_keeps(target: KubernetesTarget, root: Client, namespace: str) -> None:
+    target.create_volume(namespace, "left", "urn:a", "stack", ONE)
+    target.create_volume(namespace, "kept", "urn:a", "stack", {**ONE, "retain": True})
+    target.create_volume(namespace, "theirs", "urn:a", "another", ONE)
+    target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    target.create(submission(namespace, with_claim("waits", suspend=True), sweep="", code=False))
+    assert target.sweep("stack") == [f"{namespace}/left"]
+    until(lambda: target.volume(namespace, "left") is None)
+    assert all(target.volume(namespace, name) for name in ("kept", "theirs", "data"))
+    target.update_volume(namespace, "kept", ONE)
+    assert target.sweep("stack") == [f"{namespace}/kept"], "it is not to be kept any more"
+
+
+def test_a_bound_claim_grows_and_another_says_why_not(
+    target: KubernetesTarget, root: Client, namespace: str, made: str
+) -> None:
+    target.create_volume(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": made, "size": "1Gi"})
+    until(lambda: claim(root, namespace)["status"]["phase"] == "Bound")
+    target.update_volume(namespace, "data", {"size": "2Gi", "retain": True})
+    live = claim(root, namespace)
+    assert live["spec"]["resources"]["requests"]["storage"] == "2Gi"
+    assert live["metadata"]["annotations"][marks.RETAIN] == "true"
+    with pytest.raises(TrainerError, match="can not be less than"):
+        target.update_volume(namespace, "data", {"size": "1Gi"})
+    target.create_volume(namespace, "waits", "urn:a", "stack", ONE)
+    with pytest.raises(TrainerError, match="allowVolumeExpansion") as error:
+        target.update_volume(namespace, "waits", {"size": "40Gi"})
+    assert "@@" not in str(error.value), "without the server's own diff"
+
+
+@pytest.mark.parametrize("provisioner", ONE_NODE)
+def test_a_class_for_one_node_is_refused_for_several(
+    target: KubernetesTarget, root: Client, namespace: str, provisioner: str
+) -> None:
+    with storage_class(root, namespace, provisioner) as name:
+        (refused,), warned = target.review_volume(namespace, "data", {**MANY, "storageClass": name})
+        assert provisioner in refused.why and name in refused.why and warned == []
+        assert target.review_volume(namespace, "data", {**ONE, "storageClass": name}) == ([], [])
+        chosen = target.review_volume(namespace, "data", {**MANY, "storageClass": name, "chosen": True})
+        assert [len(found) for found in chosen] == ([0, 1] if ONE_NODE[provisioner].shared else [1, 0])
+
+
+def test_a_class_that_there_is_not_is_a_warning_and_then_an_error(
+    target: KubernetesTarget, root: Client, namespace: str, made: str
+) -> None:
+    wanted = {**ONE, "storageClass": "nosuch"}
+    refused, (warned,) = target.review_volume(namespace, "data", wanted)
+    assert refused == [] and "there is no StorageClass 'nosuch'" in warned.why and made in warned.mend
+    with pytest.raises(TrainerError, match="there is no StorageClass 'nosuch'"):
+        target.create_volume(namespace, "data", "urn:a", "stack", wanted)
+    assert target.volume(namespace, "data") is None, "it would wait for ever"
+
+
+def test_an_unbound_claim_says_why(target: KubernetesTarget, root: Client, namespace: str) -> None:
+    with storage_class(root, namespace, "tests/none") as name:
+        target.create_volume(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": name})
+        said = until(lambda: (w := volumes.why_unbound(target.client, namespace, "data")) and "tests/none" in w and w)
+        assert said.startswith("volume data is not bound (ExternalProvisioning: Waiting for a volume to be created")
+    assert volumes.why_unbound(target.client, namespace, "nosuch") == ""
+
+
+def test_where_output_is_kept_is_told_with_the_job(target: KubernetesTarget, namespace: str) -> None:
+    target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    document = with_claim("writes", suspend=True)
+    mount = {"name": "v", "mountPath": "/workspace/output"}
+    pod_template(document)["spec"]["containers"][0]["volumeMounts"] = [mount]
+    target.create(submission(namespace, document, code=False))
+    status = target.status(namespace, "writes")
+    assert status is not None and status.output == "pvc://data"

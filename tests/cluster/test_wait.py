@@ -1,0 +1,38 @@
+"""Waiting in `pulumi up` on a real cluster, as a user with the least role: lines, the end, timeouts that say why."""
+
+from __future__ import annotations
+
+import pytest
+
+from .test_up import Lab, head, lab, program, pulumi_home  # noqa: F401 (fixtures)
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def test_up_waits_for_the_end_and_shows_each_phase_once(lab: Lab) -> None:  # noqa: F811
+    lab.program(program('), wait_for="complete",'), head("run: 2s, start: 1s"))
+    told = lab.up().out
+    lines = [line.strip() for line in told.splitlines()]
+    begun = [line for line in lines if "waiting for" in line and "to be complete" in line]
+    running = [line for line in lines if line.endswith(": Running")]
+    assert len(begun) == len(running) > 0, told  # the engine shows each line as it comes, and all of them at the end
+    assert "Succeeded" in told.partition("Outputs:")[2]
+
+
+def test_a_failure_names_pod_node_and_exit_code(lab: Lab) -> None:  # noqa: F811
+    lab.program(program('), wait_for="complete",'), head("outcome: fail, exit-code: 3, run: 300ms"))
+    told = lab.up(ok=False).out
+    assert "Failed (FailedJobs)" in told and "exit code 3" in told and "on node gpu-" in told
+    assert "Traceback" not in told
+
+
+def test_a_timeout_says_what_it_waited_for_and_why(lab: Lab) -> None:  # noqa: F811
+    lab.program(
+        program('resources_per_node={"nvidia.com/gpu": 64}), wait_for="running", timeouts={"running": 3},'),
+        head(),
+    )
+    told = lab.up(ok=False).out
+    assert "is not running after 3s" in told
+    assert "Starting (Unschedulable)" in told and "Insufficient nvidia.com/gpu" in told and "find no node" in told
+    assert "Traceback" not in told
+    assert set(lab.jobs()) == {"train"}  # it is left as it is

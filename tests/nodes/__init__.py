@@ -1,0 +1,1 @@
+"""On real nodes: real pods, networks, volumes. Linux and root."""

@@ -1,0 +1,168 @@
+"""Datasets and outputs on a cluster, as far as no cluster is needed: what travels, who mounts what, what is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pulumi_trainer as trainer
+import pytest
+from pulumi_trainer import datasets, packing, sources
+from pulumi_trainer.composition import TrainJobArgs
+from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.targets.kubernetes.volumes import claims_of, output_path
+from pulumi_trainer.volumes import MANY, ONE, VolumeArgs, mounters
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "data"
+    (made / "deep" / "er").mkdir(parents=True)
+    (made / "a.txt").write_bytes(b"\x00\xffA")
+    (made / "deep" / "er" / "a b.txt").write_text("B")
+    (made / "notes.md").write_text("C")
+    return made
+
+
+def unpacked(packed: packing.Packed, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """What a pod does: the ConfigMap's items under their paths, then the script."""
+    document, volume = packed.config_map("m", "ns"), packed.volume("m")
+    texts = {k: v.encode() for k, v in document["data"].items()}
+    held = {**texts, **{k: base64.b64decode(v) for k, v in document["binaryData"].items()}}
+    mounted = tmp_path / "mounted"
+    for item in volume["configMap"]["items"]:
+        place = mounted / item["path"]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(held[item["key"]])
+    script = mounted / Path(packing.COMMAND[1]).name
+    env = {**os.environ, "OUTPUT_DIR": str(tmp_path / "out")}
+    return subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, check=False)
+
+
+def test_files_arrive_as_they_are(folder: Path, tmp_path: Path) -> None:
+    packed = packing.pack(f"file://{folder}", ["*.md"])
+    assert packed.problems == () and set(packed.digests) == {"a.txt", "deep/er/a b.txt"}
+    for _ in range(2):  # a repeated run does no harm
+        done = unpacked(packed, tmp_path)
+        assert done.returncode == 0 and json.loads(done.stdout)["trainerStatus"]["progressPercentage"] == 100
+    out = tmp_path / "out"
+    assert (out / "a.txt").read_bytes() == b"\x00\xffA" and (out / "deep/er/a b.txt").read_text() == "B"
+    assert sorted(p.name for p in out.rglob("*") if p.is_file()) == ["a b.txt", "a.txt"]
+
+
+def test_a_single_file_keeps_its_name(folder: Path) -> None:
+    assert set(packing.pack(f"file://{folder / 'a.txt'}", []).digests) == {"a.txt"}
+
+
+def test_keys_are_fit_for_a_config_map_and_the_command_is_where_it_is_mounted(folder: Path) -> None:
+    packed = packing.pack(f"file://{folder}", [])
+    assert set(packed.config_map("m", "ns")["binaryData"]) == {"file-0", "file-1", "file-2"}
+    assert ["python3", f"{code.CODE_PATH}/unpack.py"] == packing.COMMAND
+
+
+def test_damaged_files_are_not_put_there(folder: Path, tmp_path: Path) -> None:
+    whole = packing.pack(f"file://{folder}", [])
+    damaged = packing.Packed(whole.digests, {**whole.contents, "a.txt": b"other"})
+    done = unpacked(damaged, tmp_path)
+    assert done.returncode == 1 and "a.txt is not what was sent" in done.stderr
+    assert not (tmp_path / "out" / "a.txt").exists()
+
+
+def test_what_cannot_travel_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(bytes(packing.LIMIT + 1))
+    (folder / "out").symlink_to(tmp_path / "big")
+    for uri, ignore, why in (
+        (tmp_path / "big", [], "no more travels with a job"),
+        (folder, [], "no more travels with a job"),
+        (folder, ["*"], "has no files"),
+    ):
+        (problem,) = packing.pack(f"file://{uri}", ignore).problems
+        assert why in problem.why
+    (tmp_path / "big").write_text("small")
+    (problem,) = packing.pack(f"file://{folder}", []).problems
+    assert "leads out of the folder" in problem.why
+
+
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("hf://a/b@v1", "know no @REVISION"),
+        ("hf://a/b@v1/x", "know no @REVISION"),
+        ("hf://a/b/x", "no path below a repository"),
+        ("hf://a/b", ""),
+        ("hf://a/b/", ""),
+        ("s3://a/b/c@d", ""),
+        (Unknown("uri"), ""),
+    ],
+)
+def test_what_upstreams_initializers_do_not_know(uri: Any, why: str) -> None:
+    found = sources.upstream_problems(uri)
+    assert [why in p.why for p in found] == ([True] if why else [])
+
+
+def test_the_access_mode_follows_the_nodes_unless_it_is_given() -> None:
+    assert VolumeArgs().claim(several=False) == {"accessMode": ONE}
+    assert VolumeArgs(size="1Gi").claim(several=True) == {"accessMode": MANY, "size": "1Gi"}
+    chosen = VolumeArgs(access_mode=ONE, storage_class="nfs").claim(several=True)
+    assert chosen == {"accessMode": ONE, "storageClass": "nfs", "chosen": True}
+
+
+@pytest.mark.parametrize(("given", "where"), [({"size": "much"}, "size"), ({"access_mode": "RWX"}, "access_mode")])
+def test_wrong_values_are_told(given: dict[str, str], where: str) -> None:
+    assert [p.where for p in VolumeArgs(**given).check()] == [where]
+    assert [p.where for p in trainer.OutputVolume(**given).check()] == [where]
+
+
+def job(**given: Any) -> TrainJobArgs:
+    return TrainJobArgs(**{"runtime": "torch-distributed", **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "nodes"),
+    [
+        ({}, 1),
+        ({"trainer": trainer.Trainer(num_nodes=3)}, 3),
+        ({"trainer": trainer.CustomTrainer(command=["x"])}, 1),
+        ({"trainer": trainer.BuiltinTrainer(config=trainer.TorchTuneConfig(num_nodes=2))}, 2),
+        ({"runtime": "deepspeed-distributed"}, 2),  # the launcher is a pod as well
+        ({"runtime": "no-such"}, 1),
+        ({"runtime": None}, 1),
+    ],
+)
+def test_how_many_nodes_a_consumer_has(given: dict[str, Any], nodes: int) -> None:
+    assert datasets._nodes(job(**given)) == nodes
+
+
+def test_the_image_of_a_consumer() -> None:
+    assert datasets._image(job()) == ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", None)
+    assert datasets._image(job(trainer=trainer.Trainer(image="own:1")))[0] == "own:1"
+    assert datasets._image(job(runtime=None)) == (None, None)
+
+
+def jobset(**counts: int) -> dict[str, Any]:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e", "emptyDir": {}}]
+    container = {"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/workspace/output", "subPath": "x"}]}
+    pod = {"spec": {"volumes": volumes, "containers": [container]}}
+    jobs = [
+        {"name": "with", "replicas": counts.get("replicas", 1),
+         "template": {"spec": {"parallelism": counts.get("pods", 1), "template": pod}}},
+        {"name": "without", "template": {"spec": {"parallelism": 5, "template": {"spec": {"containers": []}}}}},
+    ]  # fmt: skip
+    return {"kind": "JobSet", "metadata": {"name": "j"}, "spec": {"replicatedJobs": jobs}}
+
+
+def test_who_mounts_a_claim_and_where_its_output_is() -> None:
+    assert mounters(jobset(replicas=2, pods=3), "data") == 6
+    assert mounters(jobset(), "other") == 0
+    assert claims_of(jobset()) == {"data"}
+    assert output_path(jobset()) == "pvc://data/x"
+    patch = {"trainingRuntimeSpec": {"template": {"spec": jobset()["spec"]}}}
+    train_job = {"kind": "TrainJob", "metadata": {"name": "j"}, "spec": {"runtimePatches": [{"manager": "m"}, patch]}}
+    assert output_path(train_job) == "pvc://data/x" and claims_of(train_job) == {"data"}
+    assert output_path({"kind": "TrainJob", "metadata": {}, "spec": {}}) == ""

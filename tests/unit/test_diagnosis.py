@@ -1,0 +1,470 @@
+"""What a job is doing and why, from documents that a real control plane has written (recorded/) and from some made by hand.
+
+tests/cluster/test_words.py brings the same about on a cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.lifecycle.diagnosis import Seen, diagnose, keep, why
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
+from pulumi_trainer.provider.lifecycle.diagnosis.queue import explained
+from pulumi_trainer.provider.lifecycle.reading import seconds
+
+RECORDED = Path(__file__).parent / "recorded"
+ROOM = "It starts by itself as soon as there is room."
+
+# file, phase, reason, in the message, in the paragraph
+TOLD: list[tuple[str, str, str, list[str], list[str]]] = [
+    ("succeeded", "Succeeded", "AllJobsCompleted", ["jobset completed successfully"], ["all is done"]),
+    ("restarted", "Succeeded", "AllJobsCompleted", [], []),
+    ("failed", "Failed", "FailedJobs",
+     ["(first failed job: fail-worker-0)", "container main of pod fail-worker-0-1-52hj6 on node gpu-1: exit code 3: boom"],
+     ["exit code 3: boom. Correct it, and run it again (run=)."]),
+    ("failed-max-restarts", "Failed", "ReachedMaxRestarts", ["on node gpu-0: exit code 137 (OOMKilled)"],
+     ["It needs more memory than its limit"]),
+    ("failed-pod-gone", "Failed", "FailedJobs",
+     ["Job crash-worker-0: Job has reached the specified backoff limit (BackoffLimitExceeded); a pod said: Back-off"], []),
+    ("unschedulable", "Starting", "Unschedulable",
+     ["2 pods without a node, such as huge-worker-0-0-nfkbc: 0/8 nodes are available: 8 Insufficient nvidia.com/gpu."],
+     ["2 of its 2 pods find no node", "Free or add such nodes"]),
+    ("gated", "Starting", "SchedulingGated", ["non-empty scheduling gates"], ["1 pod may not be scheduled yet"]),
+    ("gang", "Starting", "WaitingForGang", ["0 of 9 pods of PodGroup gang (Scheduling) have a node: 0/8 nodes", "Insufficient"],
+     ["its 9 pods start together or not at all, and 0 have a node (Scheduling)"]),
+    ("no-scheduler", "Starting", "NoScheduler", ["2 pods of scheduler nobody-scheduler pending since"],
+     ["has not looked at 2 pods", "Is a scheduler of that name installed and running?"]),
+    ("image-pull", "Starting", "ImagePullBackOff",
+     ['container main of pod pull-worker-0-0-wppv5 on node gpu-0: Back-off pulling image "sim/train:1"'],
+     ["its image sim/train:1 cannot be pulled", "imagePullSecret"]),
+    ("depends-on", "Running", "DependsOn", ["worker waits for leader to be completed"], ["worker waits for leader"]),
+    ("suspended", "Suspended", "SuspendedJobs", ["jobset is suspended"], ["its suspend is true", "Set suspend to False"]),
+    ("running", "Running", "", [], ["its pods run"]),
+    ("queued", "Queued", "Pending", ["insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed"],
+     ["it waits in the LocalQueue team-a: 16 more of nvidia.com/gpu must become free in flavor h100. " + ROOM]),
+    ("queued-never", "Queued", "Pending", ["maximum capacity (16)"],
+     ["Kueue will never admit it as it is (queue team-a): it asks for 24 of nvidia.com/gpu, and its queue can never have more"
+      " than 16 in flavor h100. Ask for less"]),
+    ("queued-no-quota", "Queued", "Pending", ["resource amd.com/gpu unavailable in ClusterQueue"],
+     ["will never admit", "no quota for amd.com/gpu at all"]),
+    ("queued-no-queue", "Queued", "Inadmissible", ["LocalQueue nosuch doesn't exist"],
+     ["there is no LocalQueue nosuch in its namespace. Correct queue=, or create the LocalQueue."]),
+    ("queued-no-cluster-queue", "Queued", "Inadmissible", ["ClusterQueue none doesn't exist"],
+     ["its LocalQueue leads to the ClusterQueue none, which does not exist"]),
+    ("queued-held", "Queued", "Inadmissible", ["ClusterQueue held is inactive"],
+     ["the ClusterQueue held is inactive: it is stopped"]),
+    ("queued-topology", "Queued", "Pending", ["allows to fit only 4 out of 6 pod(s)"],
+     ["there is quota, but in one domain of topology dc only 4 of its 6 pods have room"]),
+    ("preempted", "Queued", "Preempted", ["Preempted to accommodate a workload", "16 more needed"],
+     ["make room for the job with UID 848f90dd-45b0-4fcc-bdb9-4aabcce60cdd in /a, due to prioritization in the ClusterQueue",
+      "it is queued again: 16 more of nvidia.com/gpu must become free"]),
+    ("reclaimed", "Queued", "Preempted", ["preemptee path: /obs/y"], ["in /obs/x, due to reclamation within the cohort"]),
+    ("train-job", "Succeeded", "AllJobsCompleted", [], []),
+    ("train-job-queued", "Queued", "Inadmissible", ["LocalQueue nosuch doesn't exist"], []),
+    ("train-job-suspended", "Suspended", "Suspended", ["TrainJob is suspended"], []),
+]  # fmt: skip
+
+
+def recorded(name: str) -> tuple[Seen, float]:
+    """The documents of a file, and a time shortly after."""
+    found = json.loads((RECORDED / f"{name}.json").read_text())
+    last = seconds(found.pop("last"))
+    return Seen("team", found.pop("name"), **found), last + (40 if name == "no-scheduler" else 1)
+
+
+@pytest.mark.parametrize(("name", "phase", "reason", "message", "paragraph"), TOLD, ids=[t[0] for t in TOLD])
+def test_what_is_told_of_real_documents(
+    name: str, phase: str, reason: str, message: list[str], paragraph: list[str]
+) -> None:
+    seen, now = recorded(name)
+    status = diagnose(seen, now)
+    assert (status.phase, status.reason) == (phase, reason)
+    said = why(seen, status, now)
+    assert [m for m in message if m not in status.message] == [], status.message
+    assert [p for p in paragraph if p not in said] == [], said
+    assert said.startswith(f"team/{seen.name} is {phase}") and said[-1] in ".?" and "\n" not in said
+
+
+def test_every_recording_has_a_row() -> None:
+    assert {p.stem for p in RECORDED.glob("*.json")} == {t[0] for t in TOLD}
+
+
+class TestSteps:
+    def test_counts_of_pods_times_and_restarts(self) -> None:
+        seen, now = recorded("failed")
+        (step,) = diagnose(seen, now).steps
+        assert (step.name, step.phase, step.count, step.active, step.succeeded, step.failed) == (
+            "worker",
+            "Failed",
+            2,
+            0,
+            1,
+            1,
+        )
+        assert (step.started, step.finished) == (seconds("2026-11-21T12:37:21Z"), seconds("2026-11-21T12:37:23Z"))
+
+    def test_in_the_order_of_the_jobset(self) -> None:
+        steps = diagnose(*recorded("depends-on")).steps
+        assert [(s.name, s.phase) for s in steps] == [("leader", "Running"), ("worker", "Pending")]
+
+    def test_whole_restarts_are_the_jobs(self) -> None:
+        status = diagnose(*recorded("failed-max-restarts"))
+        assert (status.restarts, status.finished - status.started) == (1, 0)
+
+
+NOW = seconds("2026-01-01T01:00:00Z")
+BEFORE = "2026-01-01T00:59:00Z"
+JOBSET = {
+    "kind": "JobSet",
+    "metadata": {"name": "job", "uid": "u", "creationTimestamp": BEFORE},
+    "spec": {"replicatedJobs": [{"name": "node", "template": {"spec": {"parallelism": 2, "completions": 2}}}]},
+    "status": {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 0}]},
+}
+LABELS = {"jobset.sigs.k8s.io/jobset-name": "job", "jobset.sigs.k8s.io/replicatedjob-name": "node"}
+JOB = {
+    "metadata": {"name": "job-node-0", "creationTimestamp": BEFORE, "labels": LABELS},
+    "status": {"active": 2, "startTime": BEFORE},
+}
+
+
+def pod(name: str = "job-node-0-0-abcde", node: str = "gpu-1", **status: Any) -> dict[str, Any]:
+    labels = {**LABELS, "batch.kubernetes.io/job-name": "job-node-0"}
+    metadata = {"name": name, "creationTimestamp": BEFORE, "labels": labels}
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Pending", **status}}
+
+
+def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return pod(containerStatuses=[{"name": "node", "image": "a/b:1", "state": state, **more}])
+
+
+def event(kind: str, name: str, reason: str, message: str, time: str = "2026-01-01T00:59:30Z") -> dict[str, Any]:
+    return {
+        "involvedObject": {"kind": kind, "name": name}, "type": "Warning", "reason": reason, "message": message,
+        "lastTimestamp": time,
+    }  # fmt: skip
+
+
+def seen(*pods: dict[str, Any], events: list[dict[str, Any]] | None = None, **more: Any) -> Seen:
+    return Seen("team", "job", **{"jobset": JOBSET, "jobs": [JOB], "pods": pods, "events": events or [], **more})
+
+
+def told(found: Seen, now: float = NOW) -> tuple[str, str, str, str]:
+    status = diagnose(found, now)
+    return status.phase, status.reason, status.message, why(found, status, now)
+
+
+class TestContainers:
+    @pytest.mark.parametrize(
+        ("reason", "mend"),
+        [
+            ("ErrImagePull", "Correct the image's name"),
+            ("InvalidImageName", "Correct the image's name"),
+            ("ErrImageNeverPull", "Correct the image's name"),
+            ("CreateContainerConfigError", "Create what it refers to"),
+            ("RunContainerError", "Create what it refers to"),
+        ],
+    )
+    def test_one_that_cannot_start(self, reason: str, mend: str) -> None:
+        phase, found, message, said = told(seen(waiting(reason, 'secret "token" not found')))
+        assert (phase, found) == ("Starting", reason)
+        assert message == 'container node of pod job-node-0-0-abcde on node gpu-1: secret "token" not found'
+        assert mend in said
+
+    def test_a_back_off_has_its_cause_in_an_event(self) -> None:
+        events = [
+            event("Pod", "job-node-0-0-abcde", "Failed", "Error: ErrImagePull"),
+            event("Pod", "job-node-0-0-abcde", "Failed", 'Failed to pull image "a/b:1": 401 Unauthorized'),
+        ]
+        assert "401 Unauthorized" in told(seen(waiting("ImagePullBackOff", "Back-off"), events=events))[2]
+
+    def test_a_crash_loop_has_exit_code_restarts_and_last_lines(self) -> None:
+        last = {"terminated": {"exitCode": 1, "reason": "Error"}}
+        crash = waiting("CrashLoopBackOff", "back-off 10s", restartCount=2, lastState=last)
+        found = seen(crash, lines={"job-node-0-0-abcde": ["Traceback", "ValueError: no"]})
+        assert told(found)[:3] == (
+            "Starting",
+            "CrashLoopBackOff",
+            "container node of pod job-node-0-0-abcde on node gpu-1: exit code 1, restarted 2 times\n  Traceback\n"
+            "  ValueError: no",
+        )
+        assert suspect(found) == ("job-node-0-0-abcde", "node", True)
+
+    def test_one_that_has_just_been_started_again_is_still_in_its_crash_loop(self) -> None:
+        last = {"terminated": {"exitCode": 1}}
+
+        def again(at: str) -> Seen:
+            states = {"state": {"running": {"startedAt": at}}, "lastState": last, "restartCount": 1, "name": "node"}
+            return seen(pod(phase="Running", containerStatuses=[states]))
+
+        assert told(again("2026-01-01T00:59:55Z"))[1] == "CrashLoopBackOff"
+        assert told(again("2026-01-01T00:59:30Z"))[1] == ""
+
+    def test_a_volume_that_is_not_there(self) -> None:
+        events = [
+            event("Pod", "job-node-0-0-abcde", "FailedMount", 'MountVolume.SetUp failed: configmap "x" not found')
+        ]
+        phase, reason, message, said = told(seen(waiting("ContainerCreating"), events=events))
+        assert (phase, reason) == ("Starting", "FailedMount") and 'configmap "x" not found' in message
+        assert "a volume cannot be mounted" in said
+
+    def test_nothing_is_wrong_while_containers_are_made(self) -> None:
+        assert told(seen(waiting("ContainerCreating")))[:3] == ("Starting", "", "")
+
+
+class TestControllers:
+    def test_a_jobset_that_nobody_touches(self) -> None:
+        alone = replace(seen(), jobset={k: v for k, v in JOBSET.items() if k != "status"}, jobs=())
+        assert told(alone, NOW - 50)[:2] == ("Pending", "")
+        phase, reason, _, said = told(alone)
+        assert (phase, reason) == ("Pending", "NoController") and "Is the JobSet controller running" in said
+
+    def test_a_train_job_that_nobody_touches(self) -> None:
+        alone = Seen("team", "job", train_job={"metadata": {"name": "job", "creationTimestamp": BEFORE}})
+        assert "Is Trainer's controller running" in told(alone)[3]
+
+    def test_jobs_without_pods(self) -> None:
+        idle = seen(jobs=[{**JOB, "status": {}}])
+        assert told(idle)[:2] == ("Pending", "NoJobController")
+        assert "Is kube-controller-manager running?" in told(idle)[3]
+
+    def test_pods_that_the_cluster_refuses(self) -> None:
+        said = 'pods "job-node-0-0" is forbidden: exceeded quota: gpus'
+        found = seen(
+            jobs=[{**JOB, "status": {"startTime": BEFORE}}], events=[event("Job", "job-node-0", "FailedCreate", said)]
+        )
+        assert told(found)[:3] == ("Starting", "FailedCreate", said)
+
+    def test_jobs_that_the_cluster_refuses_but_not_the_harmless_race(self) -> None:
+        race = 'admission webhook "mjob.kb.io" denied the request: JobSet.jobset.x-k8s.io "job" not found'
+        wrong = 'Job.batch "job-node-0" is invalid: spec.template: must be no more than 63 characters'
+        found = replace(seen(events=[event("JobSet", "job", "JobCreationFailed", race)]), jobs=())
+        assert told(found)[1] == ""
+        found = replace(found, events=[event("JobSet", "job", "JobCreationFailed", wrong)])
+        assert told(found)[:3] == ("Pending", "JobCreationFailed", wrong)
+        assert told(replace(found, jobs=[JOB]))[1] == ""  # it was made in the end
+
+
+class TestRestarts:
+    def restarting(self, reason: str, message: str, **status: Any) -> Seen:
+        condition = {"type": "RestartingJobSet", "status": "True", "reason": reason, "message": message}
+        jobset = {**JOBSET, "status": {"conditions": [condition], **status}}
+        jobset["spec"] = {**JOBSET["spec"], "failurePolicy": {"maxRestarts": 3}}  # type: ignore[dict-item]
+        return seen(waiting("ContainerCreating"), jobset=jobset)
+
+    def test_n_of_max(self) -> None:
+        words = "applying RestartJobSet failure policy action (first failed job: job-node-0)"
+        found = self.restarting("DefaultFailurePolicy", words, restarts=2, restartsCountTowardsMax=2)
+        assert told(found)[:3] == ("Restarting", "DefaultFailurePolicy", f"restart 2 of 3: {words}")
+
+    def test_by_a_rule_that_does_not_count(self) -> None:
+        words = "applying RestartJobSetAndIgnoreMaxRestarts failure policy action"
+        phase, reason, message, said = told(
+            self.restarting("FailurePolicy_host", words, restarts=4, restartsCountTowardsMax=1)
+        )
+        assert (phase, reason) == ("Restarting", "FailurePolicy_host")
+        assert message.startswith("restart 4, which does not count towards the maximum of 3")
+        assert "by rule host of its failure policy" in said
+
+    def test_what_holds_it_up_stands_beside_it(self) -> None:
+        found = self.restarting("DefaultFailurePolicy", "again", restarts=1, restartsCountTowardsMax=1)
+        found = replace(found, pods=[waiting("ErrImagePull", "not found")])
+        phase, _, message, said = told(found)
+        assert (
+            phase == "Restarting" and "; ErrImagePull: container node" in message and "Correct the image's name" in said
+        )
+
+    def test_between_a_failure_and_its_restart_it_has_not_gone_back_to_pending(self) -> None:
+        failed = {"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded", "message": "limit"}
+        jobset = {**JOBSET, "status": {"replicatedJobsStatus": [{"name": "node", "failed": 1}]}}
+        found = seen(jobset=jobset, jobs=[{**JOB, "status": {"conditions": [failed], "startTime": BEFORE}}])
+        assert told(found)[:2] == ("Running", "Ending")
+
+
+class TestQueues:
+    def queued(self, *conditions: dict[str, Any], **work: Any) -> Seen:
+        labels = {"kueue.x-k8s.io/queue-name": "gpus"}
+        jobset = {
+            **JOBSET,
+            "metadata": {**JOBSET["metadata"], "labels": labels},
+            "spec": {**JOBSET["spec"], "suspend": True},
+        }  # type: ignore[dict-item]
+        workload = {"metadata": {"name": "w"}, "spec": {}, "status": {"conditions": list(conditions)}, **work}
+        return seen(jobset=jobset, jobs=[], workload=workload)
+
+    def test_no_workload(self) -> None:
+        found = replace(self.queued(), workload=None)
+        assert told(found, NOW - 50)[:2] == ("Queued", "")
+        phase, reason, _, said = told(found)
+        assert (phase, reason) == (
+            "Queued",
+            "NoWorkload",
+        ) and "jobset.x-k8s.io/jobset in integrations.frameworks" in said
+
+    def test_workloads_that_may_not_be_read(self) -> None:
+        found = replace(self.queued(), workload=None, unseen=frozenset({"workloads"}))
+        assert told(found)[:2] == ("Queued", "") and "cannot be read here" in told(found)[3]
+
+    def test_deactivated(self) -> None:
+        evicted = {
+            "type": "Evicted",
+            "status": "True",
+            "reason": "Deactivated",
+            "message": "The workload is deactivated",
+        }
+        found = self.queued(evicted, spec={"active": False})
+        assert told(found)[:3] == ("Queued", "Deactivated", "The workload is deactivated")
+        assert "Kueue does not try it again by itself" in told(found)[3]
+
+    def test_admission_checks(self) -> None:
+        reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}
+        status = {
+            "conditions": [reserved],
+            "admissionChecks": [{"name": "prov", "state": "Pending", "message": "no node yet"}],
+        }
+        found = self.queued(status=status)
+        assert told(found)[:3] == ("Queued", "UnsatisfiedAdmissionChecks", "prov is Pending (no node yet)")
+
+    def test_admitted_but_not_yet_resumed(self) -> None:
+        found = self.queued({"type": "Admitted", "status": "True", "message": "The workload is admitted"})
+        assert told(found)[:2] == ("Admitted", "Admitted")
+
+    def test_evicted_for_pods_that_were_not_ready(self) -> None:
+        evicted = {
+            "type": "Evicted",
+            "status": "True",
+            "reason": "PodsReadyTimeout",
+            "message": "Exceeded the timeout team/w",
+        }
+        found = told(
+            self.queued(evicted, {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "x"})
+        )
+        assert (
+            found[:2] == ("Queued", "PodsReadyTimeout")
+            and "Kueue has stopped it: Exceeded the timeout team/w" in found[3]
+        )
+
+    @pytest.mark.parametrize(
+        ("message", "never", "fragment"),
+        [
+            ("untolerated taint {gpu NoSchedule} in flavor a", True, "flavor a has the taint {gpu NoSchedule}"),
+            ("flavor a doesn't match node affinity", True, "the nodes of flavor a are not"),
+            ("flavor a not found", True, "which does not exist"),
+            ("Workload namespace doesn't match ClusterQueue selector", True, "does not take jobs of this namespace"),
+            ('topology "t" doesn\'t allow to fit any of 4 pod(s)', False, "no domain of topology t"),
+            ("waiting for all admitted workloads to be in PodsReady condition", False, "one job after the other"),
+            ("something that nobody knows.", False, "something that nobody knows"),
+        ],
+    )
+    def test_shapes(self, message: str, never: bool, fragment: str) -> None:
+        told_, _, found = explained(f"couldn't assign flavors to pod set node: {message}")
+        assert found is never and fragment in told_
+
+    def test_one_flavor_that_may_become_free_is_hope(self) -> None:
+        words = "untolerated taint x in flavor a, insufficient unused quota for g in flavor b, 2 more needed"
+        said, _, never = explained(f"couldn't assign flavors to pod set n: {words}")
+        assert not never
+        assert "2 more of g must become free in flavor b" in said
+        assert "flavor a has the taint" in said
+
+
+class TestEnds:
+    def failed(self, *pods: dict[str, Any], **more: Any) -> Seen:
+        message = "jobset failed due to one or more job failures (first failed job: job-node-0)"
+        condition = {"type": "Failed", "status": "True", "reason": "FailedJobs", "message": message}
+        return seen(*pods, jobset={**JOBSET, "status": {"conditions": [condition]}}, **more)
+
+    def ended(self, name: str, code: int, at: str, **more: Any) -> dict[str, Any]:
+        state = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": at, **more}}
+        return pod(name, phase="Failed", containerStatuses=[{"name": "node", "state": state}])
+
+    def test_the_first_that_failed_of_its_own_accord(self) -> None:
+        pods = [
+            self.ended("job-node-0-0-a", 143, "2026-01-01T00:59:10Z"),
+            self.ended("job-node-0-1-b", 7, "2026-01-01T00:59:20Z"),
+            self.ended("job-node-0-2-c", 1, "2026-01-01T00:59:30Z"),
+        ]
+        assert "pod job-node-0-1-b on node gpu-1: exit code 7" in told(self.failed(*pods))[2]
+
+    def test_one_that_is_no_more_is_remembered(self) -> None:
+        found = self.failed(gone=[self.ended("job-node-0-1-b", 7, BEFORE)])
+        assert "exit code 7" in told(found)[2] and suspect(found) is None
+
+    def test_signals_have_names(self) -> None:
+        assert "exit code 139 (SIGSEGV)" in told(self.failed(self.ended("p", 139, BEFORE)))[2]
+
+    def test_an_eviction(self) -> None:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "drained",
+        }
+        gone = pod(phase="Failed", reason="Evicted", message="low on memory", conditions=[condition])
+        said = told(self.failed(gone))[2]
+        assert "failed (Evicted): low on memory; EvictionByEvictionAPI: drained" in said
+
+    def test_a_job_that_is_no_more_is_as_its_record_says(self) -> None:
+        record = JobStatus(
+            "job", "team", uid="r", owner="o", phase="Failed", reason="FailedJobs", message="exit code 3"
+        )
+        found = Seen("team", "job", remembered=record)
+        assert diagnose(found, NOW) == record
+        assert "it is no more (exit code 3). Give the TrainJob another run=" in told(found)[3]
+
+    def test_a_job_that_nobody_knows(self) -> None:
+        assert told(Seen("team", "job"))[:2] == ("Deleted", "NotFound")
+
+    def test_a_jobset_of_a_train_job_that_is_no_more_is_none(self) -> None:
+        owned = {
+            **JOBSET,
+            "metadata": {**JOBSET["metadata"], "ownerReferences": [{"kind": "TrainJob", "controller": True}]},
+        }  # type: ignore[dict-item]
+        assert told(seen(jobset=owned))[:2] == ("Deleted", "NotFound")
+
+    def test_being_deleted(self) -> None:
+        meta = {**JOBSET["metadata"], "deletionTimestamp": BEFORE, "finalizers": ["foregroundDeletion"]}  # type: ignore[dict-item]
+        assert told(seen(jobset={**JOBSET, "metadata": meta}))[:3] == (
+            "Deleted",
+            "Deleting",
+            f"it is being deleted since {BEFORE}; held by foregroundDeletion",
+        )
+
+
+HOSTILE: list[Any] = [None, 1, "x", [], ["x"], [None], {}, {"x": 1}, True]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=repr)
+@pytest.mark.parametrize("field", ["metadata", "spec", "status"])
+@pytest.mark.parametrize("kind", ["JobSet", "TrainJob", "Workload", "Job", "Pod", "PodGroup", "Event"])
+def test_any_document_is_read_without_an_error(kind: str, field: str, value: Any) -> None:
+    document = keep(kind, {"metadata": {"name": "job", "creationTimestamp": BEFORE}, "kind": kind, field: value})
+    named = {"JobSet": "jobset", "TrainJob": "train_job", "Workload": "workload", "PodGroup": "pod_group"}
+    lists = {"Job": "jobs", "Pod": "pods", "Event": "events"}
+    queue = {"metadata": {"name": "job", "labels": {"kueue.x-k8s.io/queue-name": "q"}}, "spec": {"suspend": True}}
+    for jobset in (JOBSET, queue):
+        found = Seen(
+            "team",
+            "job",
+            **{"jobset": jobset, **({named[kind]: document} if kind in named else {lists[kind]: [document]})},
+        )
+        assert why(found, diagnose(found, NOW), NOW)
+
+
+def test_only_what_is_read_is_kept() -> None:
+    noise = {"managedFields": [{"manager": "x"}], "annotations": {"much": "text"}}
+    document = {
+        "metadata": {"name": "p", **noise},
+        "spec": {"nodeName": "n", "containers": [{"env": []}]},
+        "status": {"podIP": "1"},
+    }
+    assert keep("Pod", document) == {
+        "metadata": {"name": "p", "annotations": {}},
+        "spec": {"nodeName": "n"},
+        "status": {},
+    }

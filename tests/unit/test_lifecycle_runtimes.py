@@ -1,0 +1,98 @@
+"""Runtimes in mode trainer: whose they are, what their change means, and what a refresh shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.lifecycle import runtimes
+
+DOCUMENT: dict[str, Any] = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "ClusterTrainingRuntime",
+    "metadata": {"name": "r", "labels": {"a": "b"}},
+    "spec": {"mlPolicy": {"numNodes": 1}, "list": [{"name": "x", "image": "one"}]},
+}
+TARGET = {"kind": "kubernetes", "context": "c", "sweep": "s"}
+
+
+class Cluster:
+    """One runtime; no more than what `runtimes` asks of a target."""
+
+    def __init__(self, live: dict[str, Any] | None = None) -> None:
+        self.live, self.asked = live, []  # type: ignore[var-annotated]
+
+    def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
+        self.asked.append((document["metadata"]["name"], owner, sweep))
+        return "uid"
+
+    def runtime(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        self.asked.append((kind, namespace, name))
+        return self.live
+
+    def delete_runtime(self, document: Mapping[str, Any], uid: str) -> None:
+        self.asked.append((document["metadata"]["name"], uid))
+
+
+def inputs(**document: Any) -> dict[str, Any]:
+    return runtimes.check({}, {"document": {**DOCUMENT, **document}, "target": TARGET, "component": "urn:a"})
+
+
+def test_the_owner_outlives_a_rename() -> None:
+    first = inputs()
+    renamed = runtimes.check(first, {**first, "component": "urn:b"})
+    assert renamed["owner"] == first["owner"] and len(first["owner"]) == 20
+    assert inputs()["owner"] != runtimes.check({}, {**first, "component": "urn:b"})["owner"]
+    unknown = Unknown("component")
+    assert runtimes.check({}, {**first, "component": unknown})["owner"] == unknown
+
+
+@pytest.mark.parametrize(
+    ("change", "changes", "replaces"),
+    [
+        ({}, False, ()),
+        ({"spec": {"mlPolicy": {"numNodes": 2}}}, True, ()),
+        ({"metadata": {"name": "other"}}, True, ("document",)),
+        ({"kind": "TrainingRuntime"}, True, ("document",)),
+        ({"metadata": {"name": "r", "namespace": "team"}}, True, ("document",)),
+    ],
+)
+def test_a_change_is_made_in_place_unless_it_is_another_object(
+    change: dict[str, Any], changes: bool, replaces: tuple[str, ...]
+) -> None:
+    _, outs = runtimes.create(inputs(), lambda _: Cluster())
+    diff = runtimes.diff(outs, inputs(**change))
+    assert (diff.changes, diff.replaces) == (changes, replaces)
+
+
+def test_create_keeps_how_to_get_there_and_no_more() -> None:
+    cluster = Cluster()
+    id_, outs = runtimes.create(inputs(), lambda _: cluster)
+    assert id_ == "ClusterTrainingRuntime/r" and cluster.asked == [("r", inputs()["owner"], "s")]
+    assert outs["target"] == {"kind": "kubernetes", "context": "c"} and outs["uid"] == "uid"
+
+
+def test_a_refresh_shows_what_others_have_changed_and_nothing_else() -> None:
+    _, outs = runtimes.create(inputs(), lambda _: Cluster())
+    live = {
+        **DOCUMENT,
+        "metadata": {**DOCUMENT["metadata"], "uid": "uid", "labels": {"a": "b", "theirs": "1"}, "generation": 2},
+        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "list": [{"name": "x", "image": "one", "pull": "Always"}]},
+    }
+    same = runtimes.read(outs, lambda _: Cluster(live))
+    assert same is not None and same["document"] == DOCUMENT
+    live["spec"]["list"][0]["image"] = "two"
+    seen = runtimes.read(outs, lambda _: Cluster(live))
+    assert seen is not None and seen["document"]["spec"]["list"] == [{"name": "x", "image": "two"}]
+    assert runtimes.diff(seen, inputs()).changes
+    live["spec"]["list"].append({"name": "y"})
+    more = runtimes.read(outs, lambda _: Cluster(live))
+    assert more is not None and len(more["document"]["spec"]["list"]) == 2
+
+
+def test_one_that_is_gone_or_made_anew_by_others_is_not_ours() -> None:
+    _, outs = runtimes.create(inputs(), lambda _: Cluster())
+    assert runtimes.read(outs, lambda _: Cluster()) is None
+    assert runtimes.read(outs, lambda _: Cluster({**DOCUMENT, "metadata": {"uid": "another"}})) is None

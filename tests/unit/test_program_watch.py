@@ -1,0 +1,187 @@
+"""How a program waits: until when, for how long, and what is shown meanwhile. Clusters: tests/cluster/test_watch.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi_trainer import watch
+from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.watch import Watch, Watched, timeout_problems
+
+
+class News:
+    """A source that says one thing after the other, one each time it is asked; the last one for ever."""
+
+    def __init__(self, *told: JobStatus | None) -> None:
+        self.told = list(told)
+        self.left: list[str] = []
+        self.troubles: list[str | TrainerError] = []
+
+    def first(self, name: str) -> JobStatus | None:
+        return self.told[0]
+
+    def changed(self) -> set[str] | None:
+        return None
+
+    def status(self, name: str) -> JobStatus | None:
+        return self.told.pop(0) if len(self.told) > 1 else self.told[0]
+
+    def why(self, name: str) -> str:
+        return f"team/{name} is as it is."
+
+    def conclude(self, name: str) -> JobStatus | None:
+        last = self.told[-1]
+        return JobStatus("job", "team", phase=last.phase, message="concluded") if last else None
+
+    def trouble(self) -> str:
+        found = self.troubles.pop(0) if self.troubles else ""
+        if isinstance(found, TrainerError):
+            raise found
+        return found
+
+    def leave(self, name: str) -> None:
+        self.left.append(name)
+
+
+def status(phase: str, reason: str = "", message: str = "", **more: Any) -> JobStatus:
+    return JobStatus("job", "team", phase=phase, reason=reason, message=message, **more)
+
+
+Wait = Callable[..., JobStatus | None]
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lambda text, *_, **__: found.append(text))
+    monkeypatch.setattr(watch, "INTERVAL", 0.001)
+    monkeypatch.setattr(watch, "AT_MOST_EVERY", 0.0)
+    return found
+
+
+@pytest.fixture
+def wait(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> Wait:
+    def until(news: News, wait_for: str = "complete", timeouts: Mapping[str, float] | None = None) -> JobStatus | None:
+        monkeypatch.setattr(dynamic, "source", lambda *_: news)
+        row: Any = None
+        return asyncio.run(Watch().until(Watched({}, "team", "job", "", row, wait_for, timeouts or {})))
+
+    return until
+
+
+WAYS = [status("Queued"), status("Admitted"), status("Starting"), status("Running"), status("Succeeded")]
+
+
+@pytest.mark.parametrize(("wait_for", "phase"), [("admitted", "Admitted"), ("running", "Running")])
+def test_waits_as_far_as_asked(wait: Wait, wait_for: str, phase: str) -> None:
+    found = wait(News(*WAYS), wait_for)
+    assert found is not None and found.phase == phase
+
+
+@pytest.mark.parametrize("end", ["Succeeded", "Failed", "Deleted"])
+def test_an_end_is_concluded_and_left(wait: Wait, end: str) -> None:
+    news = News(status("Running"), status(end))
+    found = wait(news, "running" if end == "Deleted" else "complete")
+    assert found is not None
+    assert (found.phase, found.message) == (("Running", "") if end == "Deleted" else (end, "concluded"))
+    assert news.left == ["job"]
+
+
+def test_nothing_known_and_suspended_are_not_waited_for(wait: Wait) -> None:
+    assert wait(News(None)) is None
+    found = wait(News(status("Suspended")))
+    assert found is not None and found.phase == "Suspended"
+
+
+class TestLines:
+    def test_each_change_once_with_what_it_waits_for(self, wait: Wait, lines: list[str]) -> None:
+        queued = status("Queued", "Pending", "16 more needed\nand more")
+        wait(News(queued, queued, queued, status("Running"), status("Running"), status("Succeeded")))
+        assert lines[0].startswith("waiting for team/job to be complete. Ctrl-C ends only the waiting")
+        assert lines[1:] == ["job: Queued (Pending): 16 more needed", "job: Running", "job: Succeeded"]
+
+    def test_a_long_message_is_cut(self, wait: Wait, lines: list[str]) -> None:
+        wait(News(status("Starting", "Unschedulable", "x" * 1000), status("Starting"), status("Succeeded")))
+        assert len(lines[1]) < 300 and lines[1].endswith("...")
+
+    def test_at_most_one_in_a_while_and_then_the_newest(
+        self, wait: Wait, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(watch, "AT_MOST_EVERY", 0.05)
+        flapping = [status("Starting", "A"), status("Starting", "B")] * 3
+        wait(News(*flapping, *[status("Running")] * 200, status("Succeeded")))
+        assert lines[1:3] == ["job: Starting (A)", "job: Running"]
+
+    def test_progress_is_no_new_phase(self, wait: Wait, lines: list[str]) -> None:
+        ways = [status("Running", progress={"progressPercentage": p}) for p in range(50)]
+        wait(News(*ways, status("Succeeded")))
+        assert len([line for line in lines if "Running" in line]) == 1
+
+    def test_silence_is_told_once_and_its_end(self, wait: Wait, lines: list[str]) -> None:
+        news = News(*[status("Running")] * 6, status("Succeeded"))
+        news.troubles = ["", "no news from the cluster for 6s: away", "no news from the cluster for 7s: away", ""]
+        wait(news)
+        told = [line for line in lines if "cluster" in line]
+        assert told == [
+            "no news from the cluster for 6s: away. The job runs on by itself; waiting goes on",
+            "the cluster answers again",
+        ]
+
+    def test_a_refusal_ends_the_wait(self, wait: Wait) -> None:
+        news = News(status("Running"))
+        news.troubles = ["", TargetFault(Problem("cluster", "Unauthorized", "log in again"))]
+        with pytest.raises(TrainerError, match="cluster: Unauthorized; log in again"):
+            wait(news)
+
+
+class TestTimeouts:
+    def test_says_what_was_waited_for_and_why_it_is_not_there(self, wait: Wait) -> None:
+        with pytest.raises(TrainerError) as error:
+            wait(News(status("Queued")), "running", {"running": 0.02})
+        assert str(error.value) == (
+            "team/job is not running after 0s. team/job is as it is."
+            " The job is left as it is: `pulumi up` waits again, timeouts= says how long"
+        )
+
+    @pytest.mark.parametrize(
+        ("phase", "timeouts", "late"),
+        [
+            ("Queued", {"admitted": 0.01}, "admitted"),
+            ("Pending", {"running": 0.01}, "running"),
+            ("Starting", {"admitted": 0.01, "running": 0.02}, "running"),
+            ("Running", {"admitted": 0.01, "running": 0.01, "complete": 0.02}, "complete"),
+        ],
+    )
+    def test_the_next_one_counts(self, wait: Wait, phase: str, timeouts: dict[str, float], late: str) -> None:
+        with pytest.raises(TrainerError, match=f"is not {late} after"):
+            wait(News(status(phase)), "complete", timeouts)
+
+    def test_each_counts_from_the_one_before(self, wait: Wait) -> None:
+        slow = [*[status("Queued")] * 20, *[status("Starting")] * 20, *[status("Running")] * 20, status("Succeeded")]
+        assert wait(News(*slow), "complete", {"admitted": 60, "running": 60, "complete": 60}) is not None
+
+    def test_none_by_default(self, wait: Wait) -> None:
+        assert wait(News(*[status("Queued")] * 50, status("Succeeded"))) is not None
+
+    @pytest.mark.parametrize(
+        ("given", "problem"),
+        [
+            (5, "timeouts: must be a mapping"),
+            ({"created": 5}, "timeouts.created: must be one of admitted, running, complete"),
+            ({"running": "5m"}, "timeouts.running: must be a number of seconds above 0, not '5m'"),
+            ({"running": True}, "timeouts.running: must be a number"),
+            ({"running": 0}, "timeouts.running: must be a number"),
+            ({"running": float("nan")}, "timeouts.running: must be a number"),
+        ],
+    )
+    def test_what_is_wrong_with_them_is_told(self, given: Any, problem: str) -> None:
+        assert next(str(p) for p in timeout_problems(given)).startswith(problem)
+
+    def test_right_ones_are_right(self) -> None:
+        assert timeout_problems({"admitted": 1, "running": 0.5, "complete": 86400}) == timeout_problems(None) == []

@@ -1,0 +1,88 @@
+"""`pulumi-trainer rbac`: one table, printed as RBAC objects that can be applied as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+from pulumi_trainer.provider.targets.kubernetes import rbac
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", "rbac", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def printed(*arguments: str) -> list[dict[str, Any]]:
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_roles_and_bindings() -> None:
+    found = printed("-n", "a", "-n", "b", "-n", "a", "--user", "jane", "--service-account", "ci:runner")
+    names = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in found]
+    assert names == [
+        ("ClusterRole", None, "pulumi-trainer"),
+        ("Role", "a", "pulumi-trainer"),
+        ("Role", "b", "pulumi-trainer"),
+        *[
+            (kind, place, f"pulumi-trainer-{who}")
+            for who in ("jane", "ci-runner")
+            for kind, place in (("ClusterRoleBinding", None), ("RoleBinding", "a"), ("RoleBinding", "b"))
+        ],
+    ]
+    subjects = [o["subjects"][0] for o in found if o["kind"] == "ClusterRoleBinding"]
+    assert subjects == [
+        {"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"},
+        {"kind": "ServiceAccount", "name": "runner", "namespace": "ci"},
+    ]
+    assert {o["roleRef"]["kind"] for o in found if o["kind"] == "RoleBinding"} == {"Role"}
+
+
+def test_without_a_subject_there_is_no_binding() -> None:
+    assert [o["kind"] for o in printed()] == ["ClusterRole", "Role"]
+    assert printed()[1]["metadata"]["namespace"] == "default"
+
+
+def resources(*arguments: str) -> set[str]:
+    return {r for o in printed(*arguments) for rule in o["rules"] for r in rule["resources"]}
+
+
+def test_what_is_not_used_is_not_asked_for() -> None:
+    queues = {"workloads", "localqueues", "workloadpriorityclasses"}
+    assert queues <= resources() and not queues & resources("--no-queues")
+    runtimes = {"trainingruntimes", "clustertrainingruntimes"}
+    assert runtimes <= resources("--mode", "trainer") and not runtimes & resources()
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_every_rule_says_what_it_is_for(mode: Any) -> None:
+    out = run("--mode", mode).stdout
+    for permission in rbac.needed(mode):
+        assert permission.why in out and permission.verbs
+    kinds = [(p.kind, p.subresource, p.names) for p in rbac.needed(mode)]
+    assert len(kinds) == len(set(kinds))
+    assert not [p for p in rbac.needed(mode) if "*" in p.verbs or "*" in str(p.rule)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["-n", "A b"], "'A b': a lowercase RFC 1123 label"), (["--service-account", "a:"], "'a:' is not NAMESPACE:NAME")],
+)
+def test_what_is_wrong_is_one_line(arguments: list[str], words: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 1 and words in done.stderr and "Traceback" not in done.stderr and not done.stdout
+
+
+def test_no_client_of_a_cluster_is_loaded() -> None:
+    code = (
+        "import sys; sys.argv = ['pulumi-trainer', 'rbac']\n"
+        "from pulumi_trainer.provider.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "sys.exit(any(m in sys.modules for m in ('kubernetes', 'pulumi', 'urllib3')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0

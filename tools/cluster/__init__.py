@@ -1,0 +1,9 @@
+"""A test cluster on this machine: the real control plane, with simulated nodes or real ones."""
+
+from __future__ import annotations
+
+from .build import Unavailable
+from .cluster import Broken, Cluster
+from .control_plane import ALL
+
+__all__ = ["ALL", "Broken", "Cluster", "Unavailable"]

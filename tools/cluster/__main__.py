@@ -1,0 +1,81 @@
+"""`python -m tools.cluster up [--nodes N] | down | status | env | build [--nodes]`, for the Makefile.
+
+One cluster a clone, in build/cluster; it outlives the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from . import build, processes
+from .cluster import Broken, Cluster, end, say
+
+FOLDER = Path(__file__).resolve().parents[2] / "build" / "cluster"
+
+
+def up(nodes: int) -> None:
+    """Starts what is not there. A cluster that is whole stays, one that is not is replaced by a new one."""
+    try:
+        cluster = Cluster.open(FOLDER)
+    except Broken:
+        cluster = None
+    if cluster and nodes <= cluster.real_nodes and all(map(cluster.alive, cluster.components)):
+        say("it runs already")
+    else:
+        if cluster:
+            say("what runs there is not whole: starting anew")
+        down()
+        cluster = Cluster.start(FOLDER, nodes=nodes, detached=True)
+    env()
+
+
+def down() -> None:
+    """Leaves no process, and no file but those of the build's cache."""
+    end(FOLDER)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+def status() -> None:
+    """A line a process: what, pid, memory."""
+    for process in sorted(processes.found(FOLDER), key=lambda p: p.name):
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        memory = next((int(line.split()[1]) // 1024 for line in lines if line.startswith("VmRSS")), 0)
+        print(f"{process.name:16} pid {process.pid:<8} {memory:5} MiB")
+    cluster = Cluster.open(FOLDER)
+    if dead := [name for name in cluster.components if not cluster.alive(name)]:
+        raise Broken(f"not running: {', '.join(dead)}; see {cluster.logs}")
+
+
+def env() -> None:
+    """For `eval`: the administrator's kubeconfig."""
+    print(f"KUBECONFIG={shlex.quote(str(Cluster.open(FOLDER).kubeconfig))}")
+
+
+def main() -> None:
+    """One command; what it needs and cannot have is said without a traceback."""
+    parser = argparse.ArgumentParser(prog="python -m tools.cluster")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("up").add_argument("--nodes", type=int, default=0, help="real nodes: Linux, as root")
+    commands.add_parser("build").add_argument("--nodes", action="store_true", help="what real nodes need, too")
+    for name in ("down", "status", "env"):
+        commands.add_parser(name)
+    asked = parser.parse_args()
+    try:
+        if asked.command == "up":
+            up(asked.nodes)
+        elif asked.command == "build":
+            build.built([*build.CONTROL_PLANE, *(build.NODES if asked.nodes else ())], say)
+        else:
+            {"down": down, "status": status, "env": env}[asked.command]()
+    except (Broken, build.Unavailable) as error:
+        sys.exit(f"cluster: {error}")
+    except KeyboardInterrupt:
+        sys.exit("cluster: interrupted")
+
+
+if __name__ == "__main__":
+    main()
