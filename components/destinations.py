@@ -137,7 +137,7 @@ async def place(destination: Destination) -> Place:
             secret = key == "content" or each.secret
             target[key] = pulumi.Output.secret(each.value) if secret and not each.unknown else each.value
     needs = [resource for each in (namespace, *found.values()) for resource in each.needs]
-    unknown: dict[str, pulumi.Output[Any]] = {"namespace": namespace.value} if namespace.unknown else {}
+    unknown: dict[str, Any] = {"namespace": namespace.value} if namespace.unknown else {}
     return Place(Unknown("namespace") if unknown else named, _reach(target, plain, needs), unknown, needs, problems)
 
 

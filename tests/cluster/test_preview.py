@@ -226,6 +226,8 @@ def test_a_queue_that_takes_no_jobs(target: KubernetesTarget, namespace: str) ->
             " workloads to clusterQueue (ClusterQueueDoesNotExist)"
         ],
     )
+    target.create(submission(namespace, document))
+    assert (target.client.get(JOBSET, namespace, "a") or {})["spec"]["suspend"] is True
 
 
 def test_a_namespace_that_is_not_there_yet(target: KubernetesTarget) -> None:

@@ -23,6 +23,8 @@ from tests.engine.conftest import eventually, pulumi_home  # noqa: F401 (a fixtu
 from tools.cluster import Cluster
 from tools.cluster.images import MACHINE
 
+from .examples import Example, example
+
 Document = dict[str, Any]
 CONTROL_PLANE = ("kcm", "scheduler", "jobset")
 """All that the Kubernetes target asks of a cluster, and no simulated node."""
@@ -110,6 +112,20 @@ def lab(namespace: str, user_kubeconfig: Path, core: client.CoreV1Api) -> Lab:  
     reached = open_client({"kubeconfig": str(user_kubeconfig)})
     target = KubernetesTarget(reached, cluster=reached.cluster_id, namespace=namespace)
     return Lab(namespace, user_kubeconfig, target, core)
+
+
+@pytest.fixture
+def examples(
+    tmp_path: Path,
+    pulumi_home: Path,  # noqa: F811
+    namespace: str,  # noqa: F811
+    user_kubeconfig: Path,  # noqa: F811
+    core: client.CoreV1Api,
+) -> Callable[[str], Example]:
+    """Name of an example -> it, with a stack in the namespace of the test."""
+    where = {"target": "kubernetes", "kubeconfig": str(user_kubeconfig), "namespace": namespace}
+    settings = {f"trainer:{key}": value for key, value in where.items()}
+    return lambda name: example(name, tmp_path / name, pulumi_home, core, settings)
 
 
 def jobset(

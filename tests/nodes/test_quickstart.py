@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from kubernetes import client
 
-from tests.engine.conftest import Project, Result, eventually
+from tests.engine.conftest import eventually
 from tests.engine.test_examples import epochs
-from tools.cluster import Cluster
 
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 240.0
-"""Seconds, for what takes twenty on an idle machine."""
+from .examples import PATIENCE, Example, plain
 
 RUNTIME = """
 runtime = trainer.ClusterTrainingRuntime(
@@ -38,60 +33,12 @@ runtime = trainer.ClusterTrainingRuntime(
 """Instead of one that leaves the failure of a pod to its Job."""
 
 
-class Quickstart(Project):
-    """The project at the root of the clone, in a folder of its own, with a stack that runs on the cluster."""
-
-    namespace: str
-    core: client.CoreV1Api
-
-    def run(self, *args: str, timeout: float = PATIENCE) -> Result:
-        return super().run(*args, timeout=timeout)
-
-    def edit(self, old: str, new: str) -> None:
-        program = self.folder / "examples" / "quickstart" / "__main__.py"
-        text = program.read_text()
-        assert old in text
-        program.write_text(text.replace(old, new))
-
-    def pods(self, job: str = "") -> list[Any]:
-        """Those of the job whose name begins so."""
-        found: list[Any] = self.core.list_namespaced_pod(self.namespace).items
-        return [p for p in found if p.metadata.labels["jobset.sigs.k8s.io/jobset-name"].startswith(job)]
-
-    def jobsets(self) -> list[Any]:
-        api = client.CustomObjectsApi(self.core.api_client)
-        found = api.list_namespaced_custom_object("jobset.x-k8s.io", "v1alpha2", self.namespace, "jobsets")
-        return list(found["items"])  # type: ignore[index]
-
-    def follow(self, file: Path) -> subprocess.Popen[bytes]:
-        """`pulumi-trainer logs -f` of the training."""
-        argv = ["pulumi-trainer", "logs", "--follow", "--stack", self.stack, "classifier"]
-        with file.open("wb") as out:
-            return subprocess.Popen(argv, cwd=self.folder, env=self.environment, stdout=out, stderr=out)
-
-
 @pytest.fixture
-def quickstart(
-    tmp_path: Path, pulumi_home: Path, cluster: Cluster, core: client.CoreV1Api, namespace: str, user_kubeconfig: Path
-) -> Quickstart:
-    folder = tmp_path / "quickstart"
-    shutil.copytree(ROOT / "examples" / "quickstart", folder / "examples" / "quickstart")
-    shutil.copy(ROOT / "Pulumi.yaml", folder / "Pulumi.yaml")
-    (folder / "state").mkdir()
-    made = Quickstart(folder, pulumi_home, name="quickstart", stack="cluster")
-    made.core, made.namespace = core, namespace
-    assert made.run("stack", "init").code == 0
-    for key, value in (("target", "kubernetes"), ("kubeconfig", str(user_kubeconfig)), ("namespace", namespace)):
-        made.config(f"trainer:{key}", value)
-    return made
+def quickstart(examples: Callable[[str], Example]) -> Example:
+    return examples("quickstart")
 
 
-def plain(printed: str) -> str:
-    """Lines of `logs` without the name of their pod."""
-    return re.sub(r"^\S+ ", "", printed, flags=re.MULTILINE)
-
-
-def test_it_trains_in_pods_on_two_nodes(quickstart: Quickstart, tmp_path: Path) -> None:
+def test_it_trains_in_pods_on_two_nodes(quickstart: Example, tmp_path: Path) -> None:
     up = quickstart.up()
     assert "Succeeded" in up.out
     outputs = quickstart.outputs()
@@ -99,7 +46,7 @@ def test_it_trains_in_pods_on_two_nodes(quickstart: Quickstart, tmp_path: Path) 
     pods = quickstart.pods("classifier")
     assert {p.spec.node_name for p in pods} == {"node1", "node2"}
     log = tmp_path / "log"
-    assert quickstart.follow(log).wait(PATIENCE) == 0
+    assert quickstart.follow("classifier", log).wait(PATIENCE) == 0
     printed = plain(log.read_text())
     shards = {
         int(r): set(json.loads(s)) for r, s in re.findall(r"rank (\d) of world size 2: samples (\[.*?\])", printed)
@@ -115,7 +62,7 @@ def test_it_trains_in_pods_on_two_nodes(quickstart: Quickstart, tmp_path: Path) 
 
 
 def test_a_killed_rank_restarts_the_jobset_which_goes_on_after_the_last_epoch(
-    quickstart: Quickstart, tmp_path: Path
+    quickstart: Example, tmp_path: Path
 ) -> None:
     quickstart.edit('runtime = trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0")', RUNTIME)
     quickstart.edit('"epochs": 40', '"epochs": 100_000')
@@ -123,7 +70,7 @@ def test_a_killed_rank_restarts_the_jobset_which_goes_on_after_the_last_epoch(
     quickstart.up()
     before = {p.metadata.uid for p in quickstart.pods("classifier")}
     log = tmp_path / "log"
-    follower = quickstart.follow(log)
+    follower = quickstart.follow("classifier", log)
     try:
         eventually(lambda: len(epochs(plain(log.read_text()))) > 5, PATIENCE)
         rank_one(quickstart.pods("classifier")).send_signal(signal.SIGKILL)

@@ -118,6 +118,11 @@ class TestLines:
         wait(News(*flapping, *[status("Running")] * 200, status("Succeeded")))
         assert lines[1:3] == ["job: Starting (A)", "job: Running"]
 
+    def test_never_the_same_twice(self, wait: Wait, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watch, "LINE_EVERY", 0.0)
+        wait(News(*[status("Running")] * 20, status("Succeeded")))
+        assert lines[1:] == ["job: Running", "job: Succeeded"]
+
     def test_progress_is_no_new_phase(self, wait: Wait, lines: list[str]) -> None:
         ways = [status("Running", progress={"progressPercentage": p}) for p in range(50)]
         wait(News(*ways, status("Succeeded")))

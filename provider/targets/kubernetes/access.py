@@ -176,7 +176,7 @@ def _alive() -> list[tuple[int, int, int]]:
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return [*urllib3.connection.HTTPConnection.default_socket_options, *options]
+    return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *options]
 
 
 _INSECURE = Problem(

@@ -282,11 +282,14 @@ class Following:
         if source.restarts > log.at:
             # A request that came after the restart, but before we knew of it, read the new run already.
             ahead = bool(log.first and source.begun) and log.first >= source.begun * 1e9
-            if not self._read(log, source, log.settled if ahead else log.position, previous=True):
+            if not self._whole(log, source, log.settled if ahead else log.position, previous=True):
                 return True
             log.at = source.restarts
         log.settled, log.first = replace(log.position), 0
-        whole = self._read(log, source, log.position, follow=follow and not source.ended)
+        if source.ended:
+            whole = self._whole(log, source, log.position)
+        else:
+            whole = self._read(log, source, log.position, follow=follow)
         with self._lock:
             if whole and source.ended:
                 log.read = source.restarts
@@ -297,14 +300,32 @@ class Following:
                 self._logs.pop(source.key, None)
             return False
 
+    def _whole(self, log: _Log, source: Source, position: Position, *, previous: bool = False) -> bool:
+        """Reads what will not grow any more. A connection that ends well has not always brought all of it: where the kubelet
+        breaks off, the API server does not tell. So it is read until nothing new comes."""
+        log.first, before = 0, -1
+        while self._read(log, source, position, previous=previous, complete=before == position.newest):
+            if before == position.newest or log.gone or self._stop.is_set():
+                return True
+            before = position.newest
+        return False
+
     def _read(
-        self, log: _Log, source: Source, position: Position, *, follow: bool = False, previous: bool = False
+        self,
+        log: _Log,
+        source: Source,
+        position: Position,
+        *,
+        follow: bool = False,
+        previous: bool = False,
+        complete: bool = False,
     ) -> bool:
-        """Whether it was read to the end of what is there."""
+        """Whether the connection ended well."""
         wish = None if position.newest else log.wish
         try:
             lines = read(
-                self._client, self._namespace, source, position, wish, follow=follow, previous=previous,
+                self._client, self._namespace, source, position, wish,
+                follow=follow, previous=previous, complete=complete,
                 opened=lambda shut: setattr(log, "shut", shut),
             )  # fmt: skip
             for line in lines:

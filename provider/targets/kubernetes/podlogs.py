@@ -100,9 +100,11 @@ def read(
     *,
     follow: bool = False,
     previous: bool = False,
+    complete: bool = False,
     opened: Callable[[Callable[[], None]], None] | None = None,
 ) -> Iterator[Line]:
-    """What is new in a log: one request. wish: with its limits. opened: as `Client.logs`. Raises ApiError, Unreachable."""
+    """What is new in a log: one request. wish: with its limits. complete: as `fresh`. opened: as `Client.logs`. Raises ApiError,
+    Unreachable."""
     query = {"container": source.container, "timestamps": "true"}
     if since := position.since:
         query["sinceTime"] = since
@@ -114,7 +116,7 @@ def read(
     query |= {"previous": "true"} if previous else {}
     chunks = client.logs(namespace, source.pod, query, idle=IDLE, opened=opened)
     try:
-        for moment, data in fresh(chunks, position, complete=previous or source.ended):
+        for moment, data in fresh(chunks, position, complete=complete):
             text = data.decode(errors="replace").removesuffix("\r")
             yield Line(moment or position.newest, source.pod, source.container, text, source.alone)
     finally:
@@ -148,7 +150,8 @@ def _persistent(
     for previous in (True, False) if wish.earlier and source.restarts else (False,):
         for pause in (*_PAUSES, None):
             try:
-                yield from read(client, namespace, source, position, wish, previous=previous)
+                complete = previous or source.ended
+                yield from read(client, namespace, source, position, wish, previous=previous, complete=complete)
                 break
             except ApiError as error:
                 if gone(error):

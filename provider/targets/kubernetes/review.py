@@ -59,9 +59,8 @@ def missing(client: Client, objects: Objects, namespace: str, promised: Collecti
         found = versions.absent(objects, facts.served_now())
     if facts.find_now(kinds.NAMESPACE, "", namespace) is False:
         return [*found, _no_namespace(namespace)]
-    for each in needed:
-        facts.find_now(each.kind, namespace, each.name)
-    return [*found, *_absent(facts, needed, namespace)]
+    gone = [each for each in needed if facts.find_now(each.kind, namespace, each.name) is False]
+    return [*found, *_absent(facts, gone, namespace)]  # a queue that takes no jobs yet will, or holds them on purpose
 
 
 def _no_namespace(namespace: str) -> Problem:
