@@ -42,6 +42,7 @@ def train(steps: int, batch: int, width: int, depth: int, every: int):
         net.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         done = saved["step"]
+        print(f"rank {rank} goes on after step {done}", flush=True)
 
     begun = time.time()
     for step in range(done + 1, steps + 1):

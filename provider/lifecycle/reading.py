@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -51,8 +52,11 @@ def seconds(time: Any, default: float = 0.0) -> float:
     """Seconds since the epoch of a time as the API writes it; `default` if it is none."""
     if not isinstance(time, str):
         return default
+    whole = re.sub(
+        r"\.(\d{1,9})", lambda m: f".{m[1]:0<6.6}", time.replace("Z", "+00:00")
+    )  # Python 3.10 wants six digits
     try:
-        return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
+        return datetime.fromisoformat(whole).timestamp()
     except ValueError:
         return default
 

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.targets.kubernetes import kinds
+from pulumi_trainer.provider.targets.kubernetes.access import open_client
+
 from tests.cluster.proxy import Proxy
+from tools.cluster import Cluster, build
+from tools.cluster.cluster import say
+from tools.cluster.existing import Existing
 
 from . import __main__ as bench
+from . import running
 
 NAMESPACE = "bench"
+RESYNC = 35.0
+"""Seconds after which the garbage collector of a new cluster knows the kinds of its CRDs."""
 
 THEIRS = """
 import json
@@ -42,6 +53,8 @@ def ours(folder: Path, kubeconfig: Path, count: int) -> tuple[Seconds, list[dict
     config = {"trainer:target": "kubernetes", "trainer:namespace": NAMESPACE, "trainer:kubeconfig": str(kubeconfig)}
     (folder / "Pulumi.bench.yaml").write_text(json.dumps({"config": config}))
     seconds, _, resources = bench.lifecycle(folder, bench.OURS.format(count=count))
+    inputs = {k: v for k, v in resources[0]["inputs"].items() if k != "__provider"}
+    (folder / "inputs.json").write_text(json.dumps(inputs))
     objects = [o for r in resources for key, o in r["inputs"]["objects"].items() if key.startswith("JobSet/")]
     return seconds, [{**o, "metadata": {**o["metadata"], "namespace": NAMESPACE}} for o in objects]
 
@@ -99,6 +112,7 @@ def many(count: int, folder: Path, kubeconfig: Path, plugin: Path, kubectl: str)
 def requests(count: int, folder: Path, kubeconfig: Path, plugin: Path) -> None:
     """API requests a job, as a proxy counts them: what a job more costs, without what a run costs once."""
     with Proxy(kubeconfig) as proxy:
+        folder.mkdir()
         through = proxy.kubeconfig(folder / "kubeconfig")
         counts: dict[str, list[float]] = {}
         for number in (1, count):
@@ -131,27 +145,49 @@ def flat(counts: list[int], folder: Path, kubeconfig: Path) -> None:
 
 
 def _empty(sample: Path, folder: Path, count: int) -> Seconds:
-    inputs = json.loads((sample / "inputs.json").read_text())
     folder.mkdir(parents=True)
     (folder / "nothing.py").write_text(bench.NOTHING)
-    (folder / "inputs.json").write_text(json.dumps(inputs))
+    (folder / "inputs.json").write_text((sample / "inputs.json").read_text())
     seconds, _, _ = bench.lifecycle(folder, bench.BASELINE.format(count=count))
     return seconds
 
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Path]:
-    """The kubeconfig of an administrator; with a namespace for the jobs."""
-    from tools.cluster import Cluster
-
-    given = os.environ.get("PULUMI_TRAINER_TEST_CONTEXT") and os.environ.get("KUBECONFIG")
-    started = None if given else Cluster.start(folder)
-    kubeconfig = Path(given) if given else started.kubeconfig  # type: ignore[union-attr]
+    """The kubeconfig of an administrator, with a namespace for the jobs."""
+    context = os.environ.get("PULUMI_TRAINER_TEST_CONTEXT")
+    if context:
+        kubeconfig = Existing.of(Path(os.environ["KUBECONFIG"]), context, folder).kubeconfig
+        started = None
+    else:
+        started = Cluster.start(folder / "cluster", simulated=16)
+        kubeconfig = started.kubeconfig
     try:
-        subprocess.run(
-            ["kubectl", "--kubeconfig", kubeconfig, "create", "namespace", NAMESPACE], check=True, stdout=sys.stderr
-        )
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        open_client({"kubeconfig": str(kubeconfig)}).apply(kinds.NAMESPACE, space)
+        time.sleep(RESYNC if started else 0)
         yield kubeconfig
     finally:
         if started:
             started.stop()
+
+
+def main() -> None:
+    """All tables, or those named."""
+    chosen = sys.argv[1:] or ["many", "running", "flat"]
+    programs = build.built(["pulumi-resource-kubernetes", *([] if shutil.which("kubectl") else ["kubectl"])], say)
+    plugin = programs["pulumi-resource-kubernetes"] / "bin"
+    kubectl = shutil.which("kubectl") or str(programs["kubectl"] / "bin" / "kubectl")
+    with tempfile.TemporaryDirectory() as temporary, cluster(Path(temporary)) as kubeconfig:
+        folder = Path(temporary)
+        if "many" in chosen:
+            many(int(os.environ.get("FLN", "300")), folder, kubeconfig, plugin, kubectl)
+            requests(30, folder / "requests", kubeconfig, plugin)
+        if "running" in chosen:
+            running.measure(int(os.environ.get("FLR", "1000")), folder, kubeconfig)
+        if "flat" in chosen:
+            flat([100, 300, 1000], folder, kubeconfig)
+
+
+if __name__ == "__main__":
+    main()

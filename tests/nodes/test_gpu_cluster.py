@@ -21,5 +21,6 @@ def test_it_learns_and_goes_on_after_its_checkpoint(examples: Callable[[str], Ex
     log = tmp_path / "log"
     assert project.follow("sorter", log).wait(PATIENCE) == 0
     printed = log.read_text()
-    assert "rank 0 of world size 2 on cpu" in printed and "rank 1 of world size 2 on cpu" in printed
+    for rank in (0, 1):
+        assert f"rank {rank} of world size 2 on cpu" in printed and f"rank {rank} goes on after step 10" in printed
     project.destroy()

@@ -304,6 +304,7 @@ class TestSuspend:
         assert local.update(submission(self.document(tmp_path, False), digest="digest-2")).phase == "Starting"
         running = wait(local, until=lambda s: s.steps[1].ready == 1)
         assert (running.uid, running.digest) == (created.uid, "digest-2")
+        eventually(lambda: "up\n" in log(local))
         local.update(submission(self.document(tmp_path, True)))
         suspended = wait(local, until=lambda s: s.phase == "Suspended")
         assert [s.phase for s in suspended.steps] == ["Succeeded", "Suspended"]

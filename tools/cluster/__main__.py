@@ -11,25 +11,27 @@ import shutil
 import sys
 from pathlib import Path
 
-from . import build, processes
+from . import build, nodes, processes
 from .cluster import Broken, Cluster, end, say
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "cluster"
+SIMULATED = 8
+"""Simulated nodes of a cluster without real ones: Pods that only seem to run are of no use beside those that do."""
 
 
-def up(nodes: int) -> None:
+def up(count: int) -> None:
     """Starts what is not there. A cluster that is whole stays, one that is not is replaced by a new one."""
     try:
         cluster = Cluster.open(FOLDER)
     except Broken:
         cluster = None
-    if cluster and nodes <= cluster.real_nodes and all(map(cluster.alive, cluster.components)):
+    if cluster and count <= cluster.real_nodes and all(map(cluster.alive, cluster.components)):
         say("it runs already")
     else:
         if cluster:
             say("what runs there is not whole: starting anew")
         down()
-        cluster = Cluster.start(FOLDER, nodes=nodes, detached=True)
+        cluster = Cluster.start(FOLDER, nodes=count, simulated=0 if count else SIMULATED, detached=True)
     env()
 
 
@@ -68,7 +70,9 @@ def main() -> None:
         if asked.command == "up":
             up(asked.nodes)
         elif asked.command == "build":
-            build.built([*build.CONTROL_PLANE, *(build.NODES if asked.nodes else ())], say)
+            build.built(build.CONTROL_PLANE, say)
+            if asked.nodes:
+                nodes.prepare(say)
         else:
             {"down": down, "status": status, "env": env}[asked.command]()
     except (Broken, build.Unavailable) as error:
