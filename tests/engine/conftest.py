@@ -85,7 +85,7 @@ class Project:
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
 
-    def run(self, *args: str, timeout: float = 120) -> Result:
+    def run(self, *args: str, timeout: float = 500) -> Result:
         process = self.start(*args)
         try:
             out, _ = process.communicate(timeout=timeout)
