@@ -9,7 +9,7 @@ RUN := .venv/bin/python tools/stack.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up preview preview-kubernetes logs down clean env check test test-cluster test-nodes test-frameworks coverage \
-  bench cluster-up cluster-down
+  bench bench-cluster cluster-up cluster-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,3 +86,7 @@ coverage: ## branch coverage of documents, admission, pipeline and lifecycle by 
 bench: ## measure, and print the tables of docs/benchmarks.md
 	@$(SETUP) --dev
 	@$(RUN) exec python -m tests.bench
+
+bench-cluster: ## the same for a cluster, beside pulumi-kubernetes and kubectl; the first run builds pulumi-kubernetes' plugin
+	@$(SETUP) --dev
+	@$(RUN) exec python -m tests.bench.cluster

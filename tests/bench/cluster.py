@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +28,6 @@ from . import __main__ as bench
 from . import running
 
 NAMESPACE = "bench"
-RESYNC = 35.0
-"""Seconds after which the garbage collector of a new cluster knows the kinds of its CRDs."""
 
 THEIRS = """
 import json
@@ -165,7 +162,6 @@ def cluster(folder: Path) -> Iterator[Path]:
     try:
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         open_client({"kubeconfig": str(kubeconfig)}).apply(kinds.NAMESPACE, space)
-        time.sleep(RESYNC if started else 0)
         yield kubeconfig
     finally:
         if started:
@@ -181,10 +177,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary, cluster(Path(temporary)) as kubeconfig:
         folder = Path(temporary)
         if "many" in chosen:
-            many(int(os.environ.get("FLN", "300")), folder, kubeconfig, plugin, kubectl)
+            many(300, folder, kubeconfig, plugin, kubectl)
             requests(30, folder / "requests", kubeconfig, plugin)
         if "running" in chosen:
-            running.measure(int(os.environ.get("FLR", "1000")), folder, kubeconfig)
+            running.measure(1000, folder, kubeconfig)
         if "flat" in chosen:
             flat([100, 300, 1000], folder, kubeconfig)
 

@@ -15,13 +15,16 @@ from typing import Any
 import pytest
 from kubernetes import config
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.targets.kubernetes import kinds
+from pulumi_trainer.provider.api.errors import TargetFault, TrainerError
+from pulumi_trainer.provider.targets.kubernetes import deletion, kinds
+from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
 from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, DEFINITION, JOBSET, POD, WORKLOAD
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tools.cluster import Cluster
 
-from .jobs import left, until
+from .jobs import jobset, left, submission, until
 from .proxy import After, Before, Proxy, nth
 from .test_queue import FLAVOR
 from .test_up import PLAIN, Lab, head, lab, program, pulumi_home  # noqa: F401 (fixtures)
@@ -199,26 +202,27 @@ def test_a_webhook_that_is_down_is_waited_for(lab: Lab, own_cluster: Cluster) ->
     lab.destroy()
 
 
-def test_a_webhook_that_stays_down_is_said_and_the_next_up_goes_on(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
+def test_a_webhook_that_stays_down_is_said_and_the_next_attempt_goes_on(
+    own_cluster: Cluster, namespace: str, user_kubeconfig: Path
+) -> None:
+    """As the provider calls it, with less patience."""
+    client = open_client({"kubeconfig": str(user_kubeconfig)})
+    root = open_client({"kubeconfig": str(own_cluster.kubeconfig)})
     own_cluster.kill("jobset")
-    lab.program(PLAIN, head())
-    refused = lab.up(ok=False)
-    assert "failed calling webhook" in refused.out and "jobset" in refused.out and "Traceback" not in refused.out
+    hasty = KubernetesTarget(client.within(2.0), cluster=lambda: "", namespace=namespace)
+    with pytest.raises(TrainerError, match=r"failed calling webhook.*jobset"):
+        hasty.create(submission(namespace, jobset("a")))
     own_cluster.restart("jobset")
-    lab.up()
-    lab.pods(2)
-    assert len(lab.root_client.list(JOBSET, lab.namespace)[0]) == 1
-    lab.destroy()
-    assert left(lab.root_client, lab.namespace) == []
+    target = KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
+    status = target.create(submission(namespace, jobset("a")))
+    assert len(root.list(JOBSET, namespace)[0]) == 1
+    target.delete(namespace, "a", uid=status.uid)
+    assert left(root, namespace) == []
 
 
 def test_a_dead_garbage_collector_is_named_by_what_waits_for_it(
     lab: Lab, own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:  # fmt: skip
-    from pulumi_trainer.provider.api.errors import TargetFault
-    from pulumi_trainer.provider.targets.kubernetes import deletion
-    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
-
     lab.program(PLAIN, head())
     lab.up()
     lab.pods(2)

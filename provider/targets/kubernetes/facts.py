@@ -51,6 +51,11 @@ class Facts:
         """What was remembered, or None."""
         return self._known.get((what, key))
 
+    def alone(self, *key: Any) -> threading.Lock:
+        """Held by whoever finds out what is then remembered under that key."""
+        with self._lock:
+            return self._locks.setdefault(key, threading.Lock())
+
     def served(self) -> Mapping[str, list[str]]:
         """API group -> its versions."""
         return self._once(("served",), lambda: _groups(self.client.read("/apis")))
@@ -122,9 +127,7 @@ class Facts:
         return self._once(("allowed", *wanted.values()), ask)
 
     def _once(self, key: tuple[Any, ...], ask: Callable[[], T]) -> T:
-        with self._lock:
-            lock = self._locks.setdefault(key, threading.Lock())
-        with lock:
+        with self.alone(*key):
             if self._away is not None:
                 raise self._away
             if key not in self._known:

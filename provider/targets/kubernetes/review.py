@@ -147,11 +147,16 @@ def _answer(facts: Facts, kind: Kind, document: dict[str, Any], name: str, *, ta
     taken: there may be an object of that name, and the job is to replace or to adopt it.
     """
     shape = kind, taken, dryrun.shape(document, name)
-    known: dryrun.Answer | None = facts.recall("dry run", shape)
-    if known is not None:
-        return known
-    if facts.recall("no dry run", kind):
-        return dryrun.Answer()
+    with facts.alone("dry run", shape):
+        known: dryrun.Answer | None = facts.recall("dry run", shape)
+        if known is not None:
+            return known
+        if facts.recall("no dry run", kind):
+            return dryrun.Answer()
+        return _tried_now(facts, kind, document, shape, taken=taken)
+
+
+def _tried_now(facts: Facts, kind: Kind, document: dict[str, Any], shape: Any, *, taken: bool) -> dryrun.Answer:
     try:
         client = facts.client.within(dryrun.PATIENCE)
         answer = dryrun.tried(client, kind, dryrun.renamed(document) if taken else document)

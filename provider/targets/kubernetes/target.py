@@ -19,7 +19,7 @@ from . import adoption, apply, deletion, drift, kinds, marks, record, review, ru
 from .client import ApiError, Client
 from .deletion import Departures, await_gone, delete_record, held, job_departures, record_departures, sweepable
 from .kinds import CONFIG_MAP, JOBSET, POD_GROUP, SECRET, TRAIN_JOB
-from .overview import Overview
+from .overview import Names, Overview
 from .record import Record
 
 Document = dict[str, Any]
@@ -43,6 +43,7 @@ class KubernetesTarget:
         self._cluster = cluster
         self._departures: dict[tuple[str, str], Departures] = {}
         self._overviews: dict[str, Overview] = {}
+        self._taken: dict[str, Names] = {}
         self._lock = threading.Lock()
 
     @property
@@ -83,7 +84,8 @@ class KubernetesTarget:
             raise Invalid(*absent)
         owner, fresh = self._claim(submission, adopt)
         kind, name = kinds.of(submission.main), submission.name
-        found = self._settled(kind, submission.namespace, name)
+        alone = fresh and not adopt and not self._names(submission.namespace).may_hold(name)
+        found = None if alone else self._settled(kind, submission.namespace, name)
         if found is None and (owner.terminal or (owner.ttl and owner.sent)):
             return owner.without_job()
         if found is not None and not _made_by(found, owner.uid):
@@ -231,6 +233,10 @@ class KubernetesTarget:
         kind = self._kind
         with self._lock:
             return self._overviews.setdefault(namespace, Overview(self.client, namespace, kind))
+
+    def _names(self, namespace: str) -> Names:
+        with self._lock:
+            return self._taken.setdefault(namespace, Names(self.client, namespace, self._kind))
 
     def _records_leaving(self, namespace: str) -> Departures:
         with self._lock:
