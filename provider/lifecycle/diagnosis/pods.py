@@ -16,11 +16,12 @@ from pulumi_trainer.provider.lifecycle.reading import (
 
 from .containers import CRASH, IMAGES, SETUPS, Container, containers, exit_mend, exit_words, placed
 from .finding import Finding, counted, ended, listed
-from .seen import Seen, born, gang_of, node_of, pod_name, subject
+from .seen import Seen, born, gang_of, node_of, of_coscheduling, pod_name, subject, waiting_gang
 
 SILENCE = 30.0
 """Seconds after which a scheduler should have said something about a pod."""
 DEFAULT_SCHEDULER = "default-scheduler"
+WAITING_FOR_GANG = "WaitingForGang"
 _MOUNTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _SANDBOX = ("FailedCreatePodSandBox",)
 _MAKING = ("ContainerCreating", "PodInitializing")
@@ -175,10 +176,10 @@ def _shortage(seen: Seen, words: list[str]) -> str:
 
 
 def _gang(seen: Seen, pods: Sequence[Document], words: str) -> Finding:
-    group = seen.pod_group
-    least = number(section(group, "spec").get("minMember")) or len(pods)
-    name = next(filter(None, map(gang_of, pods)))
-    with_node = sum(bool(node_of(p)) for p in pods)
+    group, name = seen.pod_group, waiting_gang(pods)
+    members = [p for p in pods if gang_of(p) == name]
+    least = number(section(group, "spec").get("minMember")) or len(members)
+    with_node = sum(bool(node_of(p)) for p in members)
     phase = text(section(group, "status").get("phase"))
     state = f" ({phase})" if phase else ""
     if group is None and "podgroups" not in seen.unseen:
@@ -189,12 +190,16 @@ def _gang(seen: Seen, pods: Sequence[Document], words: str) -> Finding:
             f"its pods name the PodGroup {name}, which does not exist: {ended(words)}",
             "create it, or correct the label",
         )
+    again = "Volcano tries again by itself"
+    if any(map(of_coscheduling, members)):
+        touch = f"kubectl annotate -n {seen.namespace} podgroups.scheduling.x-k8s.io {name} --overwrite woken=1"
+        again = f"the scheduler looks at new nodes after some minutes, or at once if the PodGroup is touched: {touch}"
     return Finding(
         Phase.STARTING,
-        "WaitingForGang",
+        WAITING_FOR_GANG,
         f"{with_node} of {least} pods of PodGroup {name}{state} have a node: {words}",
         f"its {least} pods start together or not at all, and {with_node} have a node{state}: {ended(words)}",
-        "free or add nodes for all of them, or use fewer nodes; the gang scheduler tries again after some minutes",
+        f"free or add nodes for all of them, or use fewer nodes; {again}",
     )
 
 

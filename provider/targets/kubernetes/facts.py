@@ -97,6 +97,20 @@ class Facts:
             found = self.find(kind, namespace, name)
         return found
 
+    def everywhere(self, kind: Kind, fields: str, most: int = 50) -> list[Document] | None:
+        """Objects of all namespaces that a field selector chooses, so many at most; None: we may not look."""
+
+        def ask() -> list[Document] | None:
+            try:
+                answer = self.client.read(kind.path(), {"fieldSelector": fields, "limit": str(most)})
+            except ApiError as error:
+                if error.code != 403:
+                    raise
+                return None
+            return list(answer.get("items") or [])
+
+        return self._once((kind, "everywhere", fields), ask)
+
     def _forget(self, *key: Any) -> None:
         with self._lock:
             self._known.pop(key, None)

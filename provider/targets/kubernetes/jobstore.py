@@ -14,16 +14,16 @@ from typing import Any
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import containers, wake
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, born, subject
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, born, gang_of, subject, waiting_gang
 from pulumi_trainer.provider.lifecycle.reading import labels_of, name_of, rows, section, text
 
-from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, WORKLOAD, Kind
+from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, WORKLOAD, Kind
 from .record import Record
 
 Document = dict[str, Any]
 
-SINGLE = (JOBSET, TRAIN_JOB, POD_GROUP)
-PARTS = (*SINGLE, WORKLOAD, JOB, POD, EVENT)
+SINGLE = (JOBSET, TRAIN_JOB)
+GROUPS = (POD_GROUP, VOLCANO_POD_GROUP)
 FOLLOWS = 15.0
 """Seconds in which a job follows its record. If it does not, somebody has deleted it."""
 YOUNG = 60.0
@@ -59,13 +59,16 @@ class Job:
 
 class JobStore:
     """Jobs by name. changed: names of those that have changed since somebody has taken them. passed: names of jobs whose
-    documents were passed over, because they were nobody's of ours."""
+    documents were passed over, because they were nobody's of ours. groups: PodGroups by name, which pods name and nothing
+    else ties to a job."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self.jobs: dict[str, Job] = {}
         self.changed: set[str] = set()
         self.passed: set[str] = set()
+        self.groups: dict[str, Document] = {}
+        self._members: dict[str, set[str]] = {}
 
     def seen(self, name: str, unseen: frozenset[str]) -> Seen:
         """What is known of a job now."""
@@ -76,15 +79,16 @@ class JobStore:
         remembered = record.without_job() if record is not None else None
         if remembered is not None and job.outcome is not None and record is not None and not record.terminal:
             remembered = job.outcome
+        pods = job.all(POD)
         return Seen(
             self.namespace,
             name,
             jobset=job.one(JOBSET),
             train_job=job.one(TRAIN_JOB),
             workload=max(job.all(WORKLOAD), key=born, default=None),
-            pod_group=job.one(POD_GROUP),
+            pod_group=self.groups.get(waiting_gang(pods)),
             jobs=job.all(JOB),
-            pods=job.all(POD),
+            pods=pods,
             gone=tuple(job.gone or ()),
             events=job.all(EVENT),
             remembered=remembered,
@@ -127,6 +131,9 @@ class JobStore:
 
     def put(self, kind: Kind, document: Document, *, old: bool = False) -> None:
         """An object that has come or changed. old: only if there is nothing of it yet."""
+        if kind in GROUPS:
+            self._group(name_of(document), document, old=old)
+            return
         name = self._job_of(kind, document)
         if (job := self._mine(name, document)) is None:
             return
@@ -140,12 +147,17 @@ class JobStore:
             part.clear()
         part[key] = document
         job.met.add(kind.plural)
+        if kind is POD and (group := gang_of(document)):
+            self._members.setdefault(group, set()).add(name)
         if kind is EVENT and len(part) > MOST_EVENTS:
             part.pop(next(iter(part)))
         self.changed.add(name)
 
     def drop(self, kind: Kind, document: Document) -> None:
         """An object that has gone, as it was at last."""
+        if kind in GROUPS:
+            self._group(name_of(document), None)
+            return
         name = self._job_of(kind, document)
         job = self.jobs.get(name)
         if job is None or kind is EVENT:
@@ -162,6 +174,11 @@ class JobStore:
 
     def replace(self, kind: Kind, found: Iterable[Document]) -> None:
         """All objects of a kind: what is not among them has gone."""
+        if kind in GROUPS:
+            groups = {name_of(document): document for document in found}
+            for name in {*self.groups, *groups}:
+                self._group(name, groups.get(name))
+            return
         there: dict[str, dict[str, Document]] = {}
         for document in found:
             there.setdefault(self._job_of(kind, document), {})[_key(kind, document)] = document
@@ -175,6 +192,17 @@ class JobStore:
         for documents in there.values():
             for document in documents.values():
                 self.put(kind, document)
+
+    def _group(self, name: str, document: Document | None, *, old: bool = False) -> None:
+        """A PodGroup as it is now; None: it has gone."""
+        before = self.groups.get(name)
+        if before == document or (old and before is not None):
+            return
+        if document is None:
+            del self.groups[name]
+        else:
+            self.groups[name] = document
+        self.changed |= self._members.get(name, set())
 
     def forget(self, now: float) -> None:
         """Jobs that have turned out not to be ours."""

@@ -12,7 +12,13 @@ from typing import Any
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, gang_of, node_of, pod_name
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
+    JOBSET_NAME,
+    gang_of,
+    of_coscheduling,
+    pod_name,
+    waiting_gang,
+)
 from pulumi_trainer.provider.lifecycle.reading import Document, name_of, rows, section, text
 from pulumi_trainer.provider.lifecycle.status import observed
 
@@ -122,15 +128,12 @@ def _maybe(ask: Callable[[], Any], otherwise: Any, unseen: set[str], kind: Kind)
 
 
 def _pod_group(client: Client, namespace: str, pods: Sequence[Document], unseen: set[str]) -> Document | None:
-    name = next((g for p in pods if not node_of(p) and (g := gang_of(p))), "")
+    name = waiting_gang(pods)
     if not name:
         return None
-    for kind in (POD_GROUP, VOLCANO_POD_GROUP):
-        found: Document | None = _maybe(partial(_one, client, kind, namespace, name), None, unseen, kind)
-        if found is not None:
-            unseen.discard(kind.plural)
-            return found
-    return None
+    kind = POD_GROUP if any(of_coscheduling(p) for p in pods if gang_of(p) == name) else VOLCANO_POD_GROUP
+    found: Document | None = _maybe(partial(_one, client, kind, namespace, name), None, unseen, kind)
+    return found
 
 
 def _troubled(pods: Sequence[Document]) -> bool:
