@@ -92,14 +92,13 @@ class _PodGroup(pulumi.ComponentResource):
         """The object as a resource; None where something is wrong, or the stack is for this machine."""
         destination = destinations.choose(self._target)
         place = await destinations.place(destination)
-        found = found or list(place.problems)
         namespace = self._args.namespace
         about = {**metadata(self._args.labels, self._args.annotations).get("metadata", {}), "name": self.name}
         about["namespace"] = place.unknown.get("namespace", place.namespace) if namespace is None else namespace
         given = {"apiVersion": self.api_version, "kind": "PodGroup", "metadata": about}
-        if not found:
-            resolved = await resolve({**given, "spec": self._args.document()}, "")
-            found = resolved.problems or refusals(resolved.document) or mistakes(resolved.document)
+        resolved = await resolve({**given, "spec": self._args.document()}, "")
+        found += place.problems + resolved.problems
+        found += refusals(resolved.document) or mistakes(resolved.document)
         if found:
             found = [Problem(self._args.place(p.where), p.why, p.mend, p.type) for p in found]
             program.current().problems.extend(p.below(where) for p in found)
@@ -117,7 +116,12 @@ class _PodGroup(pulumi.ComponentResource):
             retain_on_delete=self._opts.retain_on_delete,
         )
         return CustomResource(
-            self._name, self.api_version, "PodGroup", document["metadata"], document["spec"], opts=options
+            self._name,
+            api_version=self.api_version,
+            kind="PodGroup",
+            metadata=document["metadata"],
+            spec=document["spec"],
+            opts=options,
         )
 
 

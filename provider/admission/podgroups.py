@@ -9,6 +9,7 @@ part of `kinds`, where a kind has one group.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem
@@ -16,6 +17,7 @@ from pulumi_trainer.provider.api.quantity import Quantity
 from pulumi_trainer.provider.pipeline.plugins import coscheduling, volcano
 
 from . import metadata
+from .faults import NOWHERE
 from .kinds import Kind
 from .reading import mapping
 from .schema import Schema
@@ -79,8 +81,10 @@ def refusals(document: Mapping[str, Any]) -> list[Problem]:
         )
     except Invalid as error:
         return list(error.problems)
-    faults = [*metadata.faults(about, None), *kind.schema.faults(shaped)]
-    return [*(Problem(path, "unknown field") for path in unknown), *(fault.problem() for fault in faults)]
+    faults = [fault.problem() for fault in (*metadata.faults(about, None), *kind.schema.faults(shaped))]
+    placed = [problem for problem in faults if problem.where != NOWHERE]
+    found = placed or [replace(problem, where="") for problem in faults]
+    return [*(Problem(path, "unknown field") for path in unknown), *found]
 
 
 def mistakes(document: Mapping[str, Any]) -> list[Problem]:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiClient
+from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
 from pulumi_trainer.provider.targets.kubernetes import kinds, waking
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
+from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client
+from pulumi_trainer.provider.targets.kubernetes.facts import Facts
+from pulumi_trainer.provider.targets.kubernetes.review import review
+from pulumi_trainer.provider.targets.kubernetes.schedulers import idle
+from pulumi_trainer.provider.targets.kubernetes.seen import snapshot
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.targets.kubernetes.watch import Observer
 
-from .jobs import until
+from . import least
+from .conftest import USER
+from .jobs import jobset, pod_template, until
 from .programs import plan, sent
 
 Document = dict[str, Any]
@@ -137,8 +147,157 @@ def test_nothing_starts_on_too_few_nodes_then_all(
 
 
 def waits(observer: Observer, words: str) -> bool:
-    import re
-
     observer.changed()
     status = observer.status("job")
     return status is not None and status.reason == "WaitingForGang" and bool(re.search(words, status.message))
+
+
+def test_a_gang_does_not_wait_for_what_comes_first(
+    root: Client,
+    target: KubernetesTarget,
+    observer: Observer,
+    namespace: str,
+    add_nodes: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The dataset is fetched on the one node that there is; then the trainers start together, or not at all."""
+    add_nodes(1)
+    fetch = step("dataset-initializer", namespace, gpus=0, simulate={"run": "100ms"})
+    after = [{"name": "dataset-initializer", "status": "Complete"}]
+    train = step("node", namespace, gpus=8, simulate={"run": "500ms"}, dependsOn=after)
+    made = sent(plan(monkeypatch, runtime(fetch, train), namespace))
+    assert [key for key in made.objects if key.startswith("PodGroup/")] == [
+        "PodGroup/job.dataset-initializer", "PodGroup/job.node",
+    ]  # fmt: skip
+    target.create(made)
+    until(lambda: waits(observer, r"^0 of 4 pods of PodGroup job.node \(\w+\) have a node"))
+    assert observer.first("job") is not None
+    asked = diagnose(snapshot(target.client, namespace, "job"), time.time())
+    assert (asked.phase, asked.reason) == ("Starting", "WaitingForGang")
+    assert len(with_node(root, namespace, "dataset-initializer")) == 1 and with_node(root, namespace) == []
+    add_nodes(3)
+    until(lambda: (status := observer.status("job")) is not None and status.phase == "Succeeded")
+    target.delete(namespace, "job")
+    assert root.list(kinds.POD_GROUP, namespace)[0] == []
+
+
+def test_who_may_not_count_nodes_or_touch_podgroups_is_told_what_to_do(
+    root: Client,
+    target: KubernetesTarget,
+    admin: ApiClient,
+    namespace: str,
+    add_nodes: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The waker asks once, and not again; the watches go on."""
+    kept = [p for p in least.EVERYTHING if p.kind != kinds.NODE]
+    least.grant(admin, namespace, USER, kept)
+    add_nodes(1)
+    target.create(sent(plan(monkeypatch, runtime(step("node", namespace, gpus=8, simulate={}), nodes=2), namespace)))
+    until(lambda: (root.get(kinds.POD_GROUP, namespace, "job") or {}).get("status", {}).get("phase") == "Scheduling")
+    monkeypatch.setattr(waking, "LOOK", 0.0)
+    until(lambda: refused(target.client))
+    waker = waking.Waker(target.client, namespace)
+    before = target.client.requests
+    waker.look({"job": time.time()})
+    asked = target.client.requests - before
+    waker.look({"job": time.time()})
+    assert (asked, target.client.requests - before) == (1, 1)
+    why = until(lambda: told(target.client, namespace))
+    assert f"kubectl annotate -n {namespace} podgroups.scheduling.x-k8s.io job --overwrite woken=1" in why
+
+
+def refused(client: Client) -> bool:
+    try:
+        client.read(kinds.NODE.path(), {"limit": "1"})
+    except ApiError as error:
+        return error.code == 403
+    return False
+
+
+def told(client: Client, namespace: str) -> str:
+    seen, now = snapshot(client, namespace, "job"), time.time()
+    status = diagnose(seen, now)
+    return why(seen, status, now) if status.reason == "WaitingForGang" else ""
+
+
+def test_a_gang_that_has_waited_before_is_woken_once(
+    root: Client, target: KubernetesTarget, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes may have been added before anybody looked."""
+    spec = {"minMember": 2}
+    metadata = {"name": "old", "namespace": namespace}
+    root.create(
+        kinds.POD_GROUP,
+        {"apiVersion": kinds.POD_GROUP.api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec},
+    )
+    monkeypatch.setattr(waking, "LOOK", 0.0)
+    waker = waking.Waker(target.client, namespace)
+
+    def woken() -> str:
+        about = (root.get(kinds.POD_GROUP, namespace, "old") or {})["metadata"]
+        return str(about.get("annotations", {}).get(waking.WOKEN, ""))
+
+    waker.look({"old": time.time()})
+    assert not woken()
+    other = waking.Waker(target.client, namespace)
+    other.look({"old": time.time() - 2 * waking.OLD, "gone": 1.0})
+    assert woken()
+    root.patch(kinds.POD_GROUP, namespace, "old", {"metadata": {"annotations": None}})
+    other.look({"old": time.time() - 2 * waking.OLD})
+    assert not woken()
+
+
+SCHEDULED = {
+    "nothing shows it": (
+        [],
+        "nothing shows a scheduler {name}: no Deployment, no Lease, and no pod that it has placed",
+    ),
+    "a fresh lease": ([("lease", 0)], ""),
+    "an old lease": ([("lease", 600)], "scheduler {name} has shown itself 10m"),
+    "of two schedulers one leads": ([("lease", 600), ("lease", 0)], ""),
+    "a Deployment without pods": (
+        [("deployment", 0)],
+        "scheduler {name} does not run: its Deployment {namespace}/{name} has",
+    ),
+    "a Deployment with pods": ([("deployment", 1)], ""),
+}
+
+
+@pytest.mark.parametrize("case", list(SCHEDULED))
+def test_schedulers_that_do_not_run(root: Client, target: KubernetesTarget, namespace: str, case: str) -> None:
+    made, wanted = SCHEDULED[case]
+    name = f"scheduler-{namespace}"
+    for what, value in made:
+        where = namespace
+        if what == "lease" and value and len(made) > 1:
+            where = "default"
+        shown(root, where, name, what, value)
+    document = jobset("job")
+    pod_template(document)["spec"]["schedulerName"] = name
+    said = idle(Facts.of(root), {"JobSet/job": document})
+    where = "JobSet/job.spec.replicatedJobs[0].template.spec.template.spec.schedulerName"
+    assert [p.where for p in said] == [where] * bool(wanted)
+    assert all(p.why.startswith(wanted.format(name=name, namespace=namespace)) for p in said), said
+    assert idle(Facts.of(target.client), {"JobSet/job": document}) == []  # the least role sees nothing of it
+    _, warnings = review(root, Draft(namespace, "job", "digest", {"JobSet/job": document}))
+    assert [p.why for p in warnings] == [p.why for p in said]
+    root.delete(kinds.LEASE, "default", name)
+
+
+def shown(root: Client, namespace: str, name: str, what: str, value: int) -> None:
+    metadata = {"name": name, "namespace": namespace}
+    if what == "lease":
+        then = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime(time.time() - value))
+        spec: Document = {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": then}
+        root.create(
+            kinds.LEASE, {"apiVersion": kinds.LEASE.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
+        )
+        return
+    labels = {"app": name}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "scheduler:1"}]}}
+    spec = {"replicas": value, "selector": {"matchLabels": labels}, "template": pod}
+    about = {"apiVersion": kinds.DEPLOYMENT.api_version, "kind": "Deployment"}
+    root.create(kinds.DEPLOYMENT, {**about, "metadata": metadata, "spec": spec})
+    if value:
+        until(lambda: (root.get(kinds.DEPLOYMENT, namespace, name) or {}).get("status", {}).get("availableReplicas"))

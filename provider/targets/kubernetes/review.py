@@ -70,7 +70,7 @@ def _no_namespace(namespace: str) -> Problem:
 def _reviewed(facts: Facts, draft: Draft, namespace: str, record: Record | None) -> Found:
     served, objects = facts.served(), draft.objects
     refusals, warnings = versions.outdated(objects, served), versions.absent(objects, served)
-    warnings += schedulers.idle(facts, objects)
+    warnings += schedulers.idle(facts, {**draft.made, **objects})
     described = {key: _described(facts, key, document, served) for key, document in objects.items()}
     refusals += [p for found in described.values() for p in found]
     if namespace and facts.find(kinds.NAMESPACE, "", namespace) is False:
