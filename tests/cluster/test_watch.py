@@ -92,9 +92,12 @@ class TestNumber:
         observer = observing()
         submit(target, "first")
         assert observer.first("first") is not None
-        watched = Counter(r.path.rpartition("/")[2] for r in proxy.requests if r.watch)
-        assert set(watched.values()) == {1}
-        assert set(watched) == {"configmaps", "jobsets", "jobs", "pods", "workloads", "events"}
+
+        def watched() -> Counter[str]:
+            return Counter(r.path.rpartition("/")[2] for r in proxy.requests if r.watch)
+
+        until(lambda: set(watched()) == {"configmaps", "jobsets", "jobs", "pods", "workloads", "events"})
+        assert set(watched().values()) == {1}
         before = len(proxy.requests)
         names = [f"job-{i}" for i in range(12)]
         submit(target, *names)

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.containers import containers, w
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, born, gang_of, subject, waiting_gang
 from pulumi_trainer.provider.lifecycle.reading import labels_of, name_of, rows, section, text
 
-from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, WORKLOAD, Kind
+from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, WORKLOAD, Kind, group_of
 from .record import Record
 
 Document = dict[str, Any]
@@ -59,15 +59,15 @@ class Job:
 
 class JobStore:
     """Jobs by name. changed: names of those that have changed since somebody has taken them. passed: names of jobs whose
-    documents were passed over, because they were nobody's of ours. groups: PodGroups by name, which pods name and nothing
-    else ties to a job."""
+    documents were passed over, because they were nobody's of ours. groups: PodGroups, which pods name and nothing else ties
+    to a job, by kind and name."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self.jobs: dict[str, Job] = {}
         self.changed: set[str] = set()
         self.passed: set[str] = set()
-        self.groups: dict[str, Document] = {}
+        self.groups: dict[Kind, dict[str, Document]] = {kind: {} for kind in GROUPS}
         self._members: dict[str, set[str]] = {}
 
     def seen(self, name: str, unseen: frozenset[str]) -> Seen:
@@ -80,13 +80,14 @@ class JobStore:
         if remembered is not None and job.outcome is not None and record is not None and not record.terminal:
             remembered = job.outcome
         pods = job.all(POD)
+        group = waiting_gang(pods)
         return Seen(
             self.namespace,
             name,
             jobset=job.one(JOBSET),
             train_job=job.one(TRAIN_JOB),
             workload=max(job.all(WORKLOAD), key=born, default=None),
-            pod_group=self.groups.get(waiting_gang(pods)),
+            pod_group=self.groups[group_of(pods, group)].get(group),
             jobs=job.all(JOB),
             pods=pods,
             gone=tuple(job.gone or ()),
@@ -132,7 +133,7 @@ class JobStore:
     def put(self, kind: Kind, document: Document, *, old: bool = False) -> None:
         """An object that has come or changed. old: only if there is nothing of it yet."""
         if kind in GROUPS:
-            self._group(name_of(document), document, old=old)
+            self._group(kind, name_of(document), document, old=old)
             return
         name = self._job_of(kind, document)
         if (job := self._mine(name, document)) is None:
@@ -156,7 +157,7 @@ class JobStore:
     def drop(self, kind: Kind, document: Document) -> None:
         """An object that has gone, as it was at last."""
         if kind in GROUPS:
-            self._group(name_of(document), None)
+            self._group(kind, name_of(document), None)
             return
         name = self._job_of(kind, document)
         job = self.jobs.get(name)
@@ -176,8 +177,8 @@ class JobStore:
         """All objects of a kind: what is not among them has gone."""
         if kind in GROUPS:
             groups = {name_of(document): document for document in found}
-            for name in {*self.groups, *groups}:
-                self._group(name, groups.get(name))
+            for name in {*self.groups[kind], *groups}:
+                self._group(kind, name, groups.get(name))
             return
         there: dict[str, dict[str, Document]] = {}
         for document in found:
@@ -193,15 +194,16 @@ class JobStore:
             for document in documents.values():
                 self.put(kind, document)
 
-    def _group(self, name: str, document: Document | None, *, old: bool = False) -> None:
+    def _group(self, kind: Kind, name: str, document: Document | None, *, old: bool = False) -> None:
         """A PodGroup as it is now; None: it has gone."""
-        before = self.groups.get(name)
+        groups = self.groups[kind]
+        before = groups.get(name)
         if before == document or (old and before is not None):
             return
         if document is None:
-            del self.groups[name]
+            del groups[name]
         else:
-            self.groups[name] = document
+            groups[name] = document
         self.changed |= self._members.get(name, set())
 
     def forget(self, now: float) -> None:

@@ -14,8 +14,6 @@ from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     JOBSET_NAME,
-    gang_of,
-    of_coscheduling,
     pod_name,
     waiting_gang,
 )
@@ -24,7 +22,7 @@ from pulumi_trainer.provider.lifecycle.status import observed
 
 from . import record
 from .client import ApiError, Client, Unreachable
-from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, WORKLOAD, Kind
+from .kinds import EVENT, JOB, JOBSET, POD, TRAIN_JOB, WORKLOAD, Kind, group_of
 from .record import Record
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -131,7 +129,7 @@ def _pod_group(client: Client, namespace: str, pods: Sequence[Document], unseen:
     name = waiting_gang(pods)
     if not name:
         return None
-    kind = POD_GROUP if any(of_coscheduling(p) for p in pods if gang_of(p) == name) else VOLCANO_POD_GROUP
+    kind = group_of(pods, name)
     found: Document | None = _maybe(partial(_one, client, kind, namespace, name), None, unseen, kind)
     return found
 

@@ -17,12 +17,19 @@ from pulumi_trainer.provider.api.errors import TrainerError
 from pulumi_trainer.provider.api.status import JobStatus, Phase, duration
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, diagnose, keep, why
 from pulumi_trainer.provider.lifecycle.diagnosis.pods import WAITING_FOR_GANG
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, born, gang_of, node_of, of_coscheduling
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
+    JOBSET_NAME,
+    born,
+    gang_of,
+    node_of,
+    of_coscheduling,
+    waiting_gang,
+)  # fmt: skip
 
 from . import marks, record
 from .client import ApiError, Client
 from .jobstore import JobStore
-from .kinds import CONFIG_MAP, EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, WORKLOAD, Kind
+from .kinds import CONFIG_MAP, EVENT, JOB, JOBSET, POD, TRAIN_JOB, WORKLOAD, Kind, group_of
 from .listwatch import Stream
 from .progress import Progress
 from .record import Record
@@ -276,8 +283,8 @@ class Observer:
 
     def _follow_gang(self, pod: Document) -> None:
         """PodGroups are watched once a pod names one: most programs have none."""
-        kind = POD_GROUP if of_coscheduling(pod) else VOLCANO_POD_GROUP
-        if not gang_of(pod) or kind in self._gangs:
+        group = gang_of(pod)
+        if not group or (kind := group_of([pod], group)) in self._gangs:
             return
         with self._lock:
             stream = self._gangs[kind] = self._stream(kind)
@@ -330,7 +337,8 @@ class Observer:
         except TrainerError as fault:
             return fault
         found: Iterable[tuple[Kind, Any]] = (
-            (JOBSET, seen.jobset), (TRAIN_JOB, seen.train_job), (WORKLOAD, seen.workload), (POD_GROUP, seen.pod_group),
+            (JOBSET, seen.jobset), (TRAIN_JOB, seen.train_job), (WORKLOAD, seen.workload),
+            (group_of(seen.pods, waiting_gang(seen.pods)), seen.pod_group),
             *((JOB, j) for j in seen.jobs), *((POD, p) for p in seen.pods), *((EVENT, e) for e in seen.events),
         )  # fmt: skip
         with self._lock:
