@@ -281,7 +281,7 @@ def test_schedulers_that_do_not_run(root: Client, target: KubernetesTarget, name
     assert all(p.why.startswith(wanted.format(name=name, namespace=namespace)) for p in said), said
     assert idle(Facts.of(target.client), {"JobSet/job": document}) == []  # the least role sees nothing of it
     _, warnings = review(root, Draft(namespace, "job", "digest", {"JobSet/job": document}))
-    assert [p.why for p in warnings] == [p.why for p in said]
+    assert [p.where for p in warnings] == [p.where for p in said]
     root.delete(kinds.LEASE, "default", name)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import GANG_NOTE, GANGS, JOBSET_NAME
 from pulumi_trainer.provider.targets.kubernetes.jobstore import JobStore
-from pulumi_trainer.provider.targets.kubernetes.kinds import POD, POD_GROUP, VOLCANO_POD_GROUP
+from pulumi_trainer.provider.targets.kubernetes.kinds import EVENT, POD, POD_GROUP, VOLCANO_POD_GROUP
 
 Document = dict[str, Any]
 
@@ -74,3 +74,20 @@ def test_what_a_list_does_not_have_is_gone() -> None:
     taken(store)
     store.replace(POD_GROUP, [])
     assert taken(store) == {"job"} and phase(store) is None
+
+
+def test_an_event_that_says_nothing_does_not_hide_one_that_does() -> None:
+    """The gang scheduler tells most pods only that another one has no node."""
+    store = JobStore("ns")
+    store.put(POD, pod("job-node-0-0-abcde", "job"))
+    about = {"kind": "Pod", "name": "job-node-0-0-abcde"}
+    for message in ("0/8 nodes are available: 8 Insufficient nvidia.com/gpu.", "1 optimistic rejection in PostFilter."):
+        event = {
+            "metadata": {"name": message},
+            "involvedObject": about,
+            "reason": "FailedScheduling",
+            "message": message,
+        }
+        store.put(EVENT, event)
+    (kept,) = store.seen("job", frozenset()).events
+    assert "Insufficient" in kept["message"]

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from pulumi_trainer.provider.admission.schema import Schema
 from pulumi_trainer.provider.api.errors import TrainerError
+from pulumi_trainer.provider.lifecycle.reading import rows
 
 from . import schemas
 from .client import ApiError, Client
@@ -107,7 +108,7 @@ class Facts:
                 if error.code != 403:
                     raise
                 return None
-            return list(answer.get("items") or [])
+            return rows(answer.get("items"))
 
         return self._once((kind, "everywhere", fields), ask)
 

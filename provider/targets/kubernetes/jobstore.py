@@ -14,6 +14,7 @@ from typing import Any
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import containers, wake
+from pulumi_trainer.provider.lifecycle.diagnosis.pods import vague
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, born, gang_of, subject, waiting_gang
 from pulumi_trainer.provider.lifecycle.reading import labels_of, name_of, rows, section, text
 
@@ -135,6 +136,8 @@ class JobStore:
         if kind in GROUPS:
             self._group(kind, name_of(document), document, old=old)
             return
+        if kind is EVENT and vague(text(document.get("message"))):
+            return  # it would take the place of one that says more
         name = self._job_of(kind, document)
         if (job := self._mine(name, document)) is None:
             return

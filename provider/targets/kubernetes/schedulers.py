@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.names import dns_1123_subdomain
 from pulumi_trainer.provider.api.status import duration
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.lifecycle.reading import Document, number, rows, seconds, section, text
@@ -31,13 +32,13 @@ def idle(facts: Facts, objects: Objects) -> list[Problem]:
 
 
 def _named(objects: Objects) -> Iterator[tuple[str, str]]:
-    """Scheduler, and the field that names it. The default one is none's to check: a cluster without it runs nothing."""
+    """Scheduler, and the field that names it. Not the default one: a cluster without it runs nothing at all."""
     for key, document in objects.items():
         if document.get("kind") != "JobSet":
             continue
         for i, job in enumerate(rows(section(document, "spec").get("replicatedJobs"))):
             name = text(section(job, "template", "spec", "template", "spec").get("schedulerName"))
-            if name and name != DEFAULT:
+            if name != DEFAULT and not [*dns_1123_subdomain(name)]:
                 yield name, f"{key}.spec.replicatedJobs[{i}].template.spec.template.spec.schedulerName"
 
 

@@ -12,9 +12,11 @@ from typing import Any
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
+from pulumi_trainer.provider.lifecycle.diagnosis.pods import vague
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     JOBSET_NAME,
     pod_name,
+    subject,
     waiting_gang,
 )
 from pulumi_trainer.provider.lifecycle.reading import Document, name_of, rows, section, text
@@ -148,4 +150,18 @@ def _events(client: Client, seen: Seen) -> list[Document]:
     for kind, name in subjects[:_SUBJECTS]:
         fields = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
         found += _all(client, EVENT, seen.namespace, fields=fields)
-    return found
+    return [*found, *_of_gang(client, seen)]
+
+
+def _of_gang(client: Client, seen: Seen) -> Sequence[Document]:
+    """What a gang's pods lack stands in an event of any of them."""
+    if not waiting_gang(seen.pods):
+        return []
+    names = {pod_name(p) for p in seen.pods}
+
+    def kept(event: dict[str, Any]) -> dict[str, Any] | None:
+        own = subject(event) in names and not vague(text(event.get("message")))
+        return keep(EVENT.kind, event) if own else None
+
+    fields = "type=Warning,reason=FailedScheduling,involvedObject.kind=Pod"
+    return client.list(EVENT, seen.namespace, fields=fields, keep=kept)[0]

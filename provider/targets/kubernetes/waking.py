@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 
 from pulumi_trainer.provider.api.errors import TrainerError
+from pulumi_trainer.provider.lifecycle.reading import number, rows, section
 
 from .client import ApiError, Client
 from .kinds import NODE, POD_GROUP
@@ -69,7 +70,7 @@ class Waker:
     def _count(self) -> int:
         """One of them is sent, and how many there are beside it."""
         answer = self._client.read(NODE.path(), {"limit": "1"})
-        return len(answer.get("items") or ()) + int((answer.get("metadata") or {}).get("remainingItemCount") or 0)
+        return len(rows(answer.get("items"))) + number(section(answer, "metadata").get("remainingItemCount"))
 
     def _wake(self, name: str) -> None:
         try:
