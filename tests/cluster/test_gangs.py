@@ -12,6 +12,7 @@ import pytest
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
+from pulumi_trainer.provider.lifecycle.diagnosis import pods as diagnosis_of_pods
 from pulumi_trainer.provider.targets.kubernetes import kinds, waking
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client
@@ -24,7 +25,7 @@ from pulumi_trainer.provider.targets.kubernetes.watch import Observer
 
 from . import least
 from .conftest import USER
-from .jobs import jobset, pod_template, until
+from .jobs import jobset, pod_template, slip, submission, until
 from .programs import plan, sent
 
 Document = dict[str, Any]
@@ -246,6 +247,42 @@ def test_a_gang_that_has_waited_before_is_woken_once(
     root.patch(kinds.POD_GROUP, namespace, "old", {"metadata": {"annotations": None}})
     other.look({"old": time.time() - 2 * waking.OLD})
     assert not woken()
+
+
+def test_a_scheduler_that_is_silent_is_told_while_somebody_waits(
+    target: KubernetesTarget, observer: Observer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing in the cluster changes any more: it is the time that tells."""
+    monkeypatch.setattr(diagnosis_of_pods, "SILENCE", 2.0)
+    document = jobset("job", pods=2)
+    pod_template(document)["spec"]["schedulerName"] = "nobody"
+    target.create(submission(namespace, document, code=False))
+    assert observer.first("job") is not None
+
+    def reason() -> str:
+        found = {"job"} & observer.wait(1.0)
+        return status.reason if found and (status := observer.status("job")) is not None else ""
+
+    assert until(lambda: reason() == "NoScheduler")
+    assert "the scheduler nobody, which its pods name, has not looked at 2 pods" in observer.why("job")
+
+
+def test_a_role_without_podgroups_is_told_once(
+    root: Client, target: KubernetesTarget, admin: ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an older role lacks; the rest goes on."""
+    kept = [p for p in least.EVERYTHING if p.kind != kinds.POD_GROUP or not p.helps]
+    least.grant(admin, namespace, USER, kept)
+    noted: list[str] = []
+    observer = Observer(target.client, namespace, stack="stack", note=noted.append).start()
+    try:
+        given = runtime(step("node", namespace, gpus=8, simulate={}), nodes=2)
+        slip(root, sent(plan(monkeypatch, given, namespace)))
+        until(lambda: waits(observer, r"^0 of 2 pods of PodGroup job( \(\w+\))? have a node"))
+        (note,) = until(lambda: noted)
+        assert note.startswith("the state of gangs is not shown: ") and "cannot watch" in note, note
+    finally:
+        observer.stop()
 
 
 SCHEDULED = {

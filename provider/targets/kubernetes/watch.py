@@ -29,7 +29,19 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
 from . import marks, record
 from .client import ApiError, Client
 from .jobstore import JobStore
-from .kinds import CONFIG_MAP, EVENT, JOB, JOBSET, POD, TRAIN_JOB, WORKLOAD, Kind, group_of
+from .kinds import (
+    CONFIG_MAP,
+    EVENT,
+    JOB,
+    JOBSET,
+    POD,
+    POD_GROUP,
+    TRAIN_JOB,
+    VOLCANO_POD_GROUP,
+    WORKLOAD,
+    Kind,
+    group_of,
+)
 from .listwatch import Stream
 from .progress import Progress
 from .record import Record
@@ -55,6 +67,8 @@ _MISSING = {
     WORKLOAD: "why a job is queued is not shown",
     EVENT: "what only events say is not shown",
     TRAIN_JOB: "TrainJobs are not shown",
+    POD_GROUP: "the state of gangs is not shown",
+    VOLCANO_POD_GROUP: "the state of gangs is not shown",
 }
 
 
