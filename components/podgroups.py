@@ -74,7 +74,6 @@ class _PodGroup(pulumi.ComponentResource):
         self._opts = opts or pulumi.ResourceOptions()
         super().__init__(f"trainer:index:{self.kind}", resource_name, None, opts)
         found = [*nested_problems(args), *destinations.problems(target)]
-        program.current().promised.add(f"PodGroup/{self.name}")
         program.current().spawn(self._make(found, where))
         self.register_outputs({"name": self.name})
 
