@@ -28,11 +28,13 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         PodPatch as PodPatch,
         RuntimePatch as RuntimePatch,
     )
+    from .podgroups import CoschedulingPodGroup as CoschedulingPodGroup, VolcanoPodGroup as VolcanoPodGroup
     from .policies import (
         CoschedulingPolicy as CoschedulingPolicy,
         EnvInjectionTarget as EnvInjectionTarget,
         FluxPolicy as FluxPolicy,
         JAXPolicy as JAXPolicy,
+        KAIPolicy as KAIPolicy,
         MPIPolicy as MPIPolicy,
         PlainPolicy as PlainPolicy,
         TorchPolicy as TorchPolicy,
@@ -81,11 +83,13 @@ _MODULES = {
     "destinations": ("Kubernetes", "Local"),
     "frameworks": ("register_plugin",),
     "patches": ("ContainerPatch", "JobPatch", "PodPatch", "RuntimePatch"),
+    "podgroups": ("CoschedulingPodGroup", "VolcanoPodGroup"),
     "policies": (
         "CoschedulingPolicy",
         "EnvInjectionTarget",
         "FluxPolicy",
         "JAXPolicy",
+        "KAIPolicy",
         "MPIPolicy",
         "PlainPolicy",
         "TorchPolicy",

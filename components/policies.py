@@ -6,7 +6,7 @@ kubeflow/trainer v2.3.0; bounds are those of `provider/api/trainer.py`. Used by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import pulumi
@@ -111,9 +111,17 @@ class FluxPolicy(MLPolicy):
 
 
 class PodGroupPolicy(Args):
-    """Base of the policies for gangs: all pods of a job are scheduled together or none (`spec.podGroupPolicy`)."""
+    """Base of the policies for gangs: all pods of a job are scheduled together or none (`spec.podGroupPolicy`). In mode
+    jobset those that start together: a gang does not wait for initializers.
+
+    scheduler_name: the gang scheduler, for all pods of the runtime that name none; default: left to the template, as
+    Trainer does, where pods without one go to the cluster's default scheduler.
+    """
+
+    scheduler_name: pulumi.Input[str] | None = None
 
     scheduler: ClassVar[str] = ""
+    shipped = frozenset({"scheduler_name"})
 
     def document(self) -> dict[str, Any]:
         return {self.scheduler: Args.document(self)}
@@ -122,16 +130,89 @@ class PodGroupPolicy(Args):
         own = where.removeprefix(f"{self.scheduler}.")
         return "" if own == self.scheduler else super().place(own)
 
+    def template(self, document: Any) -> Any:
+        """The runtime's template as the policy wants it."""
+        return document if self.scheduler_name is None else _in_pods(document, self._schedule)
+
+    def _schedule(self, pod: dict[str, Any]) -> dict[str, Any]:
+        return {**pod, "spec": {"schedulerName": self.scheduler_name, **pod["spec"]}}
+
 
 class CoschedulingPolicy(PodGroupPolicy):
     """Gangs by the coscheduling plugin of Kubernetes' scheduler-plugins (`podGroupPolicy.coscheduling`).
 
-    schedule_timeout_seconds: how long a gang may wait for its last pod; default 60, and 0 means the default.
+    scheduler_name: `scheduler-plugins-scheduler`, as its chart calls it. schedule_timeout_seconds: how long a gang may wait
+    for its last pod; default 60, and 0 means the default.
     """
 
     schedule_timeout_seconds: pulumi.Input[int] | None = None
 
     scheduler = "coscheduling"
+
+
+class KAIPolicy(PodGroupPolicy):
+    """Gangs by NVIDIA's KAI scheduler, which makes PodGroups of its own of the JobSets that it meets; nothing of it stands in
+    `podGroupPolicy`, so that mode trainer knows it as well.
+
+    queue: KAI's queue, the label `kai.scheduler/queue` of the JobSet and its pods; default: KAI's own. scheduler_name: default
+    `kai-scheduler`. Where steps depend on others, the JobSet is marked so that each step is a gang by itself
+    (`kai.scheduler/batch-min-member`; KAI looks at `startupPolicy` and not at `dependsOn`:
+    https://github.com/kai-scheduler/KAI-Scheduler/blob/main/pkg/podgrouper/podgrouper/plugins/jobset/jobset_grouper.go).
+    """
+
+    queue: pulumi.Input[str] | None = None
+
+    shipped = frozenset({"scheduler_name", "queue"})
+
+    def document(self) -> dict[str, Any]:
+        return {}
+
+    def template(self, document: Any) -> Any:
+        made = _in_pods(document, self._schedule)
+        if not isinstance(made, Mapping):
+            return made
+        about, spec = made.get("metadata") or {}, made.get("spec")
+        if isinstance(about, Mapping) and self.queue is not None:
+            about = {**about, "labels": {KAI_QUEUE: self.queue, **(about.get("labels") or {})}}
+        if isinstance(about, Mapping) and any(step.get("dependsOn") for step in _steps(spec)):
+            about = {**about, "annotations": {KAI_LEAST: "1", **(about.get("annotations") or {})}}
+        return {**made, "metadata": about} if about else made
+
+    def _schedule(self, pod: dict[str, Any]) -> dict[str, Any]:
+        name = "kai-scheduler" if self.scheduler_name is None else self.scheduler_name
+        made = {**pod, "spec": {"schedulerName": name, **pod["spec"]}}
+        about = pod.get("metadata") or {}
+        if self.queue is not None and isinstance(about, Mapping):
+            made["metadata"] = {**about, "labels": {KAI_QUEUE: self.queue, **(about.get("labels") or {})}}
+        return made
+
+
+KAI_QUEUE = "kai.scheduler/queue"
+KAI_LEAST = "kai.scheduler/batch-min-member"
+
+
+def _steps(spec: Any) -> list[Mapping[str, Any]]:
+    jobs = spec.get("replicatedJobs") if isinstance(spec, Mapping) else None
+    return [job for job in jobs if isinstance(job, Mapping)] if isinstance(jobs, (list, tuple)) else []
+
+
+def _in_pods(template: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """A copy of a template with changed pod templates. What is not known yet, or not as it should be, stays."""
+    if not isinstance(template, Mapping) or not _steps(template.get("spec")):
+        return template
+
+    def changed(job: Any) -> Any:
+        inner = job.get("template") if isinstance(job, Mapping) else None
+        spec = inner.get("spec") if isinstance(inner, Mapping) else None
+        pod = spec.get("template") if isinstance(spec, Mapping) else None
+        if not isinstance(inner, Mapping) or not isinstance(spec, Mapping) or not isinstance(pod, Mapping):
+            return job
+        if not isinstance(pod.get("spec"), Mapping):
+            return job
+        return {**job, "template": {**inner, "spec": {**spec, "template": change(dict(pod))}}}
+
+    spec = template["spec"]
+    return {**template, "spec": {**spec, "replicatedJobs": [changed(job) for job in spec["replicatedJobs"]]}}
 
 
 class VolcanoNetworkTopology(Args):
@@ -147,7 +228,7 @@ class VolcanoNetworkTopology(Args):
 
 class VolcanoPolicy(PodGroupPolicy):
     """Gangs by Volcano (`podGroupPolicy.volcano`). The queue is the annotation `scheduling.volcano.sh/queue-name` of the
-    template, the priority that of its pods."""
+    template, the priority that of its pods. scheduler_name: `volcano`, as its chart calls it."""
 
     network_topology: pulumi.Input[VolcanoNetworkTopology] | None = None
 

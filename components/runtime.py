@@ -59,11 +59,12 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
 
     ml_policy: the framework (`TorchPolicy`, `MPIPolicy`, `JAXPolicy`, `XGBoostPolicy`, `FluxPolicy`, `PlainPolicy`, or
     that of a plugin) or a mapping. template: the JobSet that jobs are made from. pod_group_policy: gangs, by
-    `CoschedulingPolicy` or `VolcanoPolicy`; default: none. labels: `trainer.kubeflow.org/framework` names what starts user
-    code; default: the policy's framework. name: in the documents; default the resource's name. In the default mode nothing
-    is made in the cluster: jobs carry what they need. In mode trainer it is made there, in the cluster of `target` (default:
-    that of the stack) and in those of TrainJobs that use it, and changed in place: jobs that exist keep what they were made
-    with. Its deletion is refused while a TrainJob that was made from it has not finished.
+    `CoschedulingPolicy`, `VolcanoPolicy` or `KAIPolicy`; default: none. labels: `trainer.kubeflow.org/framework` names
+    what starts user code; default: the policy's framework. name: in the documents; default the resource's name. In the
+    default mode nothing is made in the cluster: jobs carry what they need. In mode trainer it is made there, in the
+    cluster of `target` (default: that of the stack) and in those of TrainJobs that use it, and changed in place: jobs
+    that exist keep what they were made with. Its deletion is refused while a TrainJob that was made from it has not
+    finished.
     """
 
     kind: ClassVar[str] = "ClusterTrainingRuntime"
@@ -183,6 +184,9 @@ def _document(kind: str, name: str, release: str | None, args: RuntimeArgs) -> t
     about = {"name": name, **metadata(args.labels, args.annotations).get("metadata", {})}
     plain = args.document()
     spec = {camel: plain[camel] for camel in ("mlPolicy", "podGroupPolicy", "template") if camel in plain}
+    if isinstance(args.pod_group_policy, PodGroupPolicy):
+        spec["template"] = args.pod_group_policy.template(spec["template"])
+        spec = {name: part for name, part in spec.items() if name != "podGroupPolicy" or part}
     if isinstance(args.ml_policy, (MLPolicy, Policy)) and args.ml_policy.framework:
         about["labels"] = {FRAMEWORK: args.ml_policy.framework, **about.get("labels", {})}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": about, "spec": spec}, []

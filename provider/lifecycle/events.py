@@ -42,7 +42,7 @@ def about(seen: Seen) -> re.Pattern[str]:
         [f"(?:jobset|trainjob)-{name}-[0-9a-f]{{5}}", *([re.escape(name_of(seen.workload))] * bool(seen.workload))]
     )
     return re.compile(
-        rf"(?:JobSet|TrainJob|PodGroup)/{name}|Workload/(?:{work})"
+        rf"(?:JobSet|TrainJob)/{name}|PodGroup/{name}(?:\.(?:{steps}))?|Workload/(?:{work})"
         rf"|Job/{name}-(?:{steps})-\d+|Pod/{name}-(?:{steps})-\d+-\d+-[a-z0-9]{{5}}"
     )
 

@@ -48,7 +48,7 @@ def render(
     info, job, notes = core.read(runtime, train_job, status_server_ca=status_server_ca)
     refuse_own(info, mode)
     objects = core.build(info, job)
-    finish(objects, job, mode)
+    finish(objects, info, job, mode)
     return Rendered(_keyed(objects), notes)
 
 

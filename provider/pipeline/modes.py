@@ -11,15 +11,18 @@ from typing import Any, Literal
 from pulumi_trainer.provider.api.labels import ANCESTOR, QUEUE
 from pulumi_trainer.provider.api.unknown import Unknown
 
-from .info import TRAINER, TrainJob, items, section
+from .gangs import by_stage
+from .info import TRAINER, Info, TrainJob, items, section
 
 Mode = Literal["jobset", "trainer"]
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
-def finish(objects: list[dict[str, Any]], job: TrainJob, mode: Mode) -> None:
+def finish(objects: list[dict[str, Any]], info: Info, job: TrainJob, mode: Mode) -> None:
     """Complete the objects for a mode, in place."""
+    if mode == "jobset":
+        by_stage(objects, info, job)
     for document in objects:
         if mode == "trainer":
             _own(document, job)

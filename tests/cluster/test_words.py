@@ -186,8 +186,12 @@ def admitted_train_job(world: World) -> None:
     train_job(world, "team")
 
 
-def gang(world: World) -> None:
-    world.make(kinds.POD_GROUP, "job", spec={"minMember": 9, "scheduleTimeoutSeconds": 10})
+def gang_of_more_than_there_is(world: World) -> None:
+    gang(world, minResources={"nvidia.com/gpu": 1000})
+
+
+def gang(world: World, **spec: Any) -> None:
+    world.make(kinds.POD_GROUP, "job", spec={"minMember": 9, "scheduleTimeoutSeconds": 10, **spec})
     document = with_pod(job(pods=9, gpus=8), labels={GANG: "job"}, schedulerName="scheduler-plugins-scheduler")
     world.submit(document)
 
@@ -305,6 +309,9 @@ ROWS = [
     Row("a race that harms nobody", race, "Running", "", "^$", "its pods run"),
     Row("gang", gang, "Starting", "WaitingForGang", r"^\d of 9 pods of PodGroup job \(\w+\) have a node: .*Insufficient",
         "its 9 pods start together or not at all"),
+    Row("gang, and the whole cluster is too small", gang_of_more_than_there_is, "Starting", "WaitingForGang",
+        r"^0 of 9 pods of PodGroup job \(\w+\) have a node: .*resource gap: map\[nvidia.com/gpu",
+        r"and 0 have a node \(\w+\): the cluster lacks 9\d\d nvidia.com/gpu for all of them together. Free or add nodes"),
     Row("no such scheduler", submitted(lambda: with_pod(job(pods=2), schedulerName="nobody")), "Starting", "NoScheduler",
         "^2 pods of scheduler nobody pending since", "Is a scheduler of that name installed and running", 40, False),
     Row("queue: waits", behind_another, "Queued", "Pending", "insufficient unused quota for nvidia.com/gpu in flavor .*, 16 more",

@@ -468,3 +468,59 @@ def test_only_what_is_read_is_kept() -> None:
         "spec": {"nodeName": "n"},
         "status": {},
     }
+
+
+class TestGangs:
+    """Pods, and the PodGroup that the waiting ones name."""
+
+    def seen(self, *pods: Any, group: Any = None, volcano: bool = False) -> Seen:
+        """pods: (name, PodGroup, node, what the scheduler says)."""
+        made = []
+        for name, gang, node, said in pods:
+            about: Any = {"name": name, "labels": {} if volcano else {"scheduling.x-k8s.io/pod-group": gang}}
+            if volcano:
+                about["annotations"] = {"scheduling.k8s.io/group-name": gang}
+            told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+            spec = {"schedulerName": "second", **({"nodeName": node} if node else {})}
+            status = {"phase": "Running" if node else "Pending", "conditions": [] if node else [told]}
+            made.append({"metadata": about, "spec": spec, "status": status})
+        jobset = {"metadata": {"name": "job"}, "spec": {"replicatedJobs": []}, "status": {"conditions": []}}
+        return Seen(
+            "team",
+            "job",
+            jobset=jobset,
+            pods=made,
+            pod_group=group,
+            jobs=[{"metadata": {"name": "j"}, "status": {"active": 1}}],
+        )
+
+    def said(self, seen: Seen) -> tuple[str, str, str]:
+        status = diagnose(seen, 0.0)
+        return status.reason, status.message, why(seen, status, 0.0)
+
+    def test_only_pods_of_that_gang_count(self) -> None:
+        group = {"metadata": {"name": "job.node"}, "spec": {"minMember": 2}, "status": {"phase": "Scheduling"}}
+        waits = [(f"n{i}", "job.node", "", "0/8 nodes are available: 8 Insufficient cpu.") for i in range(2)]
+        reason, message, paragraph = self.said(self.seen(("d", "job.data", "gpu-0", ""), *waits, group=group))
+        assert reason == "WaitingForGang"
+        assert message.startswith("0 of 2 pods of PodGroup job.node (Scheduling) have a node: 0/8 nodes")
+        assert "kubectl annotate -n team podgroups.scheduling.x-k8s.io job.node --overwrite woken=1" in paragraph
+
+    def test_volcano_needs_no_touch(self) -> None:
+        seen = self.seen(("n", "job", "", "no room"), group={"spec": {"minMember": 2}}, volcano=True)
+        reason, _, paragraph = self.said(seen)
+        assert (
+            reason == "WaitingForGang" and "kubectl" not in paragraph and "Volcano tries again by itself" in paragraph
+        )
+
+    def test_what_the_whole_cluster_lacks(self) -> None:
+        go = "map[cpu:{{1500 -3} {<nil>}  DecimalSI} memory:{{5 9} {<nil>}  DecimalSI} nvidia.com/gpu:{{8 0} {<nil>}  DecimalSI}]"
+        seen = self.seen(("n", "job", "", f"0/8 nodes are available: resource gap: {go}. no new claims"), group={})
+        _, message, paragraph = self.said(seen)
+        assert go in message
+        assert "the cluster lacks 1.5 cpu, 5000000000 memory, 8 nvidia.com/gpu for all of them together" in paragraph
+        other = self.seen(("n", "job", "", "resource gap: something else"), group={})
+        assert "resource gap: something else" in self.said(other)[2]
+
+    def test_no_such_group(self) -> None:
+        assert self.said(self.seen(("n", "nobody", "", "PodGroup not found")))[0] == "NoPodGroup"

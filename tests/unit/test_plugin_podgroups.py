@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 from plugin_support import container, job, pods, problems, rendered, runtime, train_job
+from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.errors import Invalid
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.pipeline import render
@@ -160,12 +162,109 @@ class TestVolcano:
         assert group(self.volcano(networkTopology=unknown))["spec"]["networkTopology"] is unknown
 
 
+def after(name: str, *others: str, status: str = "Complete", step: Any = None, **pod: Any) -> dict[str, Any]:
+    depends = [{"name": other, "status": status} for other in others]
+    return {**job(name, step, requests(cpu=1), **pod), "dependsOn": depends}
+
+
+def staged(rt: dict[str, Any], mode: Any = "jobset") -> dict[str, Any]:
+    return render(default_runtime(rt), default_train_job(train_job({})), mode=mode).objects
+
+
+def groups(rt: dict[str, Any], mode: Any = "jobset") -> dict[str, Any]:
+    """Name of each PodGroup -> (minMember, replicated jobs whose Pods name it)."""
+    objects = staged(rt, mode)
+    found = {d["metadata"]["name"]: (d["spec"]["minMember"], []) for d in objects.values() if d["kind"] == "PodGroup"}
+    for replicated in objects["JobSet/digits"]["spec"]["replicatedJobs"]:
+        about = replicated["template"]["spec"]["template"]["metadata"]
+        name = about.get("labels", {}).get(LABEL) or about.get("annotations", {})[ANNOTATION]
+        found[name][1].append(replicated["name"])
+    return found
+
+
+class TestStages:
+    """In mode jobset a gang is what starts together."""
+
+    INITIALIZERS = (job("dataset-initializer", "dataset-initializer"), job("model-initializer", "model-initializer"))
+
+    @pytest.mark.parametrize("policy", ["coscheduling", "volcano"])
+    def test_trainers_do_not_wait_for_initializers(self, policy: str) -> None:
+        node = after("node", "dataset-initializer", "model-initializer")
+        rt = gang(*copy.deepcopy(self.INITIALIZERS), node, policy={policy: {}}, nodes=4)
+        assert groups(rt) == {
+            "digits.dataset-initializer": (2, ["dataset-initializer", "model-initializer"]),
+            "digits.node": (4, ["node"]),
+        }
+        assert groups(rt, mode="trainer") == {"digits": (6, ["dataset-initializer", "model-initializer", "node"])}
+
+    def test_each_has_its_own_resources_and_the_policy_of_all(self) -> None:
+        rt = gang(job("data", "", requests(cpu=3)), after("node", "data"), nodes=4)
+        objects = staged(rt)
+        assert list(objects) == ["PodGroup/digits.data", "PodGroup/digits.node", "JobSet/digits"]
+        assert objects["PodGroup/digits.data"]["spec"] == {
+            "minMember": 1, "minResources": {"cpu": "3"}, "scheduleTimeoutSeconds": 60,
+        }  # fmt: skip
+        assert objects["PodGroup/digits.node"]["spec"] == {
+            "minMember": 4, "minResources": {"cpu": "4"}, "scheduleTimeoutSeconds": 60,
+        }  # fmt: skip
+        assert objects["PodGroup/digits.node"]["metadata"] == {"name": "digits.node", "namespace": "ns"}
+
+    def test_a_dependency_that_has_to_be_ready_comes_first_too(self) -> None:
+        rt = gang(job("node"), after("launcher", "node", status="Ready", step=""), after("log", "node", step=""))
+        wanted = {"digits.node": (2, ["node"]), "digits.launcher": (1, ["launcher"]), "digits.log": (1, ["log"])}
+        assert groups(rt) == wanted
+
+    def test_in_order_each_waits_for_the_one_before(self) -> None:
+        rt = gang(job("a", ""), job("node"), startupPolicy={"startupPolicyOrder": "InOrder"})
+        assert groups(rt) == {"digits.a": (1, ["a"]), "digits.node": (2, ["node"])}
+
+    def test_volcano_keeps_queue_topology_and_the_priority_of_the_stage(self) -> None:
+        rt = gang(
+            job("data", "", priorityClassName="low"), after("node", "data", priorityClassName="high"),
+            policy={"volcano": {"networkTopology": {}}},
+        )  # fmt: skip
+        rt["spec"]["template"]["metadata"] = {"annotations": {QUEUE: "q"}}
+        objects = staged(rt)
+        for name, priority in (("data", "low"), ("node", "high")):
+            spec = objects[f"PodGroup/digits.{name}"]["spec"]
+            assert (spec["queue"], spec["priorityClassName"]) == ("q", priority)
+            assert spec["networkTopology"] == {"mode": "hard", "highestTierAllowed": 1}
+
+    def test_both_schedulers(self) -> None:
+        rt = gang(job("data", ""), after("node", "data"), policy={"coscheduling": {}, "volcano": {}})
+        assert list(staged(rt)) == [
+            "PodGroup/digits.data", "PodGroup/digits.node",
+            "PodGroup.scheduling.volcano.sh/digits.data", "PodGroup.scheduling.volcano.sh/digits.node", "JobSet/digits",
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("depends", [Unknown("u"), [Unknown("u")], [{"name": Unknown("u"), "status": "Complete"}]])
+    def test_what_waits_for_something_unknown_is_by_itself(self, depends: Any) -> None:
+        rt = gang(job("data", ""), {**job("node"), "dependsOn": depends}, {**job("more", ""), "dependsOn": depends})
+        assert list(groups(rt)) == ["digits.data", "digits.node", "digits.more"]
+
+    def test_labels_that_are_not_known_stay_so(self) -> None:
+        unknown = Unknown("u")
+        node = after("node", "data")
+        node["template"]["spec"]["template"]["metadata"] = {"labels": unknown}
+        objects = staged(gang(job("data", ""), node))
+        assert pods(objects)["template"]["metadata"]["labels"] is unknown
+        assert pods(objects, "data")["template"]["metadata"]["labels"] == {LABEL: "digits.data"}
+
+
 class TestMembers:
-    def test_of_all_jobs_but_not_their_replicas(self) -> None:
+    def test_of_all_jobs_and_their_replicas(self) -> None:
         first = {**job("dataset-initializer", "dataset-initializer"), "replicas": 1}
-        other = {**job("aux", ""), "replicas": 3}
+        other = {**job("aux", "", requests(cpu=1)), "replicas": 3}
         other["template"]["spec"]["parallelism"] = 4
-        assert group(gang(first, job("node"), other))["spec"]["minMember"] == 1 + 2 + 4
+        rt = gang(first, job("node"), other)
+        assert staged(rt)["PodGroup/digits"]["spec"]["minMember"] == 1 + 2 + 3 * 4
+        assert staged(rt)["PodGroup/digits"]["spec"]["minResources"] == {"cpu": "12"}
+        assert groups(rt, mode="trainer") == {"digits": (1 + 2 + 4, ["dataset-initializer", "node", "aux"])}
+
+    def test_replicas_that_are_not_known(self) -> None:
+        unknown = Unknown("r")
+        other = {**job("aux", "", requests(cpu=1)), "replicas": unknown}
+        assert staged(gang(job("node"), other))["PodGroup/digits"]["spec"]["minMember"] is unknown
 
     def test_no_nodes(self) -> None:
         spec = group(gang(job("node", None, requests(cpu=1))), train_job({"numNodes": 0}))["spec"]

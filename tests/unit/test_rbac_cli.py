@@ -64,7 +64,7 @@ def test_every_rule_says_what_it_is_for(mode: Any) -> None:
     out = run("--mode", mode).stdout
     for permission in rbac.needed(mode):
         assert permission.why in out and permission.verbs
-    kinds = [(p.kind, p.subresource, p.names) for p in rbac.needed(mode)]
+    kinds = [(p.kind, p.subresource, p.names, p.helps) for p in rbac.needed(mode)]
     assert len(kinds) == len(set(kinds))
     assert not [p for p in rbac.needed(mode) if "*" in p.verbs or "*" in str(p.rule)]
 

@@ -10,10 +10,10 @@ import pulumi_trainer as trainer
 import pytest
 
 TYPED = [
-    "BuiltinTrainer", "ContainerPatch", "CoschedulingPolicy", "DataCacheInitializer", "DataFormat", "DataType",
-    "EnvInjectionTarget", "FluxPolicy", "JAXPolicy", "JobPatch", "LoraConfig", "Loss", "MPIPolicy", "PlainPolicy",
-    "PodPatch", "RuntimePatch", "TorchPolicy", "TorchTuneConfig", "TorchTuneInstructDataset", "VolcanoNetworkTopology",
-    "VolcanoPolicy", "XGBoostPolicy",
+    "BuiltinTrainer", "ContainerPatch", "CoschedulingPodGroup", "CoschedulingPolicy", "DataCacheInitializer",
+    "DataFormat", "DataType", "EnvInjectionTarget", "FluxPolicy", "JAXPolicy", "JobPatch", "KAIPolicy",
+    "LoraConfig", "Loss", "MPIPolicy", "PlainPolicy", "PodPatch", "RuntimePatch", "TorchPolicy", "TorchTuneConfig",
+    "TorchTuneInstructDataset", "VolcanoNetworkTopology", "VolcanoPodGroup", "VolcanoPolicy", "XGBoostPolicy",
 ]  # fmt: skip
 
 

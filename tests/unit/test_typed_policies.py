@@ -71,7 +71,9 @@ POLICIES: list[tuple[Args, dict[str, Any]]] = [
     (trainer.FluxPolicy(num_proc_per_node=4), {"flux": {"numProcPerNode": 4}}),
     (trainer.CoschedulingPolicy(), {"coscheduling": {}}),
     (trainer.CoschedulingPolicy(schedule_timeout_seconds=0), {"coscheduling": {"scheduleTimeoutSeconds": 0}}),
+    (trainer.CoschedulingPolicy(scheduler_name="second"), {"coscheduling": {}}),
     (trainer.VolcanoPolicy(), {"volcano": {}}),
+    (trainer.KAIPolicy(queue="research"), {}),
     (
         trainer.VolcanoPolicy(network_topology=trainer.VolcanoNetworkTopology(mode="soft", highest_tier_allowed=2)),
         {"volcano": {"networkTopology": {"mode": "soft", "highestTierAllowed": 2}}},
@@ -155,7 +157,7 @@ def test_what_is_wrong_with_a_framework_policy(policy: Args, says: list[str]) ->
         ({"volcano": {"queue": "q"}}, "pod_group_policy.volcano.queue: unknown field"),
         (
             trainer.TorchPolicy(),
-            "pod_group_policy: must be one of CoschedulingPolicy, VolcanoPolicy, not TorchPolicy",
+            "pod_group_policy: must be one of CoschedulingPolicy, KAIPolicy, VolcanoPolicy, not TorchPolicy",
         ),
     ],
 )
@@ -250,14 +252,14 @@ PAIRS: list[tuple[type[Model], type[Args]]] = [
 @pytest.mark.parametrize(("model", "args"), PAIRS, ids=lambda v: v.__name__)
 def test_every_field_of_a_policy_is_an_argument(model: type[Model], args: type[Args]) -> None:
     nodes = {"num_nodes"} if issubclass(args, policies.MLPolicy) else set()
-    assert set(args.fields) == set(model.model_fields) | nodes
+    assert set(args.fields) - args.shipped == set(model.model_fields) | nodes
 
 
 def test_every_policy_of_the_api_has_a_class() -> None:
     known = {p.framework for p in vars(policies).values() if isinstance(p, type) and issubclass(p, policies.MLPolicy)}
     assert known - {""} == set(api.MLPolicy.model_fields) - {"num_nodes"}
     gangs = {p.scheduler for p in policies.PodGroupPolicy.__subclasses__()}
-    assert gangs == set(api.PodGroupPolicy.model_fields)
+    assert gangs - {""} == set(api.PodGroupPolicy.model_fields)
 
 
 @pytest.mark.parametrize(
@@ -276,3 +278,61 @@ def test_every_policy_of_the_api_has_a_class() -> None:
 def test_a_runtime_of_the_wrong_shape(given: dict[str, Any], says: str) -> None:
     _, found = _document("ClusterTrainingRuntime", "r", None, RuntimeArgs(**{"template": {}, **given}))
     assert [str(p) for p in found] == [says]
+
+
+def runtime_of(policy: Any, *steps: trainer.ReplicatedJob, **template: Any) -> dict[str, Any]:
+    args = RuntimeArgs(
+        template=trainer.JobSetTemplate(replicated_jobs=list(steps), **template), pod_group_policy=policy
+    )
+    document, found = _document("ClusterTrainingRuntime", "r", None, args)
+    assert found == []
+    assert problems(api.Runtime, document) == []
+    return document
+
+
+class TestSchedulers:
+    """The scheduler that a policy names, in the pods of the template."""
+
+    NODE = trainer.ReplicatedJob(name="node", pod_spec={"containers": []}, pod_labels={"a": "b"})
+
+    def pods(self, document: dict[str, Any]) -> list[dict[str, Any]]:
+        jobs = document["spec"]["template"]["spec"]["replicatedJobs"]
+        return [job["template"]["spec"]["template"] for job in jobs]
+
+    def test_left_alone(self) -> None:
+        (pod,) = self.pods(runtime_of(trainer.VolcanoPolicy(), self.NODE))
+        assert pod == {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}
+
+    @pytest.mark.parametrize("policy", [trainer.CoschedulingPolicy, trainer.VolcanoPolicy, trainer.KAIPolicy])
+    def test_of_the_pods_that_name_none(self, policy: Any) -> None:
+        own = trainer.ReplicatedJob(name="own", pod_spec={"schedulerName": "mine", "containers": []})
+        pods = self.pods(runtime_of(policy(scheduler_name="second"), self.NODE, own))
+        assert [pod["spec"]["schedulerName"] for pod in pods] == ["second", "mine"]
+
+    def test_kai_is_no_policy_of_trainer(self) -> None:
+        document = runtime_of(trainer.KAIPolicy(queue="research"), self.NODE, labels={"c": "d"})
+        assert "podGroupPolicy" not in document["spec"]
+        assert document["spec"]["template"]["metadata"] == {"labels": {"c": "d", "kai.scheduler/queue": "research"}}
+        (pod,) = self.pods(document)
+        assert pod["spec"]["schedulerName"] == "kai-scheduler"
+        assert pod["metadata"]["labels"] == {"a": "b", "kai.scheduler/queue": "research"}
+
+    def test_kai_takes_steps_that_wait_for_others_one_by_one(self) -> None:
+        after = trainer.ReplicatedJob(
+            name="more",
+            ancestor="more",
+            pod_spec={"containers": []},
+            depends_on=[trainer.DependsOn(name="node", status="Complete")],
+        )
+        about = runtime_of(trainer.KAIPolicy(), self.NODE, after)["spec"]["template"]["metadata"]
+        assert about == {"annotations": {"kai.scheduler/batch-min-member": "1"}}
+        assert "metadata" not in runtime_of(trainer.KAIPolicy(), self.NODE)["spec"]["template"]
+
+    def test_what_is_not_as_it_should_be_is_told_by_others(self) -> None:
+        for template in (
+            {"spec": {"replicatedJobs": [3, {"name": "x"}, {"template": {"spec": {"template": 1}}}]}},
+            {"spec": 1},
+        ):
+            args = RuntimeArgs(template=template, pod_group_policy=trainer.KAIPolicy(queue="q"))
+            document, _ = _document("ClusterTrainingRuntime", "r", None, args)
+            assert problems(api.Runtime, document) != []

@@ -59,12 +59,17 @@ SIBLING = {
     "spec": {"network": {"subdomain": "job"}},
 }
 
+SECOND = {"schedulerName": "scheduler-plugins-scheduler"}
+
 CASES: list[Case] = [
     ("PT101", runtime(TORCH), job({}, name="j" * 49), {}, lambda r, j, k: j["metadata"].update(name="j" * 48)),
     (
         "PT102",
-        runtime(TORCH, step("data", ""), step(dependsOn=[{"name": "data", "status": "Ready"}]), gang={"coscheduling": {}}),
-        job({}), {}, lambda r, j, k: replicated(r, 1).pop("dependsOn"),
+        runtime(
+            TORCH, step("data", "", pod=SECOND), step(dependsOn=[{"name": "data", "status": "Ready"}], pod=SECOND),
+            gang={"coscheduling": {}},
+        ),
+        job({}), {"mode": "trainer"}, lambda r, j, k: replicated(r, 1).pop("dependsOn"),
     ),
     (
         "PT103",
@@ -173,6 +178,14 @@ CASES: list[Case] = [
         "PT131", runtime(TORCH, step(container={"volumeMounts": [{"name": "data", "mountPath": "/data"}]})), job({}), {},
         lambda r, j, k: pod(r).update(volumes=[{"name": "data", "emptyDir": {}}]),
     ),
+    (
+        "PT132", runtime(TORCH, gang={"coscheduling": {}}), job({}), {},
+        lambda r, j, k: pod(r).update(schedulerName="scheduler-plugins-scheduler"),
+    ),
+    (
+        "PT133", runtime(TORCH, step(pod={"schedulerName": "kai-scheduler"}), gang={"volcano": {}}), job({}), {},
+        lambda r, j, k: pod(r).update(schedulerName="our-volcano"),
+    ),
 ]  # fmt: skip
 
 
@@ -264,15 +277,37 @@ def test_budgets_for_names() -> None:
 def test_a_gang_that_has_enough_pods_starts() -> None:
     given = runtime(
         {},
-        step("data", "", replicas=2),
-        step(dependsOn=[{"name": "data", "status": "Ready"}]),
+        step("data", "", replicas=2, pod=SECOND),
+        step(dependsOn=[{"name": "data", "status": "Ready"}], pod=SECOND),
         gang={"coscheduling": {}},
     )
-    assert codes(given, job({})) == []
+    assert codes(given, job({}), mode="trainer") == []
     in_order = runtime(
         {}, step(), step("more", ""), gang={"volcano": {}}, startupPolicy={"startupPolicyOrder": "InOrder"}
     )
-    assert codes(in_order, job({})) == ["PT102", "PT129"]
+    assert codes(in_order, job({}), mode="trainer") == ["PT102", "PT129"]
+
+
+def test_a_gang_of_a_stage_waits_for_no_other() -> None:
+    """Mode jobset makes a PodGroup a stage."""
+    for policy in ("coscheduling", "volcano"):
+        pod = {"schedulerName": "our-scheduler"}
+        later = step(dependsOn=[{"name": "data", "status": "Complete"}], pod=pod)
+        given = runtime(TORCH, step("data", "", pod=pod), later, gang={policy: {}})
+        assert codes(given, job({})) == []
+        assert codes(given, job({}), mode="trainer") == ["PT102"]
+
+
+def test_schedulers_of_gangs() -> None:
+    def told(scheduler: str, policy: str) -> list[str]:
+        pod = {"schedulerName": scheduler} if scheduler else {}
+        return codes(runtime(TORCH, step(pod=pod), gang={policy: {}}), job({}))
+
+    assert told("", "coscheduling") == told("default-scheduler", "coscheduling") == ["PT132"]
+    assert told("", "volcano") == told("default-scheduler", "volcano") == ["PT129"]
+    assert told("volcano", "volcano") == told("our-own", "volcano") == told("our-own", "coscheduling") == []
+    assert told("volcano", "coscheduling") == told("kai-scheduler", "coscheduling") == ["PT133"]
+    assert told("scheduler-plugins-scheduler", "volcano") == told("kai-scheduler", "volcano") == ["PT133"]
 
 
 def test_subdomains() -> None:

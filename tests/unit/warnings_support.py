@@ -44,12 +44,12 @@ def patched(**pod: Any) -> list[Document]:
     return [{"manager": "acme.io/team", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}]
 
 
-def found(given: Document, train_job: Document, **known: Any) -> list[Warning]:
+def found(given: Document, train_job: Document, mode: Any = "jobset", **known: Any) -> list[Warning]:
     """All warnings about a job as the pipeline renders it; one that cannot be rendered has no objects."""
     train_job["spec"]["runtimeRef"]["name"] = given["metadata"]["name"]
     documents = default_runtime(given), default_train_job(train_job)
     try:
-        objects = render(*documents).objects
+        objects = render(*documents, mode=mode).objects
     except Invalid:
         objects = {}
     return list(warnings(*documents, objects, **known))

@@ -118,9 +118,7 @@ def _flags(place: Place, name: str) -> dict[str, Any]:
             "concurrent-job-syncs": 10, "profiling": "false",
         }  # fmt: skip
     if name in ("scheduler", "sp_scheduler"):
-        # A gang that waits is otherwise looked at again after five minutes, whatever nodes there are.
-        again = {"pod-max-in-unschedulable-pods-duration": "10s"} if name == "sp_scheduler" else {}
-        return {**served, "config": conf / f"{name}.json", **again}
+        return {**served, "config": conf / f"{name}.json"}
     if name == "kueue":
         # It would register an aggregated API, which the API server reaches by a Service.
         return {"config": conf / "kueue.json", "feature-gates": "VisibilityOnDemand=false", "zap-log-level": 2}

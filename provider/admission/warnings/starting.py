@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.pipeline.info import NODE
+from pulumi_trainer.provider.pipeline.plugins.coscheduling import POD_GROUP_LABEL
+from pulumi_trainer.provider.pipeline.plugins.volcano import GROUP_ANNOTATION
 
 from ..reading import mapping
-from .view import DEFAULT_NAMESPACE, Document, Step, View, number
+from .view import DEFAULT_NAMESPACE, Document, Step, View, number, reached
 
 _LONGEST = 63
 _HEAD_NODE = ("torch", "jax", "xgboost")
 """Policies that send all nodes to the address of the first one."""
+GANGS = {"coscheduling": ("labels", POD_GROUP_LABEL), "volcano": ("annotations", GROUP_ANNOTATION)}
+"""Policy -> where Pods name their PodGroup."""
+KAI = "kai-scheduler"
+_SCHEDULERS = {"scheduler-plugins-scheduler": "coscheduling", "volcano": "volcano", KAI: ""}
+"""What gang schedulers are usually called -> the policy that they serve."""
 
 
 def long_names(view: View) -> Iterator[Problem]:
@@ -39,12 +46,13 @@ def _longest_pod(step: Step) -> str:
 
 def gang_that_waits_for_itself(view: View) -> Iterator[Problem]:
     policy = mapping(view.runtime, "spec", "podGroupPolicy")
-    gang = next((name for name in ("coscheduling", "volcano") if isinstance(policy.get(name), dict)), None)
-    first = _starting_at_once(view)
-    waiting = [step for step in view.steps if step not in first]
+    gang = next((name for name in GANGS if isinstance(policy.get(name), dict)), None)
+    members = [step for step in view.steps if gang is not None and _group(step, gang) == view.name]
+    first = [step for step in _starting_at_once(view) if step in members]
+    waiting = [step for step in members if step not in first]
     if gang is None or not waiting:
         return
-    there, wanted = _sum(step.pods for step in first), _sum(step.count for step in view.steps)
+    there, wanted = _sum(step.pods for step in first), _sum(step.count for step in members)
     if there is not None and wanted is not None and there >= wanted:
         return
     names = ", ".join(str(step.name) for step in waiting)
@@ -53,9 +61,16 @@ def gang_that_waits_for_itself(view: View) -> Iterator[Problem]:
         " come as far as they wait for, and those are not scheduled before the gang starts: it waits for ever"
     )
     mend = (
-        "fetch data and models before the job (DatasetInitializer, ModelInitializer), or use a runtime without a gang"
+        'use mode="jobset", which makes a PodGroup a stage, fetch data and models before the job (DatasetInitializer,'
+        " ModelInitializer), or use a runtime without a gang"
     )
     yield Problem(f"spec.podGroupPolicy.{gang}", why, mend)
+
+
+def _group(step: Step, gang: str) -> Any:
+    """The PodGroup of a step's Pods."""
+    part, name = GANGS[gang]
+    return mapping(step.job, "template", "metadata", part).get(name)
 
 
 def _starting_at_once(view: View) -> list[Step]:
@@ -138,12 +153,53 @@ def _own_rendezvous(view: View) -> bool:
 def volcano_without_scheduler(view: View) -> Iterator[Problem]:
     """Neither Trainer nor we set it:
     https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/volcano/volcano.go"""
-    if not isinstance(mapping(view.runtime, "spec", "podGroupPolicy").get("volcano"), dict):
-        return
-    if without := [step for step in view.steps if not step.pod.get("schedulerName")]:
-        names = ", ".join(str(step.name) for step in without)
+    if without := _with_scheduler(view, "volcano", _unset):
         why = (
-            f"the Pods of {names} go to the cluster's default scheduler, which starts them singly if it is not Volcano"
+            f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them singly if it is not"
+            " Volcano"
         )
-        where = f"{without[0].at}.template.spec.template.spec.schedulerName"
-        yield Problem(where, why, "write volcano, or what yours is called")
+        yield Problem(_scheduler_of(without[0]), why, "write volcano, or what yours is called")
+
+
+def coscheduling_without_scheduler(view: View) -> Iterator[Problem]:
+    """As with Volcano; the chart's name for the second scheduler:
+    https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/manifests/install/charts/as-a-second-scheduler/values.yaml"""
+    if without := _with_scheduler(view, "coscheduling", _unset):
+        why = (
+            f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them singly if it has no"
+            " coscheduling plugin"
+        )
+        mend = "write scheduler-plugins-scheduler, or what yours is called"
+        yield Problem(_scheduler_of(without[0]), why, mend)
+
+
+def foreign_scheduler(view: View) -> Iterator[Problem]:
+    for gang in GANGS:
+        others = tuple(name for name, whose in _SCHEDULERS.items() if whose != gang)
+        if foreign := _with_scheduler(view, gang, others.__contains__):
+            name = foreign[0].pod["schedulerName"]
+            does = "makes PodGroups of its own" if name == KAI else "starts such Pods singly"
+            why = f"{name} does not look at the PodGroups of {gang}, for which the runtime asks, and {does}"
+            yield Problem(
+                _scheduler_of(foreign[0]), why, "leave podGroupPolicy out, or name the scheduler that it is for"
+            )
+
+
+def _with_scheduler(view: View, gang: str, wanted: Callable[[Any], bool]) -> list[Step]:
+    """Steps of a runtime with that gang whose scheduler is as wanted."""
+    if not isinstance(mapping(view.runtime, "spec", "podGroupPolicy").get(gang), dict):
+        return []
+    where = ("template", "spec", "template", "spec", "schedulerName")
+    return [step for step in view.steps if wanted(reached(step.document, *where))]
+
+
+def _unset(scheduler: Any) -> bool:
+    return not scheduler or scheduler == "default-scheduler"
+
+
+def _names(steps: list[Step]) -> str:
+    return ", ".join(str(step.name) for step in steps)
+
+
+def _scheduler_of(step: Step) -> str:
+    return f"{step.at}.template.spec.template.spec.schedulerName"

@@ -37,5 +37,9 @@ RULES = (
     Rule("PT129", "a Volcano gang and the default scheduler", starting.volcano_without_scheduler, cluster=True),
     Rule("PT130", "resources that Kubernetes refuses", pods.refused_resources, cluster=True),
     Rule("PT131", "a mount of no volume", pods.mounts_of_nothing),
+    Rule(
+        "PT132", "a coscheduling gang and the default scheduler", starting.coscheduling_without_scheduler, cluster=True
+    ),
+    Rule("PT133", "a gang and the scheduler of another kind", starting.foreign_scheduler, cluster=True),
 )
 """A code never changes its meaning, and is not used again."""

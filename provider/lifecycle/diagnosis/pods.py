@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pulumi_trainer.provider.api.status import Phase, duration
@@ -16,16 +17,16 @@ from pulumi_trainer.provider.lifecycle.reading import (
 
 from .containers import CRASH, IMAGES, SETUPS, Container, containers, exit_mend, exit_words, placed
 from .finding import Finding, counted, ended, listed
-from .seen import Seen, born, gang_of, node_of, pod_name, subject
+from .seen import Seen, born, gang_of, node_of, of_coscheduling, pod_name, subject, waiting_gang
 
 SILENCE = 30.0
 """Seconds after which a scheduler should have said something about a pod."""
 DEFAULT_SCHEDULER = "default-scheduler"
+WAITING_FOR_GANG = "WaitingForGang"
 _MOUNTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _SANDBOX = ("FailedCreatePodSandBox",)
 _MAKING = ("ContainerCreating", "PodInitializing")
 _VAGUE = ("optimistic rejection", "rejection in Unreserve", "cannot find enough sibling pods")
-"""Words of the gang scheduler that say only that another pod of the gang has no node."""
 
 _PULL = "correct the image's name, or give the pods an imagePullSecret (a RuntimePatch) for a private registry"
 _CONFIG = "create what it refers to (Secret, ConfigMap, key), or correct the reference"
@@ -172,19 +173,24 @@ def _gated(pods: list[Document], words: str) -> Finding:
 
 def _shortage(seen: Seen, words: list[str]) -> str:
     """The words that say most: a gang's pods mostly say that another one has no node, and only an event which one."""
-    clear = [w for w in words if w and not any(v in w for v in _VAGUE)]
+    clear = [w for w in words if w and not vague(w)]
     if clear:
         return max(clear, key=len)
     events = [text(e.get("message")) for e in seen.warnings("Pod", "FailedScheduling")]
-    clear = [w for w in events if not any(v in w for v in _VAGUE)]
+    clear = [w for w in events if not vague(w)]
     return clear[0] if clear else (words[0] if words else "")
 
 
+def vague(words: str) -> bool:
+    """Whether the gang scheduler says only that another pod has no node. Sometimes no pod's condition says more."""
+    return any(each in words for each in _VAGUE)
+
+
 def _gang(seen: Seen, pods: Sequence[Document], words: str) -> Finding:
-    group = seen.pod_group
-    least = number(section(group, "spec").get("minMember")) or len(pods)
-    name = next(filter(None, map(gang_of, pods)))
-    with_node = sum(bool(node_of(p)) for p in pods)
+    group, name = seen.pod_group, waiting_gang(pods)
+    members = [p for p in pods if gang_of(p) == name]
+    least = number(section(group, "spec").get("minMember")) or len(members)
+    with_node = sum(bool(node_of(p)) for p in members)
     phase = text(section(group, "status").get("phase"))
     state = f" ({phase})" if phase else ""
     if group is None and "podgroups" not in seen.unseen:
@@ -195,13 +201,29 @@ def _gang(seen: Seen, pods: Sequence[Document], words: str) -> Finding:
             f"its pods name the PodGroup {name}, which does not exist: {ended(words)}",
             "create it, or correct the label",
         )
+    again = "Volcano tries again by itself"
+    if any(map(of_coscheduling, members)):
+        touch = f"kubectl annotate -n {seen.namespace} podgroups.scheduling.x-k8s.io {name} --overwrite woken=1"
+        again = f"the scheduler looks at new nodes after some minutes, or at once if the PodGroup is touched: {touch}"
     return Finding(
         Phase.STARTING,
-        "WaitingForGang",
+        WAITING_FOR_GANG,
         f"{with_node} of {least} pods of PodGroup {name}{state} have a node: {words}",
-        f"its {least} pods start together or not at all, and {with_node} have a node{state}: {ended(words)}",
-        "free or add nodes for all of them, or use fewer nodes; the gang scheduler tries again after some minutes",
+        f"its {least} pods start together or not at all, and {with_node} have a node{state}: {ended(_readable(words))}",
+        f"free or add nodes for all of them, or use fewer nodes; {again}",
     )
+
+
+def _readable(words: str) -> str:
+    """The coscheduling plugin prints the Go value of what the whole cluster lacks for the group's minResources."""
+    found = _GAP.search(words)
+    amounts = _AMOUNT.findall(found[1]) if found else []
+    lacks = ", ".join(f"{int(value) * 10 ** int(scale):.12g} {name}" for name, value, scale in amounts)
+    return f"the cluster lacks {lacks} for all of them together" if lacks else words
+
+
+_GAP = re.compile(r"resource gap: map\[([^\]]*)\]")
+_AMOUNT = re.compile(r"(\S+?):\{\{(\d{1,18}) (-?\d)\}")
 
 
 # --- pods with a node -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/apis/schedulin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -137,6 +137,16 @@ def gang_of(pod: Document) -> str:
     """The PodGroup that a pod belongs to; empty: none."""
     named = (text(labels_of(pod).get(label)) for label in GANGS)
     return next(filter(None, named), "") or text(section(pod, "metadata", "annotations").get(GANG_NOTE))
+
+
+def waiting_gang(pods: Iterable[Document]) -> str:
+    """The PodGroup of the first pod that has one and no node; empty: there is none."""
+    return next((group for pod in pods if not node_of(pod) and (group := gang_of(pod))), "")
+
+
+def of_coscheduling(pod: Document) -> bool:
+    """Whether its PodGroup is one of the scheduler plugins, else of Volcano."""
+    return any(labels_of(pod).get(label) for label in GANGS)
 
 
 def node_of(pod: Document) -> str:

@@ -18,6 +18,7 @@ POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 
 class Coscheduling(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin):
     name = "CoScheduling"
+    api_version = API_VERSION
     policies = ("podGroupPolicy.coscheduling",)
 
     def enforce_pod_group_policy(self, info: Info, train_job: TrainJob) -> None:

@@ -23,6 +23,7 @@ _HIGHEST = ("system-cluster-critical", "system-node-critical")
 
 class Volcano(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin):
     name = "Volcano"
+    api_version = API_VERSION
     policies = ("podGroupPolicy.volcano",)
 
     def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:  # noqa: ARG002

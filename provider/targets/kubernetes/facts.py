@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from pulumi_trainer.provider.admission.schema import Schema
 from pulumi_trainer.provider.api.errors import TrainerError
+from pulumi_trainer.provider.lifecycle.reading import rows
 
 from . import schemas
 from .client import ApiError, Client
@@ -96,6 +97,20 @@ class Facts:
             self._forget(kind, namespace if kind.namespaced else "", name)
             found = self.find(kind, namespace, name)
         return found
+
+    def everywhere(self, kind: Kind, fields: str, most: int = 50) -> list[Document] | None:
+        """Objects of all namespaces that a field selector chooses, so many at most; None: we may not look."""
+
+        def ask() -> list[Document] | None:
+            try:
+                answer = self.client.read(kind.path(), {"fieldSelector": fields, "limit": str(most)})
+            except ApiError as error:
+                if error.code != 403:
+                    raise
+                return None
+            return rows(answer.get("items"))
+
+        return self._once((kind, "everywhere", fields), ask)
 
     def _forget(self, *key: Any) -> None:
         with self._lock:

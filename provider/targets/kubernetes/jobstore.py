@@ -14,16 +14,17 @@ from typing import Any
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import containers, wake
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, born, subject
+from pulumi_trainer.provider.lifecycle.diagnosis.pods import vague
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, born, gang_of, subject, waiting_gang
 from pulumi_trainer.provider.lifecycle.reading import labels_of, name_of, rows, section, text
 
-from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, WORKLOAD, Kind
+from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, WORKLOAD, Kind, group_of
 from .record import Record
 
 Document = dict[str, Any]
 
-SINGLE = (JOBSET, TRAIN_JOB, POD_GROUP)
-PARTS = (*SINGLE, WORKLOAD, JOB, POD, EVENT)
+SINGLE = (JOBSET, TRAIN_JOB)
+GROUPS = (POD_GROUP, VOLCANO_POD_GROUP)
 FOLLOWS = 15.0
 """Seconds in which a job follows its record. If it does not, somebody has deleted it."""
 YOUNG = 60.0
@@ -59,13 +60,16 @@ class Job:
 
 class JobStore:
     """Jobs by name. changed: names of those that have changed since somebody has taken them. passed: names of jobs whose
-    documents were passed over, because they were nobody's of ours."""
+    documents were passed over, because they were nobody's of ours. groups: PodGroups, which pods name and nothing else ties
+    to a job, by kind and name."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self.jobs: dict[str, Job] = {}
         self.changed: set[str] = set()
         self.passed: set[str] = set()
+        self.groups: dict[Kind, dict[str, Document]] = {kind: {} for kind in GROUPS}
+        self._members: dict[str, set[str]] = {}
 
     def seen(self, name: str, unseen: frozenset[str]) -> Seen:
         """What is known of a job now."""
@@ -76,15 +80,17 @@ class JobStore:
         remembered = record.without_job() if record is not None else None
         if remembered is not None and job.outcome is not None and record is not None and not record.terminal:
             remembered = job.outcome
+        pods = job.all(POD)
+        group = waiting_gang(pods)
         return Seen(
             self.namespace,
             name,
             jobset=job.one(JOBSET),
             train_job=job.one(TRAIN_JOB),
             workload=max(job.all(WORKLOAD), key=born, default=None),
-            pod_group=job.one(POD_GROUP),
+            pod_group=self.groups[group_of(pods, group)].get(group),
             jobs=job.all(JOB),
-            pods=job.all(POD),
+            pods=pods,
             gone=tuple(job.gone or ()),
             events=job.all(EVENT),
             remembered=remembered,
@@ -127,6 +133,11 @@ class JobStore:
 
     def put(self, kind: Kind, document: Document, *, old: bool = False) -> None:
         """An object that has come or changed. old: only if there is nothing of it yet."""
+        if kind in GROUPS:
+            self._group(kind, name_of(document), document, old=old)
+            return
+        if kind is EVENT and vague(text(document.get("message"))):
+            return  # it would take the place of one that says more
         name = self._job_of(kind, document)
         if (job := self._mine(name, document)) is None:
             return
@@ -140,12 +151,17 @@ class JobStore:
             part.clear()
         part[key] = document
         job.met.add(kind.plural)
+        if kind is POD and (group := gang_of(document)):
+            self._members.setdefault(group, set()).add(name)
         if kind is EVENT and len(part) > MOST_EVENTS:
             part.pop(next(iter(part)))
         self.changed.add(name)
 
     def drop(self, kind: Kind, document: Document) -> None:
         """An object that has gone, as it was at last."""
+        if kind in GROUPS:
+            self._group(kind, name_of(document), None)
+            return
         name = self._job_of(kind, document)
         job = self.jobs.get(name)
         if job is None or kind is EVENT:
@@ -162,6 +178,11 @@ class JobStore:
 
     def replace(self, kind: Kind, found: Iterable[Document]) -> None:
         """All objects of a kind: what is not among them has gone."""
+        if kind in GROUPS:
+            groups = {name_of(document): document for document in found}
+            for name in {*self.groups[kind], *groups}:
+                self._group(kind, name, groups.get(name))
+            return
         there: dict[str, dict[str, Document]] = {}
         for document in found:
             there.setdefault(self._job_of(kind, document), {})[_key(kind, document)] = document
@@ -175,6 +196,18 @@ class JobStore:
         for documents in there.values():
             for document in documents.values():
                 self.put(kind, document)
+
+    def _group(self, kind: Kind, name: str, document: Document | None, *, old: bool = False) -> None:
+        """A PodGroup as it is now; None: it has gone."""
+        groups = self.groups[kind]
+        before = groups.get(name)
+        if before == document or (old and before is not None):
+            return
+        if document is None:
+            del groups[name]
+        else:
+            groups[name] = document
+        self.changed |= self._members.get(name, set())
 
     def forget(self, now: float) -> None:
         """Jobs that have turned out not to be ours."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import gang_of, of_coscheduling
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ SERVICE = Kind("v1", "Service", "services")
 SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
 CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 JOB = Kind("batch/v1", "Job", "jobs")
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", False)
 RUNTIME_CLASS = Kind("node.k8s.io/v1", "RuntimeClass", "runtimeclasses", False)
 STORAGE_CLASS = Kind("storage.k8s.io/v1", "StorageClass", "storageclasses", False)
@@ -80,3 +84,9 @@ def of(document: Mapping[str, Any]) -> Kind:
 
 
 _BY_NAME = {(kind.api_version, kind.kind): kind for kind in ALL}
+
+
+def group_of(pods: Iterable[Mapping[str, Any]], name: str) -> Kind:
+    """The kind of the PodGroup of that name, as the pods have it that name it."""
+    members = (pod for pod in pods if gang_of(pod) == name)
+    return POD_GROUP if any(map(of_coscheduling, members)) else VOLCANO_POD_GROUP

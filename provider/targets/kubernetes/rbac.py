@@ -72,18 +72,25 @@ _TABLE = (
     _may(
         "get list", kinds.STORAGE_CLASS, "preview: whether it can do what a volume needs", helps=True, everywhere=True
     ),
+    _may(
+        "list", kinds.NODE, "waiting: whether nodes were added, for which a gang is woken", helps=True, everywhere=True
+    ),
 )
 _JOBSET = (
     _may("get list watch create patch delete", kinds.JOBSET, "up, destroy and refresh: the job itself"),
     _may("get list", kinds.TRAIN_JOB, "logs, why, and destroy: whether a TrainJob stands behind a JobSet"),
     _may("get list create patch delete", kinds.POD_GROUP, "up, why and destroy: gangs of the scheduler plugins"),
+    _may("watch", kinds.POD_GROUP, "waiting: what a gang of the scheduler plugins waits for", helps=True),
     _may("get create patch", kinds.VOLCANO_POD_GROUP, "up and why: gangs of Volcano"),
+    _may("list watch", kinds.VOLCANO_POD_GROUP, "waiting: what a gang of Volcano waits for", helps=True),
 )
 _TRAINER = (
     _may("get list watch create patch delete", kinds.TRAIN_JOB, "up, destroy and refresh: the job itself"),
     _may("get list watch", kinds.JOBSET, "status: what Trainer has made of a job"),
     _may("get list", kinds.POD_GROUP, "why: what a gang of the scheduler plugins waits for"),
+    _may("watch patch", kinds.POD_GROUP, "waiting: the same, and to wake it when nodes were added", helps=True),
     _may("get", kinds.VOLCANO_POD_GROUP, "why: what a gang of Volcano waits for"),
+    _may("list watch", kinds.VOLCANO_POD_GROUP, "waiting: the same", helps=True),
     _may("get create patch delete", kinds.TRAINING_RUNTIME, "up and destroy: TrainingRuntimes of the program"),
     _may(
         "get create patch delete", kinds.CLUSTER_RUNTIME, "up and destroy: ClusterTrainingRuntimes that it makes or names",

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.api.errors import Problem, TargetFault
 from pulumi_trainer.provider.api.submission import Draft, Objects
 from pulumi_trainer.provider.api.unknown import first_unknown
 
-from . import adoption, dryrun, kinds, marks, permissions, schemas, versions
+from . import adoption, dryrun, kinds, marks, permissions, schedulers, schemas, versions
 from .client import Client
 from .facts import Facts
 from .kinds import Kind
@@ -70,6 +70,7 @@ def _no_namespace(namespace: str) -> Problem:
 def _reviewed(facts: Facts, draft: Draft, namespace: str, record: Record | None) -> Found:
     served, objects = facts.served(), draft.objects
     refusals, warnings = versions.outdated(objects, served), versions.absent(objects, served)
+    warnings += schedulers.idle(facts, {**draft.made, **objects})
     described = {key: _described(facts, key, document, served) for key, document in objects.items()}
     refusals += [p for found in described.values() for p in found]
     if namespace and facts.find(kinds.NAMESPACE, "", namespace) is False:

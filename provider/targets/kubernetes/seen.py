@@ -12,13 +12,19 @@ from typing import Any
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, gang_of, node_of, pod_name
+from pulumi_trainer.provider.lifecycle.diagnosis.pods import vague
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
+    JOBSET_NAME,
+    pod_name,
+    subject,
+    waiting_gang,
+)
 from pulumi_trainer.provider.lifecycle.reading import Document, name_of, rows, section, text
 from pulumi_trainer.provider.lifecycle.status import observed
 
 from . import record
 from .client import ApiError, Client, Unreachable
-from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, WORKLOAD, Kind
+from .kinds import EVENT, JOB, JOBSET, POD, TRAIN_JOB, WORKLOAD, Kind, group_of
 from .record import Record
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -122,15 +128,12 @@ def _maybe(ask: Callable[[], Any], otherwise: Any, unseen: set[str], kind: Kind)
 
 
 def _pod_group(client: Client, namespace: str, pods: Sequence[Document], unseen: set[str]) -> Document | None:
-    name = next((g for p in pods if not node_of(p) and (g := gang_of(p))), "")
+    name = waiting_gang(pods)
     if not name:
         return None
-    for kind in (POD_GROUP, VOLCANO_POD_GROUP):
-        found: Document | None = _maybe(partial(_one, client, kind, namespace, name), None, unseen, kind)
-        if found is not None:
-            unseen.discard(kind.plural)
-            return found
-    return None
+    kind = group_of(pods, name)
+    found: Document | None = _maybe(partial(_one, client, kind, namespace, name), None, unseen, kind)
+    return found
 
 
 def _troubled(pods: Sequence[Document]) -> bool:
@@ -147,4 +150,18 @@ def _events(client: Client, seen: Seen) -> list[Document]:
     for kind, name in subjects[:_SUBJECTS]:
         fields = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
         found += _all(client, EVENT, seen.namespace, fields=fields)
-    return found
+    return [*found, *_of_gang(client, seen)]
+
+
+def _of_gang(client: Client, seen: Seen) -> Sequence[Document]:
+    """What a gang's pods lack stands in an event of any of them."""
+    if not waiting_gang(seen.pods):
+        return []
+    names = {pod_name(p) for p in seen.pods}
+
+    def kept(event: dict[str, Any]) -> dict[str, Any] | None:
+        own = subject(event) in names and not vague(text(event.get("message")))
+        return keep(EVENT.kind, event) if own else None
+
+    fields = "type=Warning,reason=FailedScheduling,involvedObject.kind=Pod"
+    return client.list(EVENT, seen.namespace, fields=fields, keep=kept)[0]

@@ -16,16 +16,37 @@ from typing import Any
 from pulumi_trainer.provider.api.errors import TrainerError
 from pulumi_trainer.provider.api.status import JobStatus, Phase, duration
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, diagnose, keep, why
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME
+from pulumi_trainer.provider.lifecycle.diagnosis.pods import WAITING_FOR_GANG
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
+    JOBSET_NAME,
+    born,
+    gang_of,
+    node_of,
+    of_coscheduling,
+    waiting_gang,
+)  # fmt: skip
 
 from . import marks, record
 from .client import ApiError, Client
 from .jobstore import JobStore
-from .kinds import CONFIG_MAP, EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, WORKLOAD, Kind
+from .kinds import (
+    CONFIG_MAP,
+    EVENT,
+    JOB,
+    JOBSET,
+    POD,
+    POD_GROUP,
+    TRAIN_JOB,
+    VOLCANO_POD_GROUP,
+    WORKLOAD,
+    Kind,
+    group_of,
+)
 from .listwatch import Stream
 from .progress import Progress
 from .record import Record
 from .seen import snapshot, with_lines
+from .waking import Waker
 
 Document = dict[str, Any]
 
@@ -46,6 +67,8 @@ _MISSING = {
     WORKLOAD: "why a job is queued is not shown",
     EVENT: "what only events say is not shown",
     TRAIN_JOB: "TrainJobs are not shown",
+    POD_GROUP: "the state of gangs is not shown",
+    VOLCANO_POD_GROUP: "the state of gangs is not shown",
 }
 
 
@@ -105,18 +128,18 @@ class Observer:
             self._stream(JOB, labels=JOBSET_NAME),
             self._stream(POD, labels=JOBSET_NAME),
             self._stream(WORKLOAD),
-            self._stream(POD_GROUP),
             self._stream(EVENT, fields="type=Warning"),
             *([self._stream(TRAIN_JOB)] if trainer else []),
         ]
         self._main = (self._records, *[s for s in self._streams if s.kind in (JOBSET, TRAIN_JOB)])
+        self._gangs: dict[Kind, Stream] = {}
         self._progress = Progress(client, namespace, self._progressed)
+        self._waker = Waker(client, namespace)
 
     def start(self) -> Observer:
         """Starts watching. Returns at once."""
         for stream in (self._records, *self._streams):
-            name = f"watch-{stream.kind.plural}"
-            threading.Thread(target=stream.run, args=(self._stop,), name=name, daemon=True).start()
+            self._run(stream)
         threading.Thread(target=self._tidy, name="watch-tidy", daemon=True).start()
         return self
 
@@ -174,7 +197,8 @@ class Observer:
     def seen(self, name: str) -> Seen:
         """What is known of a job."""
         with self._lock:
-            unseen = frozenset(s.kind.plural for s in self._streams if s.absent)
+            late = [s for s in self._gangs.values() if not s.synced.is_set()]
+            unseen = frozenset(s.kind.plural for s in (*self._streams, *late) if s.absent or s in late)
             return self._store.seen(name, unseen)
 
     def status(self, name: str) -> JobStatus | None:
@@ -224,6 +248,10 @@ class Observer:
             return ""
         return f"no news from the cluster for {duration(silence)}: {worst[0]}"
 
+    def _run(self, stream: Stream) -> None:
+        name = f"watch-{stream.kind.plural}"
+        threading.Thread(target=stream.run, args=(self._stop,), name=name, daemon=True).start()
+
     # --- what the threads say --------------------------------------------------------------------------------------------------
 
     def _stream(self, kind: Kind, *, labels: str = "", fields: str = "") -> Stream:
@@ -255,6 +283,8 @@ class Observer:
         with self._lock:
             self._store.replace(kind, found)
             self._lock.notify_all()
+        for pod in found if kind is POD else ():
+            self._follow_gang(pod)
 
     def _changed(self, kind: Kind, type_: str, document: Document) -> None:
         with self._lock:
@@ -264,6 +294,27 @@ class Observer:
                 self._store.put(kind, document)
             if self._store.changed:
                 self._lock.notify_all()
+        if kind is POD:
+            self._follow_gang(document)
+
+    def _follow_gang(self, pod: Document) -> None:
+        """PodGroups are watched once a pod names one: most programs have none."""
+        group = gang_of(pod)
+        if not group or (kind := group_of([pod], group)) in self._gangs:
+            return
+        with self._lock:
+            stream = self._gangs[kind] = self._stream(kind)
+            self._streams = [*self._streams, stream]
+        self._run(stream)
+
+    def _waiting(self) -> dict[str, float]:
+        """Gangs of the scheduler plugins that wait, and when the first of their pods was made."""
+        found: dict[str, float] = {}
+        for name, known in self._known.items():
+            if known.status is not None and known.status.reason == WAITING_FOR_GANG and name in self._store.jobs:
+                pods = [p for p in self._store.jobs[name].all(POD) if of_coscheduling(p) and not node_of(p)]
+                found.update({gang_of(p): min(map(born, pods)) for p in pods})
+        return found
 
     def _progressed(self, name: str, progress: dict[str, Any]) -> None:
         with self._lock:
@@ -283,11 +334,13 @@ class Observer:
             self._note(f"{missing}: {fault}")
 
     def _tidy(self) -> None:
-        """Lets go of jobs that are not ours, and fetches those that have become so."""
+        """Lets go of jobs that are not ours, fetches those that have become so, and wakes gangs."""
         while not self._stop.wait(TIDY):
             with self._lock:
                 self._store.forget(time.monotonic())
                 late, self._late = self._late, set()
+                waiting = self._waiting()
+            self._waker.look(waiting)
             failed = {name for name in late if self._fetch(name) is not None}
             with self._lock:
                 self._late |= failed
@@ -300,7 +353,8 @@ class Observer:
         except TrainerError as fault:
             return fault
         found: Iterable[tuple[Kind, Any]] = (
-            (JOBSET, seen.jobset), (TRAIN_JOB, seen.train_job), (WORKLOAD, seen.workload), (POD_GROUP, seen.pod_group),
+            (JOBSET, seen.jobset), (TRAIN_JOB, seen.train_job), (WORKLOAD, seen.workload),
+            (group_of(seen.pods, waiting_gang(seen.pods)), seen.pod_group),
             *((JOB, j) for j in seen.jobs), *((POD, p) for p in seen.pods), *((EVENT, e) for e in seen.events),
         )  # fmt: skip
         with self._lock:

@@ -1,0 +1,227 @@
+"""PodGroups of a program's own: for pods that no TrainJob makes, or for a TrainJob that is to join others in one gang.
+
+A runtime with `pod_group_policy` needs none: its jobs bring theirs. Objects are made by the plugin of pulumi-kubernetes, which
+is imported when the first is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+import pulumi
+from pulumi_trainer.provider.admission.podgroups import mistakes, refusals
+from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.pipeline.plugins import coscheduling, volcano
+
+from . import destinations, program
+from .arguments import Args, metadata, nested_problems, to_document
+from .destinations import Destination, Kubernetes
+from .policies import VolcanoNetworkTopology
+from .resolve import put_back, resolve
+
+Amounts = Mapping[str, pulumi.Input[int] | pulumi.Input[str]]
+"""Resource -> quantity of Kubernetes: 16, "128Gi"."""
+Strings = Mapping[str, pulumi.Input[str]]
+
+
+class _PodGroupArgs(Args):
+    min_member: pulumi.Input[int] | None = None
+    min_resources: Amounts | None = None
+    namespace: pulumi.Input[str] | None = None
+    labels: Strings | None = None
+    annotations: Strings | None = None
+
+    converters = {"min_resources": lambda value: to_document(value, free=True)}
+    shipped = frozenset({"namespace", "labels", "annotations"})
+    mappings = frozenset({"min_resources", "labels", "annotations"})
+    places = {"spec.": "", "metadata.": ""}
+
+
+class _CoschedulingArgs(_PodGroupArgs):
+    schedule_timeout_seconds: pulumi.Input[int] | None = None
+
+
+class _VolcanoArgs(_PodGroupArgs):
+    min_task_member: Mapping[str, pulumi.Input[int]] | None = None
+    queue: pulumi.Input[str] | None = None
+    priority_class_name: pulumi.Input[str] | None = None
+    network_topology: VolcanoNetworkTopology | None = None
+
+    converters = {**_PodGroupArgs.converters, "min_task_member": lambda value: to_document(value, free=True)}
+    mappings = _PodGroupArgs.mappings | {"min_task_member"}
+
+
+class _PodGroup(pulumi.ComponentResource):
+    """name: of the object. pod_labels, pod_annotations: what pods bear that belong to it."""
+
+    api_version: ClassVar[str]
+    kind: ClassVar[str]
+
+    def __init__(
+        self,
+        resource_name: str,
+        args: _PodGroupArgs,
+        name: str | None,
+        target: Destination | None,
+        opts: pulumi.ResourceOptions | None,
+    ) -> None:
+        where = f'{self.kind}("{resource_name}") ({program.call_site()})'
+        self.name = name or resource_name
+        self._args, self._target = args, target
+        self._opts = opts or pulumi.ResourceOptions()
+        super().__init__(f"trainer:index:{self.kind}", resource_name, None, opts)
+        found = [*nested_problems(args), *destinations.problems(target)]
+        program.current().spawn(self._make(found, where))
+        self.register_outputs({"name": self.name})
+
+    @property
+    def pod_labels(self) -> dict[str, str]:
+        """For the template of its pods."""
+        return {}
+
+    @property
+    def pod_annotations(self) -> dict[str, str]:
+        """For the template of its pods."""
+        return {}
+
+    async def _make(self, found: list[Problem], where: str) -> pulumi.Resource | None:
+        """The object as a resource; None where something is wrong, or the stack is for this machine."""
+        destination = destinations.choose(self._target)
+        place = await destinations.place(destination)
+        namespace = self._args.namespace
+        about = {**metadata(self._args.labels, self._args.annotations).get("metadata", {}), "name": self.name}
+        about["namespace"] = place.unknown.get("namespace", place.namespace) if namespace is None else namespace
+        given = {"apiVersion": self.api_version, "kind": "PodGroup", "metadata": about}
+        resolved = await resolve({**given, "spec": self._args.document()}, "")
+        found += place.problems + resolved.problems
+        found += refusals(resolved.document) or mistakes(resolved.document)
+        if found:
+            found = [Problem(self._args.place(p.where), p.why, p.mend, p.type) for p in found]
+            program.current().problems.extend(p.below(where) for p in found)
+            return None
+        if not isinstance(destination, Kubernetes):
+            return None
+        from pulumi_kubernetes.apiextensions import CustomResource
+
+        document = put_back(resolved.document, resolved.unknown)
+        options = pulumi.ResourceOptions(
+            parent=self,
+            provider=destination.provider or _provider(place),
+            depends_on=[*place.needs, *resolved.depends_on],
+            protect=self._opts.protect,
+            retain_on_delete=self._opts.retain_on_delete,
+        )
+        return CustomResource(
+            self._name,
+            api_version=self.api_version,
+            kind="PodGroup",
+            metadata=document["metadata"],
+            spec=document["spec"],
+            opts=options,
+        )
+
+
+class CoschedulingPodGroup(_PodGroup):
+    """A PodGroup of Kubernetes' scheduler-plugins (scheduling.x-k8s.io/v1alpha1,
+    https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/apis/scheduling/v1alpha1/types.go).
+
+    min_member: pods that start together, at least 1. min_resources: what the cluster must have before the scheduler looks at
+    single pods, such as {"nvidia.com/gpu": 32}. schedule_timeout_seconds: how long pods hold their nodes for the others;
+    default: the scheduler's. name: of the object, default the resource's name. namespace: default that of the target. target:
+    `Kubernetes(...)`; default that of the stack. Its pods name the scheduler, and bear `pod_labels`.
+    """
+
+    api_version = coscheduling.API_VERSION
+    kind = "CoschedulingPodGroup"
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        min_member: pulumi.Input[int],
+        min_resources: Amounts | None = None,
+        schedule_timeout_seconds: pulumi.Input[int] | None = None,
+        namespace: pulumi.Input[str] | None = None,
+        labels: Strings | None = None,
+        annotations: Strings | None = None,
+        name: str | None = None,
+        target: Destination | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+        **unknown: Any,
+    ) -> None:
+        args = _CoschedulingArgs(
+            min_member=min_member, min_resources=min_resources, schedule_timeout_seconds=schedule_timeout_seconds,
+            namespace=namespace, labels=labels, annotations=annotations, **unknown,
+        )  # fmt: skip
+        super().__init__(resource_name, args, name, target, opts)
+
+    @property
+    def pod_labels(self) -> dict[str, str]:
+        """`scheduling.x-k8s.io/pod-group`, for the template of its pods."""
+        return {coscheduling.POD_GROUP_LABEL: self.name}
+
+
+class VolcanoPodGroup(_PodGroup):
+    """A PodGroup of Volcano (scheduling.volcano.sh/v1beta1,
+    https://github.com/volcano-sh/apis/blob/v1.13.0/pkg/apis/scheduling/v1beta1/types.go).
+
+    min_member: pods that start together. min_task_member: the same for each task (annotation `volcano.sh/task-spec` of its
+    pods). min_resources: what the queue must have for them. queue: Volcano's, default `default`. priority_class_name: a
+    PriorityClass. network_topology: how far apart its nodes may be. name, namespace, target: as of a `CoschedulingPodGroup`.
+    Its pods name the scheduler, and bear `pod_annotations`.
+    """
+
+    api_version = volcano.API_VERSION
+    kind = "VolcanoPodGroup"
+
+    def __init__(
+        self,
+        resource_name: str,
+        *,
+        min_member: pulumi.Input[int] | None = None,
+        min_task_member: Mapping[str, pulumi.Input[int]] | None = None,
+        min_resources: Amounts | None = None,
+        queue: pulumi.Input[str] | None = None,
+        priority_class_name: pulumi.Input[str] | None = None,
+        network_topology: VolcanoNetworkTopology | None = None,
+        namespace: pulumi.Input[str] | None = None,
+        labels: Strings | None = None,
+        annotations: Strings | None = None,
+        name: str | None = None,
+        target: Destination | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+        **unknown: Any,
+    ) -> None:
+        args = _VolcanoArgs(
+            min_member=min_member, min_task_member=min_task_member, min_resources=min_resources, queue=queue,
+            priority_class_name=priority_class_name, network_topology=network_topology, namespace=namespace,
+            labels=labels, annotations=annotations, **unknown,
+        )  # fmt: skip
+        super().__init__(resource_name, args, name, target, opts)
+
+    @property
+    def pod_annotations(self) -> dict[str, str]:
+        """`scheduling.k8s.io/group-name`, for the template of its pods."""
+        return {volcano.GROUP_ANNOTATION: self.name}
+
+
+_providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, pulumi.ProviderResource]] = WeakKeyDictionary()
+
+
+def _provider(place: destinations.Place) -> pulumi.ProviderResource | None:
+    """The provider of pulumi-kubernetes for a cluster; None: the default one, which reads what kubectl reads."""
+    given = {key: place.target[key] for key in ("kubeconfig", "context", "content") if key in place.target}
+    if not given:
+        return None
+    from pulumi_kubernetes import Provider
+
+    providers = _providers.setdefault(asyncio.get_event_loop(), {})
+    at = program.key(place.target)
+    if at not in providers:
+        name = "podgroups" if not providers else f"podgroups-{len(providers) + 1}"
+        kubeconfig = given.get("content", given.get("kubeconfig"))
+        providers[at] = Provider(name, kubeconfig=kubeconfig, context=given.get("context"))
+    return providers[at]

@@ -1,0 +1,76 @@
+"""Gangs where no controller of Trainer's is: a PodGroup for each stage of a job, of the replicated jobs that start together.
+
+Trainer makes one for all Pods of a job, initializers too, which waits for ever where some are made only when others have
+ended (https://github.com/kubeflow/trainer/issues/2525). Called by `modes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from .info import Info, PodSet, TrainJob, items, section
+from .plugins.coscheduling import Coscheduling
+from .plugins.volcano import Volcano
+
+_PLUGINS = (Coscheduling(), Volcano())
+
+
+def by_stage(objects: list[dict[str, Any]], info: Info, job: TrainJob) -> None:
+    """Replaces the PodGroups that the plugins have built, and what the Pods say of them, in place.
+
+    A job of one stage keeps the names of Trainer; else each stage is called `<job>.<its first replicated job>`, which
+    is no other job's name. All Jobs of a replicated job count, where upstream counts one.
+    """
+    stages = _stages(info)
+    for plugin in _PLUGINS:
+        at = [place for place, document in enumerate(objects) if _built_by(plugin, document)]
+        if not at:
+            continue
+        groups: list[dict[str, Any]] = []
+        for place, stage in enumerate(stages):
+            name = next((each.name for each in stage if isinstance(each.name, str)), place)
+            own = replace(job, name=job.name if len(stages) == 1 else f"{job.name}.{name}")
+            part = replace(info, pod_sets=[_of_all_jobs(each) for each in stage], pod_labels={}, pod_annotations={})
+            groups += plugin.build(part, own)
+            plugin.enforce_pod_group_policy(part, own)
+            for pod_set in stage:
+                _mark(pod_set, part)
+        objects[at[0] : at[0] + 1] = groups
+
+
+def _built_by(plugin: Coscheduling | Volcano, document: dict[str, Any]) -> bool:
+    return (document["kind"], document["apiVersion"]) == ("PodGroup", plugin.api_version)
+
+
+def _stages(info: Info) -> list[list[PodSet]]:
+    """Those with the same dependsOn start together; with InOrder each by itself."""
+    in_order = section(info.spec, "startupPolicy").get("startupPolicyOrder") == "InOrder"
+    stages: dict[Any, list[PodSet]] = {}
+    for place, pod_set in enumerate(info.pod_sets):
+        stages.setdefault(place if in_order else _waits_for(pod_set, place), []).append(pod_set)
+    return list(stages.values())
+
+
+def _waits_for(pod_set: PodSet, place: int) -> Any:
+    given = pod_set.job.get("dependsOn") or []
+    pairs = [(each.get("name"), each.get("status")) for each in items(pod_set.job, "dependsOn")]
+    if not isinstance(given, list) or len(pairs) < len(given) or any(isinstance(v, Unknown) for p in pairs for v in p):
+        return place  # nobody knows: one that waits for nobody does no harm
+    return frozenset(pairs)
+
+
+def _of_all_jobs(pod_set: PodSet) -> PodSet:
+    replicas: Any = pod_set.job.get("replicas", 1)
+    if isinstance(replicas, Unknown) or isinstance(pod_set.count, Unknown):
+        return replace(pod_set, count=replicas if isinstance(replicas, Unknown) else pod_set.count)
+    return replace(pod_set, count=pod_set.count * replicas)
+
+
+def _mark(pod_set: PodSet, info: Info) -> None:
+    metadata = section(pod_set.job, "template", "spec", "template", "metadata")
+    for part, values in (("labels", info.pod_labels), ("annotations", info.pod_annotations)):
+        if isinstance(metadata.get(part), dict):
+            metadata[part].update(values)

@@ -1,0 +1,125 @@
+"""PodGroups of a program's own, and the programs of docs/gangs.md, on a real control plane; the table of bad objects gets the
+same verdict from the real server as from us."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.admission.podgroups import refusals
+from pulumi_trainer.provider.targets.kubernetes.access import open_client
+from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client
+from pulumi_trainer.provider.targets.kubernetes.kinds import JOB, JOBSET, POD_GROUP
+
+from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
+from tests.unit.podgroups_support import BAD, GOOD
+from tools.cluster.build import built
+
+from .jobs import until
+from .test_up import Lab, lab  # noqa: F401 (a fixture)
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gangs.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def root(cluster: Any) -> Client:
+    return open_client({"kubeconfig": str(cluster.kubeconfig)})
+
+
+@pytest.mark.parametrize("name", [*GOOD, *BAD])
+def test_the_server_says_the_same(root: Client, namespace: str, name: str) -> None:
+    document = GOOD[name] if name in GOOD else BAD[name][0]
+    document = json.loads(json.dumps(document))
+    document["metadata"]["namespace"] = namespace
+    query = {"fieldManager": "test", "dryRun": "All", "fieldValidation": "Strict"}
+    try:
+        root._json("POST", POD_GROUP.path(namespace), query, document, where="PodGroup")
+        taken = True
+    except ApiError as error:
+        assert error.code in (400, 422), error
+        taken = False
+    assert taken == (name in GOOD) == (refusals(document) == [])
+
+
+@pytest.fixture
+def stack(lab: Lab) -> Iterator[Lab]:  # noqa: F811
+    """With the plugin of pulumi-kubernetes."""
+    plugin = built(["pulumi-resource-kubernetes"], print)["pulumi-resource-kubernetes"] / "bin"
+    lab.env["PATH"] = os.pathsep.join([str(plugin), lab.environment["PATH"]])
+    yield lab
+
+
+def groups(client: Client, namespace: str) -> dict[str, Any]:
+    return {each["metadata"]["name"]: each["spec"] for each in client.list(POD_GROUP, namespace)[0]}
+
+
+def test_the_page_has_its_programs() -> None:
+    assert len(PROGRAMS) == 5
+
+
+def test_a_gang_of_four_nodes(stack: Lab) -> None:
+    stack.program(PROGRAMS[0], "")
+    assert "warning" not in (up := stack.up()).out, up
+    assert stack.outputs()["phase"] == "Succeeded"
+    (name,) = groups(stack.root_client, stack.namespace)
+    spec = groups(stack.root_client, stack.namespace)[name]
+    assert spec == {
+        "minMember": 4,
+        "minResources": {"memory": "256Gi", "nvidia.com/gpu": "32"},
+        "scheduleTimeoutSeconds": 60,
+    }
+    (jobset,) = stack.root_client.list(JOBSET, stack.namespace)[0]
+    assert jobset["metadata"]["name"] == name
+    stack.destroy()
+    assert groups(stack.root_client, stack.namespace) == {}
+
+
+def test_a_gang_of_each_stage(stack: Lab) -> None:
+    stack.program(PROGRAMS[1], "")
+    stack.up()
+    found = groups(stack.root_client, stack.namespace)
+    assert {name: spec["minMember"] for name, spec in found.items()} == {"staged.prepare": 1, "staged.node": 4}
+    (jobset,) = stack.root_client.list(JOBSET, stack.namespace)[0]
+    assert jobset["status"]["terminalState"] == "Completed"
+
+
+@pytest.mark.parametrize("program", PROGRAMS[2:4], ids=["volcano", "kai"])
+def test_runtimes_of_other_schedulers(stack: Lab, program: str) -> None:
+    """Neither is installed here; what becomes of them is checked without one (tests/unit)."""
+    job = 'trainer.TrainJob("job", runtime=runtime, trainer=trainer.Trainer(image="trainer:1", command=["torchrun", "train.py"]))'
+    text = program.replace("trainer.ClusterTrainingRuntime(", "runtime = trainer.ClusterTrainingRuntime(", 1)
+    stack.program(f"{text}\n{job}\n", "")
+    out = stack.preview("--diff").out
+    if "VolcanoPolicy" in program:
+        assert "the cluster has no Volcano (scheduling.volcano.sh/v1beta1); install Volcano before the job" in out, out
+        assert "PT1" not in out and re.search(r'queue\s*: "research"', out), out
+    else:
+        assert re.search(r'schedulerName\s*: "kai-scheduler"', out) and "PT1" not in out, out
+        assert out.count('kai.scheduler/queue: "research"') == 4, out  # of JobSet and pods, in the runtime and the job
+
+
+def test_a_podgroup_of_its_own(stack: Lab, root: Client, cluster: Any) -> None:
+    """Made, unchanged, changed in place, gone; its pods start together."""
+    stack.env["KUBECONFIG"] = str(cluster.kubeconfig)
+    stack.config("trainer:kubeconfig", str(cluster.kubeconfig))
+    stack.config("kubernetes:namespace", stack.namespace)
+    stack.program(PROGRAMS[4], "")
+    stack.up()
+    assert groups(root, stack.namespace) == {"sweep": {"minMember": 2, "minResources": {"nvidia.com/gpu": 2}}}
+    until(lambda: (root.get(JOB, stack.namespace, "sweep") or {}).get("status", {}).get("succeeded") == 2)
+    stack.up("--expect-no-changes")
+    stack.program(PROGRAMS[4].replace("min_member=2", "min_member=1"), "")
+    stack.up()
+    assert groups(root, stack.namespace)["sweep"]["minMember"] == 1
+    stack.program(PROGRAMS[4].replace("min_member=2", "min_member=0, min_resources_={}"), "")
+    refused = stack.preview(ok=False).out
+    assert "2 problems" in refused and "unknown field; did you mean min_resources?" in refused, refused
+    assert ".min_member: " in refused, refused
+    stack.destroy()
+    assert groups(root, stack.namespace) == {}
