@@ -17,3 +17,9 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 PRIORITY = "kueue.x-k8s.io/priority-class"
 """On a job: its WorkloadPriorityClass."""
+
+RELEASE = "pulumi-trainer.dev/release"
+"""Label and annotation of a runtime of a catalogue, and label of the jobs that were made from it: its release."""
+
+RUNTIME = "pulumi-trainer.dev/runtime"
+"""Label of a job: the name of its runtime."""

@@ -17,6 +17,7 @@ from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.errors import Invalid
 from pulumi_trainer.provider.pipeline import render, validate
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.runtimes.catalog import by_version
 
 FOLDER = Path(runtimes.__file__).parent
 RELEASES = [(name, release) for name in runtimes.names() for release in runtimes.releases(name)]
@@ -72,7 +73,7 @@ def test_every_release_says_what_it_is_and_renders(name: str, release: str) -> N
 
 def test_the_newest_by_number() -> None:
     versions = ["2.10.0", "2.9.1", "2.9.1-2", "2.9.1-10"]
-    assert sorted(versions, key=runtimes._by_version) == ["2.9.1", "2.9.1-2", "2.9.1-10", "2.10.0"]
+    assert sorted(versions, key=by_version) == ["2.9.1", "2.9.1-2", "2.9.1-10", "2.10.0"]
     assert runtimes.load("torch-distributed") == runtimes.load("torch-distributed", "2.3.0")
 
 
@@ -99,7 +100,7 @@ def test_unknown(name: str, release: str | None, text: str) -> None:
 
 
 def test_each_says_what_it_is_for() -> None:
-    assert sorted(runtimes._about()) == runtimes.names()
+    assert sorted(runtimes.BUILT_IN._about) == runtimes.names()
     for name in runtimes.names():
         about = runtimes.about(name)
         assert set(about) == {"devices", "nodes", "purpose"}
