@@ -26,6 +26,7 @@ from pulumi_trainer.provider.api.documents import parsed
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.api.values import Unreadable, from_yaml
+from pulumi_trainer.provider.api.versions import VERSION, by_version
 
 LOCK = "catalogue.lock"
 ABOUT = "about.yaml"
@@ -33,8 +34,6 @@ MAX_FILE = 2**20
 """Bytes of a file: a server takes no larger object."""
 
 NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})(-[1-9]\d{0,8})?")
-"""One way to write each, so that no two files are the same release."""
 _LINE = re.compile(r"([0-9a-f]{64})  (\S+/\S+\.yaml)")
 
 
@@ -249,11 +248,6 @@ class RuntimeCatalog:
         there = f"there is: {', '.join(known)}" if known else "it has none"
         of = "the catalogue" if self is BUILT_IN else f"the catalogue {self.source}"
         return Problem("", f"{str(given)!r} is no {what} of {of}", f"{hint}{there}")
-
-
-def by_version(release: str) -> list[int]:
-    """Sorts releases by number."""
-    return [int(part) for part in re.split("[.-]", release)]
 
 
 def _file(name: str, release: str) -> str:
