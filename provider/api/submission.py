@@ -27,7 +27,7 @@ class Submission:
     owner: id that survives renames; what exists with the same owner and digest is ours and is taken over.
     digest: of what the user wrote. run: the user's `run` key. sweep: label that all objects of a stack carry.
     secrets: Secret name -> key -> value; never written to disk or logs by a target on this machine. retain: a sweep
-    leaves it alone.
+    leaves it alone. runtime: name, and release, channel and follow where there are any, of what it was made from.
     """
 
     namespace: str
@@ -39,6 +39,7 @@ class Submission:
     sweep: str = ""
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     retain: bool = False
+    runtime: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not main_key(self.objects):

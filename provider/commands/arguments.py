@@ -95,7 +95,7 @@ def _runtime(arguments: Sequence[str]) -> int:
         return releases.new(given.reference, given.source, folder or "runtimes")
     if given.action == "check":
         return releases.check(folder or "runtimes", given.output, lock=given.lock)
-    return releases.diff(*given.names, folder, given.output)
+    return releases.diff(given.names[0], given.names[1], folder, given.output)
 
 
 def _rbac(arguments: Sequence[str]) -> int:

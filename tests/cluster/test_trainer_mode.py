@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import composition, runtimes
+from pulumi_trainer import composition, runtimes, selection
 from pulumi_trainer.job import Plan
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.errors import Conflict, Refused, TrainerError
@@ -149,7 +149,7 @@ def test_a_program_runs_as_it_is_planned(
     target.apply_runtime(runtime, "owner", "stack")
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
-    monkeypatch.setattr(composition, "_named", lambda *_: (copy.deepcopy(runtime), []))
+    monkeypatch.setattr(selection, "_named", lambda *_: (copy.deepcopy(runtime), []))
 
     async def planning() -> Plan:
         where = trainer.Kubernetes(mode="trainer", namespace=namespace)

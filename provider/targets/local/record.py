@@ -44,6 +44,7 @@ class Record:
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     created: float = field(default_factory=time.time)
     output: str = ""
+    runtime: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, submission: Submission, site: Site, tuning: Tuning) -> Record:
@@ -62,6 +63,7 @@ class Record:
             tuning=tuning,
             uid=site.uid,
             output=output_folder(jobset, submission.objects, site),
+            runtime=dict(submission.runtime),
         )
 
     @classmethod
