@@ -113,16 +113,17 @@ def _move(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for job in mine:
         if job.release == after:
-            said = "have it already"
+            said = f"on {after} already"
         elif held_back(job.follow, job.release, after, level_of(effects)):
-            said = f'keep {job.release} (follow="{job.follow}")'
+            said = f'staying with {job.release} (follow="{job.follow}")'
         else:
-            said = "take it on their next run"
+            said = "on their next run, or at once where interrupt allows it"
         groups.setdefault(said, []).append(_shown(job, news))
-    lines.append(f"{len(mine)} jobs of this target take releases from it")
+    lines.append(f"jobs here that take releases from it: {len(mine)}")
     lines += [f"  {len(jobs)} {said}: {named(jobs)}" for said, jobs in sorted(groups.items())]
-    if others := [c for c in found if c.channel != news["channel"]]:
-        lines.append(f"{len(others)} more use {news['runtime']} without it, and keep what they have")
+    if others := [_shown(c, news) for c in found if c.channel != news["channel"]]:
+        lines.append(f"jobs with {news['runtime']} and without the channel, which keep what they have: {len(others)}")
+        lines.append(f"  {named(others)}")
     return lines
 
 
