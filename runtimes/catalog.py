@@ -123,20 +123,20 @@ class RuntimeCatalog:
         return dict(found) if isinstance(found, dict) else {}
 
     def deprecation(self, name: str, release: str) -> Deprecation | None:
-        """From `deprecated` in `about.yaml`: release -> {on: DATE, successor: RELEASE}. No part of a release, so that it can be
+        """From `deprecated` in `about.yaml`: release -> {date: DATE, successor: RELEASE}. No part of a release, so that it can be
         said later."""
         given = self.about(name).get("deprecated")
         found = given.get(release) if isinstance(given, dict) else None
         if found is None:
             return None
         where = f"{self.source}/{ABOUT}: {name}.deprecated.{release}"
-        on, successor = (found.get("on", ""), found.get("successor", "")) if isinstance(found, dict) else (None, None)
+        on, successor = (found.get("date", ""), found.get("successor", "")) if isinstance(found, dict) else (None, None)
         if not isinstance(on, str) or not isinstance(successor, str):
-            raise Invalid(Problem(where, "must be {on: DATE, successor: RELEASE}"))
+            raise Invalid(Problem(where, "must be {date: DATE, successor: RELEASE}"))
         try:
             date.fromisoformat(on or "2000-01-01")
         except ValueError:
-            raise Invalid(Problem(f"{where}.on", f"{on!r} is no date", "write it like 2026-12-01")) from None
+            raise Invalid(Problem(f"{where}.date", f"{on!r} is no date", "write it like 2026-12-01")) from None
         other, _, wanted = successor.rpartition("@")
         if successor and wanted not in self._found.get(other or name, ()):
             raise Invalid(Problem(f"{where}.successor", f"{successor!r} is no release of this catalogue"))
