@@ -45,11 +45,12 @@ class Offer:
             raise Invalid(Problem("", "is no whole offer of a RuntimeChannel", mend))
         plain = {str(k): _plain(v) for k, v in documents.items()}
         for number, document in plain.items():
-            about = document.get("metadata") if isinstance(document, dict) else None
+            whole = isinstance(document, dict) and document.get("kind") == "ClusterTrainingRuntime"
+            about = document.get("metadata") if whole else None
             if not VERSION.fullmatch(number) or not isinstance(about, dict) or about.get("name") != given["runtime"]:
                 raise Invalid(Problem(f"documents[{number}]", f"is no release of {given['runtime']}", mend))
-        if problems := refusals(plain[given["release"]]):
-            raise Invalid(*(p.below(f"documents[{given['release']}]") for p in problems))
+            if problems := refusals(document):
+                raise Invalid(*(p.below(f"documents[{number}]") for p in problems))
         return cls(texts[0], texts[1], texts[2], plain, {str(k): str(v) for k, v in deprecated.items()})
 
     @property

@@ -61,7 +61,7 @@ def test_a_folder(folder: Path) -> None:
     catalog.load("mine")["metadata"].clear()
     assert catalog.load("mine")["metadata"]["name"] == "mine"
     assert "'mien' is no runtime of the catalogue" in refused(catalog, "mien")
-    assert "did you mean 1.0.0 or 1.1.0" in refused(catalog, "mine", "1.0")
+    assert "did you mean 1.1.0 or 1.0.0" in refused(catalog, "mine", "1.0")
 
 
 def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
