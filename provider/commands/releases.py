@@ -60,7 +60,8 @@ def check(folder: str, output: str, *, lock: bool) -> int:
     else:
         for one in steps:
             after = f"{one['level']} after {one['from']}" if one["from"] else "the first"
-            print(f"{one['runtime']} {one['to']}: {after}{'' if one['locked'] else ', not released yet'}")
+            now = "" if one["locked"] else ", released now" if lock and not found else ", not released yet"
+            print(f"{one['runtime']} {one['to']}: {after}{now}")
         for problem in found:
             print(f"error: {problem}", file=sys.stderr)
     return REFUSED if found else OK
