@@ -173,7 +173,7 @@ def _deprecation(name: str, release: str | None, catalog: RuntimeCatalog | None)
 
 
 def _document(
-    kind: str, name: str, release: str | None, args: RuntimeArgs, catalog: RuntimeCatalog | None
+    kind: str, name: str, release: str | None, args: RuntimeArgs, catalog: RuntimeCatalog | None = None
 ) -> tuple[dict[str, Any], list[Problem]]:
     if catalog is not None and (not isinstance(catalog, RuntimeCatalog) or release is None):
         why = "is for a release of it" if release is None else f"must be a RuntimeCatalog, not {catalog!r}"
