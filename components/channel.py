@@ -12,6 +12,7 @@ from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.api.versions import VERSION
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
+from pulumi_trainer.runtimes.catalog import NAME
 
 from . import destinations, program
 from .destinations import Destination
@@ -41,6 +42,7 @@ class Offer:
             raise Invalid(Problem("", "is no offer of a RuntimeChannel", mend))
         texts, documents, deprecated = [given[p] for p in parts[:3]], given["documents"], given["deprecated"]
         fine = all(isinstance(text, str) and text for text in texts) and isinstance(deprecated, Mapping)
+        fine = fine and NAME.fullmatch(given["runtime"]) is not None
         if not fine or not isinstance(documents, Mapping) or given["release"] not in documents:
             raise Invalid(Problem("", "is no whole offer of a RuntimeChannel", mend))
         plain = {str(k): _plain(v) for k, v in documents.items()}

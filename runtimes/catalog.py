@@ -33,7 +33,8 @@ ABOUT = "about.yaml"
 MAX_FILE = 2**20
 """Bytes of a file: a server takes no larger object."""
 
-NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?")
+"""Of a runtime: jobs carry it as a label."""
 _LINE = re.compile(r"([0-9a-f]{64})  (\S+/\S+\.yaml)")
 
 

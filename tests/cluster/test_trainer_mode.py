@@ -228,6 +228,9 @@ def test_a_runtime_is_not_deleted_under_an_unfinished_job(
     target.create(submission(namespace, train_job(namespace, own, "holds", suspend=True)))
     with pytest.raises(Refused, match=f"is the runtime of TrainJob {namespace}/holds, which has not finished"):
         target.delete_runtime(own, uid)
+    target.delete_runtime(own, uid, force=True)
+    assert target.runtime("ClusterTrainingRuntime", "", own["metadata"]["name"]) is None
+    uid = target.apply_runtime(own, "owner", "stack")
     target.delete(namespace, "holds")
     target.delete_runtime(own, uid)
     assert target.runtime("ClusterTrainingRuntime", "", own["metadata"]["name"]) is None
