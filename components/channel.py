@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pulumi
@@ -36,6 +38,14 @@ class Offer:
     @classmethod
     def read(cls, given: Any) -> Offer:
         """From the output of another stack, of which nothing is trusted. Raises Invalid."""
+        try:
+            return _read(json.dumps(given, sort_keys=True))  # the same for each of many jobs
+        except (TypeError, ValueError, RecursionError):
+            raise Invalid(Problem("", "is no offer of a RuntimeChannel: it holds what is no plain data")) from None
+
+    @classmethod
+    def of(cls, given: Any) -> Offer:
+        """As `read`, of plain data."""
         mend = 'export it there: pulumi.export("stable", channel.offer), and give runtime=platform.require_output("stable")'
         parts = ("channel", "runtime", "release", "documents", "deprecated")
         if not isinstance(given, Mapping) or set(given) != set(parts):
@@ -132,6 +142,11 @@ class RuntimeChannel(pulumi.ComponentResource):
             return None
         await self.resource.urn.future()
         return self.given.output
+
+
+@lru_cache(maxsize=32)
+def _read(text: str) -> Offer:
+    return Offer.of(json.loads(text))
 
 
 def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tuple[Offer, list[str]]:
