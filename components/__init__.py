@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         XGBoostPolicy as XGBoostPolicy,
     )
     from .runtime import ClusterTrainingRuntime as ClusterTrainingRuntime, TrainingRuntime as TrainingRuntime
-    from .runtimes.catalog import RuntimeCatalog as RuntimeCatalog
+    from pulumi_trainer.runtimes.catalog import RuntimeCatalog as RuntimeCatalog
     from .sources import (
         DataCacheInitializer as DataCacheInitializer,
         HuggingFaceDatasetInitializer as HuggingFaceDatasetInitializer,

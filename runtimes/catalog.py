@@ -210,7 +210,7 @@ class RuntimeCatalog:
             raise Invalid(Problem(where, f"no YAML: {error}")) from None
         if len(values) > 1 or not all(isinstance(value, (dict, type(None))) for value in values):
             raise Invalid(Problem(where, "must be one mapping, by names of runtimes"))
-        return (values and values[0]) or {}
+        return values[0] or {} if values else {}
 
     def _locked(self, name: str, release: str) -> dict[str, Any]:
         file = _file(name, release)

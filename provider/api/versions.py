@@ -28,7 +28,7 @@ def step(before: str, after: str) -> Level:
 
 
 def larger(one: Level, other: Level) -> Level:
-    return max(one, other, key=LEVELS.index)
+    return LEVELS[max(LEVELS.index(one), LEVELS.index(other))]
 
 
 def following(release: str, level: Level) -> str:

@@ -27,7 +27,7 @@ def test_type_checkers_see_what_is_imported_when_it_is_used() -> None:
     tree = ast.parse(Path(str(trainer.__file__)).read_text())
     checked = next(n for n in tree.body if isinstance(n, ast.If))
     seen = {
-        alias.asname or alias.name: node.module
+        alias.asname or alias.name: str(node.module).removeprefix("pulumi_trainer.")
         for node in checked.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
