@@ -190,6 +190,8 @@ class RuntimeProvider(_Provider):
     """A runtime in a cluster in mode trainer."""
 
     def check(self, olds: Props, news: Props) -> CheckResult:
+        for note in _told(lambda: channels.runtime_notes(_plain(olds), _plain(news), connect)):
+            print(f"note: {note}", flush=True)
         return CheckResult(_pulumi(runtimes.check(_plain(olds), _plain(news))), [])
 
     def create(self, props: Props) -> CreateResult:

@@ -13,9 +13,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
-import warnings
 from functools import cache
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def _current(repository: Path, where: str, url: str, ref: str, locked: str | Non
     except Invalid as error:
         if locked is None:
             raise
-        warnings.warn(f"{error}; its commit {locked[:12]} of {LOCK} is used", stacklevel=2)
+        print(f"warning: {error}; its commit {locked[:12]} of {LOCK} is used", file=sys.stderr)  # Pulumi shows it
         return locked
     found = {line.partition("\t")[2]: line.partition("\t")[0] for line in said.splitlines()}
     commit = next((found[name] for name in wanted if name in found), "")
@@ -159,7 +159,12 @@ def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> b
             )
         except FileNotFoundError:
             raise Invalid(Problem(where, "git is not on PATH", "install git")) from None
-        why = _watched(process, repository)
+        try:
+            why = _watched(process, repository)
+        finally:
+            if process.returncode is None:  # it has a session of its own, which Ctrl-C does not reach
+                os.killpg(process.pid, 9)
+                process.wait()
         told.seek(0)
         if why or process.returncode:
             lines = [line for line in told.read(4096).decode(errors="replace").splitlines() if line.strip()]
@@ -181,8 +186,6 @@ def _watched(process: subprocess.Popen[bytes], repository: Path) -> str:
             size += sum(f.stat().st_size for f in repository.rglob("tmp_*") if f.exists())
             late = time.monotonic() > deadline
             if late or size > MAX_REPOSITORY:
-                os.killpg(process.pid, 9)
-                process.wait()
                 return f"did not come in {SECONDS:.0f} s" if late else f"is larger than {MAX_REPOSITORY // 2**20} MiB"
 
 

@@ -1,4 +1,4 @@
-"""check, diff, create, read, update and delete of a channel of releases, on plain data. Called by `dynamic.ChannelProvider`.
+"""check, diff, create, update and delete of a channel of releases, on plain data. Called by `dynamic.ChannelProvider`.
 
 A channel makes nothing in a cluster: its state is the release in use, and its plan says what a move does to the jobs that take
 releases from it. Inputs: channel, runtime (name), release, document, releases (numbers of all that the catalogue has), target,
@@ -15,7 +15,7 @@ from pulumi_trainer.provider.api.errors import Problem, Refused, TrainerError
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .calls import WHERE, Checked, Diff, rerouted, way
-from .releases import compare, held_back, level_of
+from .releases import Effect, compare, held_back, level_of
 
 Props = dict[str, Any]
 
@@ -96,6 +96,28 @@ def delete(outputs: Props, connect: Connect) -> None:
         raise Refused(Problem(f"channel {outputs['channel']}", _used(users), mend))
 
 
+def runtime_notes(olds: Props, news: Props, connect: Connect) -> list[str]:
+    """What a changed runtime of mode trainer does to jobs, and which were made from it. Called by `dynamic.RuntimeProvider`."""
+    before, after = olds.get("document"), news["document"]
+    if before is None or isinstance(after, Unknown) or before.get("spec") == after.get("spec"):
+        return []
+    where = f"{after['kind']} {after['metadata']['name']}"
+    found = compare(before, after)
+    lines = [f"it changes: {level_of(found)} for jobs", *_effects(found)]
+    try:
+        jobs, unseen = connect(news["target"]).consumers(after["metadata"]["name"])
+    except TrainerError as fault:
+        jobs, unseen = [], f"who uses it could not be seen: {fault}"
+    lines += [f"jobs here that keep what they were made with until they run again: {len(jobs)}"] if jobs else []
+    lines += [f"  {named(job.where for job in jobs)}"] if jobs else []
+    return [f"{where}: {line}" for line in [*lines, *([unseen] if unseen else [])]]
+
+
+def _effects(found: Sequence[Effect]) -> list[str]:
+    shown = [f"  {effect.level} {effect}" for effect in found[:5]]
+    return [*shown, f"  and {len(found) - 5} more"] if len(found) > 5 else shown
+
+
 def named(jobs: Iterable[str]) -> str:
     """The first of them, and how many more."""
     found = sorted(jobs)
@@ -106,9 +128,7 @@ def _move(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str]:
     before, after = olds["release"], news["release"]
     effects = compare(olds["document"], news["document"])
     lines = [f"{news['runtime']} {before} => {after}: {level_of(effects)} for jobs"]
-    lines += [f"  {e.level} {e}" for e in effects[:5]] + (
-        [f"  and {len(effects) - 5} more"] if len(effects) > 5 else []
-    )
+    lines += _effects(effects)
     mine = [c for c in found if c.channel == news["channel"]]
     groups: dict[str, list[str]] = {}
     for job in mine:

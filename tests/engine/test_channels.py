@@ -28,6 +28,23 @@ for name, follow, interrupt in (
 """
 
 
+WRONG = """
+trainer.RuntimeChannel("none", release="plain")
+trainer.RuntimeChannel("moved", release="plain@1.0.0", catalog=trainer.RuntimeCatalog.from_git("--upload-pack=x", "v1"))
+trainer.TrainJob("a", runtime="torch-distributed", follow="any")
+trainer.TrainJob("b", runtime=stable, follow="all")
+trainer.TrainJob("c", runtime=pulumi.Output.from_input({"channel": "stable"}))
+trainer.ClusterTrainingRuntime("plain", release="3.0.0", catalog=catalog)
+trainer.ClusterTrainingRuntime("other", catalog=catalog)
+"""
+WRONG_SAYS = (
+    'RuntimeChannel("none") (__main__.py:', "must be name@release", "is no address of a git repository",
+    'TrainJob("a") (__main__.py:', "follow: is for a runtime that is a RuntimeChannel",
+    "must be one of pin, patch, minor, any, not 'all'", "runtime: is no offer of a RuntimeChannel",
+    "'3.0.0' is no release of plain of the catalogue runtimes", "catalog: is for a release of it",
+)  # fmt: skip
+
+
 def release(number: str, **env: str) -> dict[str, object]:
     mark = {"pulumi-trainer.dev/release": number}
     container = {"name": "node", "image": "python:3.12", "env": [{"name": k, "value": v} for k, v in env.items()]}
@@ -94,6 +111,11 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     assert found == {"pinned": "1.0.0", "patched": "1.0.0", "minor": "1.1.0", "now": "1.1.0"}
 
     (catalog / "plain" / "1.0.0.yaml").write_text((catalog / "plain" / "1.0.0.yaml").read_text() + "# better\n")
+    program(project, PLATFORM + JOBS + WRONG, RELEASE="1.1.0", FORCE="False", RUN=runs)
+    refused = project.preview(ok=False).out
+    for text in WRONG_SAYS:
+        assert text in refused
+    program(project, PLATFORM + JOBS, RELEASE="1.1.0", FORCE="False", RUN=runs)
     refused = project.preview(ok=False).out
     assert "runtimes/plain/1.0.0.yaml: has been edited since it was released" in refused and "Traceback" not in refused
     (catalog / "catalogue.lock").write_text("".join((catalog / "catalogue.lock").read_text().splitlines(True)[1:]))

@@ -314,6 +314,21 @@ def test_a_channel_in_use_is_not_removed() -> None:
     channels.delete(outputs, lambda _: target)
 
 
+def test_what_a_changed_runtime_says() -> None:
+    """Of mode trainer, which has one of each name."""
+    old = {"document": torch(), "target": {}}
+    new = copy.deepcopy(old)
+    new["document"]["metadata"]["name"] = old["document"]["metadata"]["name"] = "torch"
+    target = Target(consumers=(job("a"), job("b", channel="")))
+    assert channels.runtime_notes(old, new, lambda _: target) == [] and target.asked == 0
+    assert channels.runtime_notes({}, new, lambda _: target) == []
+    CHANGES["command"][1](new["document"])
+    notes = "\n".join(channels.runtime_notes(old, new, lambda _: target))
+    assert "ClusterTrainingRuntime torch: it changes: major for jobs" in notes and '=> ["bash"]' in notes
+    assert "until they run again: 2" in notes and "team/a, team/b" in notes
+    assert "could not be seen" in "\n".join(channels.runtime_notes(old, new, lambda _: Target("gone")))
+
+
 # An offer of another stack
 
 
@@ -340,6 +355,7 @@ def test_an_offer_comes_back_as_it_was() -> None:
     [
         {"documents": {}}, {"documents": {"2.3.0": "x"}}, {"documents": {"../x": {}, "2.3.0": {}}}, {"release": "9.9.9"},
         {"channel": ""}, {"runtime": "other"}, {"more": 1}, {"deprecated": []},
+        {"deprecated": {"2.3.0": "\x1b[2J"}}, {"channel": "a\nb"},
         {"documents": {"2.3.0": {"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch-distributed"}, "spec": 1}}},
         {"documents": {"2.3.0": {"metadata": {"name": "torch-distributed"}}}},
     ],
