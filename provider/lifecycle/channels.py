@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.errors import Problem, Refused, TrainerError
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
 from .calls import WHERE, Checked, Diff, rerouted, way
 from .releases import Effect, compare, held_back, level_of
@@ -99,7 +99,7 @@ def delete(outputs: Props, connect: Connect) -> None:
 def runtime_notes(olds: Props, news: Props, connect: Connect) -> list[str]:
     """What a changed runtime of mode trainer does to jobs, and which were made from it. Called by `dynamic.RuntimeProvider`."""
     before, after = olds.get("document"), news["document"]
-    if before is None or isinstance(after, Unknown) or before.get("spec") == after.get("spec"):
+    if before is None or first_unknown([before, after]) is not None or before.get("spec") == after.get("spec"):
         return []
     where = f"{after['kind']} {after['metadata']['name']}"
     found = compare(before, after)

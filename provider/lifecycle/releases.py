@@ -17,7 +17,7 @@ from pulumi_trainer.provider.api.errors import Invalid
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.api.versions import LEVELS, Level, by_version, larger, step
+from pulumi_trainer.provider.api.versions import LEVELS, VERSION, Level, by_version, larger, step
 from pulumi_trainer.provider.pipeline import render
 
 Document = dict[str, Any]
@@ -84,7 +84,7 @@ def held_back(follow: str, before: str, after: str, effect: Level = "none") -> s
         return ""
     if follow == "pin":
         return f'it is pinned to {before} (follow="pin")'
-    if follow == "any":
+    if follow == "any" or not VERSION.fullmatch(before) or not VERSION.fullmatch(after):
         return ""
     if by_version(after) < by_version(before):
         return f'{after} is older than its {before}, and only follow="any" goes back'
@@ -123,6 +123,8 @@ def _compared(before: str, after: str) -> tuple[Effect, ...]:
             found[Effect("major", "", f"refuses jobs that it took: {other}")] = None
         elif isinstance(one, str) and isinstance(other, dict):
             found[Effect("minor", "", f"takes jobs that it refused: {one}")] = None
+        elif one != other or old.get("spec") != new.get("spec"):  # such as one with a plugin that only programs have
+            found[Effect("major", "spec", f"changes, and cannot be rendered here: {other}")] = None
     return tuple(sorted(found, key=lambda e: (-LEVELS.index(e.level), e.path)))
 
 

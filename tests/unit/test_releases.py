@@ -128,6 +128,16 @@ def test_the_largest_first_and_in_words() -> None:
     ]
 
 
+def test_a_runtime_that_cannot_be_rendered_here() -> None:
+    before = torch()
+    before["spec"]["mlPolicy"] = {"numNodes": "two"}
+    after = copy.deepcopy(before)
+    assert compare(before, after) == []
+    CHANGES["command"][1](after)
+    (effect,) = compare(before, after)
+    assert effect.level == "major" and "cannot be rendered here" in effect.what
+
+
 def test_what_is_not_known_yet_is_no_difference() -> None:
     jobset = {"JobSet/job": {"spec": {"a": 1, "b": 2}}}
     assert effects(jobset, {"JobSet/job": {"spec": {"a": Unknown("x"), "b": 2}}}) == []
@@ -161,6 +171,7 @@ def test_numbers() -> None:
 def test_how_far_a_job_goes(follow: str, after: str, effect: Any, held: str) -> None:
     said = held_back(follow, "1.2.3", after, effect)
     assert held in said and bool(said) is bool(held)
+    assert held_back("minor", "", after) == held_back("minor", "by hand", after) == ""
 
 
 # A job
@@ -322,6 +333,9 @@ def test_what_a_changed_runtime_says() -> None:
     target = Target(consumers=(job("a"), job("b", channel="")))
     assert channels.runtime_notes(old, new, lambda _: target) == [] and target.asked == 0
     assert channels.runtime_notes({}, new, lambda _: target) == []
+    later = copy.deepcopy(new)
+    later["document"]["spec"]["mlPolicy"]["numNodes"] = Unknown("nodes")
+    assert channels.runtime_notes(old, later, lambda _: target) == []
     CHANGES["command"][1](new["document"])
     notes = "\n".join(channels.runtime_notes(old, new, lambda _: target))
     assert "ClusterTrainingRuntime torch: it changes: major for jobs" in notes and '=> ["bash"]' in notes
