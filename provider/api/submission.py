@@ -56,6 +56,20 @@ class Submission:
 
 
 @dataclass(frozen=True)
+class Consumer:
+    """A user of a runtime: a job that is there, as its record says. where: namespace/name. stack: label of its stack. ended:
+    whether that is known."""
+
+    where: str
+    runtime: str
+    release: str
+    channel: str = ""
+    follow: str = ""
+    stack: str = ""
+    ended: bool = False
+
+
+@dataclass(frozen=True)
 class Draft:
     """A job that a program is about to submit, or shows in a preview: leaves, namespace and digest may be unknown.
 

@@ -8,10 +8,10 @@ component; force where there is one. Outputs: the same, less the document.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.errors import Problem, Refused, TrainerError
+from pulumi_trainer.provider.api.submission import Consumer
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
 from .calls import WHERE, Checked, Diff, rerouted, way
@@ -21,19 +21,6 @@ Props = dict[str, Any]
 
 NAMES = 10
 """Jobs that are told by name; of the others, how many they are."""
-
-
-@dataclass(frozen=True)
-class Consumer:
-    """A job that is there, as its record says. where: namespace/name. stack: label of its stack. ended: whether that is known."""
-
-    where: str
-    runtime: str
-    release: str
-    channel: str = ""
-    follow: str = ""
-    stack: str = ""
-    ended: bool = False
 
 
 class Target(Protocol):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.errors import Invalid
@@ -21,7 +21,6 @@ from pulumi_trainer.provider.api.versions import LEVELS, VERSION, Level, by_vers
 from pulumi_trainer.provider.pipeline import render
 
 Document = dict[str, Any]
-Follow = Literal["pin", "patch", "minor", "any"]
 
 KEYS = {
     "replicatedJobs": "name", "dependsOn": "name", "containers": "name", "initContainers": "name", "env": "name",
@@ -143,7 +142,8 @@ def _compare(old: Any, new: Any, path: tuple[str, ...], made: Objects) -> Iterat
     if isinstance(new, Unknown) or isinstance(old, Unknown) or old == new:
         return
     field = path[-1]
-    if field in ("labels", "annotations") or (isinstance(old, Mapping) and isinstance(new, Mapping)):
+    maps = [isinstance(v, Mapping) or (v is _MISSING and field in ("labels", "annotations")) for v in (old, new)]
+    if all(maps):
         old, new = ({} if v is _MISSING else v for v in (old, new))
         for key in sorted({*old, *new}, key=str):
             yield from _compare(old.get(key, _MISSING), new.get(key, _MISSING), (*path, str(key)), made)

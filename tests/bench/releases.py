@@ -98,6 +98,7 @@ def moved(run: Callable[..., float], folder: Path, count: int) -> None:
     program = folder / "__main__.py"
     program.write_text(PROGRAM.format(release="1.0.0", count=count))
     run("up", "--yes", "--skip-preview")
+    print(f"| preview without a change, {count} jobs | {run('preview'):.1f} s | |", flush=True)
     program.write_text(PROGRAM.format(release="1.1.0", count=count))
     print(f"| preview of a channel's move, {count} jobs | {run('preview'):.1f} s | 10 s |", flush=True)
     run("destroy", "--yes", "--skip-preview")

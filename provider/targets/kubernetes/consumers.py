@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import RUNTIME
-from pulumi_trainer.provider.lifecycle.channels import Consumer
+from pulumi_trainer.provider.api.submission import Consumer
 
 from .client import ApiError, Client
 from .kinds import CONFIG_MAP

@@ -13,8 +13,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.api.submission import Draft, Submission
-from pulumi_trainer.provider.lifecycle.channels import Consumer
+from pulumi_trainer.provider.api.submission import Consumer, Draft, Submission
 
 from . import adoption, apply, consumers, deletion, drift, kinds, marks, record, review, runtimes, volumes
 from .client import ApiError, Client

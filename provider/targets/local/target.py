@@ -23,8 +23,7 @@ from typing import Any
 import psutil
 from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.api.submission import Objects, Submission, differences
-from pulumi_trainer.provider.lifecycle.channels import Consumer
+from pulumi_trainer.provider.api.submission import Consumer, Objects, Submission, differences
 from pulumi_trainer.provider.targets import keys
 
 from . import logs, process, review, volumes
@@ -178,20 +177,13 @@ class LocalTarget:
 
     def consumers(self, runtime: str) -> tuple[list[Consumer], str]:
         """The jobs that were made from a runtime; nothing stays unseen."""
-        found = []
-        for record in self._records():
-            if record.host == self.host and record.runtime.get("name") == runtime:
-                status, said = self.status(record.namespace, record.name), record.runtime
-                about = {part: str(said.get(part, "")) for part in ("release", "channel", "follow")}
-                ended = status is not None and status.terminal
-                where = f"{record.namespace}/{record.name}"
-                found.append(Consumer(where, runtime, stack=record.sweep, ended=ended, **about))
-        return found, ""
+        mine = [r for r in self._records() if r.host == self.host and r.runtime.get("name") == runtime]
+        return [record.consumer(self.status(record.namespace, record.name)) for record in mine], ""
 
     def held(self, namespace: str, name: str) -> tuple[str, str]:
         """Name and release of the runtime that the job there was made from; empty where that is not known."""
-        record = Record.find(JobFolder.of(self.root, namespace, name))
-        return (str(record.runtime.get("name", "")), str(record.runtime.get("release", ""))) if record else ("", "")
+        runtime = record.runtime if (record := Record.find(JobFolder.of(self.root, namespace, name))) else {}
+        return str(runtime.get("name", "")), str(runtime.get("release", ""))
 
     def sweep(self, label: str) -> list[str]:
         """Deletes all jobs that carry the label, and its volumes that hold nothing. Returns their names."""
