@@ -66,7 +66,7 @@ test: ## all tests but those of test-*, and the unit tests on every Python of th
 test-cluster: ## the Kubernetes target on a real control plane with simulated nodes
 	@$(SETUP) --dev
 	@.venv/bin/python -m tools.cluster build
-	@$(RUN) exec python -m pytest tests/cluster
+	@$(RUN) exec python -m pytest -n 3 --dist=worksteal tests/cluster # they wait more than they compute
 
 test-nodes: ## and on real nodes (Linux, root)
 	@$(SETUP) --dev

@@ -237,6 +237,10 @@ class Job(pulumi.ComponentResource):
             status = await program.current().watch.until(watched)
         except TrainerError as error:
             raise pulumi.RunError(f"{self.where}: {error}") from None
+        if status is None:
+            pulumi.log.warn(
+                f"{namespace}/{name} is not there any more: `pulumi refresh`, then `pulumi up` makes it again", self
+            )
         return self._told(status, wait_for)
 
     def _told(self, status: JobStatus | None, waited_for: str | None) -> JobStatus | None:

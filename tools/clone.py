@@ -72,6 +72,8 @@ def environment(clone: Clone, cli: Path | None, terminal: bool) -> dict[str, str
         "PULUMI_SKIP_UPDATE_CHECK": "1",
         "PULUMI_DIY_BACKEND_GZIP": "1",
         "PULUMI_TRAINER_PROGRESS": "tty" if terminal else "lines",
+        # A command of the CLI starts three Pythons: where bytecode is not kept, each compiles all packages anew.
+        **({"PYTHONDONTWRITEBYTECODE": ""} if "PYTHONDONTWRITEBYTECODE" in kept else {}),
     }
 
 

@@ -133,7 +133,7 @@ class TestStarterIsKilled:
         folder = tmp_path / "cluster"
         program = f"from tools.cluster import Cluster; Cluster.start({str(folder)!r})"
         process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
-        eventually(lambda: "kcm" in {p.name for p in processes.found(folder)})
+        eventually(lambda: "kcm" in {p.name for p in processes.found(folder)}, 120)
         process.kill()
         process.wait()
         end(folder)
@@ -283,9 +283,10 @@ def objects(admin: ApiClient, namespace: str) -> Objects:
 
 def test_ctrl_c_ends_the_starter_and_its_cluster(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
-    program = f"from tools.cluster import Cluster; Cluster.start({str(folder)!r})"
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # nohup and & make children deaf to it
+    program = f"{heard}; from tools.cluster import Cluster; Cluster.start({str(folder)!r})"
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL)
-    eventually(lambda: "kcm" in {p.name for p in processes.found(folder)})
+    eventually(lambda: "kcm" in {p.name for p in processes.found(folder)}, 120)
     os.kill(process.pid, signal.SIGINT)
     process.wait(30)
     assert not processes.found(folder)

@@ -128,18 +128,22 @@ def test_permission_that_is_lost_midway_is_said_and_waits_to_come_back(
     assert left(lab.root_client, lab.namespace) == []
 
 
-def test_a_namespace_deleted_under_a_job(lab: Lab) -> None:  # noqa: F811
+def test_a_namespace_deleted_under_a_job(lab: Lab, cluster: Any) -> None:  # noqa: F811
     lab.program(COMPLETE, head("outcome: forever"))
     process = lab.start("up", "--yes", "--skip-preview")
     lab.pods(2)
     until(lab.resources)
     lab.root_client.delete(NAMESPACE, "", lab.namespace, propagation="Background")
     out, _ = process.communicate(timeout=90)
-    assert process.returncode != 0 and "Deleted" in out and "Traceback" not in out, out
+    assert process.returncode != 0 and "Traceback" not in out, out
+    assert "Deleted" in out or "exit code 143" in out, (
+        out
+    )  # the server deletes in an order of its own, pods first or last
     until(lambda: lab.root_client.get(NAMESPACE, "", lab.namespace) is None, 60)
     refused = lab.up(ok=False)
-    assert "namespace" in refused.out and "Traceback" not in refused.out, refused
-    lab.destroy()
+    assert "namespace" in refused.out.lower() and "Traceback" not in refused.out, refused
+    lab.config("trainer:kubeconfig", str(cluster.kubeconfig))  # the user's account and rights went with the namespace
+    lab.destroy("--run-program")
     assert not lab.resources()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pulumi_trainer.provider.targets import keys
 from pulumi_trainer.provider.targets.kubernetes import deletion, marks
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, NAMESPACE, POD, SECRET
+from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, NAMESPACE, POD, SECRET, Kind
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import Document, jobset, left, pod_template, submission, until
@@ -366,6 +367,46 @@ class TestDrift:
         }
         target.update(submission(namespace, wanted), force=True)
         until(lambda: target.drift(namespace, "a") in ({}, {"spec.suspend": True}))
+
+    def test_what_a_mutating_webhook_makes_of_a_job_is_left_alone(
+        self, target: KubernetesTarget, root: Client, namespace: str
+    ) -> None:
+        with capped(root, namespace):
+            wanted = jobset("a", ttlSecondsAfterFinished=60, suspend=True)
+            target.create(submission(namespace, wanted))
+            assert (root.get(JOBSET, namespace, "a") or {})["spec"]["ttlSecondsAfterFinished"] == 5
+            assert target.drift(namespace, "a") == {}
+            target.update(submission(namespace, wanted), force=True)
+            assert target.drift(namespace, "a") == {}
+            edit(root, namespace, "a", {"metadata": {"labels": {"x": "1"}}, "spec": {"suspend": False}})
+            assert target.drift(namespace, "a") == {"spec.suspend": False}
+
+
+@contextmanager
+def capped(root: Client, namespace: str) -> Iterator[None]:
+    """A MutatingAdmissionPolicy that lowers the TTL of all JobSets of the namespace, from when it works."""
+    group = "admissionregistration.k8s.io/v1"
+    policy = Kind(group, "MutatingAdmissionPolicy", "mutatingadmissionpolicies", False)
+    binding = Kind(group, "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", False)
+    name, head = f"cap-{namespace}", {"apiVersion": group, "metadata": {"name": f"cap-{namespace}"}}
+    rule = {"apiGroups": ["jobset.x-k8s.io"], "apiVersions": ["*"], "operations": ["*"], "resources": ["jobsets"]}
+    patch = {"expression": "Object{spec: Object.spec{ttlSecondsAfterFinished: 5}}"}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "Never", "failurePolicy": "Fail",
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": patch}],
+    }  # fmt: skip
+    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    bound = {"policyName": name, "matchResources": {"namespaceSelector": here}}
+    root.create(policy, {**head, "kind": policy.kind, "spec": spec})
+    root.create(binding, {**head, "kind": binding.kind, "spec": bound})
+    probe = {"apiVersion": JOBSET.api_version, "kind": JOBSET.kind, **jobset("probe", ttlSecondsAfterFinished=60)}
+    probe["metadata"]["namespace"] = namespace
+    try:
+        until(lambda: root.apply(JOBSET, probe, dry_run=True)["spec"]["ttlSecondsAfterFinished"] == 5)
+        yield
+    finally:
+        root.delete(binding, "", name)
+        root.delete(policy, "", name)
 
 
 class TestDelete:

@@ -83,7 +83,17 @@ def comparable(document: Document) -> Document:
     document.pop("status", None)
     if document["kind"] == "Secret" or document["metadata"]["name"].endswith("-flux-entrypoint"):
         document["data"] = sorted(document["data"])
+    for container in _containers(document):
+        if any(each["name"].startswith("DMLC_") for each in container.get("env", [])):
+            container["env"].sort(
+                key=lambda each: str(each["name"])
+            )  # the controller runs two plugins in a random order
     return document
+
+
+def _containers(document: Document) -> Iterator[Document]:
+    for job in document.get("spec", {}).get("replicatedJobs", []):
+        yield from job["template"]["spec"]["template"]["spec"]["containers"]
 
 
 def compare(root: Client, namespace: str, rendered: Objects) -> None:

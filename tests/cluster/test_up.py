@@ -267,9 +267,9 @@ def test_two_stacks_do_not_collide_and_destroy_leaves_the_other(lab: Lab) -> Non
     lab.program(PLAIN, head())
     lab.up()
     first = lab.jobs()
-    assert lab.run("stack", "init", "second").code == 0
     configuration = (lab.folder / "Pulumi.test.yaml").read_text()
     lab.stack = "second"
+    assert lab.run("stack", "init").code == 0
     there = yaml.safe_load((lab.folder / "Pulumi.second.yaml").read_text())
     there["config"] = yaml.safe_load(configuration)["config"]
     (lab.folder / "Pulumi.second.yaml").write_text(yaml.safe_dump(there))

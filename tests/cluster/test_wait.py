@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+
 import pytest
 
 from .test_up import Lab, head, lab, program, pulumi_home  # noqa: F401 (fixtures)
@@ -36,3 +39,23 @@ def test_a_timeout_says_what_it_waited_for_and_why(lab: Lab) -> None:  # noqa: F
     assert "Starting (Unschedulable)" in told and "Insufficient nvidia.com/gpu" in told and "find no node" in told
     assert "Traceback" not in told
     assert set(lab.jobs()) == {"train"}  # it is left as it is
+
+
+def test_the_jobs_of_a_stack_are_looked_at_by_their_names_in_the_program(lab: Lab) -> None:  # noqa: F811
+    def cli(*arguments: str, code: int = 0) -> str:
+        argv = ["pulumi-trainer", *arguments, "--stack", lab.stack]
+        env = {**lab.environment, "COLUMNS": "200", "KUBECONFIG": "/nowhere"}
+        done = subprocess.run(argv, cwd=lab.folder, env=env, text=True, capture_output=True, check=False, timeout=60)
+        assert done.returncode == code and "Traceback" not in done.stderr, done
+        return done.stdout + done.stderr
+
+    lab.program(program("),"), head())
+    lab.up()
+    lab.pods(2)
+    (row,) = (line for line in cli("status").splitlines() if line.startswith("train"))
+    assert "Running" in row and "node 2/2" in row
+    (job,) = json.loads(cli("status", "train", "--json"))
+    assert job["phase"] == "Running" and job["namespace"] == lab.namespace
+    assert "is Running" in cli("why", "train")
+    assert "train" in cli("events", "train")
+    assert "nothing: no such job in the stack; it has: train" in cli("why", "nothing", code=1)

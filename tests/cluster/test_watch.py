@@ -85,6 +85,10 @@ def submit(target: KubernetesTarget, *names: str, **job: Any) -> None:
         target.create(submission(target.namespace, jobset(name, **{"simulate": QUICK, **job}), code=False))
 
 
+def _watched(proxy: Proxy) -> Counter[str]:
+    return Counter(r.path.rpartition("/")[2] for r in proxy.requests if r.watch)
+
+
 class TestNumber:
     def test_as_many_requests_for_many_jobs_as_for_one(
         self, target: KubernetesTarget, observing: Callable[..., Observer], proxy: Proxy
@@ -92,9 +96,9 @@ class TestNumber:
         observer = observing()
         submit(target, "first")
         assert observer.first("first") is not None
-        watched = Counter(r.path.rpartition("/")[2] for r in proxy.requests if r.watch)
+        kinds = {"configmaps", "jobsets", "jobs", "pods", "workloads", "podgroups", "events"}
+        watched = until(lambda: kinds <= (found := _watched(proxy)).keys() and found)
         assert set(watched.values()) == {1}
-        assert set(watched) >= {"configmaps", "jobsets", "jobs", "pods", "workloads", "podgroups", "events"}
         before = len(proxy.requests)
         names = [f"job-{i}" for i in range(12)]
         submit(target, *names)

@@ -90,6 +90,42 @@ def test_an_image_that_is_not_there(lab: Lab) -> None:
     assert "example.com/nobody/nothing:1" in why and "not found" in why, why
 
 
+def test_an_image_name_that_is_none(lab: Lab) -> None:
+    lab.run("misspelt", "pass", container={"image": "Example.com/UPPER:1:2"})
+    lab.until("misspelt", lambda s: s.reason == "InvalidImageName")
+    why = lab.said("why", "misspelt")
+    assert "Example.com/UPPER:1:2" in why and "cannot be pulled" in why, why
+
+
+def test_a_key_that_is_not_there(lab: Lab) -> None:
+    lab.core.create_namespaced_config_map(lab.namespace, {"metadata": {"name": "settings"}, "data": {"a": "1"}})
+    env = [{"name": "B", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "b"}}}]
+    lab.run("unset", "pass", container={"env": env})
+    lab.until("unset", lambda s: s.reason == "CreateContainerConfigError")
+    why = lab.said("why", "unset")
+    assert "couldn't find key b in ConfigMap" in why and "Create what it refers to" in why, why
+    lab.core.patch_namespaced_config_map("settings", lab.namespace, {"data": {"b": "2"}})
+    lab.ended("unset")
+
+
+def test_a_volume_of_a_secret_that_is_not_there(lab: Lab) -> None:
+    volumes = [{"name": "keys", "secret": {"secretName": "nobody"}}]
+    mounts = {"volumeMounts": [{"name": "keys", "mountPath": "/keys"}]}
+    lab.run("unmounted", "pass", pod={"volumes": volumes}, container=mounts)
+    lab.until("unmounted", lambda s: s.reason == "FailedMount")
+    why = lab.said("why", "unmounted")
+    assert 'secret "nobody" not found' in why and "keys" in why, why
+    lab.core.create_namespaced_secret(lab.namespace, {"metadata": {"name": "nobody"}, "stringData": {"k": "v"}})
+    lab.ended("unmounted")
+
+
+def test_a_command_that_is_not_there(lab: Lab) -> None:
+    lab.run("mistyped", "pass", container={"command": ["tochrun"]})
+    failed = lab.ended("mistyped", "Failed")
+    assert "StartError" in f"{failed.reason} {failed.message}" and "tochrun" in failed.message, failed
+    assert "Correct its command" in lab.said("why", "mistyped")
+
+
 SHARE = """
 import os, pathlib, time
 mine, folder = os.environ["JOB_COMPLETION_INDEX"], pathlib.Path("/data")

@@ -104,3 +104,20 @@ def train_job(**spec: Any) -> dict[str, dict[str, Any]]:
 )
 def test_what_may_change_in_a_train_job(new: dict[str, Any], effects: list[str]) -> None:
     assert [c.effect for c in compare(train_job(), copy.deepcopy(new))] == effects
+
+
+def test_what_a_mutating_webhook_makes_of_our_request_is_no_drift() -> None:
+    before, live = applied(job(ttlSecondsAfterFinished=60)), job(ttlSecondsAfterFinished=5)
+    pod_of(live)["spec"]["nodeSelector"] = {"zone": "b"}
+    pod_of(live)["metadata"]["labels"] = {"app": "b"}
+    live["metadata"]["labels"]["team"] = "b"
+    inside = {"f:metadata": {"f:labels": {"f:app": {}}}, "f:spec": {"f:nodeSelector": {}}}
+    jobs = {'k:{"name":"node"}': {".": {}, "f:template": {"f:spec": {"f:template": inside}}}}
+    ours = {"f:spec": {"f:ttlSecondsAfterFinished": {}, "f:replicatedJobs": jobs}}
+    live["metadata"]["managedFields"] = [
+        {"manager": "pulumi-trainer", "operation": "Apply", "fieldsV1": ours},
+        {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:team": {}}}}},
+    ]
+    assert changed(before, live) == {"metadata.labels[team]": "b"}
+    live["metadata"]["managedFields"][0]["operation"] = "Update"
+    assert len(changed(before, live)) == 4, "an Apply alone is ours"

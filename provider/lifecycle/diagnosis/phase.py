@@ -87,13 +87,14 @@ def why(seen: Seen, status: JobStatus, now: float) -> str:
     ago = f" {duration(since)} ago" if since >= 1 and status.finished else ago
     reason = f" ({found.reason})" if found.reason else ""
     said = ended(found.why or found.message)
-    return f"{seen.namespace}/{seen.name} is {found.phase}{reason}{ago}: {said}." + _sentence(found.mend)
+    told = f"{seen.namespace}/{seen.name} is {found.phase}{reason}{ago}: {said}"
+    if "\n" in said:  # lines of a log end it, each on one of its own
+        return "\n".join(filter(None, (told, _sentence(found.mend))))
+    return " ".join(filter(None, (f"{told}.", _sentence(found.mend))))
 
 
 def _sentence(text_: str) -> str:
-    if not text_:
-        return ""
-    return f" {text_[0].upper()}{text_[1:]}" + ("" if text_[-1] in ".?!" else ".")
+    return f"{text_[:1].upper()}{text_[1:]}" + ("" if text_[-1:] in (".", "?", "!", "") else ".")
 
 
 def _beside(again: Finding, trouble: Finding | None) -> Finding:

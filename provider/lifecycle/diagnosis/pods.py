@@ -124,10 +124,16 @@ def _unscheduled(seen: Seen, pods: Sequence[Document], now: float) -> Finding | 
         Phase.STARTING,
         text(refused[0][1].get("reason")) or "Unschedulable",
         f"{counted(len(refused), 'pod')} without a node, such as {pod_name(pod)}: {words}",
-        f"{len(refused)} of its {counted(len(seen.live), 'pod')} find no node, such as {pod_name(pod)}: {ended(words)}",
+        f"{_nodeless(len(refused), len(seen.live), pod_name(pod))}: {ended(words)}",
         "free or add such nodes, ask for less a node, or correct node selector, tolerations and volumes;"
         " the scheduler tries again by itself",
     )
+
+
+def _nodeless(refused: int, pods: int, name: str) -> str:
+    if pods == 1:
+        return f"its pod {name} finds no node"
+    return f"{refused} of its {counted(pods, 'pod')} {'finds' if refused == 1 else 'find'} no node, such as {name}"
 
 
 def _own_scheduler(pod: Document) -> bool:

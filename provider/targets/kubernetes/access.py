@@ -118,7 +118,10 @@ class _Opening:
         if found == self._wanted:
             return replace(opened, cluster=found)
         why = f"{opened.host} is another cluster (kube-system has UID {found}) than the recorded one ({self._wanted})"
-        mend = "set trainer:kubeconfig and trainer:context of the stack to the cluster where this is"
+        mend = (
+            "set trainer:kubeconfig and trainer:context of the stack to the cluster where this is; if that one is gone for good,"
+            " make the stack forget what was in it: pulumi state delete --target-dependents URN (pulumi stack --show-urns)"
+        )
         raise Refused(Problem(opened.where, why, mend))
 
     def _same(self, way: Chosen) -> Chosen:

@@ -25,6 +25,14 @@ def check(live: Mapping[str, Any], submission: Submission, kind: Kind) -> None:
         raise Conflict(Problem(kind.where(submission.namespace, submission.name), why, mend))
 
 
+def unasked(live: Mapping[str, Any], where: str) -> Problem:
+    """That a job of that name is there which no record owns, and nobody has said that it is to be taken over."""
+    meta = live["metadata"]
+    makers = ", ".join(sorted({str(m.get("manager")) for m in meta.get("managedFields") or []})) or "somebody else"
+    why = f"exists since {meta.get('creationTimestamp')} and was made by {makers}"
+    return Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True")
+
+
 def _spec(live: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     """The spec without what Kueue has written into it."""
     spec = dict(live["spec"])

@@ -21,7 +21,7 @@ from .kinds import JOBSET, POD, TRAIN_JOB, Kind
 from .listwatch import Stream
 from .loglines import Line, Position
 from .logsources import Document, Source, newest, sources, trimmed
-from .podlogs import AT_ONCE, Positions, Wish, read
+from .podlogs import AT_ONCE, Positions, Wish, last, read
 
 TURNS = 4
 """Threads that read in turns the logs above `AT_ONCE`."""
@@ -33,6 +33,8 @@ LAST_SECONDS = 90.0
 """How long after the end of the job its containers may go on ending."""
 ENDING_SECONDS = 3.0
 """How long after its container has ended a log that is followed may go on: a kubelet ends it after a second."""
+TRIES = 10
+"""How often a log is read again whose last line does not come."""
 _WAITING = 512
 """Lines that wait to be printed; what prints slowly slows the reading down."""
 
@@ -302,13 +304,25 @@ class Following:
 
     def _whole(self, log: _Log, source: Source, position: Position, *, previous: bool = False) -> bool:
         """Reads what will not grow any more. A connection that ends well has not always brought all of it: where the kubelet
-        breaks off, the API server does not tell. So it is read until nothing new comes."""
-        log.first, before = 0, -1
+        breaks off, the API server does not tell. So it is read until nothing new comes and its last line is known."""
+        log.first, before, tries = 0, -1, 0
         while self._read(log, source, position, previous=previous, complete=before == position.newest):
-            if before == position.newest or log.gone or self._stop.is_set():
+            if log.gone or self._stop.is_set():
                 return True
+            if before == position.newest:
+                if tries == TRIES or self._ends(source, position, previous=previous):
+                    return True
+                tries += 1
             before = position.newest
         return False
+
+    def _ends(self, source: Source, position: Position, *, previous: bool) -> bool:
+        """Whether a log ends where it has been read to."""
+        try:
+            newest = last(self._client, self._namespace, source, previous=previous)
+        except (ApiError, Unreachable):
+            return False
+        return newest <= position.newest if newest else not position.newest
 
     def _read(
         self,

@@ -19,7 +19,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, STEP, 
 
 from .client import ApiError, Client, Unreachable
 from .kinds import JOBSET, POD, TRAIN_JOB
-from .loglines import Line, Position, fresh, merged
+from .loglines import Line, Position, fresh, merged, pieces, stamped
 from .logsources import Document, Source, newest, ordered, sources, steps, trimmed
 from .progress import rank_0
 
@@ -122,6 +122,13 @@ def read(
     finally:
         with suppress(AttributeError):
             chunks.close()  # type: ignore[attr-defined]
+
+
+def last(client: Client, namespace: str, source: Source, *, previous: bool) -> int:
+    """Time of the last line of a log, in nanoseconds since the epoch; 0: there is none. Raises ApiError, Unreachable."""
+    query = {"container": source.container, "timestamps": "true", "tailLines": "1"}
+    chunks = client.logs(namespace, source.pod, query | ({"previous": "true"} if previous else {}), idle=IDLE)
+    return next((stamped(piece.data)[0] for piece in pieces(chunks)), 0)
 
 
 def gone(error: ApiError) -> bool:

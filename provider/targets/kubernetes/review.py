@@ -13,7 +13,7 @@ from pulumi_trainer.provider.api.errors import Problem, TargetFault
 from pulumi_trainer.provider.api.submission import Draft, Objects
 from pulumi_trainer.provider.api.unknown import first_unknown
 
-from . import dryrun, kinds, marks, permissions, schemas, versions
+from . import adoption, dryrun, kinds, marks, permissions, schemas, versions
 from .client import Client
 from .facts import Facts
 from .kinds import Kind
@@ -177,13 +177,9 @@ def _live(client: Client, kind: Kind, document: dict[str, Any]) -> dryrun.Answer
     found = client.get(kind, str(meta["namespace"]), str(meta["name"]))
     if found is None:
         return None
-    live = found["metadata"]
-    if (live.get("labels") or {}).get(marks.MANAGED_BY) == marks.FIELD_MANAGER:
+    if (found["metadata"].get("labels") or {}).get(marks.MANAGED_BY) == marks.FIELD_MANAGER:
         return dryrun.tried(client, kind, dryrun.renamed(document))
-    makers = ", ".join(sorted({str(m.get("manager")) for m in live.get("managedFields") or []})) or "somebody else"
-    why = f"exists since {live.get('creationTimestamp')} and was made by {makers}"
-    mend = "give the TrainJob another name, or take the job over with adopt=True"
-    return dryrun.Answer((Problem("", why, mend),))
+    return dryrun.Answer((adoption.unasked(found, ""),))
 
 
 def _has_runtime(facts: Facts, train_job: Mapping[str, Any]) -> bool:

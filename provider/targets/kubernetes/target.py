@@ -364,15 +364,12 @@ class KubernetesTarget:
 def _check_foreign(found: Document, kind: kinds.Kind, submission: Submission, adopt: bool) -> None:
     """A job that nobody's record owns: made by hand, or by another tool."""
     where = kind.where(submission.namespace, submission.name)
-    meta = found["metadata"]
-    controller = next((o for o in meta.get("ownerReferences") or [] if o.get("controller")), None)
+    controller = next((o for o in found["metadata"].get("ownerReferences") or [] if o.get("controller")), None)
     if controller:
         why = f"exists and belongs to {controller.get('kind')} {controller.get('name')}"
         raise Conflict(Problem(where, why, "give the TrainJob another name"))
     if not adopt:
-        makers = ", ".join(sorted({str(m.get("manager")) for m in meta.get("managedFields") or []})) or "somebody else"
-        why = f"exists since {meta.get('creationTimestamp')} and was made by {makers}"
-        raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
+        raise Conflict(adoption.unasked(found, where))
     adoption.check(found, submission, kind)
 
 

@@ -142,7 +142,9 @@ class Observer:
                 self._lock.wait(0.1)
             shown = self._shown(name)
         fault = None if shown else self._fetch(name)
-        if fault is not None and not _refusal(fault):
+        if fault is not None and _refusal(fault):
+            raise fault
+        if fault is not None:
             return JobStatus(name, self._namespace, reason="NoAnswer", message=str(fault))
         return self.status(name)
 
