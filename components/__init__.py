@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         TorchTuneConfig as TorchTuneConfig,
         TorchTuneInstructDataset as TorchTuneInstructDataset,
     )
+    from .channel import RuntimeChannel as RuntimeChannel
     from .datasets import DatasetInitializer as DatasetInitializer, ModelInitializer as ModelInitializer
     from .destinations import Kubernetes as Kubernetes, Local as Local
     from .frameworks import register_plugin as register_plugin
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         XGBoostPolicy as XGBoostPolicy,
     )
     from .runtime import ClusterTrainingRuntime as ClusterTrainingRuntime, TrainingRuntime as TrainingRuntime
+    from pulumi_trainer.runtimes.catalog import RuntimeCatalog as RuntimeCatalog
     from .sources import (
         DataCacheInitializer as DataCacheInitializer,
         HuggingFaceDatasetInitializer as HuggingFaceDatasetInitializer,
@@ -79,6 +81,7 @@ _MODULES = {
         "TorchTuneConfig",
         "TorchTuneInstructDataset",
     ),
+    "channel": ("RuntimeChannel",),
     "datasets": ("DatasetInitializer", "ModelInitializer"),
     "destinations": ("Kubernetes", "Local"),
     "frameworks": ("register_plugin",),
@@ -98,6 +101,7 @@ _MODULES = {
         "XGBoostPolicy",
     ),
     "runtime": ("ClusterTrainingRuntime", "TrainingRuntime"),
+    "runtimes.catalog": ("RuntimeCatalog",),
     "sources": (
         "DataCacheInitializer",
         "HuggingFaceDatasetInitializer",

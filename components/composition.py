@@ -10,21 +10,20 @@ from dataclasses import replace
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.model import problems as document_problems
 from pulumi_trainer.provider.api.quantity import canonical
-from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
+from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.lifecycle.identity import job_name
 from pulumi_trainer.provider.pipeline import render
-from pulumi_trainer.runtimes import RELEASE
 
-from . import destinations, folders, plaintext, program, queueing, sources
+from . import destinations, folders, plaintext, program, queueing, selection, sources
 from .arguments import Args, nested_problems, to_document
 from .builtin import BuiltinTrainer
+from .channel import RuntimeChannel
 from .datasets import Fetched
 from .destinations import Destination
 from .folders import known_items
@@ -32,7 +31,7 @@ from .job import Plan
 from .patches import RuntimePatch
 from .resolve import resolve
 from .reviews import cautions, train_job_refusals
-from .runtime import API_VERSION, ClusterTrainingRuntime, from_catalogue
+from .runtime import API_VERSION, ClusterTrainingRuntime
 from .trainers import Compiled, Trainer
 from .volumes import MANY, Claim, OutputVolume, mounters
 from .watch import REACHED, timeout_problems
@@ -41,7 +40,8 @@ from .watch import REACHED, timeout_problems
 class TrainJobArgs(Args):
     """The arguments of `TrainJob`, see there."""
 
-    runtime: ClusterTrainingRuntime | str | None = None
+    runtime: ClusterTrainingRuntime | RuntimeChannel | str | pulumi.Output[Any] | None = None
+    follow: str | None = None
     trainer: Trainer | BuiltinTrainer | None = None
     initializer: sources.Initializer | None = None
     runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None
@@ -71,7 +71,8 @@ class TrainJobArgs(Args):
     def check(self) -> list[Problem]:
         found = super().check()
         kinds: dict[str, tuple[type, ...]] = {
-            "runtime": (ClusterTrainingRuntime, str), "trainer": (Trainer, BuiltinTrainer, type(None)),
+            "runtime": (ClusterTrainingRuntime, RuntimeChannel, str, pulumi.Output),
+            "trainer": (Trainer, BuiltinTrainer, type(None)),
             "initializer": (sources.Initializer, type(None)), "output": (bool, OutputVolume), "resume": (bool,),
             "run": (str,), "adopt": (bool,), "name": (str, type(None)),
             "queue": (str, pulumi.Output, type(None)), "priority": (str, pulumi.Output, type(None)),
@@ -83,6 +84,7 @@ class TrainJobArgs(Args):
         for field, values in {"wait_for": tuple(REACHED), "interrupt": ("refuse", "allow")}.items():
             if getattr(self, field) not in values:
                 found.append(Problem(field, f"must be one of {', '.join(values)}, not {getattr(self, field)!r}"))
+        found += selection.problems(self.runtime, self.follow)
         return found + timeout_problems(self.timeouts)
 
 
@@ -98,7 +100,7 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
         name, place.namespace, place.target, run=args.run, interrupt=args.interrupt, adopt=args.adopt,
         needs=list(place.needs), problems=list(place.problems),
     )  # fmt: skip
-    runtime = await _runtime(args, result, destination)
+    runtime = await selection.document(args.runtime, args.follow, result, destination)
     if result.problems:
         return result
     compiled = _compiled(args, runtime)
@@ -129,10 +131,7 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
         Problem(f"initializer.{kind}", "is refused, see there") for kind, claim in mounts.items() if claim is None
     ]
     result.content = _content(args, destination, wish, runtime, result)
-    result.runtime = {
-        "name": runtime["metadata"]["name"],
-        "digest": first_unknown(runtime) or short_digest(runtime, 12),
-    }
+    result.runtime |= selection.told(runtime)
     cluster = not isinstance(destination, destinations.Local)
     if cluster:
         result.problems += [
@@ -225,43 +224,6 @@ def _unfetchable(kind: str, source: dict[str, Any], runtime: dict[str, Any]) -> 
         return [Problem(f"{where}.storage_uri", "is a path of this machine, which a cluster cannot read", mend)]
     ours = isinstance(image, str) and image.startswith(sources.UPSTREAM)
     return [p.below(where) for p in sources.upstream_problems(uri)] if ours else []
-
-
-async def _runtime(args: TrainJobArgs, result: Plan, destination: Destination) -> dict[str, Any]:
-    trainer_mode = destinations.mode_of(destination) == "trainer"
-    if isinstance(args.runtime, str):
-        document, found = _named(args.runtime, result) if trainer_mode else from_catalogue(args.runtime)
-        result.problems += [p.below("runtime") for p in found]
-        return document
-    assert args.runtime is not None
-    if await args.runtime.problems:
-        result.problems.append(Problem("runtime", f"{args.runtime.where} is refused, see there"))
-    elif trainer_mode and (found := args.runtime.secrets):
-        result.problems += [p.below("runtime") for p in found]
-    elif trainer_mode:
-        result.needs.append(await args.runtime.applied(destination, await args.runtime.urn.future() or ""))
-    return args.runtime.plain
-
-
-def _named(reference: str, result: Plan) -> tuple[dict[str, Any], list[Problem]]:
-    """A runtime by its name in mode trainer: the cluster's own, as its controller reads it, else that of the catalogue."""
-    name, _, release = reference.partition("@")
-    asked, live = dynamic.runtime(result.target, "ClusterTrainingRuntime", "", name)
-    if live is None:
-        document, found = from_catalogue(reference)
-        if asked and not found:
-            why = f"the cluster has no ClusterTrainingRuntime {name!r}, and the job cannot be made without"
-            known = release or document["metadata"]["labels"][RELEASE]
-            mend = f'declare it: runtime=ClusterTrainingRuntime("{name}", release="{known}")'
-            result.warnings.append(Problem("runtime", why, mend))
-        return document, found
-    has = (live["metadata"].get("labels") or {}).get(RELEASE, "none of the catalogue's")
-    if release and has != release:
-        why = f"the cluster's {name} has release {has}, not {release}; it is what the job is made from"
-        result.warnings.append(
-            Problem("runtime", why, f"give runtime={name!r}, or declare a runtime with that release")
-        )
-    return {k: v for k, v in live.items() if k != "status"}, []
 
 
 def _compiled(args: TrainJobArgs, runtime: dict[str, Any]) -> Compiled:

@@ -33,7 +33,7 @@ class Plan:
     values. runtime: name and digest of the runtime. claims: token of an unknown leaf in the objects -> the volume whose name
     it is. made: what runs in the end; in mode trainer its controller makes it of the objects, else it is among them. needs:
     resources that have to be there before. problems: the job is not submitted while there are any. warnings: what will go
-    wrong, and is not wrong in itself.
+    wrong, and is not wrong in itself. notes: what else is to be known.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Plan:
     needs: list[pulumi.Resource] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def secret_name(self) -> str:
@@ -159,6 +160,8 @@ class Job(pulumi.ComponentResource):
             plan.problems += refusals
             for warning in (*plan.warnings, *filter(here.news, warnings)):
                 pulumi.log.warn(str(warning), self)
+            for note in plan.notes:
+                pulumi.log.info(note, self)
         if plan.problems:
             where = f"{self.where} ({self._site})"
             here.problems += [replace(p, where=python_path(p.where)).below(where) for p in plan.problems]

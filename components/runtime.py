@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pulumi
-from pulumi_trainer import runtimes
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.pipeline.policy import Policy
+from pulumi_trainer.runtimes import BUILT_IN, Deprecation, RuntimeCatalog
 
 from . import destinations, program
 from .arguments import Args, camel, metadata, nested_problems
@@ -54,8 +54,8 @@ class RuntimeArgs(Args):
 class ClusterTrainingRuntime(pulumi.ComponentResource):
     """A runtime for all namespaces (ClusterTrainingRuntime, pkg/apis/trainer/v1alpha1/trainingruntime_types.go, v2.3.0).
 
-    With `release` it is one of the catalogue, by its name (`ClusterTrainingRuntime("torch-distributed", release="2.3.0")`);
-    else it is what `ml_policy` and `template` say.
+    With `release` it is one of a catalogue, by its name (`ClusterTrainingRuntime("torch-distributed", release="2.3.0")`);
+    else it is what `ml_policy` and `template` say. catalog: the catalogue; default: the built-in one.
 
     ml_policy: the framework (`TorchPolicy`, `MPIPolicy`, `JAXPolicy`, `XGBoostPolicy`, `FluxPolicy`, `PlainPolicy`, or
     that of a plugin) or a mapping. template: the JobSet that jobs are made from. pod_group_policy: gangs, by
@@ -64,7 +64,7 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
     default mode nothing is made in the cluster: jobs carry what they need. In mode trainer it is made there, in the
     cluster of `target` (default: that of the stack) and in those of TrainJobs that use it, and changed in place: jobs
     that exist keep what they were made with. Its deletion is refused while a TrainJob that was made from it has not
-    finished.
+    finished, unless it has `force`.
     """
 
     kind: ClassVar[str] = "ClusterTrainingRuntime"
@@ -74,12 +74,14 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         resource_name: str,
         *,
         release: str | None = None,
+        catalog: RuntimeCatalog | None = None,
         name: str | None = None,
         ml_policy: MLPolicy | Policy | Mapping[str, Any] | None = None,
         template: JobSetTemplate | Mapping[str, Any] | None = None,
         pod_group_policy: PodGroupPolicy | Policy | Mapping[str, Any] | None = None,
         labels: Mapping[str, pulumi.Input[str]] | None = None,
         annotations: Mapping[str, pulumi.Input[str]] | None = None,
+        force: bool = False,
         target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
         **unknown: Any,
@@ -90,8 +92,10 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
             ml_policy=ml_policy, template=template, pod_group_policy=pod_group_policy, labels=labels,
             annotations=annotations, **unknown,
         )  # fmt: skip
-        self.plain, found = _document(self.kind, name or resource_name, release, args)
+        self.plain, found = _document(self.kind, name or resource_name, release, args, catalog)
         self.release = release
+        self.deprecation = _deprecation(name or resource_name, release, catalog) if not found else None
+        self._force = bool(force)
         self._args = args
         self._site = site
         self._opts = opts or pulumi.ResourceOptions()
@@ -131,6 +135,7 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
                 "document": known(put_back(document, {**self._resolved.unknown, **place.unknown})),
                 "target": program.bound(connection, target),
                 "component": urn,
+                **({"force": True} if self._force else {}),
             }
             options = pulumi.ResourceOptions(
                 parent=self,
@@ -159,19 +164,29 @@ def from_catalogue(reference: str) -> tuple[dict[str, Any], list[Problem]]:
     """A runtime of the catalogue by `name` (its newest release) or `name@release`."""
     name, _, release = reference.partition("@")
     try:
-        return runtimes.load(name, release or None), []
+        return BUILT_IN.load(name, release or None), []
     except TrainerError as error:
         return {}, list(error.problems)
 
 
-def _document(kind: str, name: str, release: str | None, args: RuntimeArgs) -> tuple[dict[str, Any], list[Problem]]:
+def _deprecation(name: str, release: str | None, catalog: RuntimeCatalog | None) -> Deprecation | None:
+    return (catalog or BUILT_IN).deprecation(name, release) if release else None
+
+
+def _document(
+    kind: str, name: str, release: str | None, args: RuntimeArgs, catalog: RuntimeCatalog | None = None
+) -> tuple[dict[str, Any], list[Problem]]:
+    if catalog is not None and (not isinstance(catalog, RuntimeCatalog) or release is None):
+        why = "is for a release of it" if release is None else f"must be a RuntimeCatalog, not {catalog!r}"
+        return {}, [Problem("catalog", why, "give release= and catalog=RuntimeCatalog.from_dir(...)")]
     if release is not None:
         given = [k for k in ("ml_policy", "template", "pod_group_policy") if getattr(args, k) is not None]
         if given:
             why = f"a release of the catalogue is fixed, and {' and '.join(given)} would change it"
             return {}, [Problem("release", why, "leave release out, or the others")]
         try:
-            document = runtimes.load(name, release)
+            document = (catalog or BUILT_IN).load(name, release)
+            _deprecation(name, release, catalog)
         except TrainerError as error:
             return {}, list(error.problems)
         return {**document, "kind": kind}, nested_problems(args)

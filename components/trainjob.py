@@ -9,6 +9,7 @@ import pulumi
 
 from . import composition, program
 from .builtin import BuiltinTrainer
+from .channel import RuntimeChannel
 from .composition import TrainJobArgs
 from .datasets import Fetched
 from .destinations import Destination
@@ -41,7 +42,10 @@ class Timeouts(TypedDict, total=False):
 class TrainJob(Job):
     """A training job (TrainJob of Kubeflow Trainer v1alpha1, pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
 
-    runtime: a runtime of the program, or one of the catalogue as "name" (its newest release) or "name@release". trainer:
+    runtime: a runtime of the program, one of the catalogue as "name" (its newest release) or "name@release", or a channel: a
+    `RuntimeChannel`, or the `offer` of one of another stack. follow: how far the job goes with its channel: "pin" (default)
+    keeps the release that it has, "patch" and "minor" take new ones as long as their number is no larger step, "any" all, older
+    ones too. A release is taken on the next run, or at once where `interrupt="allow"` and the job has not ended. trainer:
     `CustomTrainer`, `BuiltinTrainer` or `Trainer`; default: what the runtime runs. initializer: dataset and model.
     runtime_patches: what managers change in the runtime, each a `RuntimePatch` or the API's mapping. labels, annotations:
     of the TrainJob; `kueue.x-k8s.io/*` labels reach the JobSet. queue: the LocalQueue of Kueue that admits the job, and then
@@ -62,7 +66,8 @@ class TrainJob(Job):
         self,
         resource_name: str,
         *,
-        runtime: ClusterTrainingRuntime | str,
+        runtime: ClusterTrainingRuntime | RuntimeChannel | str | pulumi.Output[Any],
+        follow: Literal["pin", "patch", "minor", "any"] | None = None,
         trainer: Trainer | BuiltinTrainer | None = None,
         initializer: Initializer | None = None,
         runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None,
@@ -86,8 +91,9 @@ class TrainJob(Job):
         **unknown: Any,
     ) -> None:
         args = TrainJobArgs(
-            runtime=runtime, trainer=trainer, initializer=initializer, runtime_patches=runtime_patches, labels=labels,
-            annotations=annotations, queue=queue, priority=priority, suspend=suspend,
+            runtime=runtime, follow=follow, trainer=trainer, initializer=initializer,
+            runtime_patches=runtime_patches, labels=labels, annotations=annotations, queue=queue, priority=priority,
+            suspend=suspend,
             active_deadline_seconds=active_deadline_seconds, managed_by=managed_by, name=name, output=output,
             resume=resume, run=run, wait_for=wait_for, timeouts=timeouts,
             interrupt=interrupt, adopt=adopt, target=target, **unknown,

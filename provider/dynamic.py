@@ -31,7 +31,8 @@ from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerErro
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.lifecycle import calls, runtimes, volumes
+from pulumi_trainer.provider.lifecycle import calls, channels, runtimes, volumes
+from pulumi_trainer.provider.lifecycle.releases import held_back
 from pulumi_trainer.provider.targets.connection import CONFIGURED, Reach, configure, connect, local
 from pulumi_trainer.provider.targets.kubernetes.kubeconfig import is_content
 from pulumi_trainer.provider.targets.local import LocalTarget
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 __all__ = [
+    "Channel",
     "JobSet",
     "Reach",
     "Runtime",
@@ -49,6 +51,8 @@ __all__ = [
     "Volume",
     "configure",
     "glance",
+    "held",
+    "held_back",
     "is_content",
     "local",
     "observe",
@@ -76,6 +80,11 @@ def glance(target: Mapping[str, Any], namespace: str, name: str, uid: str, phase
 def vanished(target: Mapping[str, Any], namespace: str, name: str, digest: str) -> str:
     """A mark of a job that is as the program says, and that somebody has deleted before it ended; empty: there is none."""
     return connect(target).vanished(namespace, name, digest)
+
+
+def held(target: Mapping[str, Any], namespace: str, name: str) -> tuple[str, str]:
+    """Name and release of the runtime that the job there was made from; empty where that is not known."""
+    return connect(target).held(namespace, name)
 
 
 def review(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], list[Problem]]:
@@ -181,6 +190,8 @@ class RuntimeProvider(_Provider):
     """A runtime in a cluster in mode trainer."""
 
     def check(self, olds: Props, news: Props) -> CheckResult:
+        for note in _told(lambda: channels.runtime_notes(_plain(olds), _plain(news), connect)):
+            print(f"note: {note}", flush=True)
         return CheckResult(_pulumi(runtimes.check(_plain(olds), _plain(news))), [])
 
     def create(self, props: Props) -> CreateResult:
@@ -200,6 +211,29 @@ class RuntimeProvider(_Provider):
 
     def delete(self, _id: str, props: Props) -> None:
         _told(lambda: runtimes.delete(_plain(props), _cluster))
+
+
+class ChannelProvider(_Provider):
+    """Which release of a runtime is in use."""
+
+    def check(self, olds: Props, news: Props) -> CheckResult:
+        checked = _told(lambda: channels.check(_plain(olds), _plain(news), connect))
+        for note in checked.notes:
+            print(f"note: {note}", flush=True)
+        return CheckResult(_pulumi(checked.inputs), [CheckFailure("", f) for f in checked.failures])
+
+    def create(self, props: Props) -> CreateResult:
+        id_, outs = _told(lambda: channels.create(_plain(props), connect))
+        return CreateResult(id_, outs)
+
+    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
+        return DiffResult(changes=channels.diff(_plain(olds), _plain(news)).changes)
+
+    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
+        return UpdateResult(_told(lambda: channels.update(_plain(olds), _plain(news), connect)))
+
+    def delete(self, _id: str, props: Props) -> None:
+        _told(lambda: channels.delete(_plain(props), connect))
 
 
 class TargetProvider(_Provider):
@@ -261,6 +295,13 @@ class Runtime(Resource, module="trainer", name="Runtime"):
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
         super().__init__(RuntimeProvider(), name, {"uid": None, "owner": None, **props}, opts)
+
+
+class Channel(Resource, module="trainer", name="Channel"):
+    """The release of a runtime that a channel has."""
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(ChannelProvider(), name, dict(props), opts)
 
 
 class Target(Resource, module="trainer", name="Target"):

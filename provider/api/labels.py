@@ -1,4 +1,4 @@
-"""Labels of Kubeflow Trainer and of Kueue that several layers read.
+"""Labels of Kubeflow Trainer, of Kueue and of ours that several layers read.
 
 Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/constants/constants.go,
 https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/constants/constants.go
@@ -17,3 +17,9 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 PRIORITY = "kueue.x-k8s.io/priority-class"
 """On a job: its WorkloadPriorityClass."""
+
+RELEASE = "pulumi-trainer.dev/release"
+"""Label and annotation of a runtime of a catalogue, and label of the jobs that were made from it: its release."""
+
+RUNTIME = "pulumi-trainer.dev/runtime"
+"""Label of a job: the name of its runtime."""

@@ -27,7 +27,7 @@ class Submission:
     owner: id that survives renames; what exists with the same owner and digest is ours and is taken over.
     digest: of what the user wrote. run: the user's `run` key. sweep: label that all objects of a stack carry.
     secrets: Secret name -> key -> value; never written to disk or logs by a target on this machine. retain: a sweep
-    leaves it alone.
+    leaves it alone. runtime: name, and release, channel and follow where there are any, of what it was made from.
     """
 
     namespace: str
@@ -39,6 +39,7 @@ class Submission:
     sweep: str = ""
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     retain: bool = False
+    runtime: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not main_key(self.objects):
@@ -52,6 +53,20 @@ class Submission:
     @property
     def jobset(self) -> dict[str, Any]:
         return next(o for k, o in self.objects.items() if k.startswith("JobSet/"))
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """A user of a runtime: a job that is there, as its record says. where: namespace/name. stack: label of its stack. ended:
+    whether that is known."""
+
+    where: str
+    runtime: str
+    release: str
+    channel: str = ""
+    follow: str = ""
+    stack: str = ""
+    ended: bool = False
 
 
 @dataclass(frozen=True)

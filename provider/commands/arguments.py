@@ -1,4 +1,4 @@
-"""The arguments of `validate`, `render`, `runtimes` and `rbac`.
+"""The arguments of `validate`, `render`, `runtimes`, `runtime` and `rbac`.
 
 Parsed without typer, which takes longer to load than these commands to run: a hook or an editor calls them for every
 file that is saved.
@@ -16,6 +16,7 @@ COMMANDS = {
     "validate": "Would these runtimes and TrainJobs be admitted? Without Pulumi, without a cluster.",
     "render": "The objects of TrainJobs: of documents, without Pulumi and without a cluster, or of a job of the stack.",
     "runtimes": "The runtimes of the catalogue: releases, framework, devices, nodes, and what they are for.",
+    "runtime": "Releases of one's own catalogue: new, check (numbers, lock), diff (what a release does to jobs).",
     "rbac": "The least Role and ClusterRole that jobs need in a cluster, as YAML for kubectl apply.",
 }
 _EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be used."
@@ -25,6 +26,8 @@ def run(command: str, arguments: Sequence[str]) -> int:
     """Runs one of COMMANDS; its exit code. Raises SystemExit for --help and for arguments that are wrong."""
     if command == "runtimes":
         return _runtimes(arguments)
+    if command == "runtime":
+        return _runtime(arguments)
     if command == "rbac":
         return _rbac(arguments)
     parser = _parser(command)
@@ -66,6 +69,33 @@ def _runtimes(arguments: Sequence[str]) -> int:
 
     runtimes.print_all(output)
     return 0
+
+
+def _runtime(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser("pulumi-trainer runtime", description=COMMANDS["runtime"])
+    actions = parser.add_subparsers(dest="action", required=True)
+    new = actions.add_parser("new", help="write a release that is to be edited")
+    new.add_argument("reference", metavar="NAME@RELEASE")
+    like = "NAME@RELEASE of this or the built-in catalogue, or a file; default: the newest of that name"
+    new.add_argument("--from", dest="source", metavar="RUNTIME", default="", help=like)
+    check = actions.add_parser("check", help="is each release what its number says, and as it was released?")
+    check.add_argument("--lock", action="store_true", help="release what is new, if all is right")
+    diff = actions.add_parser("diff", help="what the step from A to B does to jobs: patch, minor or major")
+    diff.add_argument("names", nargs=2, metavar="RUNTIME", help="NAME@RELEASE, or a file")
+    for action in (new, check, diff):
+        where = "folder of the catalogue; default: runtimes, or ."
+        action.add_argument("--catalog", metavar="DIR", default="", help=where)
+    for action in (check, diff):
+        action.add_argument("--json", action="store_const", const="json", default="text", dest="output")
+    given = parser.parse_args(arguments)
+    from . import releases
+
+    folder = given.catalog or releases.default_folder()
+    if given.action == "new":
+        return releases.new(given.reference, given.source, folder or "runtimes")
+    if given.action == "check":
+        return releases.check(folder or "runtimes", given.output, lock=given.lock)
+    return releases.diff(given.names[0], given.names[1], folder, given.output)
 
 
 def _rbac(arguments: Sequence[str]) -> int:

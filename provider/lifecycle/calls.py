@@ -5,7 +5,8 @@ Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   objects          rendered objects, keyed "Kind/name"
   digest           of what the user wrote; equal digest means: nothing to do
   run              the user's `run` key
-  runtime          {name, release, digest} of the runtime that was rendered; only reported
+  runtime          {name, digest} of the runtime that was rendered; release where it has one, channel and follow of a job that
+                   takes its releases from a channel: they decide whether it moves with it
   secrets          Secret name -> key -> value (absent where there are none)
   target           where the job runs: kind, identity, how to connect, sweep label
   interrupt        "allow": a change may replace unfinished work (absent: it may not)
@@ -33,6 +34,7 @@ from pulumi_trainer.provider.api.unknown import Unknown
 
 from .changes import compare
 from .identity import owner_id
+from .releases import effects, held_back, level_of
 
 Props = dict[str, Any]
 
@@ -90,8 +92,12 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     if same and news.get("again"):
         note = f"{olds['namespace']}/{olds['name']}: somebody has deleted it before it ended; it is created again"
         return Checked({**rerouted(olds, news), "again": news["again"]}, notes=(note,))
+    if same and _release(olds) != _release(news) and "channel" in news.get("runtime", {}):
+        return _moved(olds, news, connect)
     if same:
         return Checked(rerouted(olds, news), notes=_runtime_note(olds, news))
+    if why := _kept_from(olds, news):
+        return Checked({**news, "owner": olds["owner"], "generation": olds["generation"]}, failures=(why,))
     reasons = _replacement_reasons(olds, news)
     frozen = {**news, "owner": olds["owner"], "generation": olds["generation"] + bool(reasons)}
     if reasons and news.get("interrupt") != "allow":
@@ -175,6 +181,7 @@ def _submission(inputs: Props) -> Submission:
         sweep=inputs["target"].get("sweep", ""),
         secrets=inputs.get("secrets") or {},
         retain=bool(inputs.get("retain")),
+        runtime=inputs.get("runtime") or {},
     )
 
 
@@ -213,9 +220,56 @@ def _interruption(olds: Props, reasons: list[str], connect: Connect) -> str:
     )
 
 
+def _release(props: Props) -> str:
+    """Of the runtime that a job was made from; empty where it has none."""
+    runtime = props.get("runtime")
+    return str(runtime.get("release", "")) if isinstance(runtime, dict) else ""
+
+
+def _moved(olds: Props, news: Props, connect: Connect) -> Checked:
+    """A channel has another release than the job: it stays as it is, or is replaced where that was asked for and it runs."""
+    before, after, said = _release(olds), _release(news), news["runtime"]
+    found = effects(olds["objects"], news["objects"])
+    does = f": {found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "") if found else ""
+    told = f"{olds['namespace']}/{olds['name']}: {said['channel']} has {said['name']} {after}"
+    told += f", and this job {before or 'none of its releases'} ({level_of(found)}{does})"
+    kept = rerouted(olds, news)
+    if before and (why := held_back(said["follow"], before, after, level_of(found))):
+        return Checked(kept, notes=(f"{told}. Nothing: {why}",))
+    if news.get("interrupt") != "allow":
+        return Checked(kept, notes=(f"{told}. On its next run: another run= key starts one",))
+    try:
+        status = connect(olds["target"]).status(olds["namespace"], olds["name"])
+    except TrainerError as fault:
+        return Checked(kept, notes=(f"{told}. On its next run: whether it runs now cannot be seen: {fault}",))
+    if status is None or status.terminal or status.owner != olds["owner"]:
+        phase = status.phase if status is not None else "gone"
+        return Checked(
+            kept, notes=(f"{told}. On its next run: it is {phase}, and a job that has ended is not run again",)
+        )
+    frozen = {**news, "owner": olds["owner"], "generation": olds["generation"] + 1}
+    return Checked(frozen, notes=(f'{told}. Replaced: it is {status.phase} and has interrupt="allow"',))
+
+
+def _kept_from(olds: Props, news: Props) -> str:
+    """Why a new run must not take the release that it was rendered with; empty: it may. Programs render one that is held back
+    with its own release where they can."""
+    before, after, said = _release(olds), _release(news), news.get("runtime") or {}
+    if "channel" not in said or not before or (olds.get("runtime") or {}).get("name") != said["name"]:
+        return ""
+    why = held_back(said["follow"], before, after)
+    if not why:
+        return ""
+    return (
+        f"{olds['namespace']}/{olds['name']}: channel {said['channel']} has {said['name']} {after}, and {why}. Its own"
+        f" {before} is not at hand: either the channel carries it no longer, or the job's record could not be read. Put the"
+        f' release back into the catalogue, or say follow="any", or runtime="{said["name"]}@RELEASE"'
+    )
+
+
 def _runtime_note(olds: Props, news: Props) -> tuple[str, ...]:
     before, after = olds.get("runtime"), news.get("runtime")
-    if not before or not after or before == after or isinstance(after.get("digest"), Unknown):
+    if not before or not after or before["digest"] == after.get("digest") or isinstance(after.get("digest"), Unknown):
         return ()
     return (
         f"{olds['namespace']}/{olds['name']} keeps the runtime that it was created with: {after['name']} has changed"

@@ -1,6 +1,6 @@
 """check, diff, create, update, read and delete of a runtime in mode trainer, on plain data. Called by `dynamic.RuntimeProvider`.
 
-Inputs: document, target, component; check adds owner. Outputs: document, owner, uid, target.
+Inputs: document, target, component, force where there is one; check adds owner. Outputs: document, owner, uid, target, force.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Target(Protocol):
 
     def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str: ...
     def runtime(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None: ...
-    def delete_runtime(self, document: Mapping[str, Any], uid: str) -> None: ...
+    def delete_runtime(self, document: Mapping[str, Any], uid: str, *, force: bool = False) -> None: ...
 
 
 Connect = Callable[[Mapping[str, Any]], Target]
@@ -39,7 +39,8 @@ def diff(olds: Props, news: Props) -> Diff:
     before, after = _identity(olds["document"]), _identity(news["document"])
     if before != after:
         return Diff(True, ("document",))
-    return Diff(olds["document"] != news["document"] or way(olds) != way(news))
+    changed = any(olds.get(part) != news.get(part) for part in ("document", "force"))
+    return Diff(changed or way(olds) != way(news))
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
@@ -62,7 +63,7 @@ def read(outputs: Props, connect: Connect) -> Props | None:
 
 
 def delete(outputs: Props, connect: Connect) -> None:
-    connect(outputs["target"]).delete_runtime(outputs["document"], outputs["uid"])
+    connect(outputs["target"]).delete_runtime(outputs["document"], outputs["uid"], force=bool(outputs.get("force")))
 
 
 def seen(written: Any, live: Any) -> Any:
@@ -82,4 +83,5 @@ def _identity(document: Mapping[str, Any]) -> tuple[str, str, str]:
 def _applied(inputs: Props, target: Mapping[str, Any], connect: Connect) -> Props:
     uid = connect(target).apply_runtime(inputs["document"], inputs["owner"], inputs["target"].get("sweep", ""))
     where = {k: v for k, v in target.items() if k in WHERE}
-    return {"document": inputs["document"], "owner": inputs["owner"], "uid": uid, "target": where}
+    force = {"force": True} if inputs.get("force") else {}
+    return {"document": inputs["document"], "owner": inputs["owner"], "uid": uid, "target": where, **force}

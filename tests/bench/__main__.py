@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import rendering
+from . import releases, rendering
 
 FLAGS = ["--yes", "--skip-preview", "--non-interactive"]
 
@@ -131,6 +131,15 @@ def many(count: int) -> None:
     print(f"| {count} | state, KB of JSON a job | {size:.1f} | | |", flush=True)
 
 
+def channel(count: int) -> None:
+    """A preview of a channel that moves, with as many jobs in the stack, suspended on the Local target."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "channel"
+        env = environment(folder)
+        timed(["pulumi", "stack", "init", "bench", "--non-interactive"], folder, env)
+        releases.moved(lambda *argv: timed(["pulumi", *argv, "--non-interactive"], folder, env), folder, count)
+
+
 def imports() -> None:
     """Seconds of imports, each in a fresh process, less the process itself."""
     code = {
@@ -220,7 +229,7 @@ def step_at(text: str) -> float:
 
 def main() -> None:
     """All tables, or those named."""
-    chosen = sys.argv[1:] or ["imports", "render", "first-step", "100", "300"]
+    chosen = sys.argv[1:] or ["imports", "render", "first-step", "releases", "100", "300"]
     if "imports" in chosen:
         print("\n| import | seconds |\n| --- | --- |")
         imports()
@@ -229,6 +238,10 @@ def main() -> None:
     if "first-step" in chosen:
         print("\n| from the command to the first step | seconds |\n| --- | --- |")
         first_step()
+    if "releases" in chosen:
+        print("\n| releases | time | limit |\n| --- | --- | --- |")
+        releases.catalogue()
+        channel(300)
     counts = [int(c) for c in chosen if c.isdigit()]
     if counts:
         print("\n| jobs | what | ours, s | baseline, s | ratio |\n| --- | --- | --- | --- | --- |")

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import composition
+from pulumi_trainer import composition, selection
 from pulumi_trainer.job import Plan
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.resolve import put_back
@@ -21,7 +21,7 @@ def plan(patch: pytest.MonkeyPatch, runtime: Document, namespace: str, mode: Any
     """Of a TrainJob called `job`, on a runtime document; without problems."""
     patch.setattr(pulumi.runtime.settings, "SETTINGS", pulumi.runtime.Settings(project="project", stack="stack"))
     for finder in ("_named", "from_catalogue"):
-        patch.setattr(composition, finder, lambda *_: (copy.deepcopy(runtime), []))
+        patch.setattr(selection, finder, lambda *_: (copy.deepcopy(runtime), []))
 
     async def planning() -> Plan:
         where = trainer.Kubernetes(mode=mode, namespace=namespace)

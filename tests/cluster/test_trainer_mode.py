@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import composition, runtimes
+from pulumi_trainer import composition, runtimes, selection
 from pulumi_trainer.job import Plan
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.errors import Conflict, Refused, TrainerError
@@ -159,7 +159,7 @@ def test_a_program_runs_as_it_is_planned(
     target.apply_runtime(runtime, "owner", "stack")
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
-    monkeypatch.setattr(composition, "_named", lambda *_: (copy.deepcopy(runtime), []))
+    monkeypatch.setattr(selection, "_named", lambda *_: (copy.deepcopy(runtime), []))
 
     async def planning() -> Plan:
         where = trainer.Kubernetes(mode="trainer", namespace=namespace)
@@ -238,6 +238,9 @@ def test_a_runtime_is_not_deleted_under_an_unfinished_job(
     target.create(submission(namespace, train_job(namespace, own, "holds", suspend=True)))
     with pytest.raises(Refused, match=f"is the runtime of TrainJob {namespace}/holds, which has not finished"):
         target.delete_runtime(own, uid)
+    target.delete_runtime(own, uid, force=True)
+    assert target.runtime("ClusterTrainingRuntime", "", own["metadata"]["name"]) is None
+    uid = target.apply_runtime(own, "owner", "stack")
     target.delete(namespace, "holds")
     target.delete_runtime(own, uid)
     assert target.runtime("ClusterTrainingRuntime", "", own["metadata"]["name"]) is None

@@ -15,6 +15,7 @@ from local_support import log, submission, wait
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.admission import default_runtime, default_train_job, review_jobset
 from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.api.versions import by_version
 from pulumi_trainer.provider.pipeline import render, validate
 from pulumi_trainer.provider.targets.local import LocalTarget
 
@@ -42,7 +43,7 @@ def test_what_there_is() -> None:
 
 
 def test_a_release_never_changes() -> None:
-    """After adding one: (cd runtimes && sha256sum */*.yaml > catalogue.lock); lines that are there stay as they are."""
+    """After adding one: pulumi-trainer runtime check --lock; lines that are there stay as they are."""
     locked = dict(reversed(line.split()) for line in (FOLDER / "catalogue.lock").read_text().splitlines())
     files = {str(p.relative_to(FOLDER)): hashlib.sha256(p.read_bytes()).hexdigest() for p in FOLDER.glob("*/*.yaml")}
     assert locked == files
@@ -72,7 +73,7 @@ def test_every_release_says_what_it_is_and_renders(name: str, release: str) -> N
 
 def test_the_newest_by_number() -> None:
     versions = ["2.10.0", "2.9.1", "2.9.1-2", "2.9.1-10"]
-    assert sorted(versions, key=runtimes._by_version) == ["2.9.1", "2.9.1-2", "2.9.1-10", "2.10.0"]
+    assert sorted(versions, key=by_version) == ["2.9.1", "2.9.1-2", "2.9.1-10", "2.10.0"]
     assert runtimes.load("torch-distributed") == runtimes.load("torch-distributed", "2.3.0")
 
 
@@ -99,7 +100,7 @@ def test_unknown(name: str, release: str | None, text: str) -> None:
 
 
 def test_each_says_what_it_is_for() -> None:
-    assert sorted(runtimes._about()) == runtimes.names()
+    assert sorted(runtimes.BUILT_IN._about) == runtimes.names()
     for name in runtimes.names():
         about = runtimes.about(name)
         assert set(about) == {"devices", "nodes", "purpose"}

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import composition
+from pulumi_trainer import composition, selection
 from pulumi_trainer.composition import TrainJobArgs
 from pulumi_trainer.job import Plan
 
@@ -41,7 +41,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
     for finder in ("from_catalogue", "_named"):
-        monkeypatch.setattr(composition, finder, lambda *_: (copy.deepcopy(RUNTIME), []))
+        monkeypatch.setattr(selection, finder, lambda *_: (copy.deepcopy(RUNTIME), []))
 
     def plan(mode: str = "jobset", **given: Any) -> Plan:
         async def planning() -> Plan:

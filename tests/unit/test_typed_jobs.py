@@ -14,7 +14,7 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import composition, folders, shipping
+from pulumi_trainer import composition, folders, selection, shipping
 from pulumi_trainer.arguments import nested_problems
 from pulumi_trainer.composition import TrainJobArgs
 from pulumi_trainer.job import Plan
@@ -69,7 +69,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
 
     def plan(document: dict[str, Any], **given: Any) -> Plan:
-        monkeypatch.setattr(composition, "from_catalogue", lambda _: (copy.deepcopy(document), []))
+        monkeypatch.setattr(selection, "from_catalogue", lambda _: (copy.deepcopy(document), []))
 
         async def planning() -> Plan:
             return await composition.plan("job", TrainJobArgs(**{"runtime": "r", "target": CLUSTER, **given}))

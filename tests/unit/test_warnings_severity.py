@@ -13,7 +13,7 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 import yaml
-from pulumi_trainer import composition, reviews
+from pulumi_trainer import composition, reviews, selection
 from pulumi_trainer.composition import TrainJobArgs
 from pulumi_trainer.job import Plan
 from pulumi_trainer.provider.admission.warnings import IGNORE, RULES, Severities, Warning
@@ -155,7 +155,7 @@ def test_the_table_of_the_documentation() -> None:
 
 def test_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the words of the program, and for a job that shares a subdomain with an earlier one of the program."""
-    monkeypatch.setattr(composition, "from_catalogue", lambda _: (copy.deepcopy(RUNTIME), []))
+    monkeypatch.setattr(selection, "from_catalogue", lambda _: (copy.deepcopy(RUNTIME), []))
 
     async def planned(*names: str, target: Any) -> list[Plan]:
         trainer_ = trainer.CustomTrainer(command=["python3", "train.py"], num_nodes=2)

@@ -7,10 +7,12 @@ Written by `target`, read by it and by previews.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Phase
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.lifecycle.status import seconds
@@ -26,6 +28,7 @@ SELECTOR = f"{marks.RECORD}=true"
 """Label selector of all records."""
 SENT = "sent"
 """Key of a record: there once the job has been made, where that has to be known."""
+_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 _ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 
@@ -34,7 +37,7 @@ _ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 class Record:
     """uid: identity of this run of the job. phase: the last one that was written down, empty while it runs. ttl: whether
     the job removes itself. deleting: it is on its way out. sent: the job has been made. applied: see
-    `drift`. kind: of the job. output: where what it writes is kept."""
+    `drift`. kind: of the job. output: where what it writes is kept. runtime, release, channel, follow: what it was made from."""
 
     namespace: str
     name: str
@@ -54,6 +57,10 @@ class Record:
     output: str
     applied: Mapping[str, Any]
     ended: Mapping[str, str]
+    runtime: str = ""
+    release: str = ""
+    channel: str = ""
+    follow: str = ""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Record:
@@ -80,6 +87,10 @@ class Record:
             kind=TRAIN_JOB if str(data.get("job")).startswith("TrainJob/") else JOBSET,
             applied=_object(data.get("applied")),
             ended={k: str(data[k]) for k in _ENDED if k in data},
+            runtime=str(labels.get(RUNTIME, "")),
+            release=str(labels.get(RELEASE, "")),
+            channel=str(said.get(marks.CHANNEL, "")),
+            follow=str(said.get(marks.FOLLOW, "")),
         )
 
     @property
@@ -152,12 +163,16 @@ def document(submission: Submission) -> Document:
 def labels(submission: Submission) -> dict[str, str]:
     """Labels of all objects of a job."""
     stack = {marks.STACK: submission.sweep} if submission.sweep else {}
-    return {marks.MANAGED_BY: marks.FIELD_MANAGER, marks.JOB: submission.name, **stack}
+    made_from = {RUNTIME: submission.runtime.get("name"), RELEASE: submission.runtime.get("release")}
+    told = {k: v for k, v in made_from.items() if isinstance(v, str) and _LABEL.fullmatch(v)}
+    return {marks.MANAGED_BY: marks.FIELD_MANAGER, marks.JOB: submission.name, **stack, **told}
 
 
 def notes(submission: Submission) -> dict[str, str]:
     """Annotations of the record and of the job itself."""
-    return {marks.OWNER: submission.owner, marks.DIGEST: submission.digest, marks.RUN: submission.run}
+    own = {marks.OWNER: submission.owner, marks.DIGEST: submission.digest, marks.RUN: submission.run}
+    channel = {marks.CHANNEL: submission.runtime.get("channel"), marks.FOLLOW: submission.runtime.get("follow")}
+    return {**own, **{k: str(v) for k, v in channel.items() if v}}
 
 
 def find(client: Client, namespace: str, name: str) -> Record | None:

@@ -18,6 +18,7 @@ from .client import ApiError, Client
 
 Document = dict[str, Any]
 
+_MEND = "wait until they have, delete them first, or set force=True and run `pulumi up` before it is removed"
 GONE_SECONDS = 20.0
 """How long a delete waits for the runtime to be gone: Trainers before 2.3 hold it while TrainJobs refer to it."""
 _POLL = 0.2
@@ -40,16 +41,16 @@ def read(client: Client, kind: str, namespace: str, name: str) -> Document | Non
     return client.get(_KINDS[kind], namespace, name)
 
 
-def delete(client: Client, document: Mapping[str, Any], uid: str) -> None:
+def delete(client: Client, document: Mapping[str, Any], uid: str, *, force: bool = False) -> None:
     """Raises Refused while an unfinished TrainJob was made from it; nothing happens to one that was made since."""
     kind, namespace, name = place(document)
     found = client.get(kind, namespace, name)
     if found is None or found["metadata"].get("uid") != uid:
         return
-    if users := _users(client, kind, namespace, name):
+    if not force and (users := _users(client, kind, namespace, name)):
         shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
         why = f"is the runtime of {shown}, which {'has' if len(users) == 1 else 'have'} not finished"
-        raise Refused(Problem(kind.where(namespace, name), why, "wait until they have, or delete them first"))
+        raise Refused(Problem(kind.where(namespace, name), why, _MEND))
     client.delete(kind, namespace, name, uid=uid, propagation="Background")
     deadline = time.monotonic() + GONE_SECONDS
     while (found := client.get(kind, namespace, name)) is not None and found["metadata"].get("uid") == uid:

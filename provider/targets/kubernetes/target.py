@@ -13,9 +13,9 @@ from typing import Any
 
 from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.api.submission import Draft, Submission
+from pulumi_trainer.provider.api.submission import Consumer, Draft, Submission
 
-from . import adoption, apply, deletion, drift, kinds, marks, record, review, runtimes, volumes
+from . import adoption, apply, consumers, deletion, drift, kinds, marks, record, review, runtimes, volumes
 from .client import ApiError, Client
 from .deletion import Departures, await_gone, delete_record, held, job_departures, record_departures, sweepable
 from .kinds import CONFIG_MAP, JOBSET, POD_GROUP, SECRET, TRAIN_JOB
@@ -224,9 +224,18 @@ class KubernetesTarget:
         """The runtime as the cluster has it; None if it has none of that name."""
         return runtimes.read(self.client, kind, namespace, name)
 
-    def delete_runtime(self, document: Mapping[str, Any], uid: str) -> None:
-        """Raises Refused while an unfinished TrainJob was made from it."""
-        runtimes.delete(self.client, document, uid)
+    def delete_runtime(self, document: Mapping[str, Any], uid: str, *, force: bool = False) -> None:
+        """Raises Refused while an unfinished TrainJob was made from it, unless `force`."""
+        runtimes.delete(self.client, document, uid, force=force)
+
+    def consumers(self, runtime: str) -> tuple[list[Consumer], str]:
+        """The jobs that were made from a runtime, and what could not be seen."""
+        return consumers.consumers(self.at_hand(), runtime, self.namespace)
+
+    def held(self, namespace: str, name: str) -> tuple[str, str]:
+        """Name and release of the runtime that the job there was made from; empty where that is not known."""
+        record = self.overview(namespace).record(name)
+        return (record.runtime, record.release) if record is not None else ("", "")
 
     def overview(self, namespace: str) -> Overview:
         """The jobs of a namespace at one glance."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.api.submission import Consumer, Submission
 
 from .jobset import JobSet
 from .machine import host_id
@@ -44,6 +44,7 @@ class Record:
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     created: float = field(default_factory=time.time)
     output: str = ""
+    runtime: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, submission: Submission, site: Site, tuning: Tuning) -> Record:
@@ -62,6 +63,7 @@ class Record:
             tuning=tuning,
             uid=site.uid,
             output=output_folder(jobset, submission.objects, site),
+            runtime=dict(submission.runtime),
         )
 
     @classmethod
@@ -131,6 +133,13 @@ class Record:
             addresses=addresses,
             ports=ports,
         )
+
+    def consumer(self, status: JobStatus | None) -> Consumer:
+        """The job as a user of its runtime."""
+        about = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
+        ended = status is not None and status.terminal
+        name = str(self.runtime.get("name", ""))
+        return Consumer(f"{self.namespace}/{self.name}", name, stack=self.sweep, ended=ended, **about)
 
     def status(self, phase: Phase, reason: str = "", message: str = "") -> JobStatus:
         """A status before anything has run."""

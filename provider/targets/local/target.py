@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.api.submission import Objects, Submission, differences
+from pulumi_trainer.provider.api.submission import Consumer, Objects, Submission, differences
 from pulumi_trainer.provider.targets import keys
 
 from . import logs, process, review, volumes
@@ -174,6 +174,16 @@ class LocalTarget:
         """All jobs of this host."""
         found = [self.status(r.namespace, r.name) for r in self._records() if r.host == self.host]
         return [status for status in found if status is not None]
+
+    def consumers(self, runtime: str) -> tuple[list[Consumer], str]:
+        """The jobs that were made from a runtime; nothing stays unseen."""
+        mine = [r for r in self._records() if r.host == self.host and r.runtime.get("name") == runtime]
+        return [record.consumer(self.status(record.namespace, record.name)) for record in mine], ""
+
+    def held(self, namespace: str, name: str) -> tuple[str, str]:
+        """Name and release of the runtime that the job there was made from; empty where that is not known."""
+        runtime = record.runtime if (record := Record.find(JobFolder.of(self.root, namespace, name))) else {}
+        return str(runtime.get("name", "")), str(runtime.get("release", ""))
 
     def sweep(self, label: str) -> list[str]:
         """Deletes all jobs that carry the label, and its volumes that hold nothing. Returns their names."""

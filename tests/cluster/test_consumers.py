@@ -1,0 +1,75 @@
+"""Who uses a runtime, as a platform team learns it from a cluster: by labels, in all namespaces that it may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.errors import Refused
+from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
+from pulumi_trainer.provider.lifecycle import channels
+from pulumi_trainer.provider.targets.kubernetes.access import open_client
+from pulumi_trainer.provider.targets.kubernetes.client import Client
+from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, Kind
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+from .jobs import jobset, submission
+
+NAMESPACE = Kind("v1", "Namespace", "namespaces", False)
+
+
+@pytest.fixture
+def root(cluster: Any) -> Client:
+    return open_client({"kubeconfig": str(cluster.kubeconfig)})
+
+
+@pytest.fixture
+def elsewhere(root: Client, namespace: str) -> Iterator[str]:
+    """Another team's namespace."""
+    name = f"{namespace}z"
+    root.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    root.delete(NAMESPACE, "", name, propagation="Background")
+
+
+def made_from(namespace: str, release: str, **said: str) -> dict[str, str]:
+    """Its name is that of the test's namespace, since other tests' jobs are there too."""
+    return {"name": namespace, "release": release, "digest": "d", **said}
+
+
+def test_the_jobs_of_a_runtime(root: Client, namespace: str, elsewhere: str, user_kubeconfig: Path) -> None:
+    target = KubernetesTarget(root, cluster=lambda: "", namespace=namespace)
+    there = (
+        (namespace, "mine", made_from(namespace, "1.0.0", channel="stable", follow="minor")),
+        (elsewhere, "theirs", made_from(namespace, "1.1.0", channel="stable", follow="pin")),
+        (elsewhere, "plain", made_from(namespace, "1.0.0")),
+        (elsewhere, "another", made_from("another", "1.0.0")),
+        (elsewhere, "long", {**made_from("x" * 64, "1.0.0"), "channel": "stable"}),
+    )
+    for where, name, runtime in there:
+        target.create(submission(where, jobset(name, suspend=True), runtime=runtime, sweep=f"stack-{where}"))
+    found, unseen = target.consumers(namespace)
+    assert unseen == ""
+    assert [(c.where, c.release, c.channel, c.follow, c.stack, c.ended) for c in found] == [
+        (f"{namespace}/mine", "1.0.0", "stable", "minor", f"stack-{namespace}", False),
+        (f"{elsewhere}/plain", "1.0.0", "", "", f"stack-{elsewhere}", False),
+        (f"{elsewhere}/theirs", "1.1.0", "stable", "pin", f"stack-{elsewhere}", False),
+    ]
+    assert target.held(namespace, "mine") == (namespace, "1.0.0") and target.held(namespace, "nobody") == ("", "")
+    for kind, name in ((JOBSET, "theirs"), (CONFIG_MAP, "theirs"), (CONFIG_MAP, "theirs-code")):
+        labels = (root.get(kind, elsewhere, name) or {})["metadata"]["labels"]
+        assert (labels[RUNTIME], labels[RELEASE]) == (namespace, "1.1.0")
+
+    user = open_client({"kubeconfig": str(user_kubeconfig)})
+    found, unseen = KubernetesTarget(user, cluster=lambda: "", namespace=namespace).consumers(namespace)
+    assert [c.where for c in found] == [f"{namespace}/mine"]
+    assert f"only jobs of namespace {namespace} could be seen" in unseen
+
+    outputs = {"channel": "stable", "runtime": namespace, "target": {}}
+    with pytest.raises(Refused, match=rf"2 jobs use it, 2 of them .*: {namespace}/mine \(1.0.0\), {elsewhere}/theirs"):
+        channels.delete(outputs, lambda _: target)
+    for where, name, _ in there:
+        target.delete(where, name)
+    channels.delete(outputs, lambda _: target)

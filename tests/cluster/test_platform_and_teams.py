@@ -1,0 +1,100 @@
+"""examples/platform-and-teams, as its two teams run it: a channel moved, previewed by the team, trained with, and rolled back."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
+from pulumi_trainer.provider.targets.kubernetes.access import open_client
+from pulumi_trainer.provider.targets.kubernetes.client import Client
+from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET
+
+from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "platform-and-teams"
+
+
+@pytest.fixture
+def root(cluster: Any) -> Client:
+    return open_client({"kubeconfig": str(cluster.kubeconfig)})
+
+
+@pytest.fixture
+def stacks(
+    tmp_path: Path,
+    pulumi_home: Path,  # noqa: F811
+    cluster: Any,
+    namespace: str,
+    user_kubeconfig: Path,
+) -> tuple[Project, Project]:
+    """The platform's, which may look into all namespaces, and the team's, which has the least role, in one backend."""
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLE, folder)
+    (folder / "state").mkdir()
+    made = []
+    for name, kubeconfig in (("platform", cluster.kubeconfig), ("team", user_kubeconfig)):
+        env = {"PULUMI_BACKEND_URL": f"file://{folder / 'state'}"}
+        project = Project(folder / name, pulumi_home, name=name, env=env)
+        assert project.run("stack", "init").code == 0
+        project.config("trainer:kubeconfig", str(kubeconfig))
+        project.config("trainer:namespace", namespace)
+        made.append(project)
+    made[1].config("platform", f"organization/platform/{made[0].stack}")
+    return made[0], made[1]
+
+
+def move(platform: Project, release: str) -> None:
+    """The one line."""
+    file = platform.folder / "__main__.py"
+    text, count = re.subn(r"torch-team@[0-9.]+", f"torch-team@{release}", file.read_text())
+    assert count == 1
+    file.write_text(text)
+
+
+def jobset(root: Client, namespace: str) -> tuple[str, str, bool]:
+    """Release and run of the only job, and whether its nodes have what 1.1.0 adds."""
+    (found,) = root.list(JOBSET, namespace)[0]
+    labels, notes = found["metadata"]["labels"], found["metadata"]["annotations"]
+    assert labels[RUNTIME] == "torch-team"
+    pod = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    env = {e["name"] for e in pod["containers"][0]["env"]}
+    return labels[RELEASE], notes["pulumi-trainer.dev/run"], "NCCL_DEBUG" in env
+
+
+def test_a_channel_moved_previewed_trained_with_and_rolled_back(
+    stacks: tuple[Project, Project], root: Client, namespace: str
+) -> None:
+    platform, team = stacks
+    platform.up()
+    assert "Succeeded" in team.up().out
+    assert jobset(root, namespace) == ("1.0.0", "1", False)
+
+    move(platform, "1.1.0")
+    told = platform.preview().out
+    assert "channel stable: torch-team 1.0.0 => 1.1.0: minor for jobs" in told
+    assert f"1 on their next run, or at once where interrupt allows it: {namespace}/sorter-" in told
+    platform.up()
+    told = team.preview().out
+    assert "stable has torch-team 1.1.0, and this job 1.0.0 (minor: " in told and "On its next run" in told
+    assert jobset(root, namespace) == ("1.0.0", "1", False)
+
+    team.config("run", "2")
+    team.up()
+    assert jobset(root, namespace) == ("1.1.0", "2", True)
+
+    move(platform, "1.0.0")
+    platform.up()
+    team.config("run", "3")
+    team.up()
+    assert jobset(root, namespace) == ("1.0.0", "3", False)
+
+    refused = platform.destroy(ok=False).out
+    assert f"channel stable: 1 job uses it, 0 of them not known to have ended: {namespace}/sorter-" in refused
+    team.destroy()
+    platform.destroy()
+    assert not root.list(JOBSET, namespace)[0]
+    assert not [c for c in root.list(CONFIG_MAP, namespace)[0] if c["metadata"]["name"].startswith("sorter")]

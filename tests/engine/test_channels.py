@@ -1,0 +1,126 @@
+"""A channel that moves, and the jobs of the same stack that follow it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from pulumi_trainer.provider.commands import releases as commands
+
+from .conftest import Project
+
+PLATFORM = """
+import pulumi
+import pulumi_trainer as trainer
+
+catalog = trainer.RuntimeCatalog.from_dir("runtimes")
+stable = trainer.RuntimeChannel("stable", release="plain@RELEASE", catalog=catalog, force=FORCE)
+pulumi.export("stable", stable.offer)
+"""
+JOBS = """
+for name, follow, interrupt in (
+    ("pinned", "pin", "refuse"), ("patched", "patch", "refuse"), ("minor", "minor", "refuse"), ("now", "any", "allow"),
+):
+    trainer.TrainJob(
+        name, runtime=stable, follow=follow, interrupt=interrupt, run=RUN,
+        trainer=trainer.Trainer(command=["sleep", "600" if name == "now" else "0"]),
+    )
+"""
+
+
+WRONG = """
+trainer.RuntimeChannel("none", release="plain")
+trainer.RuntimeChannel("moved", release="plain@1.0.0", catalog=trainer.RuntimeCatalog.from_git("--upload-pack=x", "v1"))
+trainer.TrainJob("a", runtime="torch-distributed", follow="any")
+trainer.TrainJob("b", runtime=stable, follow="all")
+trainer.TrainJob("c", runtime=pulumi.Output.from_input({"channel": "stable"}))
+trainer.ClusterTrainingRuntime("plain", release="3.0.0", catalog=catalog)
+trainer.ClusterTrainingRuntime("other", catalog=catalog)
+"""
+WRONG_SAYS = (
+    'RuntimeChannel("none") (__main__.py:', "must be name@release", "is no address of a git repository",
+    'TrainJob("a") (__main__.py:', "follow: is for a runtime that is a RuntimeChannel",
+    "must be one of pin, patch, minor, any, not 'all'", "runtime: is no offer of a RuntimeChannel",
+    "'3.0.0' is no release of plain of the catalogue runtimes", "catalog: is for a release of it",
+)  # fmt: skip
+
+
+def release(number: str, **env: str) -> dict[str, object]:
+    mark = {"pulumi-trainer.dev/release": number}
+    container = {"name": "node", "image": "python:3.12", "env": [{"name": k, "value": v} for k, v in env.items()]}
+    pod = {"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}}
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    job = {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": pod, "backoffLimit": 0}}}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {
+            "name": "plain",
+            "labels": {**mark, "trainer.kubeflow.org/framework": "plainml"},
+            "annotations": mark,
+        },
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [job]}}},
+    }
+
+
+def write(folder: Path, *documents: dict[str, object]) -> None:
+    """Releases a catalogue, by the command."""
+    for document in documents:
+        number = document["metadata"]["labels"]["pulumi-trainer.dev/release"]  # type: ignore[index]
+        (folder / "plain").mkdir(parents=True, exist_ok=True)
+        (folder / "plain" / f"{number}.yaml").write_text(yaml.safe_dump(document))
+    assert commands.check(str(folder), "text", lock=True) == 0
+
+
+def program(project: Project, text: str, **values: str) -> None:
+    for name, value in values.items():
+        text = text.replace(name, value)
+    project.program(text, head="")
+
+
+def test_what_a_move_does_to_each_job(project: Project) -> None:
+    catalog = project.folder / "runtimes"
+    write(catalog, release("1.0.0"), release("1.1.0", LEVEL="1"))
+    at = {"FORCE": "False", "RUN": '"1"'}
+    program(project, PLATFORM + JOBS, RELEASE="1.0.0", **at)
+    project.up()
+    before = {r["inputs"]["name"]: r["outputs"]["uid"] for r in project.resources()}
+
+    program(project, PLATFORM + JOBS, RELEASE="1.1.0", **at)
+    preview = project.preview()
+    out = preview.out
+    assert "channel stable: plain 1.0.0 => 1.1.0: minor for jobs" in out
+    assert "minor step[node].containers[node].env[LEVEL]: added" in out
+    assert "jobs here that take releases from it: 4" in out
+    said = {
+        line.partition("default/")[2].partition("-")[0]: line for line in out.splitlines() if "and this job" in line
+    }
+    assert 'Nothing: it is pinned to 1.0.0 (follow="pin")' in said["pinned"]
+    assert 'Nothing: to this job it is minor, and it has follow="patch"' in said["patched"]
+    assert "On its next run" in said["minor"]
+    assert "Replaced: it is Running" in said["now"]
+    project.up()
+    after = {r["inputs"]["name"]: r["outputs"]["uid"] for r in project.resources()}
+    assert [name.rpartition("-")[0] for name in before if before[name] != after[name]] == ["now"]
+
+    runs = '"2" if name in ("pinned", "minor") else "1"'
+    program(project, PLATFORM + JOBS, RELEASE="1.1.0", FORCE="False", RUN=runs)
+    out = project.up().out
+    assert 'Nothing: it is pinned to 1.0.0 (follow="pin")' in out
+    found = {r["inputs"]["name"].rpartition("-")[0]: r["inputs"]["runtime"]["release"] for r in project.resources()}
+    assert found == {"pinned": "1.0.0", "patched": "1.0.0", "minor": "1.1.0", "now": "1.1.0"}
+
+    (catalog / "plain" / "1.0.0.yaml").write_text((catalog / "plain" / "1.0.0.yaml").read_text() + "# better\n")
+    program(project, PLATFORM + JOBS + WRONG, RELEASE="1.1.0", FORCE="False", RUN=runs)
+    refused = project.preview(ok=False).out
+    for text in WRONG_SAYS:
+        assert text in refused
+    program(project, PLATFORM + JOBS, RELEASE="1.1.0", FORCE="False", RUN=runs)
+    refused = project.preview(ok=False).out
+    assert "runtimes/plain/1.0.0.yaml: has been edited since it was released" in refused and "Traceback" not in refused
+    (catalog / "catalogue.lock").write_text("".join((catalog / "catalogue.lock").read_text().splitlines(True)[1:]))
+    (catalog / "plain" / "1.0.0.yaml").unlink()
+    refused = project.preview(ok=False).out
+    assert "the catalogue has no release 1.0.0 any more, and 2 jobs use it" in refused
+    assert "default/patched-" in refused and "default/pinned-" in refused
+    project.destroy()

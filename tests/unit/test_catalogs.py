@@ -1,0 +1,373 @@
+"""A user's own catalogue: its lock, what is refused of a folder, of a package and of a git repository."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pulumi_trainer import runtimes
+from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.api.labels import RELEASE
+from pulumi_trainer.provider.commands import releases as commands
+from pulumi_trainer.runtimes import RuntimeCatalog, git
+
+
+def written(folder: Path, release: str, name: str = "mine", **changes: Any) -> Path:
+    """A file of a catalogue. changes: image, env."""
+    document = runtimes.load("torch-distributed")
+    metadata = document["metadata"]
+    metadata["name"] = name
+    for part in ("labels", "annotations"):
+        metadata[part][RELEASE] = release
+    step = document["spec"]["template"]["spec"]["replicatedJobs"][0]
+    container = step["template"]["spec"]["template"]["spec"]["containers"][0]
+    container.update(changes)
+    file = folder / name / f"{release}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def variables(*names: str) -> list[dict[str, str]]:
+    return [{"name": name, "value": "1"} for name in names]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """1.0.0 and 1.1.0, released."""
+    made = tmp_path / "catalogue"
+    written(made, "1.0.0")
+    written(made, "1.1.0", env=variables("A"))
+    assert commands.check(str(made), "text", lock=True) == 0
+    capsys.readouterr()
+    return made
+
+
+def refused(catalog: RuntimeCatalog, *call: Any) -> str:
+    with pytest.raises(Invalid) as caught:
+        catalog.load(*(call or ("mine", "1.0.0")))
+    return str(caught.value)
+
+
+def test_a_folder(folder: Path) -> None:
+    catalog = RuntimeCatalog.from_dir(folder)
+    assert (catalog.names(), catalog.releases("mine")) == (["mine"], ["1.0.0", "1.1.0"])
+    assert catalog.load("mine")["metadata"]["labels"][RELEASE] == "1.1.0"
+    catalog.load("mine")["metadata"].clear()
+    assert catalog.load("mine")["metadata"]["name"] == "mine"
+    assert "'mien' is no runtime of the catalogue" in refused(catalog, "mien")
+    assert "did you mean 1.1.0 or 1.0.0" in refused(catalog, "mine", "1.0")
+
+
+def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
+    catalog = RuntimeCatalog.from_dir(tmp_path / "nowhere")
+    assert "is no folder" in refused(catalog)
+
+
+def test_a_release_that_was_edited(folder: Path) -> None:
+    file = folder / "mine" / "1.0.0.yaml"
+    file.write_text(file.read_text() + "# a better comment\n")
+    assert "mine/1.0.0.yaml: has been edited since it was released" in refused(RuntimeCatalog.from_dir(folder))
+    assert RuntimeCatalog.from_dir(folder).load("mine", "1.1.0")
+
+
+def test_a_release_that_is_not_locked(folder: Path) -> None:
+    written(folder, "1.2.0", env=variables("A", "B"))
+    assert "is not released; `pulumi-trainer runtime check --lock`" in refused(RuntimeCatalog.from_dir(folder), "mine")
+
+
+@pytest.mark.parametrize(
+    ("lock", "text"),
+    [
+        ("nonsense\n", "line 1: is no line of sha256sum"),
+        (f"{'0' * 64}  ../../etc/passwd.yaml\n{'0' * 64}  mine/1.0.0.yaml\n", "has been edited"),
+        (f"{'0' * 64}  mine/1.0.0.yaml\n" * 2, "line 2: mine/1.0.0.yaml is there twice"),
+        ("", "is not in catalogue.lock"),
+    ],
+)
+def test_a_lock_that_does_not_match(folder: Path, lock: str, text: str) -> None:
+    (folder / "catalogue.lock").write_text(lock)
+    assert text in refused(RuntimeCatalog.from_dir(folder))
+
+
+def test_no_lock_at_all(folder: Path) -> None:
+    (folder / "catalogue.lock").unlink()
+    assert "catalogue.lock: cannot be read: No such file" in refused(RuntimeCatalog.from_dir(folder))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"{", "no YAML"),
+        (b"\xff", "is not UTF-8"),
+        (b"a: &a [*a]\n", "mine/2.0.0.yaml"),
+        (b"- 1\n", "not an object of the API"),
+        (b"apiVersion: v1\nkind: ConfigMap\n", "must hold one ClusterTrainingRuntime"),
+        (b"apiVersion: v1\nkind: ClusterTrainingRuntime\n", "metadata.name: must be mine, as its folder is called"),
+        (b"apiVersion: v1\nkind: ClusterTrainingRuntime\nmetadata: {name: mine}\n", "metadata.labels: must have"),
+        (b"x" * (2**20 + 1), "is longer than 1024 KiB"),
+    ],
+)
+def test_a_file_that_is_no_release(folder: Path, content: bytes, text: str) -> None:
+    (folder / "mine" / "2.0.0.yaml").write_bytes(content)
+    with pytest.raises(Invalid) as caught:
+        RuntimeCatalog.from_dir(folder).draft("mine", "2.0.0")
+    assert text in str(caught.value)
+
+
+def test_what_is_no_file_does_not_block(folder: Path) -> None:
+    os.mkfifo(folder / "mine" / "2.0.0.yaml")
+    with pytest.raises(Invalid, match="is no plain file"):
+        RuntimeCatalog.from_dir(folder).draft("mine", "2.0.0")
+
+
+def test_deprecation_is_no_part_of_a_release(folder: Path) -> None:
+    about = folder / "about.yaml"
+    about.write_text('mine: {purpose: to try, deprecated: {"1.0.0": {date: 2026-12-01, successor: 1.1.0}}}\n')
+    catalog = RuntimeCatalog.from_dir(folder)
+    told = str(catalog.deprecation("mine", "1.0.0"))
+    assert told == "mine@1.0.0 is deprecated, and not offered any more from 2026-12-01 on; take 1.1.0"
+    assert catalog.deprecation("mine", "1.1.0") is None and catalog.about("mine")["purpose"] == "to try"
+    assert commands.check(str(folder), "text", lock=False) == 0
+    for wrong, text in {
+        "{date: someday}": "'someday' is no date", "{successor: 3.0.0}": "'3.0.0' is no release", "soon": "must be {date: DATE"
+    }.items():  # fmt: skip
+        about.write_text(f'mine: {{deprecated: {{"1.0.0": {wrong}}}}}\n')
+        with pytest.raises(Invalid) as caught:
+            RuntimeCatalog.from_dir(folder).deprecation("mine", "1.0.0")
+        assert text in str(caught.value)
+    about.write_text("- a list\n")
+    with pytest.raises(Invalid, match="must be one mapping"):
+        RuntimeCatalog.from_dir(folder).about("mine")
+
+
+def test_a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(folder.parent))
+    (folder / "__init__.py").touch()
+    assert RuntimeCatalog.from_package("catalogue").load("mine", "1.0.0")["metadata"]["name"] == "mine"
+    assert RuntimeCatalog.from_package("pulumi_trainer.runtimes").names() == runtimes.names()
+    assert "is no package of this environment" in refused(RuntimeCatalog.from_package("not_there"))
+    assert "is no package" in refused(RuntimeCatalog.from_package("nowhere.below"))
+
+
+# The command
+
+
+def check(folder: Path, capsys: pytest.CaptureFixture[str], lock: bool = False) -> tuple[int, str]:
+    code = commands.check(str(folder), "text", lock=lock)
+    done = capsys.readouterr()
+    return code, done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("release", "changes", "text"),
+    [
+        ("1.1.1", {"env": variables("A", "B")}, "numbered as patch after 1.1.0, and is minor"),
+        ("1.2.0", {"env": variables()}, "numbered as minor after 1.1.0, and is major"),
+        ("1.2.0", {"env": variables("A"), "command": ["x"]}, "number it 2.0.0 or higher"),
+        ("1.1.0-1", {"env": variables("A"), "ports": [{"containerPort": 1}]}, "number it 1.2.0 or higher"),
+        ("2.0.0", {"env": variables("A")}, "2.0.0.yaml: is equal to 1.1.0"),
+        ("2.0.0", {"env": [{"value": "1"}]}, "env[0].name"),
+    ],
+)
+def test_a_release_that_is_not_what_its_number_says(
+    folder: Path, capsys: pytest.CaptureFixture[str], release: str, changes: dict[str, Any], text: str
+) -> None:
+    before = (folder / "catalogue.lock").read_text()
+    written(folder, release, **changes)
+    code, told = check(folder, capsys, lock=True)
+    assert code == 1 and text in told
+    assert (folder / "catalogue.lock").read_text() == before
+
+
+def test_check_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(folder, "1.2.0", env=variables("A", "B"))
+    (folder / "mine" / "1.0.0.yaml").write_text("x: 1\n")
+    (folder / "mine" / "01.3.0.yaml").touch()
+    (folder / "mine" / "1.3.0.yml").touch()
+    code, told = check(folder, capsys)
+    assert code == 1
+    for text in (
+        "1.0.0.yaml: has been edited",
+        "'01.3.0' is no release",
+        "1.3.0.yml",
+        "1.2.0.yaml: is not in catalogue",
+    ):
+        assert text in told
+    (folder / "mine" / "1.0.0.yaml").unlink()
+    assert "mine/1.0.0.yaml: is in catalogue.lock, and its file is gone" in check(folder, capsys)[1]
+
+
+def test_new_check_and_diff(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert commands.new("team@1.0.0", "torch-distributed", "runtimes") == 0
+    assert commands.check("runtimes", "text", lock=True) == 0
+    assert commands.new("team@1.0.1", "", "runtimes") == 0
+    file = Path("runtimes/team/1.0.1.yaml")
+    file.write_text(file.read_text().replace("-runtime", "-runtime@sha256:" + "0" * 64))
+    assert commands.default_folder() == "runtimes"
+    assert commands.check("runtimes", "text", lock=True) == 0
+    assert "team 1.0.1: patch after 1.0.0" in capsys.readouterr().out
+    assert commands.diff("team@1.0.0", str(file), "runtimes", "text") == 0
+    assert "patch  step[node].containers[node].image: another digest" in capsys.readouterr().out
+    for again, text in (
+        ("team@1.0.1", "exists already"),
+        ("team@1", "is no NAME@RELEASE"),
+        ("../x@1.0.0", "is no NAME"),
+    ):
+        with pytest.raises(Invalid, match=text):
+            commands.new(again, "", "runtimes")
+
+
+# git
+
+
+def in_git(folder: Path, *arguments: str) -> str:
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    who = ["-c", "user.name=me", "-c", "user.email=me@localhost", "-c", "init.defaultBranch=main"]
+    argv = ["git", *who, *arguments]
+    return subprocess.run(argv, cwd=folder, env=env, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of the catalogue, with a tag; the program runs in a folder of its own, with a home of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "program").mkdir()
+    monkeypatch.chdir(tmp_path / "program")
+    in_git(folder, "init", "-q")
+    in_git(folder, "add", "-A")
+    in_git(folder, "commit", "-qm", "first")
+    in_git(folder, "tag", "v1")
+    git.folder.cache_clear()
+    return folder
+
+
+def again(url: Path | str, ref: str) -> RuntimeCatalog:
+    """As another run of the program."""
+    git.folder.cache_clear()
+    return RuntimeCatalog.from_git(str(url), ref)
+
+
+def test_a_tag_and_a_branch_and_a_commit(repository: Path) -> None:
+    commit = in_git(repository, "rev-parse", "HEAD")
+    for ref in ("v1", "main", commit):
+        assert again(repository, ref).load("mine", "1.0.0")["metadata"]["name"] == "mine"
+    assert Path("runtimes.lock").read_text() == "".join(f"{commit}  {repository}@{ref}\n" for ref in ("main", "v1"))
+    assert again(f"file://{repository}", "v1").names() == ["mine"]
+
+
+def test_an_annotated_tag(repository: Path) -> None:
+    in_git(repository, "tag", "-a", "-m", "second", "v2")
+    assert again(repository, "v2").names() == ["mine"]
+    assert in_git(repository, "rev-parse", "HEAD") in Path("runtimes.lock").read_text()
+
+
+def test_a_ref_that_has_moved(repository: Path) -> None:
+    again(repository, "v1").names()
+    written(repository, "1.2.0", env=variables("A", "B"))
+    in_git(repository, "add", "-A")
+    in_git(repository, "commit", "-qm", "second")
+    in_git(repository, "tag", "-f", "v1")
+    before = Path("runtimes.lock").read_text()
+    assert "@v1: has moved: runtimes.lock has" in refused(again(repository, "v1"))
+    assert Path("runtimes.lock").read_text() == before
+    Path("runtimes.lock").unlink()
+    assert again(repository, "v1").releases("mine") == ["1.0.0", "1.1.0", "1.2.0"]
+
+
+def test_without_the_network(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    again(repository, "v1").names()
+    repository.rename(repository.with_name("away"))
+    assert again(repository, "v1").names() == ["mine"]
+    assert "cannot be fetched" in (told := capsys.readouterr().err) and "of runtimes.lock is used" in told
+    assert "cannot be fetched" in refused(again(repository, "main"))
+
+
+@pytest.mark.parametrize(
+    ("url", "ref"),
+    [
+        ("ext::sh -c touch% owned", "v1"),
+        ("--upload-pack=touch owned", "v1"),
+        ("-oProxyCommand=touch owned", "v1"),
+        ("me@-oProxyCommand=touch:x", "v1"),
+        ("http://localhost/x", "v1"),
+        ("git://localhost/x", "v1"),
+        ("fd::17/foo", "v1"),
+        ("https://me:secret@localhost/x", "v1"),
+        ("https://localhost/x\n", "v1"),
+        ("/tmp", "--upload-pack=touch"),
+        ("/tmp", "-x"),
+        ("/tmp", "a..b"),
+        ("/tmp", "v1:refs/heads/x"),
+        ("/tmp", "v1 v2"),
+        ("/tmp", ""),
+        ("/tmp", "@{-1}"),
+    ],
+)
+def test_addresses_and_refs_that_are_something_else(
+    url: str, ref: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = refused(again(url, ref))
+    assert "is no address" in said or "has a password" in said or "is no tag, branch or commit" in said
+    assert "secret" not in said and not list(tmp_path.iterdir())
+
+
+def test_links_and_other_files_of_a_repository_are_not_taken(repository: Path, tmp_path: Path) -> None:
+    (repository / "secrets.txt").write_text("x")
+    (repository / "mine" / "setup.sh").write_text("touch owned")
+    (repository / ".gitattributes").write_text("*.yaml filter=evil export-subst\n")
+    in_git(repository, "add", "-A")
+    in_git(repository, "commit", "-qm", "more")
+    found = again(repository, "main").folder
+    assert sorted(str(p.relative_to(found)) for p in found.rglob("*") if p.is_file()) == [
+        "catalogue.lock", "mine/1.0.0.yaml", "mine/1.1.0.yaml"
+    ]  # fmt: skip
+    (repository / "mine" / "1.2.0.yaml").symlink_to("/etc/passwd")
+    in_git(repository, "add", "-A")
+    in_git(repository, "commit", "-qm", "a link")
+    Path("runtimes.lock").unlink()
+    assert "mine/1.2.0.yaml: is a link or a submodule" in refused(again(repository, "main"))
+
+
+def test_hooks_and_settings_of_whoever_calls_do_not_matter(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    for name in ("post-checkout", "reference-transaction", "post-merge"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/owned\n")
+        (hooks / name).chmod(0o755)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.hooksPath")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(hooks))
+    assert again(repository, "v1").names() == ["mine"]
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_repository_that_is_too_large(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git, "MAX_FILES", 2)
+    assert "is too large for a catalogue" in refused(again(repository, "v1"))
+    assert not Path("runtimes.lock").exists()
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git, "SECONDS", 0.3)
+    monkeypatch.setenv("GIT_SSH_COMMAND", f"{sys.executable} -c 'import time; time.sleep(60)'")
+    assert "did not come in" in refused(again("ssh://localhost/x", "v1"))
+
+
+def test_a_lock_of_commits_that_is_none(repository: Path) -> None:
+    Path("runtimes.lock").write_text("main is fine\n")
+    assert "runtimes.lock, line 1" in refused(again(repository, "v1"))

@@ -1,0 +1,383 @@
+"""What a release does to jobs, which jobs follow it, and what a channel's plan says of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from pulumi_trainer import runtimes
+from pulumi_trainer.provider.api.errors import Invalid, Refused, TargetFault
+from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.api.submission import Consumer
+from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.versions import by_version, following, step
+from pulumi_trainer.provider.lifecycle import calls, channels
+from pulumi_trainer.provider.lifecycle.releases import Effect, compare, effects, held_back, level_of
+
+Document = dict[str, Any]
+
+
+def torch() -> Document:
+    """With a bit of everything."""
+    document = runtimes.load("torch-distributed")
+    container(document).update(
+        command=["sh"], env=[{"name": "A", "value": "1"}],
+        volumeMounts=[{"name": "data", "mountPath": "/data"}],
+    )  # fmt: skip
+    pod(document)["volumes"] = [{"name": "data", "emptyDir": {}}]
+    return document
+
+
+def step_of(document: Document, index: int = 0) -> Any:
+    return document["spec"]["template"]["spec"]["replicatedJobs"][index]
+
+
+def pod(document: Document) -> Any:
+    return step_of(document)["template"]["spec"]["template"]["spec"]
+
+
+def container(document: Document) -> Any:
+    return pod(document)["containers"][0]
+
+
+IMAGE = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
+
+
+def labelled(document: Document, key: str, part: str = "labels") -> None:
+    document["spec"]["template"].setdefault("metadata", {}).setdefault(part, {})[key] = "x"
+
+
+def sidecar(document: Document) -> None:
+    pod(document)["containers"].append({"name": "metrics", "image": "m:1"})
+
+
+def another_step(document: Document) -> None:
+    found = copy.deepcopy(step_of(document))
+    found["name"] = "check"
+    found["template"]["metadata"]["labels"].clear()
+    document["spec"]["template"]["spec"]["replicatedJobs"].append(found)
+
+
+CHANGES: dict[str, tuple[str, Callable[[Document], Any]]] = {
+    "nothing": ("none", lambda d: None),
+    "release": ("none", lambda d: d["metadata"]["labels"].update({"pulumi-trainer.dev/release": "9.0.0"})),
+    "digest": ("patch", lambda d: container(d).update(image=f"{IMAGE}@sha256:{'0' * 64}")),
+    "label": ("patch", lambda d: labelled(d, "team.example/color")),
+    "kueue label": ("major", lambda d: labelled(d, "kueue.x-k8s.io/queue-name")),
+    "annotation": ("minor", lambda d: labelled(d, "team.example/color", "annotations")),
+    "env added": ("minor", lambda d: container(d)["env"].append({"name": "B", "value": "1"})),
+    "env first": ("minor", lambda d: container(d)["env"].insert(0, {"name": "B", "value": "1"})),
+    "env from a Secret": (
+        "major", lambda d: container(d)["env"].append({"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}})
+    ),
+    "env from a Secret or not": (
+        "minor",
+        lambda d: container(d)["env"].append(
+            {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}}}
+        ),
+    ),
+    "volume and mount": (
+        "minor",
+        lambda d: (
+            pod(d)["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory"}}),
+            container(d)["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"}),
+        ),
+    ),
+    "claim": (
+        "major", lambda d: pod(d)["volumes"].append({"name": "s", "persistentVolumeClaim": {"claimName": "shared"}})
+    ),
+    "port added": ("minor", lambda d: container(d).update(ports=[{"containerPort": 80}])),
+    "toleration": ("minor", lambda d: pod(d).update(tolerations=[{"key": "gpu", "operator": "Exists"}])),
+    "tag": ("major", lambda d: container(d).update(image="pytorch/pytorch:3")),
+    "command": ("major", lambda d: container(d).update(command=["bash"])),
+    "env removed": ("major", lambda d: container(d).update(env=[])),
+    "env changed": ("major", lambda d: container(d)["env"][0].update(value="2")),
+    "volume removed": ("major", lambda d: (pod(d).pop("volumes"), container(d).pop("volumeMounts"))),
+    "nodes": ("major", lambda d: d["spec"]["mlPolicy"].update(numNodes=2)),
+    "failure policy": ("major", lambda d: d["spec"]["template"]["spec"].update(failurePolicy={"maxRestarts": 1})),
+    "gang": ("major", lambda d: d["spec"].update(podGroupPolicy={"coscheduling": {}})),
+    "step added": ("major", another_step),
+    "step renamed": ("major", lambda d: step_of(d).update(name="worker")),
+    "sidecar": ("major", sidecar),
+    "node selector": ("major", lambda d: pod(d).update(nodeSelector={"gpu": "h100"})),
+    "resources": ("major", lambda d: container(d).update(resources={"limits": {"nvidia.com/gpu": 8}})),
+    "launcher": ("major", lambda d: d["metadata"]["labels"].update({"trainer.kubeflow.org/framework": "jax"})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("level", "change"), CHANGES.values(), ids=CHANGES)
+def test_levels(level: str, change: Callable[[Document], Any]) -> None:
+    before, after = torch(), torch()
+    change(after)
+    found = compare(before, after)
+    assert level_of(found) == level, [str(e) for e in found]
+    assert sorted(map(str, compare(before, after))) == sorted(map(str, found)), "the same each time"
+    if level == "minor":  # taking an addition back could break who uses it
+        assert level_of(compare(after, before)) == "major"
+
+
+def test_the_largest_first_and_in_words() -> None:
+    after = torch()
+    for name in ("digest", "env added", "command"):
+        CHANGES[name][1](after)
+    assert [str(e) for e in compare(torch(), after)][:2] == [
+        'step[node].containers[node].command: ["sh"] => ["bash"]',
+        'step[node].containers[node].env[B]: added {"name": "B", "value": "1"}',
+    ]
+
+
+def test_a_runtime_that_cannot_be_rendered_here() -> None:
+    before = torch()
+    before["spec"]["mlPolicy"] = {"numNodes": "two"}
+    after = copy.deepcopy(before)
+    assert compare(before, after) == []
+    CHANGES["command"][1](after)
+    (effect,) = compare(before, after)
+    assert effect.level == "major" and "cannot be rendered here" in effect.what
+
+
+def test_what_is_not_known_yet_is_no_difference() -> None:
+    jobset = {"JobSet/job": {"spec": {"a": 1, "b": 2}}}
+    assert effects(jobset, {"JobSet/job": {"spec": {"a": Unknown("x"), "b": 2}}}) == []
+    assert effects(jobset, {}) == [Effect("major", "JobSet/job", "removed")]
+
+
+def test_numbers() -> None:
+    assert [step("1.2.3", other) for other in ("1.2.3", "1.2.4", "1.2.3-1", "1.3.0", "2.0.0", "0.9.0")] == [
+        "none", "patch", "patch", "minor", "major", "major"
+    ]  # fmt: skip
+    assert [following("1.2.3-4", level) for level in ("patch", "minor", "major")] == ["1.2.4", "1.3.0", "2.0.0"]
+    assert by_version("1.10.0") > by_version("1.9.0")
+
+
+@pytest.mark.parametrize(
+    ("follow", "after", "effect", "held"),
+    [
+        ("pin", "1.2.4", "patch", "pinned to 1.2.3"),
+        ("pin", "1.2.3", "none", ""),
+        ("patch", "1.2.4", "patch", ""),
+        ("patch", "1.3.0", "none", "it is minor"),
+        ("patch", "1.2.4", "minor", "minor, which its number (patch) does not say"),
+        ("minor", "1.3.0", "minor", ""),
+        ("minor", "1.3.0", "major", "major, which its number (minor) does not say"),
+        ("minor", "2.0.0", "none", "it is major"),
+        ("minor", "1.2.2", "none", "1.2.2 is older than its 1.2.3"),
+        ("any", "1.2.2", "major", ""),
+        ("any", "2.0.0", "major", ""),
+    ],
+)
+def test_how_far_a_job_goes(follow: str, after: str, effect: Any, held: str) -> None:
+    said = held_back(follow, "1.2.3", after, effect)
+    assert held in said and bool(said) is bool(held)
+    assert held_back("minor", "", after) == held_back("minor", "by hand", after) == ""
+
+
+# A job
+
+
+class Target:
+    """What is asked of a target here."""
+
+    def __init__(self, phase: str = "Running", owner: str = "", consumers: tuple[Consumer, ...] = ()) -> None:
+        self.phase, self.owner, self.found, self.asked = phase, owner, list(consumers), 0
+
+    def status(self, namespace: str, name: str) -> JobStatus:
+        self.asked += 1
+        return JobStatus(name, namespace, owner=self.owner, phase=self.phase, started=1.0, created=1.0)
+
+    def consumers(self, runtime: str) -> tuple[list[Consumer], str]:
+        self.asked += 1
+        if self.phase == "gone":
+            raise TargetFault("no route")
+        return [c for c in self.found if c.runtime == runtime], ""
+
+    def identity(self) -> dict[str, str]:
+        return {}
+
+
+def inputs(release: str, follow: str = "minor", digest: str = "d", **given: Any) -> dict[str, Any]:
+    said = {"name": "torch", "digest": release, "release": release, "channel": "stable", "follow": follow}
+    objects = {"JobSet/job": {"spec": {"release": release}}} if given.pop("broken", False) else {}
+    jobset = {"JobSet/job": {"metadata": {"labels": {"release": release}}, **objects.get("JobSet/job", {})}}
+    return {
+        "namespace": "team", "name": "job", "digest": digest, "run": "1", "component": "urn", "runtime": said,
+        "objects": jobset, "target": {"kind": "local"}, **given,
+    }  # fmt: skip
+
+
+def moved(after: str, target: Target, before: str = "1.2.3", **given: Any) -> calls.Checked:
+    old = calls.check({}, inputs(before), lambda _: target).inputs  # type: ignore[arg-type,return-value]
+    target.owner = old["owner"]
+    return calls.check(old, inputs(after, **given), lambda _: target)  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize(
+    ("after", "given", "phase", "note", "replaced"),
+    [
+        ("1.3.0", {"follow": "pin"}, "Running", "Nothing: it is pinned to 1.2.3", False),
+        ("1.3.0", {"follow": "patch"}, "Running", "Nothing: to this job it is minor", False),
+        ("1.3.0", {"broken": True}, "Running", "Nothing: to this job it is major, which its number", False),
+        ("1.2.2", {"interrupt": "allow"}, "Running", "Nothing: 1.2.2 is older", False),
+        ("1.3.0", {}, "Running", "On its next run: another run= key", False),
+        ("1.3.0", {"interrupt": "allow"}, "Succeeded", "On its next run: it is Succeeded", False),
+        ("1.3.0", {"interrupt": "allow"}, "Failed", "On its next run: it is Failed", False),
+        ("1.3.0", {"interrupt": "allow"}, "Running", "Replaced: it is Running", True),
+        ("1.2.2", {"interrupt": "allow", "follow": "any"}, "Queued", "Replaced: it is Queued", True),
+    ],
+)
+def test_a_job_when_its_channel_moves(after: str, given: dict[str, Any], phase: str, note: str, replaced: bool) -> None:
+    target = Target(phase)
+    checked = moved(after, target, **given)
+    assert not checked.failures and note in checked.notes[0]
+    assert checked.inputs["generation"] == 1 + replaced
+    assert checked.inputs["runtime"]["release"] == (after if replaced else "1.2.3")
+    assert target.asked == (given.get("interrupt") == "allow" and not note.startswith("Nothing"))
+
+
+def test_a_new_run_takes_the_release_of_its_channel() -> None:
+    checked = moved("1.3.0", Target("Succeeded"), digest="another", run="2")
+    assert not checked.failures and checked.inputs["runtime"]["release"] == "1.3.0"
+
+
+@pytest.mark.parametrize(
+    ("after", "follow"), [("1.2.2", "minor"), ("1.2.2", "pin"), ("2.0.0", "minor"), ("1.3.0", "patch")]
+)
+def test_a_new_run_never_takes_a_release_that_it_does_not_follow(after: str, follow: str) -> None:
+    """Where the program could not render it with its own."""
+    checked = moved(after, Target("Succeeded"), follow=follow, digest="another", run="2")
+    assert "Its own 1.2.3 is not at hand" in checked.failures[0]
+
+
+# A channel
+
+OFFER = {"channel": "stable", "runtime": "torch", "target": {"kind": "local", "sweep": "ours"}, "component": "urn"}
+
+
+def channel(release: str, releases: tuple[str, ...] = ("1.0.0", "1.1.0"), **given: Any) -> dict[str, Any]:
+    document = torch()
+    if release != "1.0.0":
+        CHANGES["env added"][1](document)
+    return {**OFFER, "release": release, "releases": list(releases), "document": document, "digest": release, **given}
+
+
+def job(name: str, release: str = "1.0.0", follow: str = "minor", **given: Any) -> Consumer:
+    return Consumer(f"team/{name}", "torch", release, given.pop("channel", "stable"), follow, **given)
+
+
+def check(olds: Mapping[str, Any], news: Mapping[str, Any], *jobs: Consumer, phase: str = "") -> tuple[str, str]:
+    checked = channels.check(dict(olds), dict(news), lambda _: Target(phase, consumers=jobs))
+    return "\n".join(checked.notes), "\n".join(checked.failures)
+
+
+def test_what_a_move_says() -> None:
+    many = [job(f"job-{i:03}") for i in range(300)]
+    others = [job("p", follow="pin"), job("mine", stack="ours", release="1.1.0"), job("x", channel="")]
+    notes, failures = check(channel("1.0.0"), channel("1.1.0"), *many, *others)
+    assert failures == ""
+    assert "channel stable: torch 1.0.0 => 1.1.0: minor for jobs" in notes
+    assert "minor step[node].containers[node].env[B]: added" in notes
+    assert "jobs here that take releases from it: 302" in notes
+    assert "300 on their next run, or at once where interrupt allows it: team/job-000, team/job-001," in notes
+    assert "team/job-009 and 290 more" in notes and "job-010" not in notes
+    assert '1 staying with 1.0.0 (follow="pin"): team/p' in notes
+    assert "1 on 1.1.0 already: team/mine (of this stack)" in notes
+    assert "without the channel, which keep what they have: 1\nchannel stable:   team/x" in notes
+
+
+def test_a_move_without_the_cluster() -> None:
+    notes, failures = check(channel("1.0.0"), channel("1.1.0"), phase="gone")
+    assert failures == "" and "1.0.0 => 1.1.0" in notes and "could not be seen: no route" in notes
+
+
+def test_nothing_is_asked_where_nothing_moves() -> None:
+    target = Target()
+    assert not channels.check(channel("1.0.0"), channel("1.0.0"), lambda _: target).notes and target.asked == 0
+
+
+def test_a_release_in_use_is_not_removed() -> None:
+    gone = channel("1.1.0", ("1.1.0",))
+    _, failures = check(channel("1.1.0"), gone, job("a"), job("b", release="1.1.0"), job("c", ended=True))
+    assert (
+        "no release 1.0.0 any more, and 2 jobs use it, 1 of them not known to have ended: team/a (1.0.0), team/c"
+        in failures
+    )
+    assert check(channel("1.1.0"), gone, job("b", release="1.1.0")) == ("", "")
+    assert check(channel("1.1.0"), {**gone, "force": True}, job("a")) == ("", "")
+
+
+def test_a_channel_keeps_its_runtime() -> None:
+    assert "make another channel" in check(channel("1.0.0"), {**channel("1.0.0"), "runtime": "jax"})[1]
+
+
+def test_a_channel_in_use_is_not_removed() -> None:
+    target = Target(consumers=(job("a"), job("x", channel="other")))
+    id_, outputs = channels.create(channel("1.0.0"), lambda _: target)
+    assert id_ == "stable" and "document" not in outputs
+    with pytest.raises(Refused, match=r"1 job uses it, 1 of them not known to have ended: team/a \(1.0.0\); remove"):
+        channels.delete(outputs, lambda _: target)
+    forced = channels.update(outputs, channel("1.0.0", force=True), lambda _: target)
+    assert channels.diff(outputs, channel("1.0.0", force=True)).changes
+    assert not channels.diff(outputs, channel("1.0.0")).changes and channels.diff(outputs, channel("1.1.0")).changes
+    channels.delete(forced, lambda _: target)
+    target.found.clear()
+    channels.delete(outputs, lambda _: target)
+
+
+def test_what_a_changed_runtime_says() -> None:
+    """Of mode trainer, which has one of each name."""
+    old = {"document": torch(), "target": {}}
+    new = copy.deepcopy(old)
+    new["document"]["metadata"]["name"] = old["document"]["metadata"]["name"] = "torch"
+    target = Target(consumers=(job("a"), job("b", channel="")))
+    assert channels.runtime_notes(old, new, lambda _: target) == [] and target.asked == 0
+    assert channels.runtime_notes({}, new, lambda _: target) == []
+    later = copy.deepcopy(new)
+    later["document"]["spec"]["mlPolicy"]["numNodes"] = Unknown("nodes")
+    assert channels.runtime_notes(old, later, lambda _: target) == []
+    CHANGES["command"][1](new["document"])
+    notes = "\n".join(channels.runtime_notes(old, new, lambda _: target))
+    assert "ClusterTrainingRuntime torch: it changes: major for jobs" in notes and '=> ["bash"]' in notes
+    assert "until they run again: 2" in notes and "team/a, team/b" in notes
+    assert "could not be seen" in "\n".join(channels.runtime_notes(old, new, lambda _: Target("gone")))
+
+
+# An offer of another stack
+
+
+def offered() -> dict[str, Any]:
+    document = runtimes.load("torch-distributed")
+    return {
+        "channel": "stable", "runtime": "torch-distributed", "release": "2.3.0", "documents": {"2.3.0": document},
+        "deprecated": {},
+    }  # fmt: skip
+
+
+def test_an_offer_comes_back_as_it_was() -> None:
+    from pulumi_trainer.channel import Offer
+
+    given = offered()
+    given["documents"]["2.3.0"]["spec"]["mlPolicy"]["numNodes"] = 1.0
+    offer = Offer.read(given)
+    assert type(offer.documents["2.3.0"]["spec"]["mlPolicy"]["numNodes"]) is int
+    assert Offer.read(offer.output) == offer
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"documents": {}}, {"documents": {"2.3.0": "x"}}, {"documents": {"../x": {}, "2.3.0": {}}}, {"release": "9.9.9"},
+        {"channel": ""}, {"runtime": "other"}, {"more": 1}, {"deprecated": []},
+        {"deprecated": {"2.3.0": "\x1b[2J"}}, {"channel": "a\nb"},
+        {"documents": {"2.3.0": {"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch-distributed"}, "spec": 1}}},
+        {"documents": {"2.3.0": {"metadata": {"name": "torch-distributed"}}}},
+    ],
+)  # fmt: skip
+def test_an_offer_that_is_none(change: dict[str, Any]) -> None:
+    from pulumi_trainer.channel import Offer
+
+    with pytest.raises(Invalid):
+        Offer.read({**offered(), **change})
+    with pytest.raises(Invalid):
+        Offer.read("stable")
