@@ -1,0 +1,148 @@
+"""Kueue's objects that people write: their kinds, and one model of them for every version of the API.
+
+All of ours is written in v1beta2; `at_version` says the same in the words of an older one. Used by the components of queues,
+by admission and by targets. Differences are those of
+https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta1 (its conversions) and, of v1alpha1,
+https://github.com/kubernetes-sigs/kueue/tree/v0.10.0/apis/kueue/v1alpha1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .errors import Problem
+
+Document = dict[str, Any]
+
+GROUP = "kueue.x-k8s.io"
+VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
+"""Newest first."""
+NEWEST = VERSIONS[0]
+KINDS: dict[str, str] = {
+    "Topology": "topologies",
+    "ResourceFlavor": "resourceflavors",
+    "ProvisioningRequestConfig": "provisioningrequestconfigs",
+    "MultiKueueCluster": "multikueueclusters",
+    "MultiKueueConfig": "multikueueconfigs",
+    "AdmissionCheck": "admissionchecks",
+    "Cohort": "cohorts",
+    "ClusterQueue": "clusterqueues",
+    "LocalQueue": "localqueues",
+    "WorkloadPriorityClass": "workloadpriorityclasses",
+}
+"""Kind -> plural; what others refer to comes before them."""
+NAMESPACED = "LocalQueue"
+FINALIZER = "kueue.x-k8s.io/resource-in-use"
+NODE_LABEL_OF_HOSTS = "kubernetes.io/hostname"
+
+
+def references(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(kind, name, field) of the objects of Kueue's that a v1beta2 document names, each once; unknown names are left out."""
+    spec = _map(document.get("spec"))
+    found: list[tuple[str, Any, str]] = []
+    match document.get("kind"):
+        case "ResourceFlavor":
+            found = [("Topology", spec.get("topologyName"), "spec.topologyName")]
+        case "ClusterQueue":
+            found = [("Cohort", spec.get("cohortName"), "spec.cohortName"), *_flavors(spec), *_checks(spec)]
+        case "Cohort":
+            found = [("Cohort", spec.get("parentName"), "spec.parentName"), *_flavors(spec)]
+        case "LocalQueue":
+            found = [("ClusterQueue", spec.get("clusterQueue"), "spec.clusterQueue")]
+        case "AdmissionCheck":
+            asked = _map(spec.get("parameters"))
+            if asked.get("apiGroup") == GROUP:
+                found = [(str(asked.get("kind")), asked.get("name"), "spec.parameters.name")]
+        case "MultiKueueConfig":
+            names = enumerate(_list(spec.get("clusters")))
+            found = [("MultiKueueCluster", name, f"spec.clusters[{i}]") for i, name in names]
+    first: dict[tuple[str, str], str] = {}
+    for kind, name, where in found:
+        if isinstance(name, str) and name:
+            first.setdefault((kind, name), where)
+    return [(kind, name, where) for (kind, name), where in first.items()]
+
+
+def _flavors(spec: Mapping[str, Any]) -> Iterable[tuple[str, Any, str]]:
+    for i, group in enumerate(_list(spec.get("resourceGroups"))):
+        for j, flavor in enumerate(_list(_map(group).get("flavors"))):
+            yield "ResourceFlavor", _map(flavor).get("name"), f"spec.resourceGroups[{i}].flavors[{j}].name"
+
+
+def _checks(spec: Mapping[str, Any]) -> Iterable[tuple[str, Any, str]]:
+    checks = _list(_map(spec.get("admissionChecksStrategy")).get("admissionChecks"))
+    for i, check in enumerate(checks):
+        yield "AdmissionCheck", _map(check).get("name"), f"spec.admissionChecksStrategy.admissionChecks[{i}].name"
+
+
+def served_version(kind: str, served: Mapping[str, Iterable[str]]) -> str | None:
+    """The newest version that has the kind; None: no version that we know has. served: version -> plurals."""
+    return next((v for v in VERSIONS if KINDS[kind] in served.get(v, ())), None)
+
+
+def at_version(document: Document, version: str) -> tuple[Document, list[Problem]]:
+    """A v1beta2 document in another version, and what that version cannot say. Raises nothing; nothing given is changed."""
+    if version == NEWEST:
+        return document, []
+    spec, problems = dict(_map(document.get("spec"))), list[Problem]()
+    if convert := _OLDER.get(document["kind"]):
+        convert(spec, problems, version)
+    problems = [Problem(p.where, f"cannot be said in {GROUP}/{version}, the newest that the cluster has", _NEWER)
+                for p in problems]  # fmt: skip
+    converted = {**document, "apiVersion": f"{GROUP}/{version}"}
+    return ({**converted, "spec": spec} if "spec" in document else converted), problems
+
+
+_NEWER = "upgrade Kueue there, or leave it out"
+
+
+def _cluster_queue(spec: Document, problems: list[Problem], _: str) -> None:
+    if "cohortName" in spec:
+        spec["cohort"] = spec.pop("cohortName")
+    fungibility = _map(spec.get("flavorFungibility"))
+    if fungibility:
+        words = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
+        spec["flavorFungibility"] = {
+            k: words[k] if k in words and v == "MayStopSearch" else v for k, v in fungibility.items()
+        }
+    _unsaid(spec, "concurrentAdmissionPolicy", problems)
+
+
+def _cohort(spec: Document, _: list[Problem], version: str) -> None:
+    if version == "v1alpha1" and "parentName" in spec:
+        spec["parent"] = spec.pop("parentName")
+
+
+def _cluster(spec: Document, problems: list[Problem], _: str) -> None:
+    source = dict(_map(spec.pop("clusterSource", None)))
+    _unsaid(source, "clusterProfileRef", problems, "spec.clusterSource.")
+    if kubeconfig := _map(source.get("kubeConfig")):
+        spec["kubeConfig"] = {"locationType": "Secret", **kubeconfig}
+
+
+def _config(spec: Document, problems: list[Problem], _: str) -> None:
+    if spec.get("quotaManagement") == "Manual":
+        del spec["quotaManagement"]
+    _unsaid(spec, "quotaManagement", problems)
+
+
+def _unsaid(spec: Document, name: str, problems: list[Problem], at: str = "spec.") -> None:
+    if spec.pop(name, None) is not None:
+        problems.append(Problem(f"{at}{name}", ""))
+
+
+_OLDER: dict[str, Callable[[Document, list[Problem], str], None]] = {
+    "ClusterQueue": _cluster_queue,
+    "Cohort": _cohort,
+    "MultiKueueCluster": _cluster,
+    "MultiKueueConfig": _config,
+}
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
