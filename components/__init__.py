@@ -40,6 +40,35 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         VolcanoPolicy as VolcanoPolicy,
         XGBoostPolicy as XGBoostPolicy,
     )
+    from .queues.arguments import (
+        AdmissionCheckRule as AdmissionCheckRule,
+        BorrowWithinCohort as BorrowWithinCohort,
+        CheckParameters as CheckParameters,
+        ConcurrentAdmissionPolicy as ConcurrentAdmissionPolicy,
+        FairSharing as FairSharing,
+        FlavorFungibility as FlavorFungibility,
+        FlavorQuotas as FlavorQuotas,
+        Preemption as Preemption,
+        ResourceGroup as ResourceGroup,
+        ResourceQuota as ResourceQuota,
+        RetryStrategy as RetryStrategy,
+    )
+    from .queues.gpus import (
+        GpuQueues as GpuQueues,
+        Team as Team,
+    )
+    from .queues.objects import (
+        AdmissionCheck as AdmissionCheck,
+        ClusterQueue as ClusterQueue,
+        Cohort as Cohort,
+        LocalQueue as LocalQueue,
+        MultiKueueCluster as MultiKueueCluster,
+        MultiKueueConfig as MultiKueueConfig,
+        ProvisioningRequestConfig as ProvisioningRequestConfig,
+        ResourceFlavor as ResourceFlavor,
+        Topology as Topology,
+        WorkloadPriorityClass as WorkloadPriorityClass,
+    )
     from .runtime import ClusterTrainingRuntime as ClusterTrainingRuntime, TrainingRuntime as TrainingRuntime
     from .sources import (
         DataCacheInitializer as DataCacheInitializer,
@@ -92,6 +121,35 @@ _MODULES = {
         "VolcanoNetworkTopology",
         "VolcanoPolicy",
         "XGBoostPolicy",
+    ),
+    "queues.arguments": (
+        "AdmissionCheckRule",
+        "BorrowWithinCohort",
+        "CheckParameters",
+        "ConcurrentAdmissionPolicy",
+        "FairSharing",
+        "FlavorFungibility",
+        "FlavorQuotas",
+        "Preemption",
+        "ResourceGroup",
+        "ResourceQuota",
+        "RetryStrategy",
+    ),
+    "queues.gpus": (
+        "GpuQueues",
+        "Team",
+    ),
+    "queues.objects": (
+        "AdmissionCheck",
+        "ClusterQueue",
+        "Cohort",
+        "LocalQueue",
+        "MultiKueueCluster",
+        "MultiKueueConfig",
+        "ProvisioningRequestConfig",
+        "ResourceFlavor",
+        "Topology",
+        "WorkloadPriorityClass",
     ),
     "runtime": ("ClusterTrainingRuntime", "TrainingRuntime"),
     "sources": (

@@ -11,18 +11,17 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
-from pulumi_trainer.provider.api.kueue import FINALIZER
+from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.kueue import FINALIZER, QUOTAS, printed
 from pulumi_trainer.provider.api.names import label_value, qualified_name
-from pulumi_trainer.provider.api.quantity import Quantity, canonical
+from pulumi_trainer.provider.api.quantity import Quantity
 from pulumi_trainer.provider.api.unknown import Unknown
 
-from .faults import DUPLICATE, FORBIDDEN, INVALID, NOT_SUPPORTED, REQUIRED
+from .faults import DUPLICATE, FORBIDDEN, NOT_SUPPORTED, REQUIRED
 from .reading import listed, mapping, same, texts
 from .verdict import Document
 
 MUTATED = ("ClusterQueue", "ResourceFlavor")
-_QUOTAS = ("nominalQuota", "borrowingLimit", "lendingLimit", "weight")
 MOST_FLAVORS = MOST_RESOURCES = 256
 MOST_PAIRS = 512
 """Of flavors and resources in one resource group."""
@@ -35,22 +34,7 @@ def mutated(stored: Document) -> Document:
     finalizers = listed(metadata.get("finalizers"))
     kept = finalizers if FINALIZER in finalizers else [*finalizers, FINALIZER]
     found = {**stored, "metadata": {**metadata, "finalizers": kept}}
-    return {**found, "spec": _printed(stored["spec"], "spec")} if "spec" in stored else found
-
-
-def _printed(value: Any, where: str, name: str = "") -> Any:
-    if name in _QUOTAS and isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        return _quantity(value, where)
-    if isinstance(value, dict):
-        return {k: _printed(v, f"{where}.{k}", k) for k, v in value.items()}
-    return [_printed(v, f"{where}[{i}]") for i, v in enumerate(value)] if isinstance(value, list) else value
-
-
-def _quantity(value: str | float, where: str) -> str:
-    try:
-        return canonical(str(value))
-    except ValueError as error:
-        raise Invalid(Problem(where, str(error))) from None
+    return {**found, "spec": printed(stored["spec"], "spec")} if "spec" in stored else found
 
 
 def validated(stored: Document, old: Document | None) -> Iterator[Problem]:
@@ -87,7 +71,7 @@ def _cluster_queue(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> It
 
 
 def _checks(spec: Mapping[str, Any], groups: list[Any]) -> Iterator[Problem]:
-    names = [mapping(f).get("name") for group in groups for f in listed(group.get("flavors"))]
+    names: list[Any] = [mapping(f).get("name") for group in groups for f in listed(group.get("flavors"))]
     if any(isinstance(name, (Unknown, type(None))) for name in names):
         return
     at = "spec.admissionChecksStrategy.admissionChecks"
@@ -127,7 +111,7 @@ def _quota(quota: Mapping[str, Any], covered: Any, at: str, *, parent: bool, coh
     if isinstance(name, str) and isinstance(covered, str) and name != covered:
         mend = f"{covered} stands at this place there"
         yield Problem(f"{at}.name", "must match the name in coveredResources", mend)
-    amounts = {field: _amount(quota.get(field)) for field in _QUOTAS}
+    amounts = {field: _amount(quota.get(field)) for field in QUOTAS}
     for field, amount in amounts.items():
         if isinstance(amount, str):
             yield Problem(f"{at}.{field}", amount)
@@ -161,10 +145,7 @@ def _amount(value: Any) -> Fraction | str | None:
 
 
 def _selector(selector: Mapping[str, Any], at: str) -> Iterator[Problem]:
-    for key, value in mapping(selector, "matchLabels").items():
-        yield from (Problem(f"{at}.matchLabels", why, f"the label {key[:80]}") for why in qualified_name(key))
-        if isinstance(value, str):
-            yield from (Problem(f"{at}.matchLabels", why, f"the label {key[:80]}") for why in label_value(value))
+    yield from _labels(mapping(selector, "matchLabels"), f"{at}.matchLabels")
     for i, each in enumerate(listed(selector.get("matchExpressions"))):
         here, values = f"{at}.matchExpressions[{i}]", mapping(each).get("values")
         match mapping(each).get("operator"):
@@ -179,29 +160,31 @@ def _selector(selector: Mapping[str, Any], at: str) -> Iterator[Problem]:
                     yield Problem(f"{here}.values", why, type=FORBIDDEN)
             case str():
                 yield Problem(f"{here}.operator", "not a valid selector operator", "In, NotIn, Exists or DoesNotExist")
-        if isinstance(key := mapping(each).get("key"), str):
-            yield from (Problem(f"{here}.key", why) for why in qualified_name(key))
+        yield from (
+            Problem(f"{here}.key", why) for key in texts([mapping(each).get("key")]) for why in qualified_name(key)
+        )
         for j, value in enumerate(texts(values)):
             yield from (Problem(f"{here}.values[{j}]", why) for why in label_value(value))
 
 
 def _flavor(spec: Mapping[str, Any]) -> Iterator[Problem]:
-    for key, value in mapping(spec, "nodeLabels").items():
-        yield from (Problem("spec.nodeLabels", why, f"the label {key[:80]}") for why in qualified_name(key))
-        if isinstance(value, str):
-            yield from (Problem("spec.nodeLabels", why, f"the label {key[:80]}") for why in label_value(value))
+    yield from _labels(mapping(spec, "nodeLabels"), "spec.nodeLabels")
     seen: set[tuple[Any, Any]] = set()
     for i, taint in enumerate(listed(spec.get("nodeTaints"))):
-        at, key, value = f"spec.nodeTaints[{i}]", mapping(taint).get("key"), mapping(taint).get("value", "")
-        if isinstance(key, str):
-            yield from (Problem(f"{at}.key", why) for why in qualified_name(key))
-        if isinstance(value, str) and (wrong := label_value(value)):
-            yield Problem(f"{at}.value", ";".join(wrong))
-        pair = (key, mapping(taint).get("effect"))
+        at, said = f"spec.nodeTaints[{i}]", mapping(taint)
+        yield from (Problem(f"{at}.key", why) for key in texts([said.get("key")]) for why in qualified_name(key))
+        yield from (Problem(f"{at}.value", why) for value in texts([said.get("value")]) for why in label_value(value))
+        pair = (said.get("key"), said.get("effect"))
         if all(isinstance(each, str) for each in pair):
             if pair in seen:
                 yield Problem(at, "taints must be unique by key and effect pair", type=DUPLICATE)
             seen.add(pair)
     for i, toleration in enumerate(listed(spec.get("tolerations"))):
-        if isinstance(key := mapping(toleration).get("key"), str) and key:
-            yield from (Problem(f"spec.tolerations[{i}].key", why, type=INVALID) for why in qualified_name(key))
+        keys = [key for key in texts([mapping(toleration).get("key")]) if key]
+        yield from (Problem(f"spec.tolerations[{i}].key", why) for key in keys for why in qualified_name(key))
+
+
+def _labels(labels: Mapping[str, Any], at: str) -> Iterator[Problem]:
+    for key, value in labels.items():
+        wrong = [*qualified_name(key), *(label_value(value) if isinstance(value, str) else ())]
+        yield from (Problem(at, why, f"the label {key[:80]}") for why in wrong)

@@ -8,10 +8,12 @@ https://github.com/kubernetes-sigs/kueue/tree/v0.10.0/apis/kueue/v1alpha1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
-from .errors import Problem
+from .errors import Invalid, Problem
+from .quantity import Quantity, canonical
 
 Document = dict[str, Any]
 
@@ -34,6 +36,8 @@ KINDS: dict[str, str] = {
 """Kind -> plural; what others refer to comes before them."""
 NAMESPACED = "LocalQueue"
 FINALIZER = "kueue.x-k8s.io/resource-in-use"
+QUOTAS = ("nominalQuota", "borrowingLimit", "lendingLimit", "weight")
+"""Fields that are quantities."""
 NODE_LABEL_OF_HOSTS = "kubernetes.io/hostname"
 
 
@@ -74,6 +78,19 @@ def _checks(spec: Mapping[str, Any]) -> Iterable[tuple[str, Any, str]]:
     checks = _list(_map(spec.get("admissionChecksStrategy")).get("admissionChecks"))
     for i, check in enumerate(checks):
         yield "AdmissionCheck", _map(check).get("name"), f"spec.admissionChecksStrategy.admissionChecks[{i}].name"
+
+
+def printed(value: Any, where: str = "", name: str = "") -> Any:
+    """A document, or a part of it, with its quantities as Go prints them: what a server gives back is then what was sent.
+    Raises Invalid for a quantity that is none."""
+    if name in QUOTAS and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        try:
+            return canonical(str(value))
+        except ValueError as error:
+            raise Invalid(Problem(where, str(error))) from None
+    if isinstance(value, dict):
+        return {k: printed(v, f"{where}.{k}", k) for k, v in value.items()}
+    return [printed(v, f"{where}[{i}]") for i, v in enumerate(value)] if isinstance(value, list) else value
 
 
 def served_version(kind: str, served: Mapping[str, Iterable[str]]) -> str | None:
@@ -146,3 +163,48 @@ def _map(value: Any) -> Mapping[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resource: str) -> list[Document]:
+    """A row for each team and flavor: what is its own, what it may borrow and lend (None: no limit), what all of them have."""
+    quotas = [_quotas(queue, resource) for queue in queues]
+    total: dict[str, Fraction] = {}
+    for each in quotas:
+        for flavor, quota in each.items():
+            total[flavor] = total.get(flavor, Fraction(0)) + _amount(quota.get("nominalQuota"))
+    found = []
+    for team, queue, each in zip(teams, queues, quotas, strict=True):
+        for flavor, quota in each.items():
+            limits = {k: quota[f"{k}Limit"] for k in ("borrowing", "lending") if f"{k}Limit" in quota}
+            found.append({
+                "team": team, "cluster_queue": queue["metadata"]["name"], "flavor": flavor, "resource": resource,
+                "own": quota.get("nominalQuota"), "borrows": limits.get("borrowing"), "lends": limits.get("lending"),
+                "of": int(total[flavor]),
+            })  # fmt: skip
+    return found
+
+
+def quota_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows in columns."""
+    heads = ("team", "flavor", "own", "borrows", "lends", "of")
+    words = {None: "all"}
+    lines = [heads, *(tuple(str(words.get(row[h], row[h])) for h in heads) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _quotas(queue: Mapping[str, Any], resource: str) -> dict[str, Mapping[str, Any]]:
+    """Flavor -> the quota of a resource."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for group in _list(_map(queue.get("spec")).get("resourceGroups")):
+        for flavor in _list(_map(group).get("flavors")):
+            for quota in _list(_map(flavor).get("resources")):
+                if _map(quota).get("name") == resource:
+                    found[str(flavor.get("name"))] = _map(quota)
+    return found
+
+
+def _amount(value: Any) -> Fraction:
+    return Quantity.parse(str(value)).amount if isinstance(value, (int, str)) else Fraction(0)
