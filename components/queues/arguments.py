@@ -284,7 +284,7 @@ class Spec(QueueArgs):
         for field, path in self.wraps.items():
             if where == path or where.startswith((f"{path}.", f"{path}[")):
                 return super().place(field + where[len(path) :])
-        for path in (p.rpartition(".")[0] for p in self.wraps.values()):
-            if path and where == path:
-                return python_path(path.rpartition(".")[2])
+        inside = [field for field, path in self.wraps.items() if path.startswith(f"{where}.")]
+        if len(inside) == 1:
+            return inside[0]
         return super().place(where)

@@ -8,8 +8,9 @@ before it, which is the order that Kueue's finalizers need. Objects are made by 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -32,7 +33,7 @@ from pulumi_trainer.provider.api.kueue import (
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .. import destinations, program
-from ..arguments import nested_problems, to_document, walk
+from ..arguments import UNKNOWN_FIELD, nested_problems, to_document, walk
 from ..destinations import Kubernetes
 from ..resolve import known, put_back, resolve
 from .arguments import Spec
@@ -40,6 +41,7 @@ from .arguments import Spec
 PLUGIN = "pulumi_kubernetes"
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for an object to go, which somebody else's reference may hold."""
+_BELOW = re.compile(r"^(spec|metadata)(\.|$)")
 FIXED = {"LocalQueue": ["spec.clusterQueue"]}
 """Fields that the server never lets change; the object is made anew, which harms nothing where it is here."""
 
@@ -73,14 +75,15 @@ class QueueObject(pulumi.ComponentResource):
         """Equal for objects of the same cluster."""
         self._given: dict[str, Any] = {}
         wrong = [*(found or []), *nested_problems(args), *destinations.problems(target)]
+        sound = all(p.why == UNKNOWN_FIELD for p in wrong)
         if target is not None and not isinstance(target, Kubernetes):
             wrong.append(Problem("target", "queues are objects of a cluster", "give a Kubernetes(...)"))
-        if not wrong:
+        if sound:
             self._given = self._document(namespace)
         self.document: dict[str, Any] = walk(self._given, _later)
         """As v1beta2 has it; what is not known yet is an `Unknown`, until it is."""
-        if not wrong:
-            wrong = self._own(refusals(self.document))
+        if sound:
+            wrong += self._own(refusals(self.document))
         self._set = _current()
         self._set.members.append(self)
         self._set.wrong = self._set.wrong or bool(wrong)
@@ -102,10 +105,7 @@ class QueueObject(pulumi.ComponentResource):
 
     def _own(self, problems: list[Problem]) -> list[Problem]:
         """With the paths of the arguments."""
-        return [
-            Problem(self._args.place(p.where.removeprefix("spec.").removeprefix("metadata.")), p.why, p.mend, p.type)
-            for p in problems
-        ]
+        return [replace(p, where=self._args.place(_BELOW.sub("", p.where))) for p in problems]
 
     async def _make(self) -> pulumi.Resource | None:
         """The object as a resource; None where something is wrong, or the stack is for this machine."""
@@ -126,9 +126,9 @@ class QueueObject(pulumi.ComponentResource):
         if target is None:
             return None
         self.connection = place.target
-        self.version = await asyncio.to_thread(_version, self.kind, place.target)
+        await self._set.versioned(self)
         older, wrong = at_version(printed(self.document), self.version)
-        if wrong:
+        if wrong or self._set.wrong:
             self._refuse(self._own(wrong))
             return None
         needs = [made for other in self._set.named_by(self) if (made := await other.made) is not None]
@@ -147,7 +147,7 @@ class QueueObject(pulumi.ComponentResource):
 
     def _refuse(self, wrong: list[Problem]) -> None:
         self._set.wrong = True
-        program.current().problems.extend(p.below(self._where) for p in wrong)
+        program.current().problems.extend(p.below(self._where) for p in wrong)  # each is told once
 
     def below(
         self, depends_on: list[pulumi.Resource], *, provider: pulumi.ProviderResource | None = None
@@ -197,6 +197,19 @@ class _Set:
     members: list[QueueObject] = field(default_factory=list)
     wrong: bool = False
     checked: int = 0
+    served: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
+
+    async def versioned(self, member: QueueObject) -> None:
+        """Gives the member the version of its kind that its cluster has. The first one looks whether that version can say what
+        all those of the cluster say, so that nothing is made where it cannot."""
+        if member.cluster not in self.served:
+            asked = asyncio.to_thread(dynamic.queue_versions, member.connection)
+            served = self.served[member.cluster] = asyncio.ensure_future(asked)
+            for other in [each for each in self.members if each.cluster == member.cluster]:
+                version = _version(other.kind, await served)
+                if wrong := at_version(other.document, version)[1]:
+                    other._refuse(other._own(wrong))
+        member.version = _version(member.kind, await self.served[member.cluster])
 
     def check(self) -> None:
         """What only shows when all are known: two objects of one name, cohorts in a circle."""
@@ -252,15 +265,13 @@ def _provider(place: destinations.Place) -> pulumi.ProviderResource | None:
     return providers[at]
 
 
-def _version(kind: str, connection: Any) -> str:
-    served = dynamic.queue_versions(connection)
+def _version(kind: str, served: Any) -> str:
+    """served: what the cluster has; None where it is out of reach."""
     if served is None:
         return NEWEST
     found = served_version(kind, served)
     if found is None:
-        warning = Problem(
-            "", f"the cluster has no Kueue (no {KINDS[kind]} of {GROUP})", "install Kueue 0.15 or newer before"
-        )
+        warning = Problem("", f"the cluster has no {KINDS[kind]} of {GROUP}", "install Kueue 0.15 or newer before")
         if program.current().news(warning):
             pulumi.log.warn(str(warning))
     return found or NEWEST

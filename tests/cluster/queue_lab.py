@@ -11,13 +11,16 @@ from typing import Any
 
 import yaml
 from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED, NEWEST
+from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import Kind
+from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, POD, Kind
 
 from tests.engine.conftest import Project
 from tools.cluster import build
 from tools.cluster.cluster import say
+
+from .jobs import jobset, pod_template
 
 HEAD = "import pulumi\nimport pulumi_trainer as trainer\n"
 
@@ -47,9 +50,26 @@ class Lab(Project):
         )
         return {o["metadata"]["name"]: o for o in mine}
 
-    def count(self) -> dict[str, int]:
+    def job(self, name: str) -> None:
+        """A JobSet of one pod with a core, in the LocalQueue that is called like the test."""
+        job = jobset(name)
+        job["metadata"] |= {"namespace": self.namespace, "labels": {QUEUE: self.prefix}}
+        pod_template(job)["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+        self.root_client.create(JOBSET, job)
+
+    def running(self) -> set[str]:
+        """JobSets of the test that have pods."""
+        pods, _ = self.root_client.list(POD, self.namespace)
+        return {p["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] for p in pods}
+
+    def count(self, version: str = NEWEST) -> dict[str, int]:
         """How many of each kind there are."""
-        return {kind: count for kind in KINDS if (count := len(self.objects(kind)))}
+        return {kind: count for kind in KINDS if (count := len(self.objects(kind, version)))}
+
+    def up_of(self, text: str, *, ok: bool = True) -> str:
+        """What an update to that program says."""
+        self.program(text)
+        return self.up(ok=ok).out
 
 
 def lab_on(folder: Path, home: Path, kubeconfig: Path, namespace: str) -> Lab:

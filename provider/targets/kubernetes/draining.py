@@ -76,7 +76,7 @@ def release(client: Client, name: str, version: str, *, drain: bool, seconds: fl
         return []
     if (found.get("spec") or {}).get("stopPolicy") != STOPPED:
         client.apply(kind, {**_bare(kind, found), "spec": {"stopPolicy": STOPPED}}, force=True)
-    before = _holders(client, name, version)
+    before = [holder for holder in _holders(client, name, version) if holder.amounts is not None]
     if left := [h for h in _emptied(client, name, version, seconds, waiting=False) if h.amounts is not None]:
         why = f"is not deleted: after {seconds:g} s of {STOPPED}, {_shown(left)}"
         mend = (

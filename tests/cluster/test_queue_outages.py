@@ -1,0 +1,99 @@
+"""Kueue's objects while the API server or a controller is away, and in a cluster that has an older API: a cluster of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.kueue import GROUP
+from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, Kind
+
+from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
+from tools.cluster import Cluster
+
+from .jobs import until
+from .queue_lab import Lab, lab_on
+from .test_outages import admin, cluster, ended, outage, own_cluster  # noqa: F401 (fixtures)
+from .test_queues import EVERYTHING, SET, WORK
+
+TEAMS = [f"t{i}" for i in range(5)]
+WHOLE = {"ResourceFlavor": 1, "Cohort": 1, "ClusterQueue": 5, "LocalQueue": 5, "WorkloadPriorityClass": 3}
+
+
+@pytest.fixture
+def lab(tmp_path: Path, pulumi_home: Path, own_cluster: Cluster, namespace: str) -> Iterator[Lab]:  # noqa: F811
+    yield lab_on(tmp_path / "lab", pulumi_home, own_cluster.kubeconfig, namespace)
+
+
+def during(lab: Lab, cluster: Cluster, begun: Callable[[], Any], *command: str) -> None:  # noqa: F811
+    """A command of the CLI, with the API server gone once it has begun; how it ends is up to it."""
+    process = lab.start(*command, "--yes", "--skip-preview")
+    until(begun)
+    outage(cluster)
+    out, _ = process.communicate(timeout=240)
+    assert "Traceback" not in out, out
+
+
+def test_the_api_server_is_killed_while_queues_are_made_and_drained(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
+    """Whatever the first try comes to, the next one has all of it, once, or nothing."""
+    lab.program(lab.text(SET, teams=TEAMS, more='on_delete="drain",'))
+    during(lab, own_cluster, lambda: lab.objects("ClusterQueue"), "up")
+    lab.up()
+    assert lab.count() == WHOLE
+    lab.preview("--expect-no-changes", "--refresh")
+    during(lab, own_cluster, lambda: len(lab.objects("LocalQueue")) < 5, "destroy")
+    lab.destroy()
+    assert lab.count() == {}
+
+
+def test_what_cannot_be_drained_in_time_is_named_and_the_next_deletion_goes_on(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
+    lab.program(lab.text(WORK, more='on_delete="drain", drain_seconds=1,'))
+    lab.up()
+    lab.job("first")
+    until(lambda: lab.running() == {"first"})
+    own_cluster.kill("jobset")
+    told = lab.destroy(ok=False).out
+    assert (
+        f"(JobSet {lab.namespace}/first) holds 1 cpu" in told and "it stays stopped" in told and "Traceback" not in told
+    )
+    assert lab.objects("ClusterQueue")[lab.prefix]["spec"]["stopPolicy"] == "HoldAndDrain"
+    own_cluster.restart("jobset")
+    until(lambda: lab.running() == set(), 60)
+    lab.destroy()
+    assert lab.count() == {}
+
+
+def test_a_cluster_that_has_only_v1beta1(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
+    """What an API server of that version takes and stores. Kueue of today is gone by then: it would not know its own objects.
+    This is the last test of the cluster."""
+    own_cluster.kill("kueue")
+    for configuration in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
+        of = Kind("admissionregistration.k8s.io/v1", configuration, f"{configuration.lower()}s", False)
+        for each in lab.root_client.list(of)[0]:
+            if each["metadata"]["name"].startswith("kueue"):
+                lab.root_client.delete(of, "", each["metadata"]["name"])
+    for crd in lab.root_client.list(DEFINITION)[0]:
+        if crd["spec"]["group"] == GROUP:
+            for version in crd["spec"]["versions"]:
+                version["served"] = version["name"] == "v1beta1"
+            path = DEFINITION.path("", crd["metadata"]["name"])
+            lab.root_client._json("PUT", path, {}, crd, where="CRD")
+    until(lambda: [v["version"] for g in lab.root_client.read("/apis")["groups"] if g["name"] == GROUP
+                   for v in g["versions"]] == ["v1beta1"])  # fmt: skip
+    newer = lab.up_of(lab.text(EVERYTHING), ok=False)
+    assert (
+        "concurrent_admission_policy: cannot be said in kueue.x-k8s.io/v1beta1" in newer and lab.count("v1beta1") == {}
+    )
+    assert "cluster_profile: cannot be said in kueue.x-k8s.io/v1beta1" in newer
+    older = lab.text(EVERYTHING)
+    newest = ("concurrent_admission_policy=", "other = trainer.MultiKueueCluster")
+    older = "\n".join(line for line in older.splitlines() if not line.strip().startswith(newest))
+    lab.up_of(older)
+    queue = lab.objects("ClusterQueue", "v1beta1")[f"{lab.prefix}-q"]["spec"]
+    assert queue["cohort"] == f"{lab.prefix}-r" and queue["flavorFungibility"]["whenCanBorrow"] == "TryNextFlavor"
+    assert lab.objects("MultiKueueCluster", "v1beta1")[f"{lab.prefix}-w"]["spec"]["kubeConfig"]["location"] == "worker"
+    lab.preview("--expect-no-changes", "--refresh")
+    lab.destroy()
+    assert lab.count("v1beta1") == {}
