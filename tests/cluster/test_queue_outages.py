@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.kueue import GROUP
-from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, Kind
+from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, NAMESPACE, Kind
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster
@@ -65,6 +66,32 @@ def test_what_cannot_be_drained_in_time_is_named_and_the_next_deletion_goes_on(l
     assert lab.count() == {}
 
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "queues.md"
+
+
+def test_the_programs_of_the_page(lab: Lab) -> None:
+    """As they stand there, one after the other: here their names are nobody else's."""
+    for name in ("nlp", "computer-vision", "guests"):
+        lab.root_client.apply(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    blocks = re.findall(r"```(?:python)?\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    lab.prefix = ""
+    first, second = (block for block in blocks if "import pulumi_trainer" in block)
+    lab.up_of(first)
+    (table,) = (block for block in blocks if "own  borrows" in block)
+    assert lab.outputs()["table"] == table.rstrip()
+    assert lab.count()["ClusterQueue"] == 3
+    lab.up_of(second)
+    assert lab.count() == {
+        "ResourceFlavor": 2,
+        "Cohort": 1,
+        "ClusterQueue": 1,
+        "LocalQueue": 1,
+        "WorkloadPriorityClass": 1,
+    }
+    lab.destroy()
+    assert lab.count() == {}
+
+
 def test_a_cluster_that_has_only_v1beta1(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
     """What an API server of that version takes and stores. Kueue of today is gone by then: it would not know its own objects.
     This is the last test of the cluster."""
@@ -77,7 +104,7 @@ def test_a_cluster_that_has_only_v1beta1(lab: Lab, own_cluster: Cluster) -> None
     for crd in lab.root_client.list(DEFINITION)[0]:
         if crd["spec"]["group"] == GROUP:
             for version in crd["spec"]["versions"]:
-                version["served"] = version["name"] == "v1beta1"
+                version["served"] = version["storage"] = version["name"] == "v1beta1"
             path = DEFINITION.path("", crd["metadata"]["name"])
             lab.root_client._json("PUT", path, {}, crd, where="CRD")
     until(lambda: [v["version"] for g in lab.root_client.read("/apis")["groups"] if g["name"] == GROUP

@@ -7,18 +7,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiClient
+from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, WORKLOAD
+from pulumi_trainer.provider.targets.kubernetes.rbac import queue_admin
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
+from . import least
+from .conftest import USER
 from .jobs import until
 from .queue_cases import GOOD
 from .queue_lab import Lab, lab_on
 
 
 @pytest.fixture
-def lab(tmp_path: Path, pulumi_home: Path, cluster: Any, namespace: str) -> Iterator[Lab]:  # noqa: F811
-    yield lab_on(tmp_path / "lab", pulumi_home, Path(cluster.kubeconfig), namespace)
+def lab(
+    tmp_path: Path,
+    pulumi_home: Path,  # noqa: F811
+    cluster: Any,
+    admin: ApiClient,
+    namespace: str,
+    user_kubeconfig: Path,
+) -> Iterator[Lab]:
+    """By a user with what `pulumi-trainer rbac` prints for jobs and for a platform team's queues, and no more."""
+    least.grant(admin, namespace, USER, [*least.EVERYTHING, *queue_admin()])
+    made = lab_on(tmp_path / "lab", pulumi_home, user_kubeconfig, namespace)
+    made.root_client = open_client({"kubeconfig": str(cluster.kubeconfig)})
+    yield made
 
 
 SET = """
