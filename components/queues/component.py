@@ -237,11 +237,9 @@ def _current() -> _Set:
 
 
 def _cluster(target: Any, inherited: Any) -> str:
-    if not isinstance(target, Kubernetes):
-        return str(id(inherited))
-    return str(
-        {k: v if isinstance(v, str) else id(v) for k, v in vars(target).items() if k not in ("namespace", "mode")}
-    )
+    given = vars(target) if isinstance(target, Kubernetes) else {"provider": inherited}
+    said = {k: v if isinstance(v, str) else id(v) for k, v in given.items() if v is not None}
+    return str({k: v for k, v in said.items() if k not in ("namespace", "mode")})
 
 
 def _later(path: str, leaf: Any) -> Any:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kueue import GROUP
+from pulumi_trainer.provider.api.kueue import GROUP, KINDS
+from pulumi_trainer.provider.targets.kubernetes.client import Client
 from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, NAMESPACE, Kind
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
@@ -93,22 +94,15 @@ def test_the_programs_of_the_page(lab: Lab) -> None:
 
 
 def test_a_cluster_that_has_only_v1beta1(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
-    """What an API server of that version takes and stores. Kueue of today is gone by then: it would not know its own objects.
-    This is the last test of the cluster."""
+    """What an API server of that version takes and stores; and then the cluster is upgraded. Kueue of today is gone by then: it
+    would not know its own objects. This is the last test of the cluster."""
     own_cluster.kill("kueue")
     for configuration in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
         of = Kind("admissionregistration.k8s.io/v1", configuration, f"{configuration.lower()}s", False)
         for each in lab.root_client.list(of)[0]:
             if each["metadata"]["name"].startswith("kueue"):
                 lab.root_client.delete(of, "", each["metadata"]["name"])
-    for crd in lab.root_client.list(DEFINITION)[0]:
-        if crd["spec"]["group"] == GROUP:
-            for version in crd["spec"]["versions"]:
-                version["served"] = version["storage"] = version["name"] == "v1beta1"
-            path = DEFINITION.path("", crd["metadata"]["name"])
-            lab.root_client._json("PUT", path, {}, crd, where="CRD")
-    until(lambda: [v["version"] for g in lab.root_client.read("/apis")["groups"] if g["name"] == GROUP
-                   for v in g["versions"]] == ["v1beta1"])  # fmt: skip
+    serve(lab.root_client, "v1beta1")
     newer = lab.up_of(lab.text(EVERYTHING), ok=False)
     assert (
         "concurrent_admission_policy: cannot be said in kueue.x-k8s.io/v1beta1" in newer and lab.count("v1beta1") == {}
@@ -122,5 +116,30 @@ def test_a_cluster_that_has_only_v1beta1(lab: Lab, own_cluster: Cluster) -> None
     assert queue["cohort"] == f"{lab.prefix}-r" and queue["flavorFungibility"]["whenCanBorrow"] == "TryNextFlavor"
     assert lab.objects("MultiKueueCluster", "v1beta1")[f"{lab.prefix}-w"]["spec"]["kubeConfig"]["location"] == "worker"
     lab.preview("--expect-no-changes", "--refresh")
+    uids = {kind: ids(lab, kind, "v1beta1") for kind in KINDS}
+    serve(lab.root_client, "v1beta2")
+    assert "created" not in (told := lab.up().out) and "deleted" not in told, told
+    assert {kind: ids(lab, kind, "v1beta2") for kind in KINDS} == uids
+    assert lab.objects("ClusterQueue")[f"{lab.prefix}-q"]["spec"]["cohortName"] == f"{lab.prefix}-r"
+    lab.preview("--expect-no-changes")
     lab.destroy()
-    assert lab.count("v1beta1") == {}
+    assert lab.count() == {}
+
+
+def ids(lab: Lab, kind: str, version: str) -> set[str]:
+    return {made["metadata"]["uid"] for made in lab.objects(kind, version).values()}
+
+
+def serve(client: Client, version: str) -> None:
+    """Kueue's API in that version alone."""
+    for crd in client.list(DEFINITION)[0]:
+        if crd["spec"]["group"] == GROUP:
+            for each in crd["spec"]["versions"]:
+                each["served"] = each["storage"] = each["name"] == version
+            client._json("PUT", DEFINITION.path("", crd["metadata"]["name"]), {}, crd, where="CRD")
+
+    def served() -> list[str]:
+        groups = client.read("/apis")["groups"]
+        return [v["version"] for group in groups if group["name"] == GROUP for v in group["versions"]]
+
+    until(lambda: served() == [version])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, WORKLOAD
@@ -164,61 +165,6 @@ def paths(value: Any, at: str = "") -> set[str]:
     return {path for name, item in value.items() for path in paths(item, f"{at}.{name}")}
 
 
-WRONG = """
-for name in ("{name}-a", "{name}-b"):
-    trainer.ResourceFlavor(name)
-quota = lambda flavor, amount, **more: trainer.FlavorQuotas(
-    flavor=flavor, resources={{"nvidia.com/gpu": trainer.ResourceQuota(nominal_quota=amount, **more)}}
-)
-group = lambda *flavors: trainer.ResourceGroup(flavors=flavors)
-trainer.ClusterQueue("{name}-negative", resource_groups=[group(quota("{name}-a", -1))])
-trainer.ClusterQueue("{name}-wrong", resource_groups=[group(quota("{name}-a", "8 GPUs"))])
-trainer.ClusterQueue("{name}-overlap", resource_groups=[group(quota("{name}-a", 1)), group(quota("{name}-b", 1))])
-trainer.ClusterQueue("{name}-many", resource_groups=[group(*(quota(f"f{{i}}", 1) for i in range(65)))])
-trainer.ClusterQueue("{name}-words", preemption=trainer.Preemption(within_cluster_queue="Sometimes"))
-trainer.ClusterQueue("{name}-limit", resource_groups=[group(quota("{name}-a", 1, borrowing_limit=2))])
-trainer.ClusterQueue("{name}-typo", cohort_name="x", stop_policy="Pause")
-trainer.ClusterQueue("{name}-q", cohort=trainer.ResourceFlavor("{name}-c"))
-trainer.Cohort("{name}-1", parent="{name}-2")
-trainer.Cohort("{name}-2", parent="{name}-1")
-trainer.LocalQueue("a" * 254, cluster_queue="{name}-q")
-trainer.WorkloadPriorityClass("{name}-p", value=2**40)
-trainer.Topology("{name}-t", levels=["kubernetes.io/hostname", "rack"])
-trainer.ResourceFlavor("{name}-d", topology="{name}-t")
-trainer.ResourceFlavor("{name}-e", name="{name}-a")
-trainer.GpuQueues("{name}-g", teams={{"a": -1, "b": "x", "c": trainer.Team(gpus=1, lendin=2)}}, borrowing=-2)
-"""
-SAID = [
-    'ClusterQueue("{name}-negative") (__main__.py:10).resource_groups[0].flavors[0].resources[nvidia.com/gpu].nominal_quota:'
-    " must be greater than or equal to 0",
-    "resources[nvidia.com/gpu].nominal_quota: must be a quantity such as 3, 500m or 4Gi, not '8 GPUs'",
-    'resource_groups[1].covered_resources[0]: Duplicate value: "nvidia.com/gpu"',
-    "resource_groups[0].flavors: must have at most 64 items",
-    'preemption.within_cluster_queue: supported values: "Never", "LowerPriority", "LowerOrNewerEqualPriority"',
-    "borrowingLimit must be nil when cohort is empty",
-    "cohort_name: unknown field; did you mean cohort?",
-    "cohort: must be a Cohort or its name, not a ResourceFlavor",
-    "leads in a circle: {name}-1 -> {name}-2 -> {name}-1",
-    "name: must be no more than 253 characters",
-    'WorkloadPriorityClass("{name}-p") (__main__.py:21): Checked value must be of type integer with format int32 in value',
-    'stop_policy: supported values: "None", "Hold", "HoldAndDrain"',
-    "the kubernetes.io/hostname label can only be used at the lowest level of topology",
-    "no such key: nodeLabels evaluating rule: at least one nodeLabel is required when topology is set",
-    "another ResourceFlavor of the program is called {name}-a too",
-    "teams[a].gpus: must be 0 or more, not -1",
-    "teams[b].gpus: must be a number of GPUs, not 'x'",
-    "teams[c].lendin: unknown field; did you mean lending?",
-    "borrowing: must be 0 or more, not -2",
-]
-
-
-def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_made(lab: Lab) -> None:
-    lab.program(lab.text(WRONG))
-    told = lab.up(ok=False).out
-    assert [said for each in SAID if (said := each.format(name=lab.prefix)) not in told] == [], told
-    assert "Traceback" not in told and lab.count() == {}
-
-
 WORK = """
 flavor = trainer.ResourceFlavor("{name}")
 queue = trainer.ClusterQueue(
@@ -269,5 +215,33 @@ trainer.TrainJob(
     )
     lab.up()
     until(lambda: len(lab.root_client.list(WORKLOAD, lab.namespace)[0]) == 1)
+    lab.destroy()
+    assert lab.count() == {}
+
+
+PROVIDER = """
+from pathlib import Path
+import pulumi_kubernetes as kubernetes
+
+provider = kubernetes.Provider("own", kubeconfig=pulumi.Output.secret(Path("{kubeconfig}").read_text()), namespace="{namespace}")
+flavor = trainer.ResourceFlavor("{name}", opts=pulumi.ResourceOptions(provider=provider))
+quotas = trainer.FlavorQuotas(flavor=flavor, resources={{"cpu": pulumi.Output.from_input(4)}})
+trainer.ClusterQueue(
+    "{name}", resource_groups=[trainer.ResourceGroup(flavors=[quotas])], opts=pulumi.ResourceOptions(provider=provider)
+)
+trainer.LocalQueue("{name}", cluster_queue="{name}", target=trainer.Kubernetes(provider=provider))
+"""
+
+
+def test_the_cluster_of_a_provider_of_the_program(lab: Lab, user_kubeconfig: Path) -> None:
+    """Nothing else says which; the content of its kubeconfig is secret, and nowhere in clear."""
+    lab.run("config", "rm", "trainer:kubeconfig")
+    lab.run("config", "rm", "trainer:namespace")
+    lab.program(lab.text(PROVIDER, kubeconfig=user_kubeconfig))
+    lab.preview()
+    lab.up()
+    assert lab.objects("LocalQueue")[lab.prefix]["metadata"]["namespace"] == lab.namespace
+    token = yaml.safe_load(user_kubeconfig.read_text())["users"][0]["user"]["token"]
+    assert token not in "".join(p.read_text(errors="replace") for p in (lab.folder / "state").rglob("*") if p.is_file())
     lab.destroy()
     assert lab.count() == {}
