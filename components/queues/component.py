@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any, ClassVar
@@ -39,6 +39,7 @@ from ..resolve import known, put_back, resolve
 from .arguments import Spec
 
 PLUGIN = "pulumi_kubernetes"
+"""The package of pulumi-kubernetes, whose version is that of its plugin."""
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for an object to go, which somebody else's reference may hold."""
 _BELOW = re.compile(r"^(spec|metadata)(\.|$)")
@@ -68,7 +69,7 @@ class QueueObject(pulumi.ComponentResource):
         self.connection: Any = None
         self._args, self._where = args, where
         self._opts = opts or pulumi.ResourceOptions()
-        self._target, self._namespace = target, namespace
+        self._target = target
         super().__init__(f"trainer:index:{self.kind}", resource_name, None, opts)
         self._inherited = self.get_provider("kubernetes:x:x")
         self.cluster = _cluster(target, self._inherited)
@@ -84,10 +85,10 @@ class QueueObject(pulumi.ComponentResource):
         """As v1beta2 has it; what is not known yet is an `Unknown`, until it is."""
         if sound:
             wrong += self._own(refusals(self.document))
-        self._set = _current()
+        self._set = current()
         self._set.members.append(self)
-        self._set.wrong = self._set.wrong or bool(wrong)
-        program.current().problems.extend(p.below(where) for p in wrong)
+        if wrong:
+            self._refuse(wrong)
         program.current().queues.append(self.document)
         self.made: asyncio.Task[pulumi.Resource | None] = program.current().spawn(self._make())
         self.register_outputs({"name": self.name})
@@ -125,6 +126,9 @@ class QueueObject(pulumi.ComponentResource):
             return None
         if target is None:
             return None
+        if not _plugin_version():
+            self._refuse([Problem("", "needs pulumi-kubernetes", "pip install 'pulumi-trainer[kubernetes]'")])
+            return None
         self.connection = place.target
         await self._set.versioned(self)
         older, wrong = at_version(printed(self.document), self.version)
@@ -146,8 +150,7 @@ class QueueObject(pulumi.ComponentResource):
         return None if pulumi.Config("trainer").get("target") == "local" else Kubernetes()
 
     def _refuse(self, wrong: list[Problem]) -> None:
-        self._set.wrong = True
-        program.current().problems.extend(p.below(self._where) for p in wrong)  # each is told once
+        self._set.refuse(p.below(self._where) for p in wrong)
 
     def below(
         self, depends_on: list[pulumi.Resource], *, provider: pulumi.ProviderResource | None = None
@@ -199,17 +202,24 @@ class _Set:
     checked: int = 0
     served: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
 
+    def refuse(self, wrong: Iterable[Problem]) -> None:
+        """Nothing is made any more; what is told twice is shown once."""
+        self.wrong = True
+        program.current().tell(wrong)
+
     async def versioned(self, member: QueueObject) -> None:
-        """Gives the member the version of its kind that its cluster has. The first one looks whether that version can say what
-        all those of the cluster say, so that nothing is made where it cannot."""
+        """Gives the member the version of its kind that its cluster has."""
         if member.cluster not in self.served:
-            asked = asyncio.to_thread(dynamic.queue_versions, member.connection)
-            served = self.served[member.cluster] = asyncio.ensure_future(asked)
-            for other in [each for each in self.members if each.cluster == member.cluster]:
-                version = _version(other.kind, await served)
-                if wrong := at_version(other.document, version)[1]:
-                    other._refuse(other._own(wrong))
+            self.served[member.cluster] = asyncio.ensure_future(self._look(member))
         member.version = _version(member.kind, await self.served[member.cluster])
+
+    async def _look(self, first: QueueObject) -> Any:
+        """What the cluster serves. What its version cannot say is refused for all members, before any of them is made."""
+        served = await asyncio.to_thread(dynamic.queue_versions, first.connection)
+        for member in [each for each in self.members if each.cluster == first.cluster]:
+            if wrong := at_version(member.document, _version(member.kind, served))[1]:
+                member._refuse(member._own(wrong))
+        return served
 
     def check(self) -> None:
         """What only shows when all are known: two objects of one name, cohorts in a circle."""
@@ -232,7 +242,8 @@ _sets: WeakKeyDictionary[asyncio.AbstractEventLoop, _Set] = WeakKeyDictionary()
 _providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, pulumi.ProviderResource]] = WeakKeyDictionary()
 
 
-def _current() -> _Set:
+def current() -> _Set:
+    """All of the program that is being run."""
     return _sets.setdefault(asyncio.get_event_loop(), _Set())
 
 
@@ -276,7 +287,11 @@ def _version(kind: str, served: Any) -> str:
 
 
 def _plugin_version() -> str:
-    return metadata.version(PLUGIN)
+    """Empty: it is not installed."""
+    try:
+        return metadata.version(PLUGIN)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 class _Object(pulumi.CustomResource):

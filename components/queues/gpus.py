@@ -14,6 +14,7 @@ from .. import program
 from ..arguments import Args
 from ..destinations import Kubernetes
 from .arguments import FairSharing, FlavorQuotas, Preemption, ResourceGroup, ResourceQuota
+from .component import current
 from .objects import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass
 
 GPU = "nvidia.com/gpu"
@@ -39,6 +40,19 @@ class Team(Args):
     weight: float | str | None = None
 
 
+class Queues(dict[str, LocalQueue]):
+    """LocalQueues by team. One that is not there ends the program with what is wrong, and without a traceback."""
+
+    def __init__(self, where: str, why: Sequence[str]) -> None:
+        self._where, self._why = where, why
+
+    def __missing__(self, team: str) -> LocalQueue:
+        current().refuse([])
+        raise pulumi.RunError(
+            "\n".join([f"{self._where} has no queue of {team!r}:", *(f"  {why}" for why in self._why)])
+        )
+
+
 class GpuQueues(pulumi.ComponentResource):
     """Kueue's objects for a cluster whose teams share its GPUs: a ResourceFlavor for each kind of GPU, a Cohort, for each team a
     ClusterQueue and a LocalQueue, and WorkloadPriorityClasses.
@@ -47,12 +61,13 @@ class GpuQueues(pulumi.ComponentResource):
     wait), and within a team a job of a higher priority comes first.
 
     teams: name -> the GPUs that are the team's own, or a `Team`. gpus: kind -> labels of its nodes, or a `ResourceFlavor` of
-    the program; default: one kind, called like the component, on any node. cohort: a `Cohort`, or its name; default that of
-    the component; False: nobody borrows. borrowing: True (default): whatever is idle; a number: at most so many of each kind;
-    False: nothing. priorities: names from the lowest to the highest, 1000 apart with 0 in the middle, or name -> value; default
-    low (-1000), normal (0), high (1000). topology: node labels from the widest to the narrowest, or a `Topology`, so that jobs
-    can ask for one rack. resource: the GPUs' name, default nvidia.com/gpu. others: what else jobs ask for -> the quota of each
-    team; default: practically no limit of cpu, memory and ephemeral-storage. on_delete, drain_seconds: as of a `ClusterQueue`.
+    the program; default: one kind, called like the component, on any node. cohort: a `Cohort`, or the name of one that is
+    made; default: called like the component; False: nobody borrows. borrowing: True (default): whatever is idle; a number: at
+    most so many of each kind; False: nothing. priorities: names from the lowest to the highest, 1000 apart with 0 in the
+    middle, or name -> value; default low (-1000), normal (0), high (1000). topology: node labels from the widest to the
+    narrowest, or a `Topology`, so that jobs can ask for one rack. resource: the GPUs' name, default nvidia.com/gpu. others:
+    what else jobs ask for -> the quota of each team; default: practically no limit of cpu, memory and ephemeral-storage.
+    on_delete, drain_seconds: as of a `ClusterQueue`.
 
     A LocalQueue is called like its team, in the namespace of the team, and no other namespace can use the team's quota.
     ClusterQueues are called `NAME-TEAM`. Outputs: quotas (a list of rows) and table (the same to be read).
@@ -82,7 +97,7 @@ class GpuQueues(pulumi.ComponentResource):
         self.topology = topology if isinstance(topology, Topology) else None
         self.flavors: dict[str, ResourceFlavor] = {}
         self.cluster_queues: dict[str, ClusterQueue] = {}
-        self.queues: dict[str, LocalQueue] = {}
+        self.queues = Queues(where, [f"teams are {', '.join(map(str, teams))}" if isinstance(teams, Mapping) else ""])
         """By team: what its jobs name as their queue."""
         self.priorities: dict[str, WorkloadPriorityClass] = {}
         self.quotas: list[dict[str, Any]] = []
@@ -92,7 +107,8 @@ class GpuQueues(pulumi.ComponentResource):
         others = OTHERS if others is None else others
         found = [*_wrong(teams, kinds, borrowing, priorities, topology, others, cohort)]
         if found:
-            program.current().tell(p.below(where) for p in found)
+            self.queues = Queues(where, [str(p) for p in found])
+            current().refuse(p.below(where) for p in found)
             self.register_outputs({})
             return
         above = opts or pulumi.ResourceOptions()

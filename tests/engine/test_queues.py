@@ -104,3 +104,17 @@ def test_a_stack_for_this_machine_checks_them_and_makes_none(project: Project) -
     assert project.outputs()["names"] == ["nlp", "gpus-nlp", "low", "normal", "high"]
     project.program(teams.replace('"nlp": 16', '"nlp": 16, "-": 4'), HEAD)
     assert "gpus--" in (told := project.up(ok=False).out) and "must consist of lower case" in told
+
+
+def test_a_team_that_is_not_there_is_told_without_a_traceback(project: Project) -> None:
+    program = """
+    queues = trainer.GpuQueues("gpus", teams={"nlp": %s})
+    print(queues.queues["vision"].name)
+    """
+    for gpus, said in (
+        ("1", "has no queue of 'vision':\n    teams are nlp"),
+        ("-1", "teams[nlp].gpus: must be 0 or more, not -1"),
+    ):
+        project.program(program % gpus, HEAD)
+        told = project.up(ok=False).out
+        assert " ".join(said.split()) in " ".join(told.split()) and "Traceback" not in told
