@@ -11,7 +11,7 @@ from pulumi_trainer.provider.api.kueue import quota_rows, quota_table
 from pulumi_trainer.provider.api.model import quantity_problems
 
 from .. import program
-from ..arguments import Args
+from ..arguments import Args, unknown_fields
 from ..destinations import Kubernetes
 from .arguments import FairSharing, FlavorQuotas, Preemption, ResourceGroup, ResourceQuota
 from .component import current
@@ -19,6 +19,10 @@ from .objects import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology,
 
 GPU = "nvidia.com/gpu"
 PRIORITIES = ("low", "normal", "high")
+_FIELDS = (
+    "teams", "gpus", "cohort", "borrowing", "priorities", "topology", "resource", "others", "on_delete", "drain_seconds",
+    "name", "target", "opts",
+)  # fmt: skip
 STEP = 1000
 """Between one priority and the next; that in the middle is 0, which is what jobs without one have."""
 OTHERS: Mapping[str, str] = {"cpu": "1M", "memory": "1Pi", "ephemeral-storage": "1Pi"}
@@ -90,6 +94,7 @@ class GpuQueues(pulumi.ComponentResource):
         name: str | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
+        **unknown: Any,
     ) -> None:
         where = f'GpuQueues("{resource_name}") ({program.call_site()})'
         super().__init__("trainer:index:GpuQueues", resource_name, None, opts)
@@ -105,7 +110,10 @@ class GpuQueues(pulumi.ComponentResource):
         name = name or resource_name
         kinds = {name: None} if gpus is None else gpus
         others = OTHERS if others is None else others
-        found = [*_wrong(teams, kinds, borrowing, priorities, topology, others, cohort)]
+        found = [
+            *unknown_fields(unknown, _FIELDS),
+            *_wrong(teams, kinds, borrowing, priorities, topology, others, cohort),
+        ]
         if found:
             self.queues = Queues(where, [str(p) for p in found])
             current().refuse(p.below(where) for p in found)

@@ -30,7 +30,7 @@ trainer.WorkloadPriorityClass("q-p", value=2**40)
 trainer.Topology("q-t", levels=["kubernetes.io/hostname", "rack"])
 trainer.ResourceFlavor("q-d", topology="q-t")
 trainer.ResourceFlavor("q-e", name="q-a")
-trainer.GpuQueues("q-g", teams={"a": -1, "b": "x", "c": trainer.Team(gpus=1, lendin=2)}, borrowing=-2)
+trainer.GpuQueues("q-g", teams={"a": -1, "b": "x", "c": trainer.Team(gpus=1, lendin=2)}, borrowing=-2, priority=3)
 """
 SAID = [
     'ClusterQueue("q-negative") (__main__.py:10).resource_groups[0].flavors[0].resources[nvidia.com/gpu].nominal_quota:'
@@ -53,6 +53,7 @@ SAID = [
     "teams[b].gpus: must be a number of GPUs, not 'x'",
     "teams[c].lendin: unknown field; did you mean lending?",
     "borrowing: must be 0 or more, not -2",
+    "priority: unknown field; did you mean priorities?",
 ]
 
 
