@@ -57,14 +57,16 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         GpuQueues as GpuQueues,
         Team as Team,
     )
-    from .queues.objects import (
+    from .queues.checks import (
         AdmissionCheck as AdmissionCheck,
-        ClusterQueue as ClusterQueue,
-        Cohort as Cohort,
-        LocalQueue as LocalQueue,
         MultiKueueCluster as MultiKueueCluster,
         MultiKueueConfig as MultiKueueConfig,
         ProvisioningRequestConfig as ProvisioningRequestConfig,
+    )
+    from .queues.objects import (
+        ClusterQueue as ClusterQueue,
+        Cohort as Cohort,
+        LocalQueue as LocalQueue,
         ResourceFlavor as ResourceFlavor,
         Topology as Topology,
         WorkloadPriorityClass as WorkloadPriorityClass,
@@ -139,14 +141,16 @@ _MODULES = {
         "GpuQueues",
         "Team",
     ),
-    "queues.objects": (
+    "queues.checks": (
         "AdmissionCheck",
-        "ClusterQueue",
-        "Cohort",
-        "LocalQueue",
         "MultiKueueCluster",
         "MultiKueueConfig",
         "ProvisioningRequestConfig",
+    ),
+    "queues.objects": (
+        "ClusterQueue",
+        "Cohort",
+        "LocalQueue",
         "ResourceFlavor",
         "Topology",
         "WorkloadPriorityClass",

@@ -14,10 +14,12 @@ from pulumi_trainer.provider.api.errors import Problem
 from ..arguments import Args, camel, python_path, to_document
 
 if TYPE_CHECKING:
-    from .objects import AdmissionCheck, ResourceFlavor
+    from .checks import AdmissionCheck
+    from .objects import ResourceFlavor
 
 Amount = pulumi.Input[int] | pulumi.Input[float] | pulumi.Input[str]
 """A quantity of Kubernetes: 16, "128Gi"."""
+Labels = Mapping[str, pulumi.Input[str]]
 
 
 def free(value: Any) -> Any:
