@@ -43,6 +43,37 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         VolcanoPolicy as VolcanoPolicy,
         XGBoostPolicy as XGBoostPolicy,
     )
+    from .queues.arguments import (
+        AdmissionCheckRule as AdmissionCheckRule,
+        BorrowWithinCohort as BorrowWithinCohort,
+        CheckParameters as CheckParameters,
+        ConcurrentAdmissionPolicy as ConcurrentAdmissionPolicy,
+        FairSharing as FairSharing,
+        FlavorFungibility as FlavorFungibility,
+        FlavorQuotas as FlavorQuotas,
+        Preemption as Preemption,
+        ResourceGroup as ResourceGroup,
+        ResourceQuota as ResourceQuota,
+        RetryStrategy as RetryStrategy,
+    )
+    from .queues.gpus import (
+        GpuQueues as GpuQueues,
+        Team as Team,
+    )
+    from .queues.checks import (
+        AdmissionCheck as AdmissionCheck,
+        MultiKueueCluster as MultiKueueCluster,
+        MultiKueueConfig as MultiKueueConfig,
+        ProvisioningRequestConfig as ProvisioningRequestConfig,
+    )
+    from .queues.objects import (
+        ClusterQueue as ClusterQueue,
+        Cohort as Cohort,
+        LocalQueue as LocalQueue,
+        ResourceFlavor as ResourceFlavor,
+        Topology as Topology,
+        WorkloadPriorityClass as WorkloadPriorityClass,
+    )
     from .runtime import ClusterTrainingRuntime as ClusterTrainingRuntime, TrainingRuntime as TrainingRuntime
     from pulumi_trainer.runtimes.catalog import RuntimeCatalog as RuntimeCatalog
     from .sources import (
@@ -99,6 +130,37 @@ _MODULES = {
         "VolcanoNetworkTopology",
         "VolcanoPolicy",
         "XGBoostPolicy",
+    ),
+    "queues.arguments": (
+        "AdmissionCheckRule",
+        "BorrowWithinCohort",
+        "CheckParameters",
+        "ConcurrentAdmissionPolicy",
+        "FairSharing",
+        "FlavorFungibility",
+        "FlavorQuotas",
+        "Preemption",
+        "ResourceGroup",
+        "ResourceQuota",
+        "RetryStrategy",
+    ),
+    "queues.gpus": (
+        "GpuQueues",
+        "Team",
+    ),
+    "queues.checks": (
+        "AdmissionCheck",
+        "MultiKueueCluster",
+        "MultiKueueConfig",
+        "ProvisioningRequestConfig",
+    ),
+    "queues.objects": (
+        "ClusterQueue",
+        "Cohort",
+        "LocalQueue",
+        "ResourceFlavor",
+        "Topology",
+        "WorkloadPriorityClass",
     ),
     "runtime": ("ClusterTrainingRuntime", "TrainingRuntime"),
     "runtimes.catalog": ("RuntimeCatalog",),

@@ -25,6 +25,8 @@ FREE_MAPS = frozenset(
 )  # fmt: skip
 """Fields whose keys are the user's own words, so they are never renamed."""
 
+UNKNOWN_FIELD = "unknown field"
+
 
 @dataclass_transform(kw_only_default=True)
 class Args:
@@ -129,7 +131,7 @@ def nested_problems(value: Any, path: str = "") -> list[Problem]:
 
 def unknown_fields(given: Mapping[str, Any], known: tuple[str, ...]) -> list[Problem]:
     """A problem for each name that is not known."""
-    return [Problem(name, "unknown field", _nearest(name, known)) for name in given if name not in known]
+    return [Problem(name, UNKNOWN_FIELD, _nearest(name, known)) for name in given if name not in known]
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

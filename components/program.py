@@ -25,13 +25,15 @@ from .watch import Watch
 
 @dataclass
 class Program:
-    """One run of a Pulumi program. promised: "Kind/name" of what it makes in a cluster beside its jobs' objects."""
+    """One run of a Pulumi program. promised: "Kind/name" of what it makes in a cluster beside its jobs'
+    objects. queues: its objects of Kueue's, in v1beta2; they change while what is not known yet becomes known."""
 
     problems: list[Problem] = field(default_factory=list)
     targets: dict[str, dynamic.Target] = field(default_factory=dict)
     watch: Watch = field(default_factory=Watch)
     jobsets: list[dict[str, Any]] = field(default_factory=list)
     promised: set[str] = field(default_factory=set)
+    queues: list[dict[str, Any]] = field(default_factory=list)
     _told: set[str] = field(default_factory=set)
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)

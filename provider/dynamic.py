@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -31,7 +31,7 @@ from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerErro
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.lifecycle import calls, channels, runtimes, volumes
+from pulumi_trainer.provider.lifecycle import calls, channels, draining, runtimes, volumes
 from pulumi_trainer.provider.lifecycle.releases import held_back
 from pulumi_trainer.provider.targets.connection import CONFIGURED, Reach, configure, connect, local
 from pulumi_trainer.provider.targets.kubernetes.kubeconfig import is_content
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Channel",
     "JobSet",
+    "QueueGuard",
     "Reach",
     "Runtime",
     "Source",
@@ -56,6 +57,7 @@ __all__ = [
     "is_content",
     "local",
     "observe",
+    "queue_versions",
     "review",
     "review_volume",
     "runtime",
@@ -114,6 +116,14 @@ def runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str) -> 
         return True, cluster.runtime(kind, namespace, name)
     except TargetFault:
         return False, None
+
+
+def queue_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]] | None:
+    """Version of Kueue's API -> the plurals that the cluster has in it; None for a cluster out of reach."""
+    try:
+        return _cluster(target).queue_versions()
+    except TargetFault:
+        return None
 
 
 def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:
@@ -236,6 +246,25 @@ class ChannelProvider(_Provider):
         _told(lambda: channels.delete(_plain(props), connect))
 
 
+class QueueGuardProvider(_Provider):
+    """Stands before a ClusterQueue: its delete comes first, and takes the work away or refuses."""
+
+    def create(self, props: Props) -> CreateResult:
+        id_, outs = _told(lambda: draining.create(_plain(props), _cluster))
+        return CreateResult(id_, outs)
+
+    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
+        diff = draining.diff(_plain(olds), _plain(news))
+        return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
+
+    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
+        return UpdateResult(_told(lambda: draining.update(_plain(olds), _plain(news))))
+
+    def delete(self, _id: str, props: Props) -> None:
+        for note in _told(lambda: draining.delete(_plain(props), _cluster)):
+            print(f"note: {note}", flush=True)
+
+
 class TargetProvider(_Provider):
     """One a stack and target; its delete sweeps what a crash has left behind."""
 
@@ -302,6 +331,13 @@ class Channel(Resource, module="trainer", name="Channel"):
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
         super().__init__(ChannelProvider(), name, dict(props), opts)
+
+
+class QueueGuard(Resource, module="trainer", name="QueueGuard"):
+    """What has to go before a ClusterQueue may."""
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(QueueGuardProvider(), name, dict(props), opts)
 
 
 class Target(Resource, module="trainer", name="Target"):

@@ -51,6 +51,10 @@ class Fault:
         return Problem(NOWHERE if self.nowhere or not path else path, why, self.mend, self.type)
 
 
+class NoSuchKey(Exception):
+    """A validation rule has selected a field that is not there."""
+
+
 def dotted(at: At) -> str:
     """A path as the server writes it: `spec.containers[0].name`."""
     parts: list[str] = []

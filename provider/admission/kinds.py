@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.api.kueue import GROUP as KUEUE
+
 from .schema import Schema
 
 
@@ -28,9 +30,19 @@ class Kind:
         return f"{self.group}/{self.version}"
 
 
-@cache
 def kinds() -> dict[str, Kind]:
-    """By name. Takes a few milliseconds the first time; a schema's parts are made when a document has them."""
+    """Those of jobs and runtimes, by name."""
+    return _kinds()[0]
+
+
+def queue_kinds() -> dict[str, Kind]:
+    """Kueue's, by name."""
+    return _kinds()[1]
+
+
+@cache
+def _kinds() -> tuple[dict[str, Kind], dict[str, Kind]]:
+    """Takes a few milliseconds the first time; a schema's parts are made when a document has them."""
     data = json.loads((Path(__file__).parent / "schemas.json").read_text())
     nodes: list[dict[str, Any]] = data["nodes"]
     for node in nodes:  # what a node holds comes before it
@@ -43,4 +55,5 @@ def kinds() -> dict[str, Kind]:
     found = {}
     for name, kind in data["kinds"].items():
         found[name] = Kind(name=name, **{**kind, "schema": Schema(nodes[kind["schema"]], made)})
-    return found
+    queues = {name: kind for name, kind in found.items() if kind.group == KUEUE}
+    return {name: kind for name, kind in found.items() if name not in queues}, queues

@@ -1,4 +1,4 @@
-"""The validation rules (CEL) of the CRDs of Trainer and JobSet, each as a small predicate.
+"""The validation rules (CEL) of the CRDs, each as a small predicate: those of Trainer and JobSet; Kueue's in `kueue_rules`.
 
 `schema` makes a `Rule` of what a CRD says; `broken` is called for documents that are otherwise right. A rule that is
 not in this table cannot be checked here and counts as kept; a test sees to it that the table has all of `kinds`.
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .data import identity
-from .faults import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, At, Fault
+from .faults import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, At, Fault, NoSuchKey
+from .kueue_rules import KUEUE
 
 if TYPE_CHECKING:
     from .schema import Schema
@@ -49,10 +50,6 @@ class Rule:
         for name in self.field:
             at = (at, name)
         return Fault(at, self.type, detail=detail)
-
-
-class NoSuchKey(Exception):
-    """A rule has selected a field that is not there."""
 
 
 def broken(schema: Schema, value: Any, old: Any, at: At = None) -> Iterator[Fault]:
@@ -226,5 +223,6 @@ PREDICATES: dict[str, Predicate] = {
         " && self.replicatedJobs.exists(x, has(x.dependsOn)))"
     ): _in_order_or_depends_on,
     "self.templates.all(t, !has(t.metadata.namespace) || size(t.metadata.namespace) == 0)": _without_namespace,
+    **KUEUE,
 }
 """By the rule's text: whether it holds for (self, oldSelf, the schema of self). self is known and of the right type."""

@@ -1,4 +1,4 @@
-"""The API server's answer to one document, step by step, as it and the webhooks of Trainer and JobSet would give it.
+"""The API server's answer to one document, step by step, as it and the webhooks of Trainer, JobSet and Kueue would give it.
 
 `review` is what offline checks and previews call before anything is sent. The steps and their order are those of
 https://github.com/kubernetes/apiextensions-apiserver/blob/v0.36.3/pkg/registry/customresource/strategy.go around the
@@ -14,10 +14,10 @@ from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.typed import Findings, typed
 from pulumi_trainer.provider.pipeline import Mode
 
-from . import jobset_webhook, metadata, rules, runtime, trainjob
+from . import jobset_webhook, kueue_webhook, metadata, rules, runtime, trainjob
 from .before import Before
 from .faults import BLOCKING, INVALID, TYPE_INVALID, Fault
-from .kinds import Kind, kinds
+from .kinds import Kind, kinds, queue_kinds
 from .own import laid_aside
 from .reading import mapping
 from .schema import Schema
@@ -35,7 +35,8 @@ _NOT_CHECKED = (
 def review(
     document: Any, *, old: Document | None = None, lookup: Lookup | None = None, now: str = NOW, mode: Mode = "jobset"
 ) -> Verdict:
-    """What the server would answer to a ClusterTrainingRuntime, TrainingRuntime, TrainJob or JobSet.
+    """What the server would answer to a ClusterTrainingRuntime, TrainingRuntime, TrainJob or JobSet, or to one of Kueue's
+    objects (`api.kueue.KINDS`).
 
     old: the object as it is stored (`Verdict.stored` of an earlier answer); None: the document is to create it.
     lookup: reads other objects of the cluster (see `Lookup`): runtimes, PriorityClass, JobSet, PersistentVolumeClaim;
@@ -68,9 +69,9 @@ def _kind(document: Any) -> Kind:
         raise Invalid(Problem("", "must be a mapping with apiVersion, kind, metadata and spec"))
     known = kinds()
     name = document.get("kind")
-    if not isinstance(name, str) or name not in known:
+    kind = (known.get(name) or queue_kinds().get(name)) if isinstance(name, str) else None
+    if kind is None:
         raise Invalid(Problem("kind", f"must be one of {', '.join(known)}"))
-    kind = known[name]
     if document.get("apiVersion") != kind.api_version:
         raise Invalid(Problem("apiVersion", f"must be {kind.api_version} for a {name}"))
     return kind
@@ -104,6 +105,8 @@ def _without_new_status(stored: Document, old: Document | None, kind: Kind) -> D
 def _mutated(stored: Document, old: Document | None, now: str) -> Document:
     """What the mutating webhook makes of it, if there is one. Raises Invalid for what its Go types cannot hold."""
     kind = stored["kind"]
+    if kind in kueue_webhook.MUTATED and old is None:
+        return kueue_webhook.mutated(stored)
     if kind != "TrainJob" and (kind != "JobSet" or old is not None):
         return stored
     properties = kinds()[kind].schema.properties
@@ -150,6 +153,8 @@ def _validated(stored: Document, old: Document | None, lookup: Lookup | None) ->
         return [
             *(jobset_webhook.updated(stored, old) if old is not None else jobset_webhook.created(stored, lookup))
         ], []
+    if stored["kind"] in queue_kinds():
+        return [*kueue_webhook.validated(stored, old)], []
     return runtime.validated(stored, update=old is not None)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from pulumi_trainer.provider.api.errors import Problem
 
-from .kinds import kinds
+from .kinds import kinds, queue_kinds
 
 _STEPS = re.compile(r"[^.\[\]]+")
 
@@ -23,7 +23,7 @@ def unknown_fields(kind: str, paths: Iterable[str]) -> list[Problem]:
 
 
 def _meant(kind: str, path: str) -> str:
-    schema = kinds()[kind].schema
+    schema = (kinds().get(kind) or queue_kinds()[kind]).schema
     *above, name = _STEPS.findall(path)
     for step in above:
         below = schema.items if step.isdigit() else schema.properties.get(step)

@@ -105,6 +105,8 @@ def _rbac(arguments: Sequence[str]) -> int:
     mode = "trainer: jobs are TrainJobs that Kubeflow Trainer runs; default: jobset"
     parser.add_argument("--mode", choices=("jobset", "trainer"), default="jobset", help=mode)
     parser.add_argument("--no-queues", action="store_true", help="for a cluster without Kueue")
+    admin = "for the queues of a platform team instead of jobs: a ClusterRole, in all namespaces"
+    parser.add_argument("--queues-admin", action="store_true", help=admin)
     who = "to whom the roles are bound, may be given again"
     for option, form in (("--user", "NAME"), ("--group", "NAME"), ("--service-account", "NAMESPACE:NAME")):
         parser.add_argument(option, action="append", default=[], metavar=form, help=who)
@@ -114,6 +116,9 @@ def _rbac(arguments: Sequence[str]) -> int:
     namespaces = list(dict.fromkeys(given.namespace or ["default"]))
     named = {"User": given.user, "Group": given.group, "ServiceAccount": given.service_account}
     subjects = [rbac.subject(kind, name, namespaces) for kind, names in named.items() for name in names]
+    if given.queues_admin:
+        rbac.print_queue_admin(subjects)
+        return 0
     rbac.print_all(namespaces, given.mode, subjects, queues=not given.no_queues)
     return 0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.names import dns_1123_label
-from pulumi_trainer.provider.targets.kubernetes.rbac import Mode, Permission, Subject, needed, objects
+from pulumi_trainer.provider.targets.kubernetes.rbac import Mode, Permission, Subject, needed, objects, queue_admin
 
 from . import documents
 
@@ -19,6 +19,13 @@ def print_all(namespaces: Sequence[str], mode: Mode, subjects: Sequence[Subject]
     permissions = needed(mode, queues=queues)
     print("\n".join(_reasons(permissions)))
     documents.print_objects(list(objects(permissions, namespaces, subjects)), "yaml")
+
+
+def print_queue_admin(subjects: Sequence[Subject]) -> None:
+    """The same of what a platform team needs for its queues: a ClusterRole of its own."""
+    permissions = queue_admin()
+    print("\n".join(_reasons(permissions)))
+    documents.print_objects(list(objects(permissions, [], subjects, of="-queues")), "yaml")
 
 
 def subject(kind: str, given: str, namespaces: Sequence[str]) -> Subject:

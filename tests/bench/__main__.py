@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import releases, rendering
+from . import queues, releases, rendering
 
 FLAGS = ["--yes", "--skip-preview", "--non-interactive"]
 
@@ -235,6 +235,7 @@ def main() -> None:
         imports()
     if "render" in chosen:
         rendering.main()
+        queues.offline()
     if "first-step" in chosen:
         print("\n| from the command to the first step | seconds |\n| --- | --- |")
         first_step()

@@ -1,7 +1,7 @@
 """Measures what docs/benchmarks.md reports of the Kubernetes target, beside the other ways, in one run. `make bench-cluster`.
 
 The cluster is one of its own, or that of KUBECONFIG and PULUMI_TRAINER_TEST_CONTEXT. Arguments: many (300 suspended jobs), flat
-(100, 300, 1,000), running (1,000 running jobs); all without any.
+(100, 300, 1,000), running (1,000 running jobs), queues (10 teams); all without any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tools.cluster.cluster import say
 from tools.cluster.existing import Existing
 
 from . import __main__ as bench
-from . import running
+from . import queues, running
 
 NAMESPACE = "bench"
 
@@ -170,7 +170,7 @@ def cluster(folder: Path) -> Iterator[Path]:
 
 def main() -> None:
     """All tables, or those named."""
-    chosen = sys.argv[1:] or ["many", "running", "flat"]
+    chosen = sys.argv[1:] or ["many", "running", "flat", "queues"]
     programs = build.built(["pulumi-resource-kubernetes", *([] if shutil.which("kubectl") else ["kubectl"])], say)
     plugin = programs["pulumi-resource-kubernetes"] / "bin"
     kubectl = shutil.which("kubectl") or str(programs["kubectl"] / "bin" / "kubectl")
@@ -181,6 +181,8 @@ def main() -> None:
             requests(30, folder / "requests", kubeconfig, plugin)
         if "running" in chosen:
             running.measure(1000, folder, kubeconfig)
+        if "queues" in chosen:
+            queues.live(folder / "queues", kubeconfig, plugin)
         if "flat" in chosen:
             flat([100, 300, 1000], folder, kubeconfig)
 

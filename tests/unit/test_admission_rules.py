@@ -8,7 +8,7 @@ from typing import Any
 import celpy
 import pytest
 from celpy import celtypes
-from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission.kinds import kinds, queue_kinds
 from pulumi_trainer.provider.admission.rules import PREDICATES, NoSuchKey, Rule, broken, equal
 from pulumi_trainer.provider.admission.schema import Schema
 from pulumi_trainer.provider.api.unknown import Unknown
@@ -27,7 +27,7 @@ def rules_of(schema: Schema, seen: set[int]) -> Iterator[Rule]:
 
 def test_every_rule_has_a_predicate() -> None:
     seen: set[int] = set()
-    texts = {rule.text for kind in kinds().values() for rule in rules_of(kind.schema, seen)}
+    texts = {rule.text for kind in (*kinds().values(), *queue_kinds().values()) for rule in rules_of(kind.schema, seen)}
     assert texts == set(PREDICATES)
 
 

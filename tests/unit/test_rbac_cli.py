@@ -86,3 +86,13 @@ def test_no_client_of_a_cluster_is_loaded() -> None:
         "sys.exit(any(m in sys.modules for m in ('kubernetes', 'pulumi', 'urllib3')))"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_a_platform_team_s_queues_have_a_role_of_their_own() -> None:
+    role, binding = printed("--queues-admin", "--group", "platform")
+    assert (role["kind"], role["metadata"]["name"]) == ("ClusterRole", "pulumi-trainer-queues")
+    assert {verb for rule in role["rules"] for verb in rule["verbs"] if rule["resources"] == ["clusterqueues"]} == {
+        "get", "list", "watch", "create", "patch", "delete",
+    }  # fmt: skip
+    assert (binding["kind"], binding["metadata"]["name"]) == ("ClusterRoleBinding", "pulumi-trainer-platform-queues")
+    assert binding["roleRef"]["name"] == "pulumi-trainer-queues"

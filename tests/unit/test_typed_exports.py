@@ -35,4 +35,4 @@ def test_type_checkers_see_what_is_imported_when_it_is_used() -> None:
     lazy = {name: module for module, names in trainer._MODULES.items() for name in names}
     assert seen == lazy
     assert len(trainer.__all__) == len(set(trainer.__all__)) == len(lazy)
-    assert {name: getattr(trainer, name).__module__.partition(".")[2] for name in lazy} == lazy
+    assert {name: getattr(trainer, name).__module__.removeprefix("pulumi_trainer.") for name in lazy} == lazy

@@ -1,9 +1,12 @@
-"""Writes ../schemas.json: what the CRDs of Kubeflow Trainer and JobSet say about documents, without descriptions.
+"""Writes ../schemas.json: what the CRDs of Kubeflow Trainer, JobSet and Kueue say about documents, without descriptions.
 
-Versions: kubeflow/trainer at commit 8c0f5059b (manifests/base/crds), kubernetes-sigs/jobset v0.12.0
-(config/components/crd/bases). Run, with checkouts of these:
+Versions: kubeflow/trainer at commit 8c0f5059b (manifests/base/crds), kubernetes-sigs/jobset v0.12.0 and
+kubernetes-sigs/kueue v0.19.2 (config/components/crd/bases). Run, with checkouts of these:
 
-    python provider/admission/generate/schemas.py TRAINER/manifests/base/crds/*.yaml JOBSET/config/components/crd/bases/*
+    python provider/admission/generate/schemas.py TRAINER/manifests/base/crds/*.yaml JOBSET/config/components/crd/bases/* \
+        KUEUE/config/components/crd/bases/*
+
+Kueue's Workloads are left out: Kueue makes them, and nobody else.
 
 The file holds `kinds`: for each kind its group, version, scope, whether status is a subresource, and the number of
 its schema; and `nodes`: every distinct schema once, in the CRD's own words, with numbers instead of nested schemas.
@@ -48,6 +51,7 @@ UNDERSTOOD = frozenset(
         "x-kubernetes-validations",
     ]
 )
+OF_CONTROLLERS = ("Workload",)
 INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 """Said by every int-or-string schema, and by no other."""
 
@@ -78,6 +82,8 @@ def main(files: list[str]) -> None:
     kinds = {}
     for file in sorted(files, key=lambda path: Path(path).name):
         crd = yaml.safe_load(Path(file).read_text())
+        if crd["spec"]["names"]["kind"] in OF_CONTROLLERS:
+            continue
         (version,) = (v for v in crd["spec"]["versions"] if v["storage"])
         kinds[crd["spec"]["names"]["kind"]] = {
             "group": crd["spec"]["group"],

@@ -66,6 +66,14 @@ class Facts:
         self._forget("served")
         return self.served()
 
+    def plurals(self, api_version: str) -> list[str]:
+        """Of the kinds that a group has in that version."""
+
+        def ask() -> list[str]:
+            return [str(each.get("name")) for each in self.client.read(f"/apis/{api_version}").get("resources") or []]
+
+        return self._once(("plurals", api_version), ask)
+
     def schema(self, kind: Kind) -> Schema | None:
         """None where the server does not tell."""
 

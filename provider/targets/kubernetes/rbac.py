@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED, NEWEST
+
 from . import kinds
 from .kinds import Kind
 
@@ -48,6 +50,11 @@ def needed(mode: Mode = "jobset", *, queues: bool = True) -> list[Permission]:
     """All that jobs of a mode may need. queues: they are admitted by Kueue."""
     table = [*_TABLE, *(_TRAINER if mode == "trainer" else _JOBSET), *(_QUEUES if queues else ())]
     return sorted(table, key=lambda permission: permission.everywhere)
+
+
+def queue_admin() -> list[Permission]:
+    """All that a platform team's queues need, in all namespaces."""
+    return list(_QUEUE_ADMIN)
 
 
 def _may(verbs: str, kind: Kind, why: str, **more: Any) -> Permission:
@@ -104,6 +111,19 @@ _QUEUES = (
         "get", kinds.QUEUE_PRIORITY, "preview: whether the WorkloadPriorityClass is there", helps=True, everywhere=True
     ),
 )
+_QUEUE_ADMIN = (
+    _may("get", kinds.NAMESPACE, "everything: which cluster this is", names=(IDENTITY,), everywhere=True),
+    *(
+        _may(
+            "get list watch create patch delete",
+            Kind(f"{GROUP}/{NEWEST}", kind, plural, kind == NAMESPACED),
+            "preview, up, destroy and refresh: these objects of the program",
+            everywhere=True,
+        )
+        for kind, plural in KINDS.items()
+    ),
+    _may("list", kinds.WORKLOAD, "destroy: who has work in a ClusterQueue", everywhere=True),
+)
 
 
 @dataclass(frozen=True)
@@ -128,9 +148,15 @@ class Subject:
 
 
 def objects(
-    permissions: Sequence[Permission], namespaces: Sequence[str], subjects: Sequence[Subject] = (), *, name: str = NAME
+    permissions: Sequence[Permission],
+    namespaces: Sequence[str],
+    subjects: Sequence[Subject] = (),
+    *,
+    name: str = NAME,
+    of: str = "",
 ) -> Iterator[Document]:
-    """A ClusterRole, a Role for each namespace, and their bindings to each of the subjects."""
+    """A ClusterRole, a Role for each namespace, and their bindings to each of the subjects. of: ends all their names."""
+    name += of
     metadata = {"name": name}
     cluster = [p for p in permissions if p.everywhere]
     yield {**_head("ClusterRole"), "metadata": metadata, "rules": _rules(cluster)}
@@ -138,7 +164,7 @@ def objects(
         inside = [p for p in permissions if not p.everywhere]
         yield {**_head("Role"), "metadata": {**metadata, "namespace": namespace}, "rules": _rules(inside)}
     for subject in subjects:
-        bound = {"name": subject.binding}
+        bound = {"name": f"{subject.binding}{of}"}
         yield {**_head("ClusterRoleBinding"), "metadata": bound, **_bound("ClusterRole", name, subject)}
         for namespace in namespaces:
             yield {

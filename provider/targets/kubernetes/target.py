@@ -15,7 +15,7 @@ from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, Targe
 from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.api.submission import Consumer, Draft, Submission
 
-from . import adoption, apply, consumers, deletion, drift, kinds, marks, record, review, runtimes, volumes
+from . import adoption, apply, consumers, deletion, draining, drift, kinds, marks, record, review, runtimes, volumes
 from .client import ApiError, Client
 from .deletion import Departures, await_gone, delete_record, held, job_departures, record_departures, sweepable
 from .kinds import CONFIG_MAP, JOBSET, POD_GROUP, SECRET, TRAIN_JOB
@@ -72,6 +72,18 @@ class KubernetesTarget:
         if overview.fault is not None and not isinstance(overview.fault, ApiError):
             raise overview.fault
         return self.client.within(review.PATIENCE)
+
+    def queue_versions(self) -> dict[str, list[str]]:
+        """Version of Kueue's API -> the plurals that the cluster has in it."""
+        return draining.versions(self.client, review.PATIENCE)
+
+    def reopen_queue(self, name: str, version: str) -> None:
+        """Takes back what a deletion of a ClusterQueue that was given up has left."""
+        draining.reopen(self.client, name, version)
+
+    def release_queue(self, name: str, version: str, *, drain: bool, seconds: float) -> list[str]:
+        """Makes sure that a ClusterQueue has no work, or raises Refused, TargetFault; what to tell."""
+        return draining.release(self.client, name, version, drain=drain, seconds=seconds)
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
         """Accepts a job. Safe to repeat: what is there with the same owner and digest is taken over as it is.

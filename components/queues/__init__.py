@@ -1,0 +1,1 @@
+"""Kueue's objects as components: what a platform team gives its GPUs out with."""

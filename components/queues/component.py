@@ -1,0 +1,313 @@
+"""What the components of all of Kueue's kinds have in common: their way from arguments to an object of the cluster.
+
+Arguments are checked at once, with everything that is not known yet left out; if anything is wrong with one object of the
+program, none is made. What refers to another object of the program, by component or by name, is made after it and deleted
+before it, which is the order that Kueue's finalizers need. Objects are made by the plugin of pulumi-kubernetes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+import pulumi
+from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.admission.kueue import conflicts, refusals
+from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.kueue import (
+    GROUP,
+    KINDS,
+    NAMESPACED,
+    NEWEST,
+    VERSIONS,
+    at_version,
+    printed,
+    references,
+    served_version,
+)
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from .. import destinations, program
+from ..arguments import UNKNOWN_FIELD, nested_problems, to_document, walk
+from ..destinations import Kubernetes
+from ..resolve import known, put_back, resolve
+from .arguments import Spec
+
+PLUGIN = "pulumi_kubernetes"
+"""The package of pulumi-kubernetes, whose version is that of its plugin."""
+DELETE_WITHIN = "3m"
+"""How long pulumi-kubernetes waits for an object to go, which somebody else's reference may hold."""
+_BELOW = re.compile(r"^(spec|metadata)(\.|$)")
+FIXED = {"LocalQueue": ["spec.clusterQueue"]}
+"""Fields that the server never lets change; the object is made anew, which harms nothing where it is here."""
+
+
+class QueueObject(pulumi.ComponentResource):
+    """An object of Kueue's. name: of the object; default the resource's name. kind: of the object."""
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self,
+        resource_name: str,
+        args: Spec,
+        name: str | None,
+        target: Kubernetes | None,
+        opts: pulumi.ResourceOptions | None,
+        *,
+        namespace: Any = None,
+        found: list[Problem] | None = None,
+    ) -> None:
+        where = f'{self.kind}("{resource_name}") ({program.call_site()})'
+        self.name = name or resource_name
+        self.version = NEWEST
+        self.connection: Any = None
+        self._args, self._where = args, where
+        self._opts = opts or pulumi.ResourceOptions()
+        self._target = target
+        super().__init__(f"trainer:index:{self.kind}", resource_name, None, opts)
+        self._inherited = self.get_provider("kubernetes:x:x")
+        self.cluster = _cluster(target, self._inherited)
+        """Equal for objects of the same cluster."""
+        self._given: dict[str, Any] = {}
+        wrong = [*(found or []), *nested_problems(args), *destinations.problems(target)]
+        sound = all(p.why == UNKNOWN_FIELD for p in wrong)
+        if target is not None and not isinstance(target, Kubernetes):
+            wrong.append(Problem("target", "queues are objects of a cluster", "give a Kubernetes(...)"))
+        if sound:
+            self._given = self._document(namespace)
+        self.document: dict[str, Any] = walk(self._given, _later)
+        """As v1beta2 has it; what is not known yet is an `Unknown`, until it is."""
+        if sound:
+            wrong += self._own(refusals(self.document))
+        self._set = current()
+        self._set.members.append(self)
+        if wrong:
+            self._refuse(wrong)
+        program.current().queues.append(self.document)
+        self.made: asyncio.Task[pulumi.Resource | None] = program.current().spawn(self._make())
+        self.register_outputs({"name": self.name})
+
+    def _document(self, namespace: Any) -> dict[str, Any]:
+        about: dict[str, Any] = {"name": self.name}
+        if namespace is not None:
+            about["namespace"] = namespace
+        for field_ in ("labels", "annotations"):
+            if value := getattr(self._args, field_):
+                about[field_] = to_document(value, free=True)
+        made = {"apiVersion": f"{GROUP}/{NEWEST}", "kind": self.kind, "metadata": about}
+        body = self._args.document()
+        return {**made, **body} if self.kind == "WorkloadPriorityClass" else {**made, "spec": body}
+
+    def _own(self, problems: list[Problem]) -> list[Problem]:
+        """With the paths of the arguments."""
+        return [replace(p, where=self._args.place(_BELOW.sub("", p.where))) for p in problems]
+
+    async def _make(self) -> pulumi.Resource | None:
+        """The object as a resource; None where something is wrong, or the stack is for this machine."""
+        self._set.check()
+        if self._set.wrong:
+            return None
+        target = self._destination()
+        place = await destinations.place(target or Kubernetes())
+        if self.kind == NAMESPACED:
+            self._given["metadata"].setdefault("namespace", place.unknown.get("namespace", place.namespace))
+        resolved = await resolve(self._given, "")
+        self.document.clear()
+        self.document.update(resolved.document)
+        wrong = self._own(resolved.problems or refusals(resolved.document)) + place.problems
+        if wrong or self._set.wrong:
+            self._refuse(wrong)
+            return None
+        if target is None:
+            return None
+        if not _plugin_version():
+            self._refuse([Problem("", "needs pulumi-kubernetes", "pip install 'pulumi-trainer[kubernetes]'")])
+            return None
+        self.connection = place.target
+        await self._set.versioned(self)
+        older, wrong = at_version(printed(self.document), self.version)
+        if wrong or self._set.wrong:
+            self._refuse(self._own(wrong))
+            return None
+        needs = [made for other in self._set.named_by(self) if (made := await other.made) is not None]
+        depends_on = [*needs, *place.needs, *resolved.depends_on]
+        options = self.below(depends_on, provider=target.provider or _provider(place))
+        return _Object(self._name, put_back(older, resolved.unknown), options)
+
+    def _destination(self) -> Kubernetes | None:
+        """The cluster: that of `target`, else of the provider among the options, else of the stack's configuration; None:
+        the stack is for this machine."""
+        if self._target is not None:
+            return self._target
+        if self._inherited is not None:
+            return Kubernetes(provider=self._inherited)
+        return None if pulumi.Config("trainer").get("target") == "local" else Kubernetes()
+
+    def _refuse(self, wrong: list[Problem]) -> None:
+        self._set.refuse(p.below(self._where) for p in wrong)
+
+    def below(
+        self, depends_on: list[pulumi.Resource], *, provider: pulumi.ProviderResource | None = None
+    ) -> pulumi.ResourceOptions:
+        """Options of what the component makes: after what the component itself is to be made after."""
+        own = self._opts.depends_on or []
+        after: list[Any] = (
+            [own] if isinstance(own, pulumi.Resource) else list(own) if isinstance(own, (list, tuple)) else []
+        )
+        return pulumi.ResourceOptions(
+            parent=self,
+            provider=provider,
+            depends_on=[*after, *depends_on],
+            protect=self._opts.protect,
+            retain_on_delete=self._opts.retain_on_delete,
+        )
+
+    def after_users(
+        self, kind: str, make: Callable[[pulumi.Resource, list[pulumi.Resource]], pulumi.Resource]
+    ) -> asyncio.Task[pulumi.Resource | None]:
+        """Makes something once the object, and all of that kind that the program says to use it, are made."""
+
+        async def later() -> pulumi.Resource | None:
+            made = await self.made
+            users = [await other.made for other in self._set.members if other.kind == kind and other.refers_to(self)]
+            if made is None or self._set.wrong:
+                return None
+            return make(made, [user for user in users if user is not None])
+
+        return program.current().spawn(later())
+
+    def refers_to(self, other: QueueObject) -> bool:
+        named = ((kind, name) for kind, name, _ in references(self.document))
+        return self.cluster == other.cluster and (other.kind, other.name) in named
+
+    async def resources(self) -> list[pulumi.Resource]:
+        """What has to be there before a job can use it, and must go after that job: the object, and what guards its queue."""
+        own = await self.made
+        guards = [await guard for other in self._set.named_by(self) if (guard := getattr(other, "guard", None))]
+        return [each for each in (own, *guards) if each is not None]
+
+
+@dataclass
+class _Set:
+    """All of Kueue's objects of a program. wrong: something is, so nothing is made."""
+
+    members: list[QueueObject] = field(default_factory=list)
+    wrong: bool = False
+    checked: int = 0
+    served: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
+
+    def refuse(self, wrong: Iterable[Problem]) -> None:
+        """Nothing is made any more; what is told twice is shown once."""
+        self.wrong = True
+        program.current().tell(wrong)
+
+    async def versioned(self, member: QueueObject) -> None:
+        """Gives the member the version of its kind that its cluster has."""
+        if member.cluster not in self.served:
+            self.served[member.cluster] = asyncio.ensure_future(self._look(member))
+        member.version = _version(member.kind, await self.served[member.cluster])
+
+    async def _look(self, first: QueueObject) -> Any:
+        """What the cluster serves. What its version cannot say is refused for all members, before any of them is made."""
+        served = await asyncio.to_thread(dynamic.queue_versions, first.connection)
+        for member in [each for each in self.members if each.cluster == first.cluster]:
+            if wrong := at_version(member.document, _version(member.kind, served))[1]:
+                member._refuse(member._own(wrong))
+        return served
+
+    def check(self) -> None:
+        """What only shows when all are known: two objects of one name, cohorts in a circle."""
+        if self.checked == len(self.members):
+            return
+        self.checked = len(self.members)
+        for cluster in dict.fromkeys(member.cluster for member in self.members):
+            members = [member for member in self.members if member.cluster == cluster]
+            for at, problem in conflicts([member.document for member in members]):
+                members[at]._refuse(members[at]._own([problem]))
+
+    def named_by(self, member: QueueObject) -> Iterator[QueueObject]:
+        asked = {(kind, name) for kind, name, _ in references(member.document)}
+        for other in self.members:
+            if (other.kind, other.name) in asked and other.cluster == member.cluster:
+                yield other
+
+
+_sets: WeakKeyDictionary[asyncio.AbstractEventLoop, _Set] = WeakKeyDictionary()
+_providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, pulumi.ProviderResource]] = WeakKeyDictionary()
+
+
+def current() -> _Set:
+    """All of the program that is being run."""
+    return _sets.setdefault(asyncio.get_event_loop(), _Set())
+
+
+def _cluster(target: Any, inherited: Any) -> str:
+    given = vars(target) if isinstance(target, Kubernetes) else {"provider": inherited}
+    said = {k: v if isinstance(v, str) else id(v) for k, v in given.items() if v is not None}
+    return str({k: v for k, v in said.items() if k not in ("namespace", "mode")})
+
+
+def _later(path: str, leaf: Any) -> Any:
+    return Unknown(path) if isinstance(leaf, pulumi.Output) else leaf
+
+
+def _provider(place: destinations.Place) -> pulumi.ProviderResource | None:
+    """The provider of pulumi-kubernetes for a cluster; None: the default one, which reads what kubectl reads."""
+    given = {k: place.target[k] for k in ("kubeconfig", "context", "content") if k in place.target}
+    if not given:
+        return None
+    providers = _providers.setdefault(asyncio.get_event_loop(), {})
+    at = str(sorted((k, v if isinstance(v, str) else "") for k, v in place.target.plain.items() if k in given))
+    if at not in providers:
+        name = "kueue" if not providers else f"kueue-{len(providers) + 1}"
+        kubeconfig = given.get("content", given.get("kubeconfig"))
+        props = {"kubeconfig": kubeconfig, "context": given.get("context")}
+        providers[at] = pulumi.ProviderResource(
+            "kubernetes", name, props, pulumi.ResourceOptions(version=_plugin_version())
+        )
+    return providers[at]
+
+
+def _version(kind: str, served: Any) -> str:
+    """served: what the cluster has; None where it is out of reach."""
+    if served is None:
+        return NEWEST
+    found = served_version(kind, served)
+    if found is None:
+        warning = Problem("", f"the cluster has no {KINDS[kind]} of {GROUP}", "install Kueue 0.15 or newer before")
+        if program.current().news(warning):
+            pulumi.log.warn(str(warning))
+    return found or NEWEST
+
+
+def _plugin_version() -> str:
+    """Empty: it is not installed."""
+    try:
+        return metadata.version(PLUGIN)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+class _Object(pulumi.CustomResource):
+    """What pulumi-kubernetes calls a CustomResource; that class knows no fields beside `spec`. Objects of another version of
+    the API are the same resource."""
+
+    def __init__(self, name: str, document: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
+        version, kind = document["apiVersion"], document["kind"]
+        others = [f"{GROUP}/{each}" for each in VERSIONS if f"{GROUP}/{each}" != version]
+        fixed = FIXED.get(kind)
+        own = pulumi.ResourceOptions(
+            aliases=[pulumi.Alias(type_=f"kubernetes:{each}:{kind}") for each in others],
+            custom_timeouts=pulumi.CustomTimeouts(delete=DELETE_WITHIN),
+            replace_on_changes=fixed,
+            delete_before_replace=bool(fixed) or None,
+            version=None if opts.provider else _plugin_version(),
+        )
+        props = {key: known(value) if isinstance(value, dict) else value for key, value in document.items()}
+        super().__init__(f"kubernetes:{version}:{kind}", name, props, pulumi.ResourceOptions.merge(own, opts))

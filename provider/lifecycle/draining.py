@@ -1,0 +1,55 @@
+"""create, diff, update and delete of what stands before a ClusterQueue, on plain data. Called by `dynamic.QueueGuardProvider`.
+
+It is made after the ClusterQueue and its LocalQueues and deleted before them: its delete is where work is drained, or the
+deletion refused while nothing has been touched. Inputs: name, version (of the API), drain, seconds, target. Outputs: the same,
+with the identity of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from .calls import WHERE, Diff, rerouted, way
+
+Props = dict[str, Any]
+
+SAID = ("name", "version", "drain", "seconds")
+
+
+class Target(Protocol):
+    """What draining asks of a target."""
+
+    def identity(self) -> dict[str, str]: ...
+    def reopen_queue(self, name: str, version: str) -> None: ...
+    def release_queue(self, name: str, version: str, *, drain: bool, seconds: float) -> list[str]: ...
+
+
+Connect = Callable[[Mapping[str, Any]], Target]
+
+
+def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
+    """Safe to repeat. A queue that an interrupted deletion has stopped is opened again."""
+    target = connect(inputs["target"])
+    target.reopen_queue(inputs["name"], inputs["version"])
+    where = {**{k: v for k, v in inputs["target"].items() if k in WHERE}, **target.identity()}
+    return inputs["name"], {**{k: inputs[k] for k in SAID}, "target": where}
+
+
+def diff(olds: Props, news: Props) -> Diff:
+    """olds are outputs."""
+    if olds["name"] != news["name"]:
+        return Diff(True, ("name",))
+    return Diff(any(olds[k] != news[k] for k in SAID) or way(olds) != way(news))
+
+
+def update(outputs: Props, inputs: Props) -> Props:
+    """Only what is to be done later."""
+    return {**rerouted(outputs, inputs), **{k: inputs[k] for k in SAID}}
+
+
+def delete(outputs: Props, connect: Connect) -> list[str]:
+    """What to tell. Raises Refused while the queue has work, TargetFault if it could not be drained in time."""
+    target = connect(outputs["target"])
+    drain, seconds = bool(outputs["drain"]), float(outputs["seconds"])
+    return target.release_queue(outputs["name"], outputs["version"], drain=drain, seconds=seconds)

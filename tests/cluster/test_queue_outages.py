@@ -1,0 +1,154 @@
+"""Kueue's objects while the API server or a controller is away, and in a cluster that has an older API: a cluster of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.kueue import GROUP, KINDS
+from pulumi_trainer.provider.targets.kubernetes.client import Client
+from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, NAMESPACE, Kind
+
+from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
+from tools.cluster import Cluster
+
+from .jobs import until
+from .queue_lab import Lab, lab_on
+from .test_outages import admin, cluster, ended, outage, own_cluster  # noqa: F401 (fixtures)
+from .test_queues import EVERYTHING, SET, WORK
+
+TEAMS = [f"t{i}" for i in range(5)]
+WHOLE = {"ResourceFlavor": 1, "Cohort": 1, "ClusterQueue": 5, "LocalQueue": 5, "WorkloadPriorityClass": 3}
+
+
+@pytest.fixture
+def lab(tmp_path: Path, pulumi_home: Path, own_cluster: Cluster, namespace: str) -> Iterator[Lab]:  # noqa: F811
+    yield lab_on(tmp_path / "lab", pulumi_home, own_cluster.kubeconfig, namespace)
+
+
+def during(lab: Lab, cluster: Cluster, begun: Callable[[], Any], *command: str) -> None:  # noqa: F811
+    """A command of the CLI, with the API server gone once it has begun; how it ends is up to it."""
+    process = lab.start(*command, "--yes", "--skip-preview")
+    until(begun)
+    outage(cluster)
+    out, _ = process.communicate(timeout=240)
+    assert "Traceback" not in out, out
+
+
+def test_the_api_server_is_killed_while_queues_are_made_and_drained(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
+    """Whatever the first try comes to, the next one has all of it, once, or nothing."""
+    lab.program(lab.text(SET, teams=TEAMS, more='on_delete="drain",'))
+    during(lab, own_cluster, lambda: lab.objects("ClusterQueue"), "up")
+    lab.up()
+    assert lab.count() == WHOLE
+    lab.preview("--expect-no-changes", "--refresh")
+    during(lab, own_cluster, lambda: len(lab.objects("LocalQueue")) < 5, "destroy")
+    lab.destroy()
+    assert lab.count() == {}
+
+
+def test_what_cannot_be_drained_in_time_is_named_and_the_next_deletion_goes_on(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
+    lab.program(lab.text(WORK, more='on_delete="drain", drain_seconds=1,'))
+    lab.up()
+    lab.job("first")
+    until(lambda: lab.running() == {"first"})
+    own_cluster.kill("jobset")
+    told = lab.destroy(ok=False).out
+    assert (
+        f"(JobSet {lab.namespace}/first) holds 1 cpu" in told and "it stays stopped" in told and "Traceback" not in told
+    )
+    assert lab.objects("ClusterQueue")[lab.prefix]["spec"]["stopPolicy"] == "HoldAndDrain"
+    own_cluster.restart("jobset")
+    until(lambda: lab.running() == set(), 60)
+    lab.destroy()
+    assert lab.count() == {}
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "queues.md"
+
+
+def test_the_programs_of_the_page(lab: Lab) -> None:
+    """As they stand there, one after the other: here their names are nobody else's."""
+    for name in ("nlp", "computer-vision", "guests"):
+        lab.root_client.apply(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    blocks = re.findall(r"```(?:python)?\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    lab.prefix = ""
+    first, second = (block for block in blocks if "import pulumi_trainer" in block)
+    lab.up_of(first)
+    (table,) = (block for block in blocks if "own  borrows" in block)
+    assert lab.outputs()["table"] == table.rstrip()
+    assert lab.count()["ClusterQueue"] == 3
+    lab.destroy()
+    lab.up_of(second)
+    assert lab.count() == {
+        "ResourceFlavor": 2,
+        "Cohort": 1,
+        "ClusterQueue": 1,
+        "LocalQueue": 1,
+        "WorkloadPriorityClass": 1,
+    }
+    lab.destroy()
+    assert lab.count() == {}
+
+
+def test_a_cluster_that_has_only_v1beta1(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
+    """What an API server of that version takes and stores; and then the cluster is upgraded. Kueue of today is gone by then: it
+    would not know its own objects. This is the last test of the cluster."""
+    own_cluster.kill("kueue")
+    for configuration in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
+        of = Kind("admissionregistration.k8s.io/v1", configuration, f"{configuration.lower()}s", False)
+        for each in lab.root_client.list(of)[0]:
+            if each["metadata"]["name"].startswith("kueue"):
+                lab.root_client.delete(of, "", each["metadata"]["name"])
+    serve(lab.root_client, "v1beta1")
+    newer = lab.up_of(lab.text(EVERYTHING), ok=False)
+    assert (
+        "concurrent_admission_policy: cannot be said in kueue.x-k8s.io/v1beta1" in newer and lab.count("v1beta1") == {}
+    )
+    assert "cluster_profile: cannot be said in kueue.x-k8s.io/v1beta1" in newer
+    older = lab.text(EVERYTHING)
+    newest = ("concurrent_admission_policy=", "other = trainer.MultiKueueCluster")
+    older = "\n".join(line for line in older.splitlines() if not line.strip().startswith(newest))
+    lab.up_of(older)
+    queue = lab.objects("ClusterQueue", "v1beta1")[f"{lab.prefix}-q"]["spec"]
+    assert queue["cohort"] == f"{lab.prefix}-r" and queue["flavorFungibility"]["whenCanBorrow"] == "TryNextFlavor"
+    assert lab.objects("MultiKueueCluster", "v1beta1")[f"{lab.prefix}-w"]["spec"]["kubeConfig"]["location"] == "worker"
+    lab.preview("--expect-no-changes", "--refresh")
+    lab.up_of(lab.text(SAME))
+    uids = {kind: ids(lab, kind, "v1beta1") for kind in KINDS}
+    serve(lab.root_client, "v1beta2", "v1beta1")
+    assert "3 updated" in (told := lab.up().out) and "created" not in told and "deleted" not in told, told
+    assert {kind: ids(lab, kind, "v1beta2") for kind in KINDS} == uids
+    lab.preview("--expect-no-changes")
+    lab.destroy()
+    assert lab.count() == {}
+
+
+SAME = """
+trainer.ResourceFlavor("{name}", node_labels={{"a": "b"}})
+trainer.LocalQueue("{name}", cluster_queue="elsewhere")
+trainer.WorkloadPriorityClass("{name}", value=3)
+"""
+"""Kinds that need no conversion, which no webhook does here."""
+
+
+def ids(lab: Lab, kind: str, version: str) -> set[str]:
+    return {made["metadata"]["uid"] for made in lab.objects(kind, version).values()}
+
+
+def serve(client: Client, *versions: str) -> None:
+    """Kueue's API in these versions alone; the first is what is stored."""
+    for crd in client.list(DEFINITION)[0]:
+        if crd["spec"]["group"] == GROUP:
+            for each in crd["spec"]["versions"]:
+                each["served"], each["storage"] = each["name"] in versions, each["name"] == versions[0]
+            client._json("PUT", DEFINITION.path("", crd["metadata"]["name"]), {}, crd, where="CRD")
+
+    def served() -> list[str]:
+        groups = client.read("/apis")["groups"]
+        return [v["version"] for group in groups if group["name"] == GROUP for v in group["versions"]]
+
+    until(lambda: sorted(served()) == sorted(versions))

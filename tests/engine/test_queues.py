@@ -1,0 +1,121 @@
+"""Kueue's objects in programs, through the real engine and without a cluster."""
+
+from __future__ import annotations
+
+from .conftest import Project
+
+HEAD = """import pulumi
+import pulumi_trainer as trainer
+"""
+
+WRONG = """
+for name in ("q-a", "q-b"):
+    trainer.ResourceFlavor(name)
+quota = lambda flavor, amount, **more: trainer.FlavorQuotas(
+    flavor=flavor, resources={"nvidia.com/gpu": trainer.ResourceQuota(nominal_quota=amount, **more)}
+)
+group = lambda *flavors: trainer.ResourceGroup(flavors=flavors)
+trainer.ClusterQueue("q-negative", resource_groups=[group(quota("q-a", -1))])
+trainer.ClusterQueue("q-wrong", resource_groups=[group(quota("q-a", "8 GPUs"))])
+trainer.ClusterQueue("q-overlap", resource_groups=[group(quota("q-a", 1)), group(quota("q-b", 1))])
+trainer.ClusterQueue("q-many", resource_groups=[group(*(quota(f"f{i}", 1) for i in range(65)))])
+trainer.ClusterQueue("q-words", preemption=trainer.Preemption(within_cluster_queue="Sometimes"))
+trainer.ClusterQueue("q-limit", resource_groups=[group(quota("q-a", 1, borrowing_limit=2))])
+trainer.ClusterQueue("q-typo", cohort_name="x", stop_policy="Pause")
+trainer.ClusterQueue("q-q", cohort=trainer.ResourceFlavor("q-c"))
+trainer.Cohort("q-1", parent="q-2")
+trainer.Cohort("q-2", parent="q-1")
+trainer.LocalQueue("a" * 254, cluster_queue="q-q")
+trainer.WorkloadPriorityClass("q-p", value=2**40)
+trainer.Topology("q-t", levels=["kubernetes.io/hostname", "rack"])
+trainer.ResourceFlavor("q-d", topology="q-t")
+trainer.ResourceFlavor("q-e", name="q-a")
+trainer.GpuQueues("q-g", teams={"a": -1, "b": "x", "c": trainer.Team(gpus=1, lendin=2)}, borrowing=-2, priority=3)
+"""
+SAID = [
+    'ClusterQueue("q-negative") (__main__.py:10).resource_groups[0].flavors[0].resources[nvidia.com/gpu].nominal_quota:'
+    " must be greater than or equal to 0",
+    "resources[nvidia.com/gpu].nominal_quota: must be a quantity such as 3, 500m or 4Gi, not '8 GPUs'",
+    'resource_groups[1].covered_resources[0]: Duplicate value: "nvidia.com/gpu"',
+    "resource_groups[0].flavors: must have at most 64 items",
+    'preemption.within_cluster_queue: supported values: "Never", "LowerPriority", "LowerOrNewerEqualPriority"',
+    "borrowingLimit must be nil when cohort is empty",
+    "cohort_name: unknown field; did you mean cohort?",
+    "cohort: must be a Cohort or its name, not a ResourceFlavor",
+    "leads in a circle: q-1 -> q-2 -> q-1",
+    "name: must be no more than 253 characters",
+    'WorkloadPriorityClass("q-p") (__main__.py:21): Checked value must be of type integer with format int32 in value',
+    'stop_policy: supported values: "None", "Hold", "HoldAndDrain"',
+    "the kubernetes.io/hostname label can only be used at the lowest level of topology",
+    "no such key: nodeLabels evaluating rule: at least one nodeLabel is required when topology is set",
+    "another ResourceFlavor of the program is called q-a too",
+    "teams[a].gpus: must be 0 or more, not -1",
+    "teams[b].gpus: must be a number of GPUs, not 'x'",
+    "teams[c].lendin: unknown field; did you mean lending?",
+    "borrowing: must be 0 or more, not -2",
+    "priority: unknown field; did you mean priorities?",
+]
+
+
+def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_made(project: Project) -> None:
+    project.program(WRONG, HEAD)
+    told = project.up(ok=False).out
+    assert [each for each in SAID if each not in told] == [], told
+    assert "Traceback" not in told
+    assert {r["type"] for r in project.export()["deployment"].get("resources") or []} <= {"pulumi:pulumi:Stack"}
+
+
+def test_one_wrong_object_stops_the_others_and_what_is_known_later_is_checked_then(project: Project) -> None:
+    """A value that comes from elsewhere is wrong; a cluster that nobody reaches is not asked for anything."""
+    project.config("trainer:kubeconfig", "/nowhere")
+    project.program(
+        """
+        flavor = trainer.ResourceFlavor("flavor")
+        amount = pulumi.Output.from_input({"a": -4}).apply(lambda found: found["a"])
+        quotas = trainer.FlavorQuotas(flavor=flavor, resources={"nvidia.com/gpu": amount})
+        trainer.ClusterQueue("team", resource_groups=[trainer.ResourceGroup(flavors=[quotas])])
+        trainer.LocalQueue("queue", cluster_queue="team", labels={"token": pulumi.Output.secret("x")})
+        """,
+        HEAD,
+    )
+    told = project.up(ok=False).out
+    assert "resources[nvidia.com/gpu].nominal_quota: must be greater than or equal to 0" in told
+    assert 'LocalQueue("queue")' in told and "is secret" in told and "Traceback" not in told
+
+
+def test_a_stack_for_this_machine_checks_them_and_makes_none(project: Project) -> None:
+    project.config("trainer:target", "local")
+    teams = """
+    queues = trainer.GpuQueues(
+        "gpus", teams={"nlp": 16, "vision": trainer.Team(gpus=8, borrowing=4, lending=2, weight=0.5)},
+        gpus={"h100": {"gpu": "h100"}}, topology=["rack", "kubernetes.io/hostname"],
+    )
+    pulumi.export("quotas", queues.quotas)
+    pulumi.export("names", [queues.queues["nlp"].name, queues.cluster_queues["nlp"].name, *queues.priorities])
+    """
+    project.program(teams, HEAD)
+    project.up()
+    assert not [
+        r for r in project.export()["deployment"]["resources"] if r["type"].startswith(("kubernetes:", "pulumi-python"))
+    ]
+    rows = project.outputs()["quotas"]
+    assert [(r["team"], r["own"], r["borrows"], r["lends"], r["of"]) for r in rows] == [
+        ("nlp", 16, None, None, 24), ("vision", 8, 4, 2, 24),
+    ]  # fmt: skip
+    assert project.outputs()["names"] == ["nlp", "gpus-nlp", "low", "normal", "high"]
+    project.program(teams.replace('"nlp": 16', '"nlp": 16, "-": 4'), HEAD)
+    assert "gpus--" in (told := project.up(ok=False).out) and "must consist of lower case" in told
+
+
+def test_a_team_that_is_not_there_is_told_without_a_traceback(project: Project) -> None:
+    program = """
+    queues = trainer.GpuQueues("gpus", teams={"nlp": %s})
+    print(queues.queues["vision"].name)
+    """
+    for gpus, said in (
+        ("1", "has no queue of 'vision':\n    teams are nlp"),
+        ("-1", "teams[nlp].gpus: must be 0 or more, not -1"),
+    ):
+        project.program(program % gpus, HEAD)
+        told = project.up(ok=False).out
+        assert " ".join(said.split()) in " ".join(told.split()) and "Traceback" not in told

@@ -1,0 +1,204 @@
+"""Kueue's objects offline: CEL rules beside an interpreter of CEL, rules between objects, versions, unknown values."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import celpy
+import pytest
+from pulumi_trainer.provider.admission import review
+from pulumi_trainer.provider.admission.faults import NoSuchKey
+from pulumi_trainer.provider.admission.kueue_rules import KUEUE
+from pulumi_trainer.provider.admission.kueue import conflicts, refusals
+from pulumi_trainer.provider.admission.schema import Schema
+from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.api.kueue import (
+    KINDS,
+    at_version,
+    printed,
+    quota_rows,
+    quota_table,
+    references,
+    served_version,
+)
+from pulumi_trainer.provider.api.unknown import Unknown
+
+from tests.cluster.queue_cases import CASES, GOOD, document
+
+UNKNOWN = Unknown("1")
+
+
+def rule(*words: str) -> str:
+    (found,) = (text for text in KUEUE if all(word in text for word in words))
+    return found
+
+
+LIMITS, PREFERENCE, BORROWS = rule("borrowingLimit"), rule("preference"), rule("borrowWithinCohort")
+SIZES, SOURCE, UNIQUE = rule("x.resources"), rule("kubeConfig"), rule("self.filter(j")
+TOPOLOGY, HOSTS, TAINTS = rule("nodeLabels.size"), rule("hostname"), rule("x, x.effect in")
+ANY_KEY, SECONDS, OPERATOR = rule("x.key"), rule("tolerationSeconds"), rule("x.operator in")
+NO_VALUE, EFFECT = rule("x.value"), rule("!has(x.effect)")
+GROUP = {"flavors": [{"resources": [{"name": "cpu", "borrowingLimit": 1}]}], "coveredResources": ["cpu"]}
+HOST = "kubernetes.io/hostname"
+EXAMPLES: list[tuple[str, Any, bool]] = [
+    (LIMITS, {}, True), (LIMITS, {"resourceGroups": [GROUP]}, False),
+    (LIMITS, {"cohortName": "a", "resourceGroups": [GROUP]}, True),
+    (PREFERENCE, {}, True),
+    (PREFERENCE, {"preference": "x", "whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}, True),
+    (PREFERENCE, {"preference": "x", "whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}, False),
+    (BORROWS, {"reclaimWithinCohort": "Never", "borrowWithinCohort": {"policy": "LowerPriority"}}, False),
+    (BORROWS, {"reclaimWithinCohort": "Never", "borrowWithinCohort": {"policy": "Never"}}, True),
+    (BORROWS, {"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}, True),
+    (BORROWS, {"reclaimWithinCohort": "Never"}, True),
+    (SIZES, GROUP, True), (SIZES, {**GROUP, "coveredResources": ["cpu", "gpu"]}, False), (SIZES, {**GROUP, "flavors": []}, True),
+    (SOURCE, {}, False), (SOURCE, {"kubeConfig": {}}, True), (SOURCE, {"kubeConfig": {}, "clusterProfileRef": {}}, False),
+    (UNIQUE, ["a", "b"], True), (UNIQUE, ["a", "b", "a"], False),
+    (UNIQUE, [{"nodeLabel": "a"}, {"nodeLabel": "a"}], False),
+    (TOPOLOGY, {}, True), (TOPOLOGY, {"topologyName": "t", "nodeLabels": {}}, False),
+    (TOPOLOGY, {"topologyName": "t", "nodeLabels": {"a": "b"}}, True),
+    (HOSTS, [{"nodeLabel": "a"}, {"nodeLabel": HOST}], True), (HOSTS, [{"nodeLabel": HOST}, {"nodeLabel": "a"}], False),
+    (HOSTS, [{"nodeLabel": "a"}], True),
+    (TAINTS, [], True), (TAINTS, [{"effect": "NoExecute"}], True), (TAINTS, [{"effect": "Never"}], False),
+    (ANY_KEY, [{"key": "a"}], True), (ANY_KEY, [{"operator": "Exists"}], True), (ANY_KEY, [{"operator": "Equal"}], False),
+    (ANY_KEY, [{}, {"operator": "Equal"}], False),
+    (SECONDS, [{"tolerationSeconds": 1, "effect": "NoExecute"}], True),
+    (SECONDS, [{"tolerationSeconds": 1, "effect": "x"}], False),
+    (OPERATOR, [{}, {"operator": "Equal"}], True), (OPERATOR, [{"operator": "In"}], False),
+    (NO_VALUE, [{"operator": "Exists"}, {"value": "x"}], True), (NO_VALUE, [{"operator": "Exists", "value": ""}], False),
+    (EFFECT, [{}, {"effect": "NoSchedule"}], True), (EFFECT, [{"effect": ""}], False),
+]  # fmt: skip
+STUMBLING = [(TOPOLOGY, {"topologyName": "t"}), (ANY_KEY, [{}]), (SECONDS, [{"tolerationSeconds": 1}]), (TAINTS, [{}])]
+
+
+def test_every_rule_that_looks_at_one_value_has_an_example() -> None:
+    assert {text for text, _, _ in EXAMPLES} == {text for text in KUEUE if "oldSelf" not in text}
+
+
+@pytest.mark.parametrize(("text", "value", "holds"), EXAMPLES)
+def test_predicates_say_what_cel_says(text: str, value: Any, holds: bool) -> None:
+    environment = celpy.Environment()
+    program = environment.program(environment.compile(text))
+    assert bool(program.evaluate({"self": celpy.json_to_cel(value)})) is holds
+    assert KUEUE[text](value, None, Schema({})) is holds
+
+
+@pytest.mark.parametrize(("text", "value"), STUMBLING)
+def test_fields_that_are_not_there(text: str, value: Any) -> None:
+    with pytest.raises(NoSuchKey):
+        KUEUE[text](value, None, Schema({}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_known_yet_counts_as_right_wherever_it_stands(kind: str) -> None:
+    """Each leaf of a good object in turn."""
+    good = document((kind, "", ...), "good", "team")
+    assert refusals(good) == []
+    for path in leaves(good):
+        if path[0] not in ("apiVersion", "kind"):
+            held = copy.deepcopy(good)
+            put(held, path, UNKNOWN)
+            assert refusals(held) == [], path
+            references(held), [*conflicts([held])], at_version(held, "v1beta1"), printed(held)
+
+
+def leaves(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    return [at] if below is None else [path for key, item in below for path in leaves(item, (*at, key))]
+
+
+def put(value: Any, path: tuple[Any, ...], what: Any) -> None:
+    for key in path[:-1]:
+        value = value[key]
+    value[path[-1]] = what
+
+
+def test_nothing_that_somebody_writes_raises() -> None:
+    """The cases that a server is asked about in tests/cluster, and each of their values somewhere else."""
+    for kind, path, value in CASES:
+        made = document((kind, path, value), "case", "team")
+        review(made), references(made), [*conflicts([made])], at_version(made, "v1beta1")
+    for kind, good in GOOD.items():
+        for name in good:
+            for value in (None, 1, "x", [], {}, [1], [None], {"a": 1}, [{}], [[]]):
+                made = document((kind, name, value), "case", "team")
+                review(made), references(made), [*conflicts([made])], at_version(made, "v1beta1")
+
+
+def test_wrong_quantities_are_no_printable_ones() -> None:
+    with pytest.raises(Invalid, match=r"resources\[0\].nominalQuota"):
+        printed({"resources": [{"nominalQuota": "8 GPUs"}]})
+    assert printed({"nominalQuota": "0.5Gi", "weight": 0.5, "other": 1}) == {
+        "nominalQuota": "512Mi",
+        "weight": "500m",
+        "other": 1,
+    }
+
+
+def cohort(name: str, parent: str) -> dict[str, Any]:
+    return document(("Cohort", "", {"parentName": parent}), name, "")
+
+
+def test_circles_of_cohorts_and_equal_names() -> None:
+    found = list(
+        conflicts([cohort("a", "b"), cohort("b", "c"), cohort("c", "b"), cohort("d", "d"), cohort("e", "none")])
+    )
+    assert [(at, problem.why) for at, problem in found] == [
+        (1, "leads in a circle: b -> c -> b"), (3, "leads in a circle: d -> d"),
+    ]  # fmt: skip
+    queues = [document(("LocalQueue", "", ...), "q", space) for space in ("one", "two", "one")]
+    assert [at for at, _ in conflicts(queues)] == [2]
+    assert not list(conflicts([cohort("a", "x"), document(("ClusterQueue", "", ...), "a", "")]))
+
+
+def test_references_in_the_order_of_deletion() -> None:
+    named = {kind for good in GOOD for kind, _, _ in references(document((good, "", ...), "x", "team"))}
+    assert named == {
+        "Topology",
+        "Cohort",
+        "ResourceFlavor",
+        "AdmissionCheck",
+        "ClusterQueue",
+        "MultiKueueConfig",
+        "MultiKueueCluster",
+    }
+    for kind in GOOD:
+        for other, _, where in references(document((kind, "", ...), "x", "team")):
+            assert [*KINDS].index(other) <= [*KINDS].index(kind), where
+
+
+def test_versions() -> None:
+    served = {"v1beta1": ["clusterqueues", "localqueues"], "v1alpha1": ["cohorts", "clusterqueues"]}
+    assert [served_version(kind, served) for kind in ("ClusterQueue", "Cohort", "Topology")] == [
+        "v1beta1",
+        "v1alpha1",
+        None,
+    ]
+    words = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"}
+    queue, problems = at_version(
+        document(("ClusterQueue", "", {"cohortName": "c", "flavorFungibility": words}), "q", ""), "v1beta1"
+    )
+    assert queue["spec"] == {
+        "cohort": "c",
+        "flavorFungibility": {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"},
+    }
+    assert problems == [] and queue["apiVersion"] == "kueue.x-k8s.io/v1beta1"
+    assert at_version(cohort("a", "b"), "v1alpha1")[0]["spec"] == {"parent": "b"}
+    assert at_version(cohort("a", "b"), "v1beta1")[0]["spec"] == {"parentName": "b"}
+    automated = document(("MultiKueueConfig", "quotaManagement", "Automated"), "x", "")
+    assert "cannot be said in kueue.x-k8s.io/v1beta1" in str(at_version(automated, "v1beta1")[1][0])
+
+
+def test_the_table_of_quotas() -> None:
+    def queue(name: str, *amounts: Any) -> dict[str, Any]:
+        flavors = [{"name": f"f{i}", "resources": [{"name": "gpu", **amount}]} for i, amount in enumerate(amounts)]
+        return {"metadata": {"name": name}, "spec": {"resourceGroups": [{"flavors": flavors}]}}
+
+    rows = quota_rows(
+        [queue("q1", {"nominalQuota": 8, "lendingLimit": 0}), queue("q2", {"nominalQuota": "16"})], ["a", "b"], "gpu"
+    )
+    assert [(row["own"], row["borrows"], row["lends"], row["of"]) for row in rows] == [
+        (8, None, 0, 24),
+        ("16", None, None, 24),
+    ]
+    assert quota_table(rows).splitlines()[1] == "a     f0      8    all      0      24"
