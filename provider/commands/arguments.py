@@ -75,6 +75,8 @@ def _rbac(arguments: Sequence[str]) -> int:
     mode = "trainer: jobs are TrainJobs that Kubeflow Trainer runs; default: jobset"
     parser.add_argument("--mode", choices=("jobset", "trainer"), default="jobset", help=mode)
     parser.add_argument("--no-queues", action="store_true", help="for a cluster without Kueue")
+    seeing = "also to see all queues of the cluster: who holds and who waits, and whether a job ever fits"
+    parser.add_argument("--quotas", action="store_true", help=seeing)
     who = "to whom the roles are bound, may be given again"
     for option, form in (("--user", "NAME"), ("--group", "NAME"), ("--service-account", "NAMESPACE:NAME")):
         parser.add_argument(option, action="append", default=[], metavar=form, help=who)
@@ -84,7 +86,7 @@ def _rbac(arguments: Sequence[str]) -> int:
     namespaces = list(dict.fromkeys(given.namespace or ["default"]))
     named = {"User": given.user, "Group": given.group, "ServiceAccount": given.service_account}
     subjects = [rbac.subject(kind, name, namespaces) for kind, names in named.items() for name in names]
-    rbac.print_all(namespaces, given.mode, subjects, queues=not given.no_queues)
+    rbac.print_all(namespaces, given.mode, subjects, queues=not given.no_queues, quotas=given.quotas)
     return 0
 
 

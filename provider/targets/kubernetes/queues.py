@@ -1,14 +1,16 @@
-"""What a cluster knows of Kueue's queues, as far as we may read it: for the lints of previews. Called by `target`.
+"""What a cluster knows of Kueue's queues, as far as we may read it: for the lints of previews, and for the command `queues`.
 
 Lists cost one request a kind and process, whatever the number of jobs. Who may not list ClusterQueues hears less, and no error.
+Called by `target` and by the command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from pulumi_trainer.provider.admission.queues import Queues
+from pulumi_trainer.provider.api.errors import Problem, TargetFault
 
 from . import kinds
 from .client import Client
@@ -35,6 +37,37 @@ def known(client: Client, namespace: str = "", queue: str = "") -> Queues:
     if isinstance(local, Mapping):
         found.append({**local})
     return Queues(tuple(found), frozenset(whole))
+
+
+def overview(client: Client, namespace: str = "") -> tuple[list[Document], set[str]]:
+    """(queues and Workloads of a namespace, or of all; plurals of kinds that cannot be read). Who may not list LocalQueues gets
+    those that Workloads name, if they may be read one by one. Raises TargetFault where nothing at all can be read."""
+    facts = Facts.of(client)
+    found: list[Document] = []
+    unseen: set[str] = set()
+    for kind in (kinds.WORKLOAD, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE, kinds.COHORT):
+        listed = listed_as_served(facts, kind, namespace if kind.namespaced else "")
+        if listed is None:
+            unseen.add(kind.plural)
+        found += ({**document, "kind": kind.kind} for document in listed or ())
+    if kinds.LOCAL_QUEUE.plural in unseen:
+        found += _named(facts, found)
+    if len(unseen) == len(("workloads", "localqueues", "clusterqueues", "cohorts")):
+        where = f"namespace {namespace}" if namespace else "all namespaces"
+        mend = "is Kueue installed? `pulumi-trainer rbac --quotas` prints the permissions"
+        raise TargetFault(
+            Problem("queues", f"neither Workloads nor queues of {where} can be read in {client.host}", mend)
+        )
+    return found, unseen
+
+
+def _named(facts: Facts, workloads: list[Document]) -> Iterator[Document]:
+    """The LocalQueues that Workloads name."""
+    places = {(d["metadata"].get("namespace", ""), (d.get("spec") or {}).get("queueName", "")) for d in workloads}
+    for namespace, name in sorted(places):
+        queue = facts.find(kinds.LOCAL_QUEUE, namespace, name) if name else None
+        if isinstance(queue, Mapping):
+            yield {**queue, "kind": kinds.LOCAL_QUEUE.kind}
 
 
 def listed_as_served(facts: Facts, kind: Kind, namespace: str = "") -> list[Document] | None:
