@@ -116,6 +116,8 @@ class _Search:
         """What Kueue would say of the first group for which nothing fits, whatever those before it get."""
         states: list[Mapping[Slot, Fraction]] = [{}]
         for group in groups:
+            if (lost := self._unplaced(group)) is not None:
+                return Never("flavor", lost, f"failed to assign flavors to pod set {lost.name}: no TAS flavor assigned")
             tries = [each for taken in states for each in self._tries(group, taken)]
             if self._left <= 0:
                 return None
@@ -152,6 +154,14 @@ class _Search:
                 return [_Try(taken, "flavor" if mismatched else "capacity", tuple(reasons))]
             open_ = found
         return [_Try(slots) for slots in open_]
+
+    def _unplaced(self, group: _Group) -> PodSet | None:
+        """Pods that need a place in a topology, and ask for nothing that would give them a flavor: pods of their group may."""
+        covered = {name for g in self.groups for name in texts(g.get("coveredResources"))}
+        if covered & group.requests.keys():
+            return None
+        placed = (p for p in group.members if p.count and (self.topology_only or _asks(p)))
+        return next(placed, None)
 
     def _by_resource_group(self, group: _Group) -> Iterator[_Wanted | str]:
         """What a group of pod sets wants of each resource group, or a resource that none covers."""
@@ -195,9 +205,8 @@ class _Search:
 
     def _off_topology(self, name: str, flavor: Document, pods: PodSet, resources: Document) -> str:
         notes = pods.annotations if isinstance(pods.annotations, Mapping) else {}
-        asks = any(key in notes for key in _ASKING)
         levels = self.queues.levels(flavor)
-        if not asks:
+        if not _asks(pods):
             only = bool(levels is None or levels) and not self.topology_only
             return f'Flavor "{name}" supports only TopologyAwareScheduling' if only else ""
         if levels is None:
@@ -209,6 +218,11 @@ class _Search:
         wanted = [notes[key] for key in (REQUIRED, PREFERRED, SLICE_LEVEL) if key in notes]
         missing = [level for level in wanted if level not in levels]
         return f'Flavor "{name}" does not contain the requested level' if missing else ""
+
+
+def _asks(pods: PodSet) -> bool:
+    """Whether they ask for a place in a topology."""
+    return isinstance(pods.annotations, Mapping) and any(key in pods.annotations for key in _ASKING)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ says later. Nodes and GPUs are of this test alone.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import subprocess
@@ -19,6 +20,7 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.job import Plan
+from pulumi_trainer.provider.api.labels import ANCESTOR, REQUIRED, TOGETHER
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
 from pulumi_trainer.provider.targets.kubernetes import kinds
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
@@ -74,10 +76,11 @@ class Teams:
     def flavor(self, **spec: Any) -> None:
         self.make(kinds.RESOURCE_FLAVOR, self.name("h100"), spec=spec)
 
-    def queue(self, team: str, gpus: int, **spec: Any) -> None:
+    def queue(self, team: str, gpus: int, cpus: int = 0, **spec: Any) -> None:
         """A team's queue, in the cohort of the namespace's name unless spec says otherwise."""
-        resources = [{"name": self.gpu, "nominalQuota": gpus}]
-        groups = [{"coveredResources": [self.gpu], "flavors": [{"name": self.name("h100"), "resources": resources}]}]
+        quota = {self.gpu: gpus, **({"cpu": cpus} if cpus else {})}
+        resources = [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]
+        groups = [{"coveredResources": [*quota], "flavors": [{"name": self.name("h100"), "resources": resources}]}]
         preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
         behind = {
             "namespaceSelector": {},
@@ -171,6 +174,11 @@ class Teams:
             found.add(node["metadata"]["labels"][self.rack] if node else "nowhere")
         return sorted(found)
 
+    def settled(self, name: str, step: str) -> list[str]:
+        """The same, once all have a node."""
+        found = self.placed(name, step)
+        return [] if "nowhere" in found else found
+
     def cli(self, *arguments: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", *arguments]
         file = kubeconfig or self.kubeconfig
@@ -237,3 +245,72 @@ def test_two_teams_share_what_the_other_leaves(teams: Teams, mode: str) -> None:
 
     teams.root.delete(MODES[mode], teams.namespace, "reclaims", propagation="Background")
     until(lambda: sum(teams.looks(name)[0] == "Running" for name in ("own", "borrows", "waits")) == 1)
+
+
+# --- topology ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_job_in_one_rack(teams: Teams, mode: str) -> None:
+    teams.mode = mode
+    teams.nodes(4)
+    teams.racks()
+    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.queue("red", 64)
+    teams.ready("red")
+    teams.submit("half", queue="red", topology=trainer.Unconstrained())
+    teams.becomes("half", "Running")
+
+    teams.submit("one", 2, queue="red", topology=trainer.Required(teams.rack))
+    teams.becomes("one", "Running")
+    assert len(teams.placed("one")) == 1 and teams.placed("one") != teams.placed("half"), (
+        "the other rack has room for one"
+    )
+    teams.submit("two", 2, queue="red", topology=trainer.Required(teams.rack))
+    teams.says("two", "there is quota, but in one domain of topology .* only 1 of its 2 pods have room")
+
+    teams.root.delete(MODES[mode], teams.namespace, "half", propagation="Background")
+    teams.becomes("two", "Running")
+    assert len(teams.placed("two")) == 1
+
+
+def test_as_near_as_possible_and_in_slices(teams: Teams) -> None:
+    teams.nodes(6)
+    teams.racks()
+    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.queue("red", 48)
+    teams.ready("red")
+    teams.submit("near", 3, queue="red", topology=trainer.Preferred(teams.rack))
+    teams.becomes("near", "Running")
+    assert len(teams.placed("near")) == 2
+    teams.root.delete(kinds.JOBSET, teams.namespace, "near", propagation="Background")
+    sliced = trainer.Unconstrained(slice_level=teams.rack, slice_size=2)
+    teams.submit("slices", 4, queue="red", topology=sliced)
+    teams.becomes("slices", "Running")
+    assert len(teams.placed("slices")) == 2, "each two nodes have a rack of their own"
+
+
+def test_what_is_held_in_a_rack(teams: Teams) -> None:
+    """Initializers run where there is room; MPI's launcher runs in the rack of its nodes."""
+    teams.nodes(4)
+    teams.racks()
+    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.queue("red", 32, cpus=96)
+    teams.ready("red")
+    document = runtimes.load("deepspeed-distributed")
+    jobs = document["spec"]["template"]["spec"]["replicatedJobs"]
+    jobs.insert(0, copy.deepcopy(jobs[0]) | {"name": "fetch"})
+    jobs[0]["template"]["metadata"] = {"labels": {ANCESTOR: "dataset-initializer"}}
+    for job in jobs:
+        pod = job["template"]["spec"]["template"]
+        pod["metadata"] = {"annotations": FOREVER}
+        pod["spec"]["containers"][0].setdefault("resources", {"requests": {"cpu": "1"}})
+    made = teams.plan("mpi", 2, document=document, queue="red", topology=trainer.Required(teams.rack))
+    notes = {
+        job["name"]: job["template"]["spec"]["template"]["metadata"]["annotations"].keys() - FOREVER
+        for job in made.made["JobSet/mpi"]["spec"]["replicatedJobs"]
+    }
+    assert notes == {"fetch": set(), "launcher": {REQUIRED, TOGETHER}, "node": {REQUIRED, TOGETHER}}
+    teams.target.create(sent(made))
+    launcher, nodes = (until(lambda step=step: teams.settled("mpi", step)) for step in ("launcher", "node"))
+    assert launcher == nodes and len(nodes) == 1

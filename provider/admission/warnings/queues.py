@@ -207,6 +207,8 @@ def _never(view: View) -> Never | None:
 
 
 def _mend_flavor(view: View, found: Never) -> str:
+    if "no TAS flavor" in found.words:
+        return f"let {found.pod_set.name} ask for something that the queue covers, such as cpu, or let the queue cover pods"
     if "requested level" in found.words or "support" in found.words:
         flavors = [f for f in view.queues.of("ResourceFlavor") if _uses(_behind(view) or {}, f)]
         levels = sorted({level for flavor in flavors for level in view.queues.levels(flavor) or []})
