@@ -125,7 +125,7 @@ SHAPES = (
         _QUEUE,
     ),
     _shape(
-        r"Workload namespace doesn't match ClusterQueue selector",
+        r"[Ww]orkload namespace doesn't match ClusterQueue selector",
         "its ClusterQueue does not take jobs of this namespace",
         _QUEUE,
         never=True,
