@@ -44,10 +44,43 @@ def queued_problems(job: Document, jobset: Document) -> list[Problem]:
     if not labels.get(QUEUE):
         return []
     sets = pod_sets(jobset)
-    found = [*_labels(labels)]
-    for each in sets:
-        found += _request(each)
-    return [*found, *_groups(sets)]
+    unreadable = next((p for each in sets for p in _unreadable(each)), None)
+    if unreadable is not None:  # Kueue stops here, and names no field
+        return [*_labels(labels), unreadable]
+    return [*_labels(labels), *(p for each in sets for p in _request(each)), *_groups(sets)]
+
+
+def _unreadable(pods: PodSet) -> Iterator[Problem]:
+    """What is no number, no boolean and no JSON: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/tas.go"""
+    notes, at = pods.annotations, f"{pods.at}.metadata.annotations"
+    if isinstance(notes, Unknown):
+        return
+    value = notes.get(UNCONSTRAINED)
+    if REQUIRED not in notes and PREFERRED not in notes and isinstance(value, str) and value not in _BOOLEANS:
+        yield Problem(f"{at}[{UNCONSTRAINED}]", f'strconv.ParseBool: parsing "{value}": invalid syntax', type=INVALID)
+    if isinstance(text := notes.get(SLICES), str):
+        layers = _read(text)
+        if layers is None:
+            why = "failed to parse multi-layer topology constraints annotation: it is no JSON array of objects"
+            yield Problem(f"{at}[{SLICES}]", why, type=INVALID)
+        elif not 0 < len(layers) <= _LAYERS:
+            why = f"topology constraints must contain between 1 and {_LAYERS} entries: got {len(layers)}"
+            yield Problem(f"{at}[{SLICES}]", why, type=INVALID)
+    elif SLICE_LEVEL in notes and isinstance(size := notes.get(SLICE_SIZE), str):
+        if not re.fullmatch(r"[+-]?[0-9]+", size):
+            yield Problem(f"{at}[{SLICE_SIZE}]", f'strconv.ParseInt: parsing "{size}": invalid syntax', type=INVALID)
+        elif not -(2**31) <= int(size[:12]) < 2**31:
+            yield Problem(
+                f"{at}[{SLICE_SIZE}]", f'strconv.ParseInt: parsing "{size}": value out of range', type=INVALID
+            )
+
+
+def _read(text: str) -> list[Document] | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, list) and all(isinstance(layer, dict) for layer in found) else None
 
 
 def _labels(labels: Mapping[str, Any]) -> Iterator[Problem]:
@@ -74,8 +107,6 @@ def _request(pods: PodSet) -> Iterator[Problem]:
     for key in (REQUIRED, PREFERRED, SLICE_LEVEL):
         if isinstance(value := notes.get(key), str):
             yield from (Problem(f"{at}[{key}]", why, type=INVALID) for why in qualified_name(value))
-    if isinstance(value := notes.get(UNCONSTRAINED), str) and value not in _BOOLEANS:
-        yield Problem(f"{at}[{UNCONSTRAINED}]", "must be a boolean value", type=INVALID)
     yield from _group(notes, at)
     yield from _slices(pods, notes, at)
     if isinstance(text := notes.get(SLICES), str):
@@ -103,10 +134,8 @@ def _slices(pods: PodSet, notes: Mapping[str, Any], at: str) -> Iterator[Problem
     if SLICE_SIZE in notes and SLICE_LEVEL not in notes:
         yield Problem(f"{at}[{SLICE_SIZE}]", f"may not be set when '{SLICE_LEVEL}' is not specified", type=FORBIDDEN)
     if isinstance(size, str):
-        number = int(size) if re.fullmatch(r"[+-]?[0-9]{1,10}", size) else None
-        if number is None or not -(2**31) <= number < 2**31:
-            yield Problem(f"{at}[{SLICE_SIZE}]", "must be a numeric value", type=INVALID)
-        elif number < 1:
+        number = int(size) if re.fullmatch(r"[+-]?[0-9]{1,10}", size) else 0
+        if number < 1:
             yield Problem(f"{at}[{SLICE_SIZE}]", "must be greater than or equal to 1", type=INVALID)
         elif pods.count is not None and number > pods.count:
             why = f"must not be greater than pod set count {pods.count}"
@@ -117,17 +146,7 @@ def _layers(pods: PodSet, text: str, notes: Mapping[str, Any], at: str) -> Itera
     for other in (SLICE_LEVEL, SLICE_SIZE):
         if other in notes:
             yield Problem(at, f"may not be set when '{other}' is specified", type=FORBIDDEN)
-    try:
-        layers = json.loads(text)
-    except ValueError as error:
-        yield Problem(at, f"must be a valid JSON array: {error}", type=INVALID)
-        return
-    if not isinstance(layers, list) or not all(isinstance(layer, dict) for layer in layers):
-        yield Problem(at, "must be a valid JSON array", type=INVALID)
-        return
-    if not 0 < len(layers) <= _LAYERS:
-        yield Problem(at, f"topology constraints must contain between 1 and {_LAYERS} entries", type=INVALID)
-        return
+    layers = _read(text) or []
     seen: dict[str, int] = {}
     sizes = [size if isinstance(size := layer.get("size", 0), int) else 0 for layer in layers]
     for i, (layer, size) in enumerate(zip(layers, sizes, strict=True)):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pulumi_trainer.provider.api.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.api.submission import Objects, differences, main_key
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
 Effect = Literal["update", "replace", "waiting"]
 """waiting: an update as long as Kueue holds the job back, which the objects do not tell; a replacement once it runs."""
@@ -64,10 +64,10 @@ def compare(old: Objects, new: Objects) -> list[Change]:
             word = "removed" if after is None else "added"
             changes.append(Change(key, "replace", f"{word}: the objects of a run are fixed"))
         elif key.startswith("JobSet/"):
-            changes += _label_changes(key, before, after, held)
+            changes += _queue_changes(key, before, after, held)
             changes += [_jobset_change(key, path, held) for path in differences(_unqueued(before), _unqueued(after))]
         elif key.startswith("TrainJob/"):
-            changes += _label_changes(key, before, after, held)
+            changes += _queue_changes(key, before, after, held)
             changes += [_train_job_change(key, path, held) for path in differences(_unqueued(before), _unqueued(after))]
         else:
             changes += [
@@ -97,10 +97,15 @@ def _train_job_change(key: str, path: str, held: Effect) -> Change:
 _ONLY: dict[Effect, str] = {"update": "", "replace": "only ", "waiting": "only "}
 
 
-def _label_changes(key: str, before: Any, after: Any, held: Effect) -> Iterator[Change]:
-    """Of the labels that Kueue reads."""
+def _queue_changes(key: str, before: Any, after: Any, held: Effect) -> Iterator[Change]:
+    """Of the labels and annotations that Kueue reads."""
+    placed, places = dict(_placing(before)), dict(_placing(after))
+    if first_unknown(after.get("spec")) is not None:  # what is not there may be in what is not known yet
+        placed = {path: value for path, value in placed.items() if path in places}
+    for path in differences(placed, places):
+        yield Change(f"{key}: {path}", "replace", "Kueue has read it, and does not read it again")
     old, new = _labels(before), _labels(after)
-    for label in (QUEUE, PRIORITY, MAX_EXECUTION):
+    for label in _READ:
         was, now = old.get(label), new.get(label)
         where = f"{key}: metadata.labels[{label}]"
         if was == now or isinstance(now, Unknown):
@@ -116,14 +121,34 @@ def _label_changes(key: str, before: Any, after: Any, held: Effect) -> Iterator[
             yield Change(where, held, f"may change {_ONLY[held]}while the job waits")
 
 
-def _unqueued(document: dict[str, Any]) -> dict[str, Any]:
-    """Without those labels."""
-    metadata = document.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("labels"), dict):
-        return document
-    labels = {k: v for k, v in metadata["labels"].items() if k not in (QUEUE, PRIORITY, MAX_EXECUTION)}
-    rest = {k: v for k, v in metadata.items() if k != "labels"}
-    return {**document, "metadata": {**rest, **({"labels": labels} if labels else {})}}
+def _placing(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Path -> value of the annotations for topologies; they go into the Workload when it is made."""
+    if isinstance(value, list):
+        for i, each in enumerate(value):
+            name = each.get("name", i) if isinstance(each, dict) else i
+            yield from _placing(each, f"{path}[{name}]")
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if str(name).startswith(_PLACING):
+                yield f"{path}[{name}]", each
+            else:
+                yield from _placing(each, f"{path}.{name}" if path else str(name))
+
+
+_PLACING = "kueue.x-k8s.io/podset-"
+
+
+def _unqueued(value: Any) -> Any:
+    """Without those labels and annotations, and without mappings in which nothing else is."""
+    if isinstance(value, list):
+        return [_unqueued(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {k: _unqueued(v) for k, v in value.items() if k not in _READ and not str(k).startswith(_PLACING)}
+    return {k: v for k, v in kept.items() if v != {} or value[k] == {}}
+
+
+_READ = (QUEUE, PRIORITY, MAX_EXECUTION)
 
 
 def _labels(document: Any) -> dict[str, Any]:
