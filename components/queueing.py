@@ -53,8 +53,9 @@ def _text(value: Any) -> Any:
     """As labels have it; numbers of a stack's configuration may come as floats."""
     if isinstance(value, pulumi.Output):
         return value.apply(_text)
-    whole = isinstance(value, float) and value.is_integer()
-    return str(int(value)) if whole or (isinstance(value, int) and not isinstance(value, bool)) else value
+    if isinstance(value, (bool, int, float)):
+        return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    return value
 
 
 def problems(named: Mapping[str, Any], written: Any, merged: Any, suspend: Any) -> Iterator[Problem]:
@@ -83,5 +84,4 @@ def _seconds(where: str, value: Any) -> Iterator[Problem]:
     if value is None or isinstance(value, Unknown):
         return
     if not isinstance(value, str) or not re.fullmatch(r"\d{1,10}", value) or not 0 < int(value) <= _LONGEST:
-        shown = value if isinstance(value, str) else repr(value)
-        yield Problem(where, f"must be a whole number of seconds from 1 to {_LONGEST}, not {shown}")
+        yield Problem(where, f"must be a whole number of seconds from 1 to {_LONGEST}, not {value}")

@@ -100,6 +100,10 @@ def _grouped(sets: list[PodSet], search: _Search) -> list[_Group] | None:
     return found
 
 
+class _TooMany(Exception):
+    """There are more combinations than are tried."""
+
+
 class _Search:
     def __init__(self, cluster_queue: Document, node: Node, queues: Queues) -> None:
         self.node, self.queues = node, queues
@@ -111,16 +115,21 @@ class _Search:
             f is not None and mapping(f, "spec").get("topologyName") for f in known
         )
         self._left = _TRIES
+        self._most: dict[Slot, Fraction] = {}
 
     def refusal(self, groups: list[_Group]) -> Never | None:
         """What Kueue would say of the first group for which nothing fits, whatever those before it get."""
+        try:
+            return self._refusal(groups)
+        except _TooMany:
+            return None
+
+    def _refusal(self, groups: list[_Group]) -> Never | None:
         states: list[Mapping[Slot, Fraction]] = [{}]
         for group in groups:
             if (lost := self._unplaced(group)) is not None:
                 return Never("flavor", lost, f"failed to assign flavors to pod set {lost.name}: no TAS flavor assigned")
             tries = [each for taken in states for each in self._tries(group, taken)]
-            if self._left <= 0:
-                return None
             states = [each.slots for each in tries if each.cause is None]
             if not states:
                 first = tries[0]
@@ -146,6 +155,8 @@ class _Search:
                 mismatched = False
                 for state in open_:
                     self._left -= 1
+                    if self._left < 0:
+                        raise _TooMany
                     slots, short = self._fill(flavor, resources.requests, state)
                     reasons += short
                     if not short:
@@ -181,7 +192,9 @@ class _Search:
         slots, short = dict(taken), []
         for resource, amount in requests.items():
             slot = (flavor, resource)
-            before, most = taken.get(slot, ZERO), self.node.potential(slot)
+            if slot not in self._most:
+                self._most[slot] = self.node.potential(slot)
+            before, most = taken.get(slot, ZERO), self._most[slot]
             slots[slot] = before + amount
             if slots[slot] > most:
                 before_, asked, most_ = (text(resource, each) for each in (before, amount, most))

@@ -139,13 +139,13 @@ _PLACING = "kueue.x-k8s.io/podset-"
 
 
 def _unqueued(value: Any) -> Any:
-    """Without those labels and annotations, and without mappings in which nothing else is."""
+    """Without those labels and annotations, and without metadata in which nothing else is."""
     if isinstance(value, list):
         return [_unqueued(each) for each in value]
     if not isinstance(value, dict):
         return value
     kept = {k: _unqueued(v) for k, v in value.items() if k not in _READ and not str(k).startswith(_PLACING)}
-    return {k: v for k, v in kept.items() if v != {} or value[k] == {}}
+    return {k: v for k, v in kept.items() if v != {} or k not in ("metadata", "labels", "annotations")}
 
 
 _READ = (QUEUE, PRIORITY, MAX_EXECUTION)

@@ -114,7 +114,11 @@ def occupancy(documents: Iterable[Document], unseen: Iterable[str], now: float) 
     leads = {place: text(section(d, "spec").get("clusterQueue")) for place, d in local.items()}
     work = [found for each in _of(known, "Workload") if (found := _work(each, leads, now)) is not None]
     return Occupancy(
-        [_cluster_queue(d, nodes[name_of(d)]) for d in sorted(_of(known, "ClusterQueue"), key=name_of)],
+        [
+            _cluster_queue(d, nodes[n])
+            for d in sorted(_of(known, "ClusterQueue"), key=name_of)
+            if (n := name_of(d)) in nodes
+        ],
         [_local_queue(place, local[place]) for place in sorted(local)],
         sorted(work, key=lambda w: (not w.holds, -(w.priority or 0), w.since, w.namespace, w.name)),
         tuple(sorted(set(unseen))),
