@@ -80,7 +80,7 @@ def _jobset_change(key: str, path: str, held: Effect) -> Change:
     where = f"{key}: {path}"
     if _below(path, _ALWAYS):
         return Change(where, "update", "may change at any time")
-    if any(f".{p}" in path for p in _WHILE_SUSPENDED):
+    if any(f".{p}" in path for p in _WHILE_SUSPENDED) or path.endswith(".template.spec.template.metadata"):
         return Change(where, held, f"may change {_ONLY[held]}while the JobSet is suspended")
     return Change(where, "replace", "immutable in a JobSet")
 
