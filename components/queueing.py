@@ -31,7 +31,8 @@ def named(given: Any) -> Any:
     this package, or a CustomResource of pulumi-kubernetes."""
     if not isinstance(given, pulumi.Resource):
         return given
-    return given.name if hasattr(given, "name") else given.metadata["name"] if hasattr(given, "metadata") else given
+    made: Any = given
+    return made.name if hasattr(made, "name") else made.metadata["name"] if hasattr(made, "metadata") else made
 
 
 def makers(*given: Any) -> list[pulumi.Resource]:

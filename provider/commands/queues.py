@@ -77,7 +77,8 @@ def _cluster_table(found: Iterable[Queue]) -> Table:
         tail = [str(queue.admitted or ""), str(queue.pending or "")]
         for share in queue.shares or (None,):
             table.add_row(*head, *(_share(share) if share else [""] * 6), *tail)
-            head, tail = ["", ""], ["", ""]
+            head = ["", ""]
+            tail = ["", ""]
         if queue.inactive:
             table.add_row(Text(f"  takes no jobs: {plain(queue.inactive)}", style="red"))
     return table
@@ -117,7 +118,7 @@ def _name(queue: Queue) -> Text:
 
 def _work_table(found: Iterable[Work], *, namespaces: bool) -> Table:
     head = ("namespace", "job") if namespaces else ("job",)
-    table = _table(*head, "queue", "", "asks for", "priority", "for", "why")
+    table = _table(*head, "queue", "state", "asks for", "priority", "for", "why")
     for work in found:
         asked = ", ".join(f"{n} {plain(resource)}" for resource, n in work.asks.items())
         rank = " ".join(filter(None, (plain(work.priority_class), str(work.priority or ""))))
