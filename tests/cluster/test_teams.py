@@ -211,6 +211,15 @@ class Teams:
         found = self.placed(name, step)
         return [] if "nowhere" in found else found
 
+    def counted(self, team: str) -> tuple[int, int]:
+        """Workloads that hold and that wait, as the queues say it, once they agree."""
+        found = [
+            self.root.get(kinds.CLUSTER_QUEUE, "", self.name(team)) or {},
+            self.root.get(kinds.LOCAL_QUEUE, self.namespace, team) or {},
+        ]
+        both = {(d["status"].get("reservingWorkloads", 0), d["status"].get("pendingWorkloads", 0)) for d in found}
+        return both.pop() if len(both) == 1 else (-1, -1)
+
     def cli(self, *arguments: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", *arguments]
         file = kubeconfig or self.kubeconfig
@@ -502,7 +511,7 @@ def note(key: str, value: str) -> Callable[[Document], Any]:
         else:
             jobs = document["spec"]["replicatedJobs"]
         for job in jobs:
-            job["template"]["spec"]["template"]["metadata"]["annotations"] = {key: value}
+            job["template"]["spec"]["template"]["metadata"]["annotations"] |= {key: value}
 
     return change
 
@@ -645,7 +654,7 @@ def test_the_command_tells_who_holds_borrows_and_waits(teams: Teams) -> None:
         teams.becomes(name, "Running")
     teams.submit("waits", queue="red")
     teams.says("waits", "8 more of")
-    until(lambda: teams.queues()["clusterQueues"][2]["pending"] == 1)
+    until(lambda: teams.counted("red") == (2, 1))
 
     found = teams.queues()
     red = next(q for q in found["clusterQueues"] if q["name"] == teams.name("red"))
