@@ -12,7 +12,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.admission.queues import Queues
+from pulumi_trainer.provider.admission.known_queues import Queues
 from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.labels import QUEUE
@@ -102,14 +102,14 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
     place = await destinations.place(destination)
     result = Plan(
         name, place.namespace, place.target, run=args.run, interrupt=args.interrupt, adopt=args.adopt,
-        needs=[*place.needs, *queueing.makers(args.queue, args.priority)], problems=list(place.problems),
+        needs=list(place.needs), problems=list(place.problems),
     )  # fmt: skip
     runtime = await _runtime(args, result, destination)
     if result.problems:
         return result
     compiled = _compiled(args, runtime)
     result.problems += [p.below("trainer") for p in compiled.problems]
-    placing = {name: queueing.named(getattr(args, name)) for name in queueing.ARGUMENTS}
+    placing = await _placing(args, result, destination)
     labels = queueing.labels(args.labels, placing)
     wish = {
         "trainer": compiled.document,
@@ -206,6 +206,15 @@ def _cautioned(
             known.append(document)
             if cluster:
                 result.problems += [p.below(key) for p in queue_refusals(train_job, document)]
+
+
+async def _placing(args: TrainJobArgs, result: Plan, destination: Destination) -> dict[str, Any]:
+    """The arguments that become labels, with the names of queues and classes that the program makes."""
+    given = {name: getattr(args, name) for name in queueing.ARGUMENTS}
+    needed, refused = await queueing.makers(given)
+    result.needs += needed
+    result.problems += [] if isinstance(destination, destinations.Local) else refused
+    return {name: queueing.named(value) for name, value in given.items()}
 
 
 def _queue(train_job: dict[str, Any]) -> Any:

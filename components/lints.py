@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.admission.queues import Queues, among
+from pulumi_trainer.provider.admission.known_queues import Queues, among
 from pulumi_trainer.provider.admission.warnings import queue_warnings
 from pulumi_trainer.provider.api.errors import Problem
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -35,9 +36,17 @@ def named(given: Any) -> Any:
     return made.name if hasattr(made, "name") else made.metadata["name"] if hasattr(made, "metadata") else made
 
 
-def makers(*given: Any) -> list[pulumi.Resource]:
-    """Those that are resources: they have to be there before the job."""
-    return [each for each in given if isinstance(each, pulumi.Resource)]
+async def makers(arguments: Mapping[str, Any]) -> tuple[list[pulumi.Resource], list[Problem]]:
+    """The resources that have to be there before the job, as it names what they make; and those that are not made."""
+    found: list[pulumi.Resource] = []
+    wrong: list[Problem] = []
+    for name, given in arguments.items():
+        if isinstance(given, pulumi.Resource):
+            made = getattr(given, "made", given)  # of a component, which makes its object when all of it is known
+            there = await made if isinstance(made, asyncio.Future) else made
+            found += [given] if there is None else [given, there]
+            wrong += [Problem(name, "is not made, see there")] if there is None else []
+    return found, wrong
 
 
 def labels(given: Any, arguments: Mapping[str, Any]) -> Any:

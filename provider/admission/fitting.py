@@ -23,8 +23,8 @@ from pulumi_trainer.provider.api.labels import (
 )
 from pulumi_trainer.provider.api.unknown import first_unknown
 
+from .known_queues import Queues
 from .podsets import PodSet, pod_sets
-from .queues import Queues
 from .quota import ZERO, Node, Slot, text
 from .reading import listed, mapping, texts
 from .taints import borne

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.admission.fitting import never
-from pulumi_trainer.provider.admission.queues import Queues, among
+from pulumi_trainer.provider.admission.known_queues import Queues, among
 from pulumi_trainer.provider.admission.quota import amount
 from pulumi_trainer.provider.api.labels import PREFERRED, REQUIRED, TOGETHER
 from pulumi_trainer.provider.api.unknown import Unknown

@@ -227,3 +227,18 @@ def test_a_queue_by_the_resource_that_makes_it(planned: Any) -> None:
     assert main(plan)["metadata"]["labels"] == {QUEUE: "team", PRIORITY: "high"}
     assert queue in plan.needs, "it has to be there before"
     assert plan.content == planned(queue="team", priority="high").content
+
+
+class Later(pulumi.ComponentResource):
+    """One that makes its object when all of it is known, or nothing."""
+
+    def __init__(self, name: str, made: Any) -> None:
+        self.name, self.made = name, done(made)
+
+
+def test_a_queue_that_is_made_later_is_waited_for(planned: Any) -> None:
+    child = Made("object")
+    plan = planned(queue=lambda: Later("team", child))
+    assert main(plan)["metadata"]["labels"] == {QUEUE: "team"} and child in plan.needs
+    (problem,) = planned(queue=lambda: Later("team", None)).problems
+    assert (problem.where, problem.why) == ("queue", "is not made, see there")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..queues import Queues, among
+from ..known_queues import Queues, among
 from .placing import gpu_taints
 from .rule import Rule, Warning
 from .severity import IGNORE, Severities, Severity

@@ -23,8 +23,8 @@ from pulumi_trainer.provider.api.labels import (
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
 from ..fitting import Never, never
+from ..known_queues import Queues
 from ..podsets import pod_sets
-from ..queues import Queues
 from ..reading import listed, mapping
 from .view import DEFAULT_NAMESPACE, Document, View
 

@@ -16,7 +16,7 @@ from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pipeline.info import NODE, TRAINER
 from pulumi_trainer.provider.pipeline.resources import gpus as counted_gpus
 
-from ..queues import Queues
+from ..known_queues import Queues
 from ..reading import listed, mapping
 
 Document = dict[str, Any]
