@@ -41,4 +41,4 @@ async def of_queues(
 def _with_cluster(documents: Documents, there: Queues | None) -> Queues:
     """A cluster that cannot be asked leaves the program's own word: a cohort is then as large as the program makes it."""
     own = among(documents)
-    return own if there is None else Queues(own.documents).beside(there)
+    return own if there is None else Queues(own.documents, below=there)

@@ -76,7 +76,7 @@ def never(jobset: Document, cluster_queue: Document, queues: Queues) -> Never | 
 
 def _adrift(node: Node, queues: Queues) -> bool:
     """Whether members of its cohorts may be missing here, who could lend it something."""
-    whole = {"ClusterQueue", "Cohort"} <= queues.whole
+    whole = queues.has_all("ClusterQueue") and queues.has_all("Cohort")
     return node.parent is not None and (not whole or bool({n.name for n in node.path} & queues.tree.looped))
 
 

@@ -19,33 +19,39 @@ NAMESPACED = ("LocalQueue",)
 
 @dataclass(frozen=True)
 class Queues:
-    """whole: kinds of which all are known, so that what is not here does not exist."""
+    """whole: kinds of which all are known, so that what is not here does not exist. below: what holds where the documents do
+    not say otherwise: a cluster's, which many jobs of a program share."""
 
     documents: tuple[Document, ...] = ()
     whole: frozenset[str] = frozenset()
+    below: Queues | None = None
 
     def find(self, kind: str, name: Any, namespace: Any = "") -> Document | None:
         """An object by its name; namespace: of a LocalQueue."""
-        return (
-            self._by_name.get((kind, namespace if kind in NAMESPACED else "", name)) if isinstance(name, str) else None
-        )
+        if not isinstance(name, str):
+            return None
+        found = self._by_name.get((kind, namespace if kind in NAMESPACED else "", name))
+        return self.below.find(kind, name, namespace) if found is None and self.below is not None else found
 
     def lacks(self, kind: str, name: Any, namespace: Any = "") -> bool:
         """Whether it is certain that there is none of that name."""
-        return isinstance(name, str) and bool(name) and kind in self.whole and self.find(kind, name, namespace) is None
+        sure = isinstance(name, str) and bool(name) and self.has_all(kind)
+        return sure and self.find(kind, name, namespace) is None
+
+    def has_all(self, kind: str) -> bool:
+        """Whether all objects of a kind are known."""
+        return kind in self.whole or (self.below is not None and self.below.has_all(kind))
 
     def of(self, kind: str) -> list[Document]:
-        return [d for d in self.documents if d.get("kind") == kind]
-
-    def beside(self, others: Queues) -> Queues:
-        """With those of a cluster, where a program does not say otherwise. What a cluster has not, a program may make."""
-        own = {_key(d) for d in self.documents}
-        rest = [d for d in others.documents if _key(d) not in own]
-        return Queues((*self.documents, *rest), self.whole | others.whole)
+        own = [d for d in self.documents if d.get("kind") == kind]
+        return own if self.below is None else [*own, *(d for d in self.below.of(kind) if _key(d) not in self._by_name)]
 
     @cached_property
     def tree(self) -> Tree:
-        return tree(self.documents)
+        own = any(d.get("kind") in ("ClusterQueue", "Cohort") for d in self.documents)
+        if self.below is not None and not own:
+            return self.below.tree
+        return tree([*self.of("ClusterQueue"), *self.of("Cohort")])
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, Any, Any], Document]:

@@ -46,7 +46,7 @@ def leads_nowhere(document: Document, queues: Queues) -> Iterator[Problem]:
 def unmatched_flavor(document: Document, queues: Queues) -> Iterator[Problem]:
     """A flavor that a ClusterQueue has quota in, and that no node has the labels of."""
     labels = mapping(document, "spec", "nodeLabels")
-    if document.get("kind") != "ResourceFlavor" or "Node" not in queues.whole or not labels or first_unknown(labels):
+    if document.get("kind") != "ResourceFlavor" or not queues.has_all("Node") or not labels or first_unknown(labels):
         return
     users = [str(mapping(q, "metadata").get("name")) for q in queues.of("ClusterQueue") if _uses(q, document)]
     nodes = [mapping(node, "metadata", "labels") for node in queues.of("Node")]

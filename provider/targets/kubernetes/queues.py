@@ -27,15 +27,22 @@ OLDER = "kueue.x-k8s.io/v1beta1"
 def known(client: Client, namespace: str = "", queue: str = "") -> Queues:
     """All queues of the cluster. queue: the LocalQueue of a job. Raises TargetFault: the cluster cannot be asked."""
     facts = Facts.of(client, PATIENCE)
+    with facts.alone("queues", None):
+        there: Queues | None = facts.recall("queues", None)
+        if there is None:
+            there = _listed(facts)
+            facts.remember("queues", None, there)
+    local = facts.find(kinds.LOCAL_QUEUE, namespace, queue) if namespace and queue else None
+    return Queues(({**local},), below=there) if isinstance(local, Mapping) else there
+
+
+def _listed(facts: Facts) -> Queues:
     found: list[Document] = []
     whole = set()
     for kind in LISTED:
         if (listed := listed_as_served(facts, kind)) is not None:
             found += ({"apiVersion": kind.api_version, "kind": kind.kind, **document} for document in listed)
             whole.add(kind.kind)
-    local = facts.find(kinds.LOCAL_QUEUE, namespace, queue) if namespace and queue else None
-    if isinstance(local, Mapping):
-        found.append({**local})
     return Queues(tuple(found), frozenset(whole))
 
 
