@@ -218,8 +218,7 @@ async def _placing(args: TrainJobArgs, result: Plan, destination: Destination) -
 
 
 def _queue(train_job: dict[str, Any]) -> Any:
-    labels = train_job["metadata"].get("labels")
-    return labels.get(QUEUE) if isinstance(labels, dict) else None
+    return labels.get(QUEUE) if isinstance(labels := train_job["metadata"].get("labels"), dict) else None
 
 
 def _mounted(result: Plan, args: TrainJobArgs, mounts: dict[str, Any], logical: str, *, cluster: bool) -> None:
@@ -396,6 +395,5 @@ def _cache_warnings(destination: Destination, source: dict[str, Any], runtime: d
 
 def _told(problem: Problem, args: TrainJobArgs) -> Problem:
     """A path of the documents in the words of the arguments."""
-    if problem.where.startswith(lints.ABOUT_QUEUES):
-        return problem
-    return replace(problem, where=args.place(problem.where))
+    own = not problem.where.startswith(lints.ABOUT_QUEUES)
+    return replace(problem, where=args.place(problem.where)) if own else problem

@@ -146,3 +146,16 @@ def test_who_sees_less_is_told_less(teams: Teams) -> None:
     binding = least.grant(teams.admin, teams.namespace, "trainer-user", rbac.needed(quotas=True))
     assert binding
     assert [str(w).partition(":")[0] for w in teams.seeing(teams.own).plan("job", 3, queue="red").warnings] == ["PT203"]
+
+
+def test_a_priority_class_that_is_missing(teams: Teams) -> None:
+    """PT206: Kueue makes no Workload for the job, and one for the next."""
+    teams.nodes(1)
+    plain(teams)
+    teams.ready("red")
+    slip(teams.target.client, sent(teams.plan("job", queue="red", priority=teams.name("none"))))
+    teams.submit("later", queue="red")
+    teams.becomes("later", "Running")
+    assert teams.words("job") == "" and teams.looks("job")[0] == "Queued"
+    names = [w["metadata"]["ownerReferences"][0]["name"] for w in teams.root.list(kinds.WORKLOAD, teams.namespace)[0]]
+    assert names == ["later"]
