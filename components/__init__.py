@@ -98,6 +98,7 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         ReplicatedJob as ReplicatedJob,
         SuccessPolicy as SuccessPolicy,
     )
+    from .topology import Preferred as Preferred, Required as Required, Unconstrained as Unconstrained
     from .trainers import CustomTrainer as CustomTrainer, Trainer as Trainer
     from .trainjob import Progress as Progress, Timeouts as Timeouts, TrainJob as TrainJob
     from .volumes import OutputVolume as OutputVolume
@@ -186,6 +187,7 @@ _MODULES = {
         "ReplicatedJob",
         "SuccessPolicy",
     ),
+    "topology": ("Preferred", "Required", "Unconstrained"),
     "trainers": ("CustomTrainer", "Trainer"),
     "trainjob": ("Progress", "Timeouts", "TrainJob"),
     "volumes": ("OutputVolume",),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.admission.known_queues import Queues
 from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.labels import QUEUE
@@ -20,7 +21,7 @@ from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name
 from pulumi_trainer.provider.pipeline import render
 
-from . import destinations, folders, plaintext, program, queueing, selection, sources
+from . import destinations, folders, lints, plaintext, program, queueing, selection, sources, topology
 from .arguments import Args, nested_problems, to_document
 from .builtin import BuiltinTrainer
 from .channel import RuntimeChannel
@@ -30,8 +31,9 @@ from .folders import known_items
 from .job import Plan
 from .patches import RuntimePatch
 from .resolve import resolve
-from .reviews import cautions, train_job_refusals
+from .reviews import cautions, queue_refusals, train_job_refusals
 from .runtime import API_VERSION, ClusterTrainingRuntime
+from .topology import Topology
 from .trainers import Compiled, Trainer
 from .volumes import MANY, Claim, OutputVolume, mounters
 from .watch import REACHED, timeout_problems
@@ -47,8 +49,10 @@ class TrainJobArgs(Args):
     runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None
     labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
     annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
-    queue: pulumi.Input[str] | None = None
-    priority: pulumi.Input[str] | None = None
+    queue: pulumi.Input[str] | pulumi.Resource | None = None
+    priority: pulumi.Input[str] | pulumi.Resource | None = None
+    topology: Topology | None = None
+    max_execution: pulumi.Input[int] | None = None
     suspend: pulumi.Input[bool] | None = None
     active_deadline_seconds: pulumi.Input[int] | None = None
     managed_by: pulumi.Input[str] | None = None
@@ -63,6 +67,7 @@ class TrainJobArgs(Args):
     target: Destination | None = None
 
     places = {
+        **{f"metadata.labels[{label}]": name for name, label in queueing.ARGUMENTS.items()},
         "wish.code.": "trainer.", "wish.spec.": "", "wish.metadata.": "", "wish.": "", "spec.runtimeRef.name": "runtime",
         "spec.runtimeRef": "runtime", "spec.mlPolicy": "runtime.mlPolicy", "spec.podGroupPolicy": "runtime.podGroupPolicy",
         "spec.template": "runtime.template", "spec.": "", "metadata.": "",
@@ -75,7 +80,8 @@ class TrainJobArgs(Args):
             "trainer": (Trainer, BuiltinTrainer, type(None)),
             "initializer": (sources.Initializer, type(None)), "output": (bool, OutputVolume), "resume": (bool,),
             "run": (str,), "adopt": (bool,), "name": (str, type(None)),
-            "queue": (str, pulumi.Output, type(None)), "priority": (str, pulumi.Output, type(None)),
+            "queue": (str, pulumi.Output, pulumi.Resource, type(None)),
+            "priority": (str, pulumi.Output, pulumi.Resource, type(None)), "topology": (Topology, type(None)),
         }  # fmt: skip
         for field, types in kinds.items():
             if not isinstance(value := getattr(self, field), types):
@@ -105,7 +111,8 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
         return result
     compiled = _compiled(args, runtime)
     result.problems += [p.below("trainer") for p in compiled.problems]
-    labels = queueing.labels(args.labels, args.queue, args.priority)
+    placing = await _placing(args, result, destination)
+    labels = queueing.labels(args.labels, placing)
     wish = {
         "trainer": compiled.document,
         "code": vars(compiled.code) if compiled.code else {},
@@ -116,6 +123,7 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
             for k, v in (("labels", labels), ("annotations", args.annotations))
             if v is not None
         },
+        **({"topology": args.topology.annotations()} if args.topology is not None else {}),
     }
     given = {"mounts": _fetched(args), "runtime": runtime, "labels": to_document(args.labels, free=True)}
     result.resolved = await resolve({"wish": wish, **given}, result.secret_name)
@@ -123,10 +131,10 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
     result.problems += [_told(p, args) for p in result.resolved.problems]
     document = result.resolved.document
     wish, mounts, runtime = document["wish"], document["mounts"], document["runtime"]
-    named = {name: getattr(args, name) for name in queueing.ARGUMENTS}
-    result.problems += queueing.problems(
-        named, document["labels"], wish["metadata"].get("labels"), wish["spec"].get("suspend")
-    )
+    result.problems += [
+        *queueing.problems(placing, document["labels"], wish["metadata"].get("labels"), wish["spec"].get("suspend")),
+        *topology.problems(wish.get("topology")),
+    ]
     result.problems += [
         Problem(f"initializer.{kind}", "is refused, see there") for kind, claim in mounts.items() if claim is None
     ]
@@ -157,7 +165,8 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
             result.rendered(lambda: render(runtime, default_train_job(train_job), mode=mode), args.place, mode=mode)
             if mode == "trainer":
                 result.objects[f"TrainJob/{result.name}"] = _as_stored(train_job)
-            _cautioned(result, args, runtime, default_train_job(train_job), cluster=cluster)
+            queues = await lints.known(program.current().queues, result.target, result.namespace, _queue(train_job))
+            _cautioned(result, args, runtime, default_train_job(train_job), cluster=cluster, queues=queues)
             _mounted(result, args, mounts, logical, cluster=cluster)
     return result
 
@@ -179,13 +188,36 @@ def _as_stored(train_job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cautioned(
-    result: Plan, args: TrainJobArgs, runtime: dict[str, Any], train_job: dict[str, Any], *, cluster: bool
+    result: Plan,
+    args: TrainJobArgs,
+    runtime: dict[str, Any],
+    train_job: dict[str, Any],
+    *,
+    cluster: bool,
+    queues: Queues,
 ) -> None:
     known = program.current().jobsets
-    refused, told = cautions(runtime, train_job, result.made, known, cluster=cluster)
+    refused, told = cautions(runtime, train_job, result.made, known, cluster=cluster, queues=queues)
     result.problems += [_told(p, args) for p in refused]
     result.warnings += [_told(p, args) for p in told]
-    known += [document for key, document in result.made.items() if key.startswith("JobSet/")]
+    for key, document in result.made.items():
+        if key.startswith("JobSet/"):
+            known.append(document)
+            if cluster:
+                result.problems += [p.below(key) for p in queue_refusals(train_job, document)]
+
+
+async def _placing(args: TrainJobArgs, result: Plan, destination: Destination) -> dict[str, Any]:
+    """The arguments that become labels, with the names of queues and classes that the program makes."""
+    given = {name: getattr(args, name) for name in queueing.ARGUMENTS}
+    needed, refused = await queueing.makers(given)
+    result.needs += needed
+    result.problems += [] if isinstance(destination, destinations.Local) else refused
+    return {name: queueing.named(value) for name, value in given.items()}
+
+
+def _queue(train_job: dict[str, Any]) -> Any:
+    return labels.get(QUEUE) if isinstance(labels := train_job["metadata"].get("labels"), dict) else None
 
 
 def _mounted(result: Plan, args: TrainJobArgs, mounts: dict[str, Any], logical: str, *, cluster: bool) -> None:
@@ -295,8 +327,7 @@ def _train_job(result: Plan, wish: dict[str, Any], runtime: dict[str, Any]) -> d
     if wish["initializer"]:
         spec["initializer"] = sources.located(wish["initializer"])
     metadata = {"name": result.name, "namespace": result.namespace, **wish["metadata"]}
-    labels = metadata.get("labels")
-    if isinstance(labels, dict) and labels.get(QUEUE):
+    if _queue({"metadata": metadata}):
         spec.pop("suspend", None)  # Kueue's, and an apply would take it away
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
 
@@ -326,4 +357,5 @@ def _cache_warnings(destination: Destination, source: dict[str, Any], runtime: d
 
 def _told(problem: Problem, args: TrainJobArgs) -> Problem:
     """A path of the documents in the words of the arguments."""
-    return replace(problem, where=args.place(problem.where))
+    own = not problem.where.startswith(lints.ABOUT_QUEUES)
+    return replace(problem, where=args.place(problem.where)) if own else problem

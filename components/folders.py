@@ -1,5 +1,6 @@
 """Where user code finds code, dataset, model and output: one runtimePatch of our own manager mounts them in every step
-whose pods run user code, and variables tell where they are. Called by `composition`.
+whose pods run user code, and variables tell where they are. It also says where in a topology these pods have to be. Called by
+`composition`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.labels import ANCESTOR
 
-from . import shipping
+from . import shipping, topology
 from .job import Plan
 from .volumes import mount, pod_volume, run_env
 
@@ -51,7 +52,9 @@ def add(
     if fresh_output and "output" in mounts and not all(_takes_env(runtime, step) for step in steps):
         why = "the nodes of this runtime take no variables, which a folder of its own for each run needs"
         plan.problems.append(Problem("resume", why, "set run_launcher_as_node in the runtime's MPIPolicy"))
-    jobs = [_job(step, "node", volumes, volume_mounts) for step in steps] if volumes else []
+    launched = _mpi(runtime) is not None and len(steps) == 2
+    held = topology.held(wish.get("topology"), steps, launched=launched)
+    jobs = [_job(step, "node", volumes, volume_mounts, held.get(step)) for step in steps if volumes or step in held]
     if is_cached(wish["initializer"].get("dataset")) and _lacks_workspace(runtime):
         workspace = mount("initializer", paths.WORKSPACE)
         jobs.append(_job(INITIALIZER, INITIALIZER, [{"name": "initializer", "emptyDir": {}}], [workspace]))
@@ -130,9 +133,17 @@ def _mpi(runtime: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return policy if isinstance(policy, Mapping) else None
 
 
-def _job(step: str, container: str, volumes: list[Any], volume_mounts: list[Any]) -> dict[str, Any]:
-    pod = {"volumes": volumes, "containers": [{"name": container, "volumeMounts": volume_mounts}]}
-    return {"name": step, "template": {"spec": {"template": {"spec": pod}}}}
+def _job(
+    step: str,
+    container: str,
+    volumes: list[Any],
+    volume_mounts: list[Any],
+    annotations: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    pod: dict[str, Any] = {"metadata": {"annotations": dict(annotations)}} if annotations else {}
+    if volumes:
+        pod["spec"] = {"volumes": volumes, "containers": [{"name": container, "volumeMounts": volume_mounts}]}
+    return {"name": step, "template": {"spec": {"template": pod}}}
 
 
 def _ship(plan: Plan, code: dict[str, Any], env: list[dict[str, Any]]) -> str:
@@ -163,10 +174,10 @@ def _beside(patches: list[Any]) -> list[Problem]:
     """What the user's patches must leave to ours."""
     found = []
     if len(patches) >= PATCHES:
-        why = f"has {len(patches)} patches, and the one that mounts code and volumes makes one more than {PATCHES}"
+        why = f"has {len(patches)} patches, and that of the program itself makes one more than {PATCHES}"
         found.append(Problem("runtime_patches", why, "put some of them together"))
     for i, patch in enumerate(patches):
         if isinstance(patch, Mapping) and patch.get("manager") == MANAGER:
-            why = f"{MANAGER} is the manager of the patch that mounts code and volumes"
+            why = f"{MANAGER} is the manager of the patch for code, volumes and topology"
             found.append(Problem(f"runtime_patches[{i}].manager", why, "use a domain of your own"))
     return found

@@ -156,9 +156,11 @@ class Job(pulumi.ComponentResource):
         here = program.current()
         if not plan.problems:
             here.reserve(plan.target)
-            refusals, warnings = await asyncio.to_thread(plan.review, frozenset(here.promised))
+            if plan.target["kind"] == "kubernetes":
+                here.clusters.append(plan.target)
+            refusals, warnings = await asyncio.to_thread(plan.review, frozenset(here.makes(plan.namespace)))
             plan.problems += refusals
-            for warning in (*plan.warnings, *filter(here.news, warnings)):
+            for warning in (*filter(here.first, plan.warnings), *filter(here.news, warnings)):
                 pulumi.log.warn(str(warning), self)
             for note in plan.notes:
                 pulumi.log.info(note, self)

@@ -20,13 +20,16 @@ from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 
+from . import lints
+from .lints import ABOUT_QUEUES
 from .watch import Watch
 
 
 @dataclass
 class Program:
-    """One run of a Pulumi program. promised: "Kind/name" of what it makes in a cluster beside its jobs'
-    objects. queues: its objects of Kueue's, in v1beta2; they change while what is not known yet becomes known."""
+    """One run of a Pulumi program. promised: "Kind/name" of what it makes in a cluster beside its jobs' objects. queues: its
+    objects of Kueue's, in v1beta2; they change while what is not known yet becomes known. clusters: the `target` inputs of
+    clusters that it sends jobs to."""
 
     problems: list[Problem] = field(default_factory=list)
     targets: dict[str, dynamic.Target] = field(default_factory=dict)
@@ -34,6 +37,7 @@ class Program:
     jobsets: list[dict[str, Any]] = field(default_factory=list)
     promised: set[str] = field(default_factory=set)
     queues: list[dict[str, Any]] = field(default_factory=list)
+    clusters: list[Mapping[str, Any]] = field(default_factory=list)
     _told: set[str] = field(default_factory=set)
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -56,6 +60,11 @@ class Program:
     async def _tell(self) -> bool:
         while pending := [t for t in self._tasks if not t.done()]:
             await asyncio.wait(pending)
+        if self.queues:
+            refused, told = await lints.of_queues(self.queues, self.clusters)
+            self.problems += refused
+            for warning in filter(self.news, told):
+                pulumi.log.warn(str(warning))
         submitted = [resource for task in self._tasks if isinstance(resource := task.result(), pulumi.CustomResource)]
         if self.problems:
             for resource in submitted:  # what is right is not cut off by what is wrong elsewhere
@@ -65,6 +74,16 @@ class Program:
             lines = "\n".join(f"  {p}" for p in unique)
             raise pulumi.RunError(f"{count}; nothing was sent for what is named here:\n{lines}")
         return True
+
+    def makes(self, namespace: Any) -> set[str]:
+        """ "Kind/name" of what it makes that a job of a namespace may name."""
+        queues = [(d.get("kind"), d.get("metadata") or {}) for d in self.queues]
+        near = {f"{kind}/{m.get('name')}" for kind, m in queues if m.get("namespace", namespace) == namespace}
+        return self.promised | near
+
+    def first(self, warning: Problem) -> bool:
+        """Whether a warning of a job is to be told: what is wrong with a queue is told of the first job in it."""
+        return not warning.where.startswith(ABOUT_QUEUES) or self.news(warning)
 
     def news(self, warning: Problem) -> bool:
         """Whether a warning of a target is to be told: what is true of all its jobs is told of the first."""

@@ -5,14 +5,16 @@ Used by `runtime`, `composition` and `job`. Fields that a server would drop are 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pulumi
 from pulumi_trainer.provider.admission import Lookup, review, review_jobset
 from pulumi_trainer.provider.admission.faults import NOWHERE
+from pulumi_trainer.provider.admission.queued import queued_problems
 from pulumi_trainer.provider.admission.strict import unknown_fields
-from pulumi_trainer.provider.admission.warnings import Severities, warnings
+from pulumi_trainer.provider.admission.warnings import Queues, Severities, Warning, warnings
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.submission import Objects
 
@@ -42,9 +44,17 @@ def cautions(
     siblings: list[dict[str, Any]],
     *,
     cluster: bool,
+    queues: Queues | None = None,
 ) -> tuple[list[Problem], list[Problem]]:
     """What passes admission and then fails: which of it refuses the job, and which is only told. The stack's configuration
-    `trainer:warnings` decides, such as {"PT105": "error", "PT112": "ignore"}. siblings: the program's other JobSets."""
+    `trainer:warnings` decides, such as {"PT105": "error", "PT112": "ignore"}. siblings: the program's other JobSets. queues:
+    what is known of Kueue's objects."""
+    found = warnings(runtime, train_job, objects, siblings=siblings, cluster=cluster, queues=queues)
+    return by_severity(found, train_job)
+
+
+def by_severity(found: Iterable[Warning], train_job: dict[str, Any]) -> tuple[list[Problem], list[Problem]]:
+    """Warnings that refuse, and those that are only told, as the stack's configuration has it."""
     try:
         severities = Severities.read(pulumi.Config("trainer").get_object("warnings") or {})
     except Invalid as error:
@@ -53,7 +63,6 @@ def cautions(
         return [Problem("", why, mend) for why in said], []
     except pulumi.ConfigTypeError as error:
         return [Problem("", f"trainer:warnings of the stack: {error}")], []
-    found = warnings(runtime, train_job, objects, siblings=siblings, cluster=cluster)
     errors, told = severities.split(found, train_job)
     return [*errors], [*told]
 
@@ -61,3 +70,9 @@ def cautions(
 def jobset_refusals(jobset: dict[str, Any]) -> list[Problem]:
     """Of a rendered JobSet, and what would keep its Pods from being made."""
     return review_jobset(jobset) or refusals(jobset)
+
+
+def queue_refusals(job: dict[str, Any], jobset: dict[str, Any]) -> list[Problem]:
+    """Of Kueue's webhooks, if the job has a queue. job: the TrainJob, whose labels are the JobSet's as well; the arguments
+    are known to be right (`queueing`), but for what they come to with a runtime and its patches."""
+    return [p for p in queued_problems(job, jobset) if not p.where.startswith("metadata.labels")]

@@ -17,6 +17,7 @@ from .job import OUTPUTS, Job
 from .patches import RuntimePatch
 from .runtime import ClusterTrainingRuntime
 from .sources import Initializer
+from .topology import Topology
 from .trainers import Trainer
 from .volumes import OutputVolume
 
@@ -49,8 +50,11 @@ class TrainJob(Job):
     `CustomTrainer`, `BuiltinTrainer` or `Trainer`; default: what the runtime runs. initializer: dataset and model.
     runtime_patches: what managers change in the runtime, each a `RuntimePatch` or the API's mapping. labels, annotations:
     of the TrainJob; `kueue.x-k8s.io/*` labels reach the JobSet. queue: the LocalQueue of Kueue that admits the job, and then
-    suspends and resumes it. priority: its WorkloadPriorityClass. active_deadline_seconds: of the training. suspend: hold or
-    stop a job without a queue. name: of the JobSet; default: the resource's name and a short digest of project and stack.
+    suspends and resumes it. priority: its WorkloadPriorityClass. Both by name, or as the resource that makes them. topology:
+    where its nodes have to be (`Required`, `Preferred`, `Unconstrained`); initializers are not held. max_execution: seconds
+    from its admission after which Kueue stops it and takes its quota back; default: none. active_deadline_seconds: of the
+    training, with or without a queue. suspend: hold or stop a job without a queue. name: of the JobSet; default: the
+    resource's name and a short digest of project and stack.
     output: a volume at /workspace/output in every node (True, or `OutputVolume`). resume: True: a run sees what earlier runs
     have left there; False: every run has an empty folder of its own. run: a change of it runs the job again. wait_for: how
     far `pulumi up` waits (created, admitted, running, complete). timeouts: how long it does, in seconds for each of admitted,
@@ -73,8 +77,10 @@ class TrainJob(Job):
         runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None,
         labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
         annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
-        queue: pulumi.Input[str] | None = None,
-        priority: pulumi.Input[str] | None = None,
+        queue: pulumi.Input[str] | pulumi.Resource | None = None,
+        priority: pulumi.Input[str] | pulumi.Resource | None = None,
+        topology: Topology | None = None,
+        max_execution: pulumi.Input[int] | None = None,
         suspend: pulumi.Input[bool] | None = None,
         active_deadline_seconds: pulumi.Input[int] | None = None,
         managed_by: pulumi.Input[str] | None = None,
@@ -91,11 +97,10 @@ class TrainJob(Job):
         **unknown: Any,
     ) -> None:
         args = TrainJobArgs(
-            runtime=runtime, follow=follow, trainer=trainer, initializer=initializer,
-            runtime_patches=runtime_patches, labels=labels, annotations=annotations, queue=queue, priority=priority,
-            suspend=suspend,
-            active_deadline_seconds=active_deadline_seconds, managed_by=managed_by, name=name, output=output,
-            resume=resume, run=run, wait_for=wait_for, timeouts=timeouts,
+            runtime=runtime, follow=follow, trainer=trainer, initializer=initializer, runtime_patches=runtime_patches,
+            labels=labels, annotations=annotations, queue=queue, priority=priority, topology=topology,
+            max_execution=max_execution, suspend=suspend, active_deadline_seconds=active_deadline_seconds,
+            managed_by=managed_by, name=name, output=output, resume=resume, run=run, wait_for=wait_for, timeouts=timeouts,
             interrupt=interrupt, adopt=adopt, target=target, **unknown,
         )  # fmt: skip
         self.where = f'TrainJob("{resource_name}")'

@@ -27,6 +27,7 @@ from pulumi.dynamic import (
     ResourceProvider,
     UpdateResult,
 )
+from pulumi_trainer.provider.admission.known_queues import Queues
 from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Draft
@@ -58,6 +59,7 @@ __all__ = [
     "local",
     "observe",
     "queue_versions",
+    "queues",
     "review",
     "review_volume",
     "runtime",
@@ -96,6 +98,14 @@ def review(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], list
         return found.review(draft.objects, draft.secrets) if isinstance(found, LocalTarget) else found.review(draft)
     except TargetFault as fault:
         return [], [Problem("", f"checked without the cluster: {fault}")]
+
+
+def queues(target: Mapping[str, Any], namespace: str = "", queue: str = "") -> Queues | None:
+    """What a cluster knows of Kueue's queues; queue: the LocalQueue of a job. None: it cannot be asked."""
+    try:
+        return _cluster(target).queues(namespace, queue) if target["kind"] == "kubernetes" else None
+    except TargetFault:
+        return None
 
 
 def review_volume(

@@ -103,6 +103,23 @@ def events(
     commands.events(job, Where(stack, namespace, context, kubeconfig), as_json=json_)
 
 
+@app.command()
+def queues(
+    namespace: Annotated[
+        str,
+        typer.Option("--namespace", "-n", help="Of LocalQueues and jobs; default: the context's.", show_default=False),
+    ] = "",
+    context: ContextOption = "",
+    kubeconfig: KubeconfigOption = "",
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All queues of a cluster.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Who holds, borrows and waits in Kueue's queues of a cluster, and why."""
+    from . import queues as commands
+
+    commands.queues(Where("", namespace, context, kubeconfig, everywhere), as_json=json_)
+
+
 def _seconds(text: str) -> float:
     """Of 90s, 5m, 2h, 1d, 1h30m."""
     if not re.fullmatch(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?", text) or not text:

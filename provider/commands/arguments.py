@@ -105,6 +105,8 @@ def _rbac(arguments: Sequence[str]) -> int:
     mode = "trainer: jobs are TrainJobs that Kubeflow Trainer runs; default: jobset"
     parser.add_argument("--mode", choices=("jobset", "trainer"), default="jobset", help=mode)
     parser.add_argument("--no-queues", action="store_true", help="for a cluster without Kueue")
+    seeing = "also to see all queues of the cluster: who holds and who waits, and whether a job ever fits"
+    parser.add_argument("--quotas", action="store_true", help=seeing)
     admin = "for the queues of a platform team instead of jobs: a ClusterRole, in all namespaces"
     parser.add_argument("--queues-admin", action="store_true", help=admin)
     who = "to whom the roles are bound, may be given again"
@@ -119,7 +121,7 @@ def _rbac(arguments: Sequence[str]) -> int:
     if given.queues_admin:
         rbac.print_queue_admin(subjects)
         return 0
-    rbac.print_all(namespaces, given.mode, subjects, queues=not given.no_queues)
+    rbac.print_all(namespaces, given.mode, subjects, queues=not given.no_queues, quotas=given.quotas)
     return 0
 
 

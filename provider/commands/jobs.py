@@ -117,7 +117,7 @@ def everything(where: Where) -> list[State]:
     """All jobs of a namespace or, with `everywhere`, of the cluster."""
     from pulumi_trainer.provider.targets.kubernetes.listing import seen_all
 
-    client, namespace = _opened(where)
+    client, namespace = opened(where)
     found = seen_all(client, "" if where.everywhere else namespace)
     return [_state(Job(s.namespace, s.name, client=client), s) for s in found]
 
@@ -191,12 +191,12 @@ def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
         return [state.job for state in everything(where)]
     if where.everywhere:
         raise Invalid(Problem("-A", "is for all jobs, and a job has one namespace", "give -n NAMESPACE"))
-    client, namespace = _opened(where)
+    client, namespace = opened(where)
     return [Job(namespace, name, client=client, kind=getattr(kinds, kind) if kind else None)]
 
 
-def _opened(where: Where) -> tuple[Client, str]:
-    """(client, namespace): that of the context, where none is given."""
+def opened(where: Where) -> tuple[Client, str]:
+    """(client, namespace): that of the context, where none is given. For commands about a cluster."""
     from pulumi_trainer.provider.targets.kubernetes.access import open_client
     from pulumi_trainer.provider.targets.kubernetes.kubeconfig import chosen as context
 

@@ -11,12 +11,14 @@ from pulumi_trainer.provider.targets.kubernetes.rbac import Mode, Permission, Su
 from . import documents
 
 
-def print_all(namespaces: Sequence[str], mode: Mode, subjects: Sequence[Subject], *, queues: bool) -> None:
+def print_all(
+    namespaces: Sequence[str], mode: Mode, subjects: Sequence[Subject], *, queues: bool, quotas: bool
+) -> None:
     """A comment with what each rule is for, then the objects. Raises Invalid."""
     wrong = [Problem("--namespace", f"{name!r}: {why}") for name in namespaces for why in dns_1123_label(name)]
     if wrong:
         raise Invalid(*wrong)
-    permissions = needed(mode, queues=queues)
+    permissions = needed(mode, queues=queues, quotas=quotas)
     print("\n".join(_reasons(permissions)))
     documents.print_objects(list(objects(permissions, namespaces, subjects)), "yaml")
 

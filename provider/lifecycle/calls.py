@@ -98,7 +98,7 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
         return Checked(rerouted(olds, news), notes=_runtime_note(olds, news))
     if why := _kept_from(olds, news):
         return Checked({**news, "owner": olds["owner"], "generation": olds["generation"]}, failures=(why,))
-    reasons = _replacement_reasons(olds, news)
+    reasons = _replacement_reasons(olds, news, connect)
     frozen = {**news, "owner": olds["owner"], "generation": olds["generation"] + bool(reasons)}
     if reasons and news.get("interrupt") != "allow":
         refusal = _interruption(olds, reasons, connect)
@@ -191,8 +191,10 @@ def _outputs(inputs: Props, status: JobStatus, identity: Props) -> Props:
     return {**{k: inputs[k] for k in FROZEN}, **again, "target": where, "uid": status.uid, "phase": status.phase}
 
 
-def _replacement_reasons(olds: Props, news: Props) -> list[str]:
-    reasons = [str(c) for c in compare(olds["objects"], news["objects"]) if c.effect == "replace"]
+def _replacement_reasons(olds: Props, news: Props, connect: Connect) -> list[str]:
+    changes = [c for c in compare(olds["objects"], news["objects"]) if c.effect != "update"]
+    held = changes and all(c.effect == "waiting" for c in changes) and _waits(olds, connect)
+    reasons = [] if held else [str(c) for c in changes]
     if olds["run"] != news["run"]:
         reasons.insert(0, f"run {olds['run']!r} => {news['run']!r}")
     if olds.get("secrets") != news.get("secrets"):
@@ -200,6 +202,15 @@ def _replacement_reasons(olds: Props, news: Props) -> list[str]:
     if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
         reasons.insert(0, f"name {olds['namespace']}/{olds['name']} => {news['namespace']}/{news['name']}")
     return reasons
+
+
+def _waits(olds: Props, connect: Connect) -> bool:
+    """Whether Kueue holds the job back now; what cannot be seen counts as running."""
+    try:
+        status = connect(olds["target"]).status(olds["namespace"], olds["name"])
+    except TrainerError:
+        return False
+    return status is not None and status.owner == olds["owner"] and status.phase == Phase.QUEUED
 
 
 def _interruption(olds: Props, reasons: list[str], connect: Connect) -> str:

@@ -2,17 +2,22 @@
 
 Rules: JobSet v0.12.0 `ValidateUpdate` (https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go)
 and the CEL rules of its CRD; for TrainJobs the CEL rules of
-https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apis/trainer/v1alpha1/trainjob_types.go. Called by `calls.check`.
+https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apis/trainer/v1alpha1/trainjob_types.go. Of jobs with a queue Kueue has rules
+as well: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/validation.go. Called by `calls.check`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from pulumi_trainer.provider.api.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.api.submission import Objects, differences, main_key
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
-Effect = Literal["update", "replace"]
+Effect = Literal["update", "replace", "waiting"]
+"""waiting: an update as long as Kueue holds the job back, which the objects do not tell; a replacement once it runs."""
 
 _ALWAYS = (
     "spec.suspend",
@@ -52,15 +57,18 @@ def compare(old: Objects, new: Objects) -> list[Change]:
     """
     changes: list[Change] = []
     suspended = _suspended(old) or _suspended(new)
+    held: Effect = "update" if suspended else "waiting" if _queue(old) and _queue(new) else "replace"
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if before is None or after is None:
             word = "removed" if after is None else "added"
             changes.append(Change(key, "replace", f"{word}: the objects of a run are fixed"))
         elif key.startswith("JobSet/"):
-            changes += [_jobset_change(key, path, suspended) for path in differences(before, after)]
+            changes += _queue_changes(key, before, after, held)
+            changes += [_jobset_change(key, path, held) for path in differences(_unqueued(before), _unqueued(after))]
         elif key.startswith("TrainJob/"):
-            changes += [_train_job_change(key, path, suspended) for path in differences(before, after)]
+            changes += _queue_changes(key, before, after, held)
+            changes += [_train_job_change(key, path, held) for path in differences(_unqueued(before), _unqueued(after))]
         else:
             changes += [
                 Change(f"{key}: {path}", "replace", "read once, when pods start") for path in differences(before, after)
@@ -68,26 +76,88 @@ def compare(old: Objects, new: Objects) -> list[Change]:
     return changes
 
 
-def _jobset_change(key: str, path: str, suspended: bool) -> Change:
+def _jobset_change(key: str, path: str, held: Effect) -> Change:
     where = f"{key}: {path}"
     if _below(path, _ALWAYS):
         return Change(where, "update", "may change at any time")
-    if any(f".{p}" in path for p in _WHILE_SUSPENDED):
-        if suspended:
-            return Change(where, "update", "may change while the JobSet is suspended")
-        return Change(where, "replace", "may change only while the JobSet is suspended")
+    if any(f".{p}" in path for p in _WHILE_SUSPENDED) or path.endswith(".template.spec.template.metadata"):
+        return Change(where, held, f"may change {_ONLY[held]}while the JobSet is suspended")
     return Change(where, "replace", "immutable in a JobSet")
 
 
-def _train_job_change(key: str, path: str, suspended: bool) -> Change:
+def _train_job_change(key: str, path: str, held: Effect) -> Change:
     where = f"{key}: {path}"
     if _below(path, _TRAIN_JOB_ALWAYS):
         return Change(where, "update", "may change at any time")
     if _below(path, _TRAIN_JOB_SUSPENDED):
-        if suspended:
-            return Change(where, "update", "may change while the TrainJob is suspended")
-        return Change(where, "replace", "may change only while the TrainJob is suspended")
+        return Change(where, held, f"may change {_ONLY[held]}while the TrainJob is suspended")
     return Change(where, "replace", "immutable in a TrainJob")
+
+
+_ONLY: dict[Effect, str] = {"update": "", "replace": "only ", "waiting": "only "}
+
+
+def _queue_changes(key: str, before: Any, after: Any, held: Effect) -> Iterator[Change]:
+    """Of the labels and annotations that Kueue reads."""
+    placed, places = dict(_placing(before)), dict(_placing(after))
+    if first_unknown(after.get("spec")) is not None:  # what is not there may be in what is not known yet
+        placed = {path: value for path, value in placed.items() if path in places}
+    for path in differences(placed, places):
+        yield Change(f"{key}: {path}", "replace", "Kueue has read it, and does not read it again")
+    old, new = _labels(before), _labels(after)
+    for label in _READ:
+        was, now = old.get(label), new.get(label)
+        where = f"{key}: metadata.labels[{label}]"
+        if was == now or isinstance(now, Unknown):
+            continue
+        if label == QUEUE and not (was and now):
+            why = "a job that joins a queue has to be held from the start" if now else "nobody would resume the job"
+            yield Change(where, "replace", why)
+        elif label == PRIORITY and was and now:
+            yield Change(where, "update", "may change at any time")
+        elif label == PRIORITY and was:
+            yield Change(where, "replace", "cannot be taken from a job")
+        else:
+            yield Change(where, held, f"may change {_ONLY[held]}while the job waits")
+
+
+def _placing(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Path -> value of the annotations for topologies; they go into the Workload when it is made."""
+    if isinstance(value, list):
+        for i, each in enumerate(value):
+            name = each.get("name", i) if isinstance(each, dict) else i
+            yield from _placing(each, f"{path}[{name}]")
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if str(name).startswith(_PLACING):
+                yield f"{path}[{name}]", each
+            else:
+                yield from _placing(each, f"{path}.{name}" if path else str(name))
+
+
+_PLACING = "kueue.x-k8s.io/podset-"
+
+
+def _unqueued(value: Any) -> Any:
+    """Without those labels and annotations, and without metadata in which nothing else is."""
+    if isinstance(value, list):
+        return [_unqueued(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {k: _unqueued(v) for k, v in value.items() if k not in _READ and not str(k).startswith(_PLACING)}
+    return {k: v for k, v in kept.items() if v != {} or k not in ("metadata", "labels", "annotations")}
+
+
+_READ = (QUEUE, PRIORITY, MAX_EXECUTION)
+
+
+def _labels(document: Any) -> dict[str, Any]:
+    labels = (document.get("metadata") or {}).get("labels")
+    return labels if isinstance(labels, dict) else {}
+
+
+def _queue(objects: Objects) -> Any:
+    return _labels(objects.get(main_key(objects), {})).get(QUEUE)
 
 
 def _below(path: str, fields: tuple[str, ...]) -> bool:

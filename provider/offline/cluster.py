@@ -18,10 +18,19 @@ from typing import Any
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.admission.faults import NOWHERE
 from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission.queued import queued_problems
 from pulumi_trainer.provider.admission.reading import mapping
 from pulumi_trainer.provider.admission.runtime import CLUSTER_WIDE, NAMESPACED
 from pulumi_trainer.provider.admission.strict import unknown_fields
-from pulumi_trainer.provider.admission.warnings import Severities, gpu_taints, subdomain, warnings
+from pulumi_trainer.provider.admission.warnings import (
+    Queues,
+    Severities,
+    Taints,
+    among,
+    gpu_taints,
+    subdomain,
+    warnings,
+)
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.lifecycle.status import exceeded_deadline, finished, seconds, train_job_status
 from pulumi_trainer.provider.pipeline import Mode, render
@@ -39,7 +48,7 @@ UID = "11111111-1111-1111-1111-111111111111"
 CONTROLLER = "trainer.kubeflow.org/trainjob-controller"
 _GROUPS = {"PriorityClass": "scheduling.k8s.io"}
 _NAMESPACED = frozenset(
-    ("TrainJob", "TrainingRuntime", "JobSet", "PodGroup", "ConfigMap", "Secret", "PersistentVolumeClaim")
+    ("TrainJob", "TrainingRuntime", "JobSet", "PodGroup", "ConfigMap", "Secret", "PersistentVolumeClaim", "LocalQueue")
 )
 _CONTROL = "oracle/v1"
 """API version of documents that are no objects but say what the cluster is like: OracleConfig has feature gates,
@@ -98,6 +107,7 @@ class Cluster:
         self._stored: dict[Key, bytes | Document] = {}
         self._taken: list[Problem] = []
         self._places: dict[Key, None] = {}
+        self._known: tuple[Taints | None, Queues] | None = None
         self._subdomains: dict[tuple[str, Any], dict[Key, None]] = {}
 
     def apply(self, document: Document) -> Result | None:
@@ -140,6 +150,7 @@ class Cluster:
         self._put(key, self._with_server_fields(verdict.stored, document, old))
         if key[1] == "TrainJob":
             result.objects, notes = self._reconcile(key)
+            notes += self._queued(key, result.objects)
             errors = self._warn(key, result)
             against = [n for n in notes if n.where.startswith("JobSet/")]
             if against and self.mode == "jobset":  # where nobody stands between us and JobSet
@@ -158,10 +169,21 @@ class Cluster:
         except Invalid:
             return ()
         siblings = self._sharing(key[2], result.objects)
-        taints = gpu_taints(self.get(place) or {} for place in self._places)
-        found = warnings(runtime, train_job, result.objects, siblings=siblings, taints=taints)
+        if self._known is None:
+            places = [self.get(place) or {} for place in self._places]
+            self._known = gpu_taints(places), among(places)
+        taints, queues = self._known
+        found = warnings(runtime, train_job, result.objects, siblings=siblings, taints=taints, queues=queues)
         errors, result.found = self.severities.split(found, train_job)
         return errors
+
+    def _queued(self, key: Key, objects: Iterable[Document]) -> list[Problem]:
+        """What Kueue's webhooks have against a job with a queue."""
+        jobset = next((document for document in objects if document["kind"] == "JobSet"), None)
+        job = jobset if self.mode == "jobset" else self.get(key)
+        if jobset is None or job is None:
+            return []
+        return [p.below(f"JobSet/{key[3]}") for p in queued_problems(job, jobset)]
 
     def _sharing(self, namespace: str, objects: Iterable[Document]) -> list[Document]:
         """JobSets of the namespace with the subdomain of one of these."""
@@ -299,8 +321,8 @@ class Cluster:
         """Runtimes as they are, since all their TrainJobs share them; all else in a compact form."""
         if key[1] == "JobSet":
             self._subdomains.setdefault((key[2], subdomain(document)), {})[key] = None
-        elif key[1] in ("Node", "ResourceFlavor", "ClusterQueue"):
-            self._places[key] = None
+        elif key[1] == "Node" or key[0] == "kueue.x-k8s.io":
+            self._places[key], self._known = None, None
         self._stored[key] = document if key[1] in RUNTIMES else json.dumps(document).encode()
 
 

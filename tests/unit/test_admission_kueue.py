@@ -9,8 +9,8 @@ import celpy
 import pytest
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.admission.faults import NoSuchKey
-from pulumi_trainer.provider.admission.kueue_rules import KUEUE
 from pulumi_trainer.provider.admission.kueue import conflicts, refusals
+from pulumi_trainer.provider.admission.kueue_rules import KUEUE
 from pulumi_trainer.provider.admission.schema import Schema
 from pulumi_trainer.provider.api.errors import Invalid
 from pulumi_trainer.provider.api.kueue import (

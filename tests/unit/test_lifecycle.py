@@ -211,6 +211,74 @@ def test_what_may_change_in_place(path: str, effect: str, suspended: bool) -> No
     assert change.effect == effect, change
 
 
+QUEUED = {"kueue.x-k8s.io/queue-name": "red", "kueue.x-k8s.io/priority-class": "low"}
+LEVEL = "kueue.x-k8s.io/podset-required-topology"
+
+
+def of_queue(
+    labels: dict[str, str] | None = None, *, level: str = "", selector: str = "1", **spec: Any
+) -> dict[str, Any]:
+    found = objects(**spec)
+    found["JobSet/j"]["metadata"]["labels"] = QUEUED if labels is None else labels
+    template = found["JobSet/j"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["spec"]["nodeSelector"] = {"a": selector}
+    template["metadata"] = {"annotations": {LEVEL: level}} if level else {}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "effect", "why"),
+    [
+        ({"kueue.x-k8s.io/queue-name": "blue"}, "waiting", "while the job waits"),
+        ({"kueue.x-k8s.io/queue-name": ""}, "replace", "nobody would resume the job"),
+        ({"kueue.x-k8s.io/priority-class": "high"}, "update", "at any time"),
+        ({"kueue.x-k8s.io/priority-class": ""}, "replace", "cannot be taken"),
+        ({"kueue.x-k8s.io/max-exec-time-seconds": "60"}, "waiting", "while the job waits"),
+        ({"team": "red"}, "update", "at any time"),
+    ],
+)
+def test_what_may_change_in_a_queue(change: dict[str, str], effect: str, why: str) -> None:
+    """Held against the real server in tests/cluster/test_teams.py."""
+    labels = {k: v for k, v in {**QUEUED, **change}.items() if v}
+    (found,) = compare(of_queue(), of_queue(labels))
+    assert found.effect == effect and why in found.why
+
+
+def test_a_job_does_not_join_a_queue_later() -> None:
+    (found,) = compare(of_queue({"team": "red"}), of_queue({"team": "red", "kueue.x-k8s.io/queue-name": "red"}))
+    assert found.effect == "replace" and "from the start" in found.why
+
+
+def test_kueue_reads_a_topology_once() -> None:
+    (found,) = compare(of_queue(level="rack"), of_queue(level="block"))
+    assert found.effect == "replace" and LEVEL in found.path and "does not read it again" in found.why
+    (found,) = compare(of_queue(), of_queue(level="block"))
+    assert found.effect == "replace"
+    (found,) = compare(of_queue(level="rack"), of_queue(level="rack", selector="2"))
+    assert found.effect == "waiting" and "nodeSelector" in found.path
+    unknown = of_queue(level="rack")
+    unknown["JobSet/j"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"] = Unknown("u")
+    assert compare(of_queue(level="rack"), unknown) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "replaced"), [("Queued", False), ("Running", True), ("Admitted", True), ("Succeeded", True)]
+)
+def test_what_only_a_waiting_job_may_change_depends_on_whether_it_waits(phase: str, replaced: bool) -> None:
+    target = Target(phase)
+    made = checked({}, inputs(objects=of_queue()), target).inputs
+    calls.create(made, lambda _: target)
+    blue = {**QUEUED, "kueue.x-k8s.io/queue-name": "blue"}
+    news = inputs(objects=of_queue(blue), digest="d2", interrupt="allow")
+    assert (checked(made, news, target).inputs["generation"] == 2) is replaced
+    refused = checked(made, {**news, "interrupt": "refuse"}, target).failures
+    assert bool(refused) == (replaced and phase != "Succeeded")
+    if refused:
+        assert "queue-name] (may change only while the job waits)" in refused[0]
+    target.elsewhere = True
+    assert checked(made, {**news, "interrupt": "refuse"}, target).failures == ("ran on another host",)
+
+
 def test_names_fit_and_tell_stacks_apart() -> None:
     name = job_name("My_Job.2", "project", "dev")
     assert name.startswith("my-job-2-") and name != job_name("My_Job.2", "project", "prod")

@@ -14,6 +14,8 @@ from pulumi_trainer.composition import TrainJobArgs
 from pulumi_trainer.job import Plan
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+LIMIT = "kueue.x-k8s.io/max-exec-time-seconds"
+PODSET = "kueue.x-k8s.io/podset"
 RUNTIME: dict[str, Any] = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "ClusterTrainingRuntime",
@@ -98,15 +100,145 @@ def test_labels_that_are_not_known_yet_keep_the_queue(planned: Any) -> None:
         ({"labels": {QUEUE: "Team_A"}}, f"labels[{QUEUE}]", "can be no name"),
         ({"queue": ""}, "queue", "is empty"),
         ({"queue": 3}, "queue", "must be str"),
-        ({"queue": "q" * 64}, f"labels[{QUEUE}]", "63"),
+        ({"queue": "q" * 64}, "queue", "63"),
+        ({"max_execution": 0}, "max_execution", "a whole number of seconds from 1 to 2147483647, not 0"),
+        ({"max_execution": 1.5}, "max_execution", "a whole number of seconds"),
+        ({"max_execution": True}, "max_execution", "a whole number of seconds"),
+        ({"max_execution": "1h"}, "max_execution", "a whole number of seconds from 1 to 2147483647, not 1h"),
+        ({"max_execution": 2**31}, "max_execution", "a whole number of seconds"),
+        ({"max_execution": 60, "labels": {LIMIT: "60"}}, "max_execution", "as well"),
+        ({"labels": {LIMIT: "x"}}, f"labels[{LIMIT}]", "a whole number of seconds"),
+        ({"topology": "rack"}, "topology", "must be Topology"),
+        ({"topology": trainer.Required("a b")}, "topology.level", "is no node label"),
+        ({"topology": trainer.Required(3)}, "topology.level", "must be a node label"),  # type: ignore[arg-type]
+        ({"topology": trainer.Preferred("rack", slice_level="")}, "topology.slice_level", "is no node label"),
+        ({"topology": trainer.Required("rack", slice_level="host")}, "topology.slice_size", "is missing"),
+        ({"topology": trainer.Unconstrained(slice_size=2)}, "topology.slice_level", "is missing"),
+        ({"topology": trainer.Unconstrained(slice_level="host", slice_size=0)}, "topology.slice_size", "above 0"),
+        (
+            {"topology": trainer.Unconstrained(slice_level="host", slice_size=1.5)},
+            "topology.slice_size",
+            "whole number",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_by_its_argument(planned: Any, given: dict[str, Any], where: str, why: str) -> None:
     found = planned(**given).problems
     assert any(why in p.why for p in found), found
-    assert {p.where for p in found} <= {where, "labels"}
+    assert {p.where for p in found} <= {where, "labels", "topology.slice_size"}
 
 
 def test_a_queue_by_argument_is_the_same_job_as_by_label(planned: Any) -> None:
     assert planned(queue="team").content == planned(labels={QUEUE: "team"}).content
     assert planned(queue="team").content != planned(queue="other").content
+
+
+# --- topology, time, and resources that make a queue ------------------------------------------------------------------------
+
+
+def annotations(plan: Plan) -> dict[str, Any]:
+    """Of the pods of each step, in the JobSet."""
+    jobset = next(d for key, d in plan.made.items() if key.startswith("JobSet/"))
+    jobs = jobset["spec"]["replicatedJobs"]
+    return {job["name"]: job["template"]["spec"]["template"].get("metadata", {}).get("annotations", {}) for job in jobs}
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_a_topology_is_said_of_the_pods_that_train(planned: Any, mode: str) -> None:
+    sliced = trainer.Required("block", slice_level="rack", slice_size=2)
+    work = trainer.Trainer(num_nodes=4)
+    plan = planned(mode, queue="team", topology=sliced, trainer=work)
+    wanted = {
+        f"{PODSET}-required-topology": "block",
+        f"{PODSET}-slice-required-topology": "rack",
+        f"{PODSET}-slice-size": "2",
+    }
+    assert annotations(plan) == {"node": wanted}
+    assert annotations(planned(mode, queue="team", topology=trainer.Preferred("rack"))) == {
+        "node": {f"{PODSET}-preferred-topology": "rack"}
+    }
+    assert annotations(planned(mode, queue="team", topology=trainer.Unconstrained())) == {
+        "node": {f"{PODSET}-unconstrained-topology": "true"}
+    }
+    if mode == "trainer":
+        (patch,) = main(plan)["spec"]["runtimePatches"]
+        assert patch["manager"] == "pulumi-trainer.dev/program"
+
+
+def test_a_topology_stands_beside_code_and_volumes(planned: Any) -> None:
+    plan = planned(queue="team", topology=trainer.Required("rack"), output=True)
+    (job,) = main(plan)["spec"]["replicatedJobs"]
+    template = job["template"]["spec"]["template"]
+    assert template["metadata"]["annotations"] and template["spec"]["volumes"]
+
+
+def test_what_is_not_known_yet_stays_so(planned: Any) -> None:
+    unknown: Any = lambda: pulumi.Output(set(), done(None), done(False))  # noqa: E731
+    plan = planned(queue="team", max_execution=unknown)
+    assert LIMIT in main(plan)["metadata"]["labels"]
+    limit = lambda: pulumi.Output.from_input(90.0)  # noqa: E731
+    assert main(planned(queue="team", max_execution=limit))["metadata"]["labels"][LIMIT] == "90"
+
+
+def done(value: Any) -> Any:
+    future: asyncio.Future[Any] = asyncio.get_event_loop().create_future()
+    future.set_result(value)
+    return future
+
+
+def test_another_topology_or_limit_is_another_job(planned: Any) -> None:
+    contents = [
+        planned(queue="team", **given).content
+        for given in (
+            {}, {"topology": trainer.Required("rack")}, {"topology": trainer.Preferred("rack")}, {"max_execution": 60},
+        )
+    ]  # fmt: skip
+    assert all(contents.count(each) == 1 for each in contents)
+    assert "topology" not in contents[0]["wish"], "jobs of before there was one are the same"
+
+
+def test_a_runtime_of_its_own_topology(planned: Any) -> None:
+    """What both say is refused as Kueue refuses it, and in one place."""
+    jobs = [trainer.JobPatch(name="node", pod=trainer.PodPatch(annotations={f"{PODSET}-preferred-topology": "rack"}))]
+    patch = trainer.RuntimePatch(manager="a.b/c", jobs=jobs)
+    (problem,) = planned(queue="team", topology=trainer.Required("rack"), runtime_patches=[patch]).problems
+    assert problem.why.startswith("must not contain more than one topology annotation")
+    assert planned(topology=trainer.Required("rack"), runtime_patches=[patch]).problems == [], (
+        "without a queue nobody reads it"
+    )
+
+
+def test_what_only_a_queue_reads(planned: Any) -> None:
+    found = planned(topology=trainer.Required("rack"), max_execution=60).warnings
+    told = [(str(w).partition(":")[0], w.where) for w in found if "without a queue" in w.why]
+    assert [code for code, _ in told] == ["PT207", "PT207"] and ("PT207", "max_execution") in told
+
+
+class Made(pulumi.ComponentResource):
+    """A queue that the program makes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def test_a_queue_by_the_resource_that_makes_it(planned: Any) -> None:
+    queue = Made("team")
+    plan = planned(queue=queue, priority=Made("high"))
+    assert main(plan)["metadata"]["labels"] == {QUEUE: "team", PRIORITY: "high"}
+    assert queue in plan.needs, "it has to be there before"
+    assert plan.content == planned(queue="team", priority="high").content
+
+
+class Later(pulumi.ComponentResource):
+    """One that makes its object when all of it is known, or nothing."""
+
+    def __init__(self, name: str, made: Any) -> None:
+        self.name, self.made = name, done(made)
+
+
+def test_a_queue_that_is_made_later_is_waited_for(planned: Any) -> None:
+    child = Made("object")
+    plan = planned(queue=lambda: Later("team", child))
+    assert main(plan)["metadata"]["labels"] == {QUEUE: "team"} and child in plan.needs
+    (problem,) = planned(queue=lambda: Later("team", None)).problems
+    assert (problem.where, problem.why) == ("queue", "is not made, see there")

@@ -55,6 +55,8 @@ def resources(*arguments: str) -> set[str]:
 def test_what_is_not_used_is_not_asked_for() -> None:
     queues = {"workloads", "localqueues", "workloadpriorityclasses"}
     assert queues <= resources() and not queues & resources("--no-queues")
+    others = {"clusterqueues", "cohorts", "resourceflavors", "topologies", "admissionchecks", "nodes"}
+    assert others <= resources("--quotas") and not others & resources()
     runtimes = {"trainingruntimes", "clustertrainingruntimes"}
     assert runtimes <= resources("--mode", "trainer") and not runtimes & resources()
 

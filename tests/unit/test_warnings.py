@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.admission.warnings import RULES, gpu_taints
+from pulumi_trainer.provider.admission.warnings import RULES, among, gpu_taints
+from pulumi_trainer.provider.api.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.api.unknown import Unknown
 from warnings_support import Document, codes, found, job, patched, runtime, step
 
@@ -60,6 +61,67 @@ SIBLING = {
 }
 
 SECOND = {"schedulerName": "scheduler-plugins-scheduler"}
+
+
+def kueue(kind: str, name: str, namespace: str = "", **spec: Any) -> Document:
+    place = {"namespace": namespace} if namespace else {}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name, **place}, "spec": spec}
+
+
+def quota(flavor: str, gpus: int) -> list[Document]:
+    amounts = {"nvidia.com/gpu": gpus, "memory": "10Ti"}
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
+    return [{"coveredResources": [*amounts], "flavors": [{"name": flavor, "resources": resources}]}]
+
+
+WHOLE = quota("h100", 16)
+NAMED = {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
+QUEUES = [
+    *(kueue("LocalQueue", name, "default", clusterQueue=name) for name in ("all", "far", "round", "half")),
+    kueue("LocalQueue", "lost", "default", clusterQueue="nobody"),
+    kueue("LocalQueue", "all", "other", clusterQueue="all"),
+    kueue("ClusterQueue", "all", namespaceSelector=NAMED, resourceGroups=quota("h100", 16)),
+    kueue("ClusterQueue", "far", namespaceSelector={}, resourceGroups=quota("far", 16)),
+    kueue("ClusterQueue", "round", namespaceSelector={}, cohortName="a", resourceGroups=quota("h100", 16)),
+    kueue("ClusterQueue", "half", namespaceSelector={}, resourceGroups=quota("h100", 16) + quota("gone", 16)),
+    kueue("Cohort", "a", parentName="b"), kueue("Cohort", "b", parentName="a"),
+    kueue("ResourceFlavor", "h100", nodeLabels={"gpu": "h100"}), kueue("ResourceFlavor", "far", nodeLabels={"gpu": "b200"}),
+    {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "labels": {"gpu": "h100"}}},
+    kueue("WorkloadPriorityClass", "low"),
+]  # fmt: skip
+
+
+def changed(kind: str, name: str, **spec: Any) -> Any:
+    """Those queues, with one of them changed."""
+    same = [d for d in QUEUES if (d["kind"], d["metadata"]["name"]) != (kind, name)]
+    (one,) = [d for d in QUEUES if (d["kind"], d["metadata"]["name"]) == (kind, name)]
+    return among([*same, {**one, "spec": {**one["spec"], **spec}}])
+
+
+def asking(nodes: int, gpu: str = "nvidia.com/gpu") -> Document:
+    return {"numNodes": nodes, "resourcesPerNode": {"limits": {gpu: 8, "memory": "640Gi"}}}
+
+
+def queued(
+    queue: str = "all",
+    nodes: int = 1,
+    gpu: str = "nvidia.com/gpu",
+    priority: str = "",
+    level: str = "",
+    namespace: str = "",
+) -> Document:
+    """A job of nodes of 8 GPUs in a queue."""
+    document = job(asking(nodes, gpu), runtimePatches=copy.deepcopy(SHM))
+    metadata = document["metadata"]
+    metadata["labels"] = {k: v for k, v in ((QUEUE, queue), (PRIORITY, priority)) if v}
+    metadata |= {"namespace": namespace} if namespace else {}
+    if level:
+        notes = {"metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": level}}}
+        jobs = [{"name": "node", "template": {"spec": {"template": notes}}}]
+        patch = {"manager": "a.b/c", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+        document["spec"]["runtimePatches"].insert(0, patch)
+    return document
+
 
 CASES: list[Case] = [
     ("PT101", runtime(TORCH), job({}, name="j" * 49), {}, lambda r, j, k: j["metadata"].update(name="j" * 48)),
@@ -185,6 +247,21 @@ CASES: list[Case] = [
     (
         "PT133", runtime(TORCH, step(pod={"schedulerName": "kai-scheduler"}), gang={"volcano": {}}), job({}), {},
         lambda r, j, k: pod(r).update(schedulerName="our-volcano"),
+    ),
+    *(
+        (code, runtime(TORCH), queued(**given), {"queues": among(QUEUES)}, change)
+        for code, given, change in (
+            ("PT201", {"queue": "lost"}, lambda r, j, k: k.update(queues=changed("LocalQueue", "lost", clusterQueue="all"))),
+            ("PT202", {"gpu": "amd.com/gpu"}, lambda r, j, k: j["spec"].update(trainer=asking(1))),
+            ("PT203", {"nodes": 3}, lambda r, j, k: trainer(j).update(numNodes=2)),
+            ("PT204", {"queue": "far"}, lambda r, j, k: k.update(queues=changed("ResourceFlavor", "far", nodeLabels={}))),
+            ("PT205", {"queue": "round"}, lambda r, j, k: k.update(queues=changed("Cohort", "b", parentName=""))),
+            ("PT206", {"priority": "lo"}, lambda r, j, k: j["metadata"]["labels"].update({PRIORITY: "low"})),
+            ("PT207", {"queue": "", "priority": "low"}, lambda r, j, k: j["metadata"]["labels"].update({QUEUE: "all"})),
+            ("PT208", {"level": "rack"}, lambda r, j, k: j["spec"]["runtimePatches"].pop(0)),
+            ("PT209", {"namespace": "other"}, lambda r, j, k: j["metadata"].update(namespace="default")),
+            ("PT210", {"queue": "half"}, lambda r, j, k: k.update(queues=changed("ClusterQueue", "half", resourceGroups=WHOLE))),
+        )
     ),
 ]  # fmt: skip
 

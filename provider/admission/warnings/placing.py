@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem
 
 from ..reading import listed, mapping, texts
+from ..taints import borne
 from .view import Document, Step, Taints, View, amount, gpus
 
 _NCCL = ("torch", "jax", "mpi")
@@ -33,7 +34,7 @@ def gpu_taints(documents: Iterable[Document]) -> Taints | None:
             found[f"node {name}"] = [t for t in listed(spec.get("taints")) if isinstance(t, dict)]
         elif document.get("kind") == "ResourceFlavor" and (not queues or name in flavors):
             taints = [t for t in listed(spec.get("nodeTaints")) if isinstance(t, dict)]
-            found[f"flavor {name}"] = [t for t in taints if not _borne(t, listed(spec.get("tolerations")))]
+            found[f"flavor {name}"] = [t for t in taints if not borne(t, listed(spec.get("tolerations")))]
     return found or None
 
 
@@ -55,7 +56,7 @@ def untolerated_taints(view: View) -> Iterator[Problem]:
         tolerations = step.pod.get("tolerations", [])
         if not isinstance(tolerations, list) or not any(map(gpus, step.containers)):
             continue
-        against = {place: [t for t in taints if not _borne(t, tolerations)] for place, taints in view.taints.items()}
+        against = {place: [t for t in taints if not borne(t, tolerations)] for place, taints in view.taints.items()}
         against = {
             place: [t for t in taints if t.get("effect") != "PreferNoSchedule"] for place, taints in against.items()
         }
@@ -72,20 +73,6 @@ def untolerated_taints(view: View) -> Iterator[Problem]:
 def _shown(taint: Mapping[str, Any]) -> str:
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
-
-
-def _borne(taint: Mapping[str, Any], tolerations: Sequence[Any]) -> bool:
-    """https://github.com/kubernetes/api/blob/v0.36.3/core/v1/toleration.go"""
-    return any(_bears(mapping(toleration), taint) for toleration in tolerations)
-
-
-def _bears(toleration: Document, taint: Mapping[str, Any]) -> bool:
-    for field in ("effect", "key"):
-        if toleration.get(field) and toleration[field] != taint.get(field):
-            return False
-    if toleration.get("operator") == "Exists":
-        return True
-    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
 
 
 def small_shared_memory(view: View) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import merging, placing, pods, starting, training
+from . import merging, placing, pods, queues, starting, training
 from .rule import Rule
 
 RULES = (
@@ -41,5 +41,23 @@ RULES = (
         "PT132", "a coscheduling gang and the default scheduler", starting.coscheduling_without_scheduler, cluster=True
     ),
     Rule("PT133", "a gang and the scheduler of another kind", starting.foreign_scheduler, cluster=True),
+    Rule("PT201", "a LocalQueue without ClusterQueue", queues.of_the_way(queues.leads_nowhere), cluster=True),
+    Rule("PT202", "a resource that the queue does not cover", queues.uncovered, cluster=True),
+    Rule("PT203", "a job larger than its queue", queues.too_large, cluster=True),
+    Rule("PT204", "a flavor that no node matches", queues.of_the_way(queues.unmatched_flavor), cluster=True),
+    Rule("PT205", "cohorts in a circle", queues.of_the_way(queues.circles), cluster=True),
+    Rule("PT206", "a priority class that is missing", queues.no_priority_class, cluster=True),
+    Rule("PT207", "what only a queue reads, without a queue", queues.unread, cluster=True),
+    Rule("PT208", "no flavor for the job", queues.no_flavor, cluster=True),
+    Rule("PT209", "a queue that is closed to the namespace", queues.closed, cluster=True),
+    Rule("PT210", "a queue that names what is not there", queues.of_the_way(queues.dangling), cluster=True),
 )
 """A code never changes its meaning, and is not used again."""
+
+QUEUE_RULES: dict[str, queues.QueueRule] = {
+    "PT201": queues.leads_nowhere,
+    "PT204": queues.unmatched_flavor,
+    "PT205": queues.circles,
+    "PT210": queues.dangling,
+}
+"""Those that are about queues, whether there are jobs or not."""

@@ -6,7 +6,7 @@ Every value may be unknown, which counts as right: `number` and `words` are None
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pipeline.info import NODE, TRAINER
 from pulumi_trainer.provider.pipeline.resources import gpus as counted_gpus
 
+from ..known_queues import Queues
 from ..reading import listed, mapping
 
 Document = dict[str, Any]
@@ -91,13 +92,14 @@ class Step:
 @dataclass(frozen=True)
 class View:
     """runtime, train_job: with an API server's defaults. objects: rendered from them; none where rendering failed.
-    siblings: other JobSets. taints: of all places that have GPUs; None: nobody knows."""
+    siblings: other JobSets. taints: of all places that have GPUs; None: nobody knows. queues: what is known of Kueue's."""
 
     runtime: Document
     train_job: Document
     objects: tuple[Document, ...]
     siblings: tuple[Document, ...] = ()
     taints: Taints | None = None
+    queues: Queues = field(default_factory=Queues)
 
     @property
     def name(self) -> Any:

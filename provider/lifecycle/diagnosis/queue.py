@@ -83,6 +83,18 @@ SHAPES = (
         never=True,
     ),
     _shape(
+        r'Flavor "?([^\s",]+)"? does not contain the requested level',
+        r"the topology of flavor \1 does not have the level that the job asks for",
+        "ask for one of its levels, or choose another queue",
+        never=True,
+    ),
+    _shape(
+        r"failed to assign flavors to pod set (\S+): no TAS flavor assigned",
+        r"each step has to be placed in the topology of its queue's flavors, and \1 asks for nothing that they have",
+        r"let the step ask for something that the queue has quota for, such as cpu",
+        never=True,
+    ),
+    _shape(
         r'topology "([^"]+)" allows to fit only (\d+) out of (\d+) pod\(s\)',
         r"there is quota, but in one domain of topology \1 only \2 of its \3 pods have room",
         "wait until a domain has room, ask for a larger domain, or for fewer nodes",
@@ -113,7 +125,7 @@ SHAPES = (
         _QUEUE,
     ),
     _shape(
-        r"Workload namespace doesn't match ClusterQueue selector",
+        r"[Ww]orkload namespace doesn't match ClusterQueue selector",
         "its ClusterQueue does not take jobs of this namespace",
         _QUEUE,
         never=True,

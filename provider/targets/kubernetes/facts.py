@@ -99,6 +99,19 @@ class Facts:
 
         return self._once((kind, where, name), ask)
 
+    def all(self, kind: Kind, namespace: str = "") -> list[Document] | None:
+        """All objects of a kind, of a namespace if one is given; None: there is no such kind, or we may not list them."""
+
+        def ask() -> list[Document] | None:
+            try:
+                return self.client.list(kind, namespace, keep=_small)[0]
+            except ApiError as error:
+                if error.code not in (403, 404):
+                    raise
+                return None
+
+        return self._once(("all", kind, namespace), ask)
+
     def find_now(self, kind: Kind, namespace: str, name: str) -> Document | bool:
         """The same, and what was not there before is looked for again."""
         if (found := self.find(kind, namespace, name)) is False:
@@ -165,6 +178,15 @@ class Facts:
 
 _facts: WeakKeyDictionary[Client, dict[float | None, Facts]] = WeakKeyDictionary()
 _lock = threading.Lock()
+
+
+def _small(document: Document) -> Document:
+    """Without who wrote which field; of a Node what chooses it, and not what lies on it."""
+    metadata = {k: v for k, v in document["metadata"].items() if k != "managedFields"}
+    if document.get("kind") == "Node":
+        status = {"allocatable": (document.get("status") or {}).get("allocatable") or {}}
+        return {**document, "metadata": metadata, "status": status}
+    return {**document, "metadata": metadata}
 
 
 def _groups(answer: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -74,6 +74,10 @@ WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads")
 LOCAL_QUEUE = Kind("kueue.x-k8s.io/v1beta2", "LocalQueue", "localqueues")
 CLUSTER_QUEUE = Kind("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues", False)
 QUEUE_PRIORITY = Kind("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses", False)
+COHORT = Kind("kueue.x-k8s.io/v1beta2", "Cohort", "cohorts", False)
+RESOURCE_FLAVOR = Kind("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors", False)
+TOPOLOGY = Kind("kueue.x-k8s.io/v1beta2", "Topology", "topologies", False)
+ADMISSION_CHECK = Kind("kueue.x-k8s.io/v1beta2", "AdmissionCheck", "admissionchecks", False)
 
 ALL = tuple(value for value in dict(globals()).values() if isinstance(value, Kind))
 

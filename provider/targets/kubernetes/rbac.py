@@ -46,9 +46,10 @@ class Permission:
         return {"apiGroups": [self.kind.group], "resources": [resource], **names, "verbs": list(self.verbs)}
 
 
-def needed(mode: Mode = "jobset", *, queues: bool = True) -> list[Permission]:
-    """All that jobs of a mode may need. queues: they are admitted by Kueue."""
+def needed(mode: Mode = "jobset", *, queues: bool = True, quotas: bool = False) -> list[Permission]:
+    """All that jobs of a mode may need. queues: they are admitted by Kueue. quotas: their users may see all of its queues."""
     table = [*_TABLE, *(_TRAINER if mode == "trainer" else _JOBSET), *(_QUEUES if queues else ())]
+    table += _QUOTAS if quotas else ()
     return sorted(table, key=lambda permission: permission.everywhere)
 
 
@@ -123,6 +124,19 @@ _QUEUE_ADMIN = (
         for kind, plural in KINDS.items()
     ),
     _may("list", kinds.WORKLOAD, "destroy: who has work in a ClusterQueue", everywhere=True),
+)
+_QUOTAS = tuple(
+    _may("list", kind, why, helps=True, everywhere=True)
+    for kind, why in (
+        (kinds.WORKLOAD, "queues: who holds quota and who waits, in all namespaces"),
+        (kinds.LOCAL_QUEUE, "queues: the queues of all namespaces"),
+        (kinds.CLUSTER_QUEUE, "queues: quotas and what is used; preview: whether a job ever fits"),
+        (kinds.COHORT, "queues and preview: what cohorts add to quotas"),
+        (kinds.RESOURCE_FLAVOR, "preview: whether a flavor is for the job's pods"),
+        (kinds.TOPOLOGY, "preview: whether a flavor has the level that a job asks for"),
+        (kinds.ADMISSION_CHECK, "preview: whether what a queue names is there"),
+        (kinds.NODE, "preview: whether there are nodes of a flavor"),
+    )
 )
 
 

@@ -11,11 +11,26 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pulumi_trainer.provider.admission.known_queues import Queues
 from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.api.submission import Consumer, Draft, Submission
 
-from . import adoption, apply, consumers, deletion, draining, drift, kinds, marks, record, review, runtimes, volumes
+from . import (
+    adoption,
+    apply,
+    consumers,
+    deletion,
+    draining,
+    drift,
+    kinds,
+    marks,
+    queues,
+    record,
+    review,
+    runtimes,
+    volumes,
+)
 from .client import ApiError, Client
 from .deletion import Departures, await_gone, delete_record, held, job_departures, record_departures, sweepable
 from .kinds import CONFIG_MAP, JOBSET, POD_GROUP, SECRET, TRAIN_JOB
@@ -53,6 +68,11 @@ class KubernetesTarget:
     def identity(self) -> dict[str, str]:
         """Which cluster this is: the UID of its namespace kube-system."""
         return {"cluster": self._cluster()}
+
+    def queues(self, namespace: str, queue: str) -> Queues:
+        """What is known of Kueue's queues here. queue: a LocalQueue, such as that of a job. Raises TargetFault."""
+        self.at_hand(namespace)
+        return queues.known(self.client, namespace, queue)
 
     def review(self, draft: Draft) -> tuple[list[Problem], list[Problem]]:
         """(refusals, warnings) about a job that a program is about to submit; nothing is asked for one that is unchanged."""

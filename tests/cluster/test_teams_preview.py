@@ -1,0 +1,161 @@
+"""What a preview says of queues and of jobs in them, held against what Kueue says and does later."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pulumi_trainer as trainer
+import pytest
+from pulumi_trainer.provider.api.labels import (
+    ANCESTOR,
+)
+from pulumi_trainer.provider.targets.kubernetes import kinds, rbac
+
+from . import least
+from .jobs import slip, until
+from .programs import sent
+from .teams_support import Document, Teams, made_teams, runtime  # noqa: F401 (the fixture teams)
+
+
+def plain(teams: Teams, **queue: Any) -> None:
+    teams.flavor()
+    teams.queue("red", 8, **queue)
+
+
+def of_two(teams: Teams) -> None:
+    """The other queue keeps half of what it has."""
+    teams.flavor()
+    teams.queue("red", 8)
+    groups = teams.root.get(kinds.CLUSTER_QUEUE, "", teams.name("red"))["spec"]["resourceGroups"]  # type: ignore[index]
+    groups[0]["flavors"][0]["resources"][0] |= {"nominalQuota": 8, "lendingLimit": 4}
+    teams.make(kinds.CLUSTER_QUEUE, teams.name("blue"), spec={"cohortName": teams.namespace, "resourceGroups": groups})
+
+
+def in_topology(teams: Teams, **queue: Any) -> None:
+    teams.nodes(2)
+    teams.racks()
+    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.queue("red", 16, **queue)
+
+
+def tainted(teams: Teams) -> None:
+    teams.flavor(nodeTaints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])
+    teams.queue("red", 8)
+
+
+def elsewhere(teams: Teams) -> None:
+    teams.flavor(nodeLabels={"sim/arch": "h100"})
+    teams.queue("red", 8)
+
+
+def initialized(teams: Teams) -> Document:
+    document = runtime(teams)
+    jobs = document["spec"]["template"]["spec"]["replicatedJobs"]
+    fetch = copy.deepcopy(jobs[0]) | {"name": "fetch"}
+    fetch["template"]["metadata"] = {"labels": {ANCESTOR: "dataset-initializer"}}
+    jobs.insert(0, fetch)
+    return document
+
+
+def selecting(teams: Teams) -> Document:
+    document = runtime(teams)
+    pod = document["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["nodeSelector"] = {"sim/arch": "a100"}
+    return document
+
+
+NEVER: dict[str, tuple[Callable[[Teams], None], Callable[[Teams], Document], str]] = {
+    "more than its queue has": (plain, lambda t: {"nodes": 3}, "PT203"),
+    "more than it may borrow": (of_two, lambda t: {"nodes": 2}, "PT203"),
+    "a resource without quota": (plain, lambda t: {"resources": {"example.com/npu": 1}}, "PT202"),
+    "a taint": (tainted, lambda t: {}, "PT208"),
+    "other nodes": (elsewhere, lambda t: {"document": selecting(t)}, "PT208"),
+    "a topology that is not there": (plain, lambda t: {"topology": trainer.Required(t.rack)}, "PT208"),
+    "a level that is not there": (in_topology, lambda t: {"topology": trainer.Preferred("no/level")}, "PT208"),
+    "a step that asks for nothing": (in_topology, lambda t: {"document": initialized(t)}, "PT208"),
+    "a namespace that it is closed to": (lambda t: plain(t, namespaceSelector=None), lambda t: {}, "PT209"),
+    "a namespace that is not selected": (
+        lambda t: plain(t, namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "other"}}), lambda t: {}, "PT209",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_a_preview_says_never_as_kueue_does_later(teams: Teams, name: str) -> None:
+    arrange, given, code = NEVER[name]
+    arrange(teams)
+    until(lambda: teams.active("red") is not None)
+    made = teams.seeing().plan("job", queue="red", **given(teams))
+    told = [str(w) for w in made.warnings if f"{code}: queue: " in str(w)]
+    assert len(told) == 1, [str(w) for w in made.warnings]
+    slip(teams.target.client, sent(made))
+    words = until(lambda: teams.words("job"))
+    if code == "PT209":
+        assert words == "workload namespace doesn't match ClusterQueue selector"
+    else:
+        assert told[0].partition("; ")[0].endswith(words), (told[0], words)
+    teams.says("job", "Kueue will never admit it as it is")
+
+
+def test_what_fits_is_not_warned_of(teams: Teams) -> None:
+    """The same queues, with jobs that Kueue admits."""
+    in_topology(teams)
+    teams.ready("red")
+    made = teams.seeing().plan("job", 2, queue="red", topology=trainer.Required(teams.rack))
+    assert [str(w) for w in made.warnings] == []
+    teams.target.create(sent(made))
+    teams.becomes("job", "Running")
+
+
+def test_queues_that_lead_nowhere(teams: Teams) -> None:
+    """PT201, PT204, PT205, PT210: what a preview says of queues, and what Kueue says of them."""
+    teams.nodes(1)
+    teams.flavor(nodeLabels={"sim/arch": "h100"})
+    teams.queue("red", 8)
+    groups = [{"coveredResources": [teams.gpu], "flavors": [
+        {"name": teams.name("none"), "resources": [{"name": teams.gpu, "nominalQuota": 1}]}]}]  # fmt: skip
+    behind = {"namespaceSelector": {}, "cohortName": teams.name("a"), "resourceGroups": groups}
+    teams.make(kinds.CLUSTER_QUEUE, teams.name("blue"), spec=behind)
+    for name, parent in (("a", "b"), ("b", "a")):
+        teams.make(kinds.COHORT, teams.name(name), spec={"parentName": teams.name(parent)})
+    teams.make(kinds.LOCAL_QUEUE, "blue", spec={"clusterQueue": teams.name("blue")})
+    teams.make(kinds.LOCAL_QUEUE, "grey", spec={"clusterQueue": teams.name("rd")})
+    until(lambda: teams.active("blue") == "False")
+
+    told = {team: [str(w) for w in teams.seeing().plan(team, queue=team).warnings] for team in ("red", "blue", "grey")}
+    h100, cohort = teams.name("h100"), teams.name("a")
+    assert [w.partition(":")[0] for found in told.values() for w in found] == ["PT204", "PT205", "PT210", "PT201"]
+    assert re.match(rf"PT204: ResourceFlavor {h100}: spec.nodeLabels: none of \d+ nodes has the labels", told["red"][0])
+    assert f"Cohort {cohort}: spec.parentName: {cohort} -> {teams.name('b')} -> {cohort} is a circle" in told["blue"][0]
+    assert f"there is no ResourceFlavor {teams.name('none')}: the queue is inactive" in told["blue"][1]
+    assert (
+        f"there is no ClusterQueue {teams.name('rd')}" in told["grey"][0] and f"{teams.name('red')}?" in told["grey"][0]
+    )
+    assert "FlavorNotFound" in json.dumps(teams.root.get(kinds.CLUSTER_QUEUE, "", teams.name("blue")))
+
+
+def test_who_sees_less_is_told_less(teams: Teams) -> None:
+    """With the least rights ClusterQueues are not seen, and nothing is made up; with those of `rbac --quotas` they are."""
+    plain(teams)
+    teams.ready("red")
+    assert [str(w) for w in teams.seeing(teams.own).plan("job", 3, queue="red").warnings] == []
+    binding = least.grant(teams.admin, teams.namespace, "trainer-user", rbac.needed(quotas=True))
+    assert binding
+    assert [str(w).partition(":")[0] for w in teams.seeing(teams.own).plan("job", 3, queue="red").warnings] == ["PT203"]
+
+
+def test_a_priority_class_that_is_missing(teams: Teams) -> None:
+    """PT206: Kueue makes no Workload for the job, and one for the next."""
+    teams.nodes(1)
+    plain(teams)
+    teams.ready("red")
+    slip(teams.target.client, sent(teams.plan("job", queue="red", priority=teams.name("none"))))
+    teams.submit("later", queue="red")
+    teams.becomes("later", "Running")
+    assert teams.words("job") == "" and teams.looks("job")[0] == "Queued"
+    names = [w["metadata"]["ownerReferences"][0]["name"] for w in teams.root.list(kinds.WORKLOAD, teams.namespace)[0]]
+    assert names == ["later"]

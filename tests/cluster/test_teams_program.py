@@ -1,0 +1,83 @@
+"""A job that changes its queue, and queues that a program makes, through the real Pulumi engine with the least role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pulumi_trainer.provider.targets.kubernetes import kinds
+
+from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
+
+from .jobs import until
+from .test_up import Lab, head, lab, program  # noqa: F401 (a fixture)
+
+KUEUE = "kueue.x-k8s.io/v1beta2"
+
+
+@pytest.fixture
+def queues(lab: Lab) -> Iterator[None]:  # noqa: F811
+    """red takes no jobs, blue has room for one of two nodes with a core each."""
+    root, own = lab.root_client, lab.namespace
+    root.create(
+        kinds.RESOURCE_FLAVOR, {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": own}, "spec": {}}
+    )
+    flavor = {"name": own, "resources": [{"name": "cpu", "nominalQuota": 2}]}
+    spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
+    for team, more in (("red", {"stopPolicy": "Hold"}), ("blue", {})):
+        name = f"{own}-{team}"
+        document = {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {**spec, **more}}
+        root.create(kinds.CLUSTER_QUEUE, document)
+        local = {"metadata": {"name": team, "namespace": own}, "spec": {"clusterQueue": name}}
+        root.create(kinds.LOCAL_QUEUE, {"apiVersion": KUEUE, "kind": "LocalQueue", **local})
+    yield
+    for name in ("red", "blue"):
+        root.delete(kinds.CLUSTER_QUEUE, "", f"{own}-{name}", propagation="Background")
+    root.delete(kinds.RESOURCE_FLAVOR, "", own, propagation="Background")
+
+
+def of_queue(queue: str, before: str = "") -> str:
+    job = program(f'resources_per_node={{"cpu": 1}}), queue="{queue}", max_execution=3600,')
+    return f"from pulumi_trainer import program\n{before}\n{job}"
+
+
+def test_a_job_changes_its_queue_while_it_waits(lab: Lab, queues: None) -> None:  # noqa: F811
+    lab.program(of_queue("red"), head())
+    lab.up()
+    (job,) = lab.jobs().values()
+    assert job["spec"]["suspend"] is True
+
+    lab.program(of_queue("blue"), head())
+    assert "replace" not in lab.up().out
+    lab.pods(2)
+    (after,) = lab.jobs().values()
+    assert after["metadata"]["uid"] == job["metadata"]["uid"]
+    assert after["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "blue"
+
+    lab.program(of_queue("red"), head())
+    refused = lab.preview(ok=False).out
+    assert "is Running since" in refused and "queue-name] (may change only while the job waits)" in refused
+
+
+def test_queues_of_the_program(lab: Lab) -> None:  # noqa: F811
+    """What it makes is not missed, and what is wrong with it is told once, or refused where the stack says so."""
+    made = f"""
+def queue(kind, name, **spec):
+    place = {{"namespace": "{lab.namespace}"}} if kind == "LocalQueue" else {{}}
+    return {{"apiVersion": "{KUEUE}", "kind": kind, "metadata": {{"name": name, **place}}, "spec": spec}}
+
+program.current().queues += [
+    queue("LocalQueue", "grey", clusterQueue="grey"), queue("ClusterQueue", "grey", namespaceSelector={{}}, cohortName="a"),
+    queue("Cohort", "a", parentName="b"), queue("Cohort", "b", parentName="a"),
+]
+"""
+    lab.program(of_queue("grey", made), head())
+    told = lab.preview().out
+    assert told.partition("Diagnostics:")[2].count("PT205: Cohort a: spec.parentName: a -> b -> a is a circle") == 1, (
+        told
+    )
+    assert "LocalQueue grey does not exist" not in told
+    lab.config("trainer:warnings", '{"PT205": "error"}')
+    refused = lab.preview(ok=False).out
+    assert "PT205" in refused and "nothing was sent" in refused
+    until(lambda: lab.jobs() == {})
