@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -42,10 +41,12 @@ async def makers(arguments: Mapping[str, Any]) -> tuple[list[pulumi.Resource], l
     wrong: list[Problem] = []
     for name, given in arguments.items():
         if isinstance(given, pulumi.Resource):
-            made = getattr(given, "made", given)  # of a component, which makes its object when all of it is known
-            there = await made if isinstance(made, asyncio.Future) else made
-            found += [given] if there is None else [given, there]
-            wrong += [Problem(name, "is not made, see there")] if there is None else []
+            resources = getattr(
+                given, "resources", None
+            )  # of a component, which makes its object when all of it is known
+            there = await resources() if resources is not None else [given]
+            found += [given, *there]
+            wrong += [] if there else [Problem(name, "is not made, see there")]
     return found, wrong
 
 

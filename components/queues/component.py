@@ -115,6 +115,8 @@ class QueueObject(pulumi.ComponentResource):
             return None
         target = self._destination()
         place = await destinations.place(target or Kubernetes())
+        if target is not None:
+            program.current().clusters.append(place.target)
         if self.kind == NAMESPACED:
             self._given["metadata"].setdefault("namespace", place.unknown.get("namespace", place.namespace))
         resolved = await resolve(self._given, "")

@@ -233,7 +233,10 @@ class Later(pulumi.ComponentResource):
     """One that makes its object when all of it is known, or nothing."""
 
     def __init__(self, name: str, made: Any) -> None:
-        self.name, self.made = name, done(made)
+        self.name, self._made = name, made
+
+    async def resources(self) -> list[Any]:
+        return [self._made] if self._made is not None else []
 
 
 def test_a_queue_that_is_made_later_is_waited_for(planned: Any) -> None:

@@ -55,7 +55,7 @@ def resources(*arguments: str) -> set[str]:
 def test_what_is_not_used_is_not_asked_for() -> None:
     queues = {"workloads", "localqueues", "workloadpriorityclasses"}
     assert queues <= resources() and not queues & resources("--no-queues")
-    others = {"clusterqueues", "cohorts", "resourceflavors", "topologies", "admissionchecks", "nodes"}
+    others = {"clusterqueues", "cohorts", "resourceflavors", "topologies", "admissionchecks"}
     assert others <= resources("--quotas") and not others & resources()
     runtimes = {"trainingruntimes", "clustertrainingruntimes"}
     assert runtimes <= resources("--mode", "trainer") and not runtimes & resources()

@@ -81,7 +81,11 @@ _TABLE = (
         "get list", kinds.STORAGE_CLASS, "preview: whether it can do what a volume needs", helps=True, everywhere=True
     ),
     _may(
-        "list", kinds.NODE, "waiting: whether nodes were added, for which a gang is woken", helps=True, everywhere=True
+        "list",
+        kinds.NODE,
+        "waiting: whether nodes were added, for which a gang is woken; preview: whether a queue's flavor has any",
+        helps=True,
+        everywhere=True,
     ),
 )
 _JOBSET = (
@@ -135,7 +139,6 @@ _QUOTAS = tuple(
         (kinds.RESOURCE_FLAVOR, "preview: whether a flavor is for the job's pods"),
         (kinds.TOPOLOGY, "preview: whether a flavor has the level that a job asks for"),
         (kinds.ADMISSION_CHECK, "preview: whether what a queue names is there"),
-        (kinds.NODE, "preview: whether there are nodes of a flavor"),
     )
 )
 
