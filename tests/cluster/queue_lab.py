@@ -72,13 +72,17 @@ class Lab(Project):
         return self.up(ok=ok).out
 
 
+def with_plugin() -> str:
+    """PATH with this environment's programs, and pulumi-kubernetes' plugin."""
+    plugin = build.built(["pulumi-resource-kubernetes"], say)["pulumi-resource-kubernetes"] / "bin"
+    return os.pathsep.join([str(Path(sys.executable).parent), str(plugin), os.environ["PATH"]])
+
+
 def lab_on(folder: Path, home: Path, kubeconfig: Path, namespace: str) -> Lab:
     """Its stack goes by that kubeconfig."""
     (folder / "state").mkdir(parents=True)
-    plugin = build.built(["pulumi-resource-kubernetes"], say)["pulumi-resource-kubernetes"] / "bin"
-    path = os.pathsep.join([str(plugin), os.environ["PATH"]])
     made = Lab(folder, home)
-    made.env = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), path])}
+    made.env = {"PATH": with_plugin()}
     made.prefix, made.namespace = f"q{secrets.token_hex(3)}", namespace
     made.root_client = open_client({"kubeconfig": str(kubeconfig)})
     (folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": made.name, "runtime": "python", "main": "."}))

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
+from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED, NEWEST
+from pulumi_trainer.provider.api.labels import QUEUE, RELEASE, RUNTIME
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET
+from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, Kind
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
+
+from .queue_lab import with_plugin
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "platform-and-teams"
 
@@ -37,12 +40,14 @@ def stacks(
     (folder / "state").mkdir()
     made = []
     for name, kubeconfig in (("platform", cluster.kubeconfig), ("team", user_kubeconfig)):
-        env = {"PULUMI_BACKEND_URL": f"file://{folder / 'state'}"}
+        env = {"PULUMI_BACKEND_URL": f"file://{folder / 'state'}", "PATH": with_plugin()}
         project = Project(folder / name, pulumi_home, name=name, env=env)
         assert project.run("stack", "init").code == 0
         project.config("trainer:kubeconfig", str(kubeconfig))
         project.config("trainer:namespace", namespace)
         made.append(project)
+    for team in ("sorters", "others"):
+        made[0].config(team, namespace)
     made[1].config("platform", f"organization/platform/{made[0].stack}")
     return made[0], made[1]
 
@@ -58,6 +63,7 @@ def move(platform: Project, release: str) -> None:
 def jobset(root: Client, namespace: str) -> tuple[str, str, bool]:
     """Release and run of the only job, and whether its nodes have what 1.1.0 adds."""
     (found,) = root.list(JOBSET, namespace)[0]
+    assert found["metadata"]["labels"][QUEUE] == "sorters"
     labels, notes = found["metadata"]["labels"], found["metadata"]["annotations"]
     assert labels[RUNTIME] == "torch-team"
     pod = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
@@ -69,7 +75,7 @@ def test_a_channel_moved_previewed_trained_with_and_rolled_back(
     stacks: tuple[Project, Project], root: Client, namespace: str
 ) -> None:
     platform, team = stacks
-    platform.up()
+    assert re.search(r"sorters +gpus +32 +all +all +64", platform.up().out)
     assert "Succeeded" in team.up().out
     assert jobset(root, namespace) == ("1.0.0", "1", False)
 
@@ -97,4 +103,8 @@ def test_a_channel_moved_previewed_trained_with_and_rolled_back(
     team.destroy()
     platform.destroy()
     assert not root.list(JOBSET, namespace)[0]
+    made = {"gpus", "gpus-sorters", "gpus-others", "sorters", "others", "low", "normal", "high"}
+    for kind, plural in KINDS.items():
+        left, _ = root.list(Kind(f"{GROUP}/{NEWEST}", kind, plural, kind == NAMESPACED))
+        assert not made & {each["metadata"]["name"] for each in left}, kind
     assert not [c for c in root.list(CONFIG_MAP, namespace)[0] if c["metadata"]["name"].startswith("sorter")]

@@ -22,6 +22,7 @@ job = trainer.TrainJob(
     runtime=platform.require_output("stable"),
     follow="any",  # whatever the platform calls stable, at the next run; "minor" and "patch" are more careful, "pin" stays
     trainer=trainer.CustomTrainer(func=train, func_args={"steps": 100}, num_nodes=2, resources_per_node={"gpu": 8}),
+    queue=platform.require_output("queues").apply(lambda queues: queues["sorters"]),
     run=config.get("run") or "1",
     wait_for="complete",
 )
