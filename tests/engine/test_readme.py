@@ -34,5 +34,10 @@ def test_two_teams_two_stacks(tmp_path: Path, pulumi_home: Path) -> None:
     team.config("trainer:target", "kubernetes")
     team.config("trainer:kubeconfig", str(tmp_path / "none"))
     preview = team.preview("--diff").out
-    for line in (r"kueue.x-k8s.io/queue-name *: \"nlp\"", r"nvidia.com/gpu *: \"?8", r"parallelism *: 4", r"NCCL|PET_NNODES"):
+    for line in (
+        r"kueue.x-k8s.io/queue-name *: \"nlp\"",
+        r"nvidia.com/gpu *: \"?8",
+        r"parallelism *: 4",
+        r"NCCL|PET_NNODES",
+    ):
         assert re.search(line, preview), (line, preview)
