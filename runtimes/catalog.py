@@ -163,7 +163,9 @@ class RuntimeCatalog:
     def faults(self) -> list[Problem]:
         """What is wrong with releases that are locked, and with the rest of the folder; nothing about those that are not."""
         found = [
-            Problem(f"{self.source}/{file}", f"is in {LOCK}, and its file is gone", "take it out of git again")
+            Problem(
+                f"{self.source}/{file}", f"is in {LOCK}, and its file is gone", f"restore it: git checkout -- {file}"
+            )
             for file in sorted(self.lock)
             if file not in {_file(n, r) for n in self._found for r in self._found[n]}
         ]

@@ -141,7 +141,7 @@ def _shown(job: Consumer, news: Props) -> str:
 def _used(users: Sequence[Consumer]) -> str:
     running = sum(not c.ended for c in users)
     count = "1 job uses it" if len(users) == 1 else f"{len(users)} jobs use it"
-    return f"{count}, {running} of them not known to have ended: {named(f'{c.where} ({c.release})' for c in users)}"
+    return f"{count}, {running or 'none'} of which may still run: {named(f'{c.where} ({c.release})' for c in users)}"
 
 
 def _kept(props: Props) -> Props:

@@ -105,6 +105,12 @@ SHAPES = (
         "wait until a domain has room, or ask for less a node",
     ),
     _shape(
+        r"no topology domains at level: ([^\s,;]+)",
+        r"no node of its flavor has all labels of the flavor's topology, down to \1",
+        "label the nodes, or correct the levels of the Topology",
+        never=True,
+    ),
+    _shape(
         r"LocalQueue (\S+) doesn't exist",
         r"there is no LocalQueue \1 in its namespace",
         "correct queue=, or create the LocalQueue",

@@ -33,6 +33,8 @@ from .kubeconfig import Chosen, chosen
 Header = tuple[str, str]
 Way = tuple[str, str, str]
 """kubeconfig, content, context; each may be empty."""
+_LOADING = threading.Lock()
+"""Modules of the client import each other in a circle: two threads that begin at different ends would find one half made."""
 _ELSEWHERE = 10.0
 """Seconds for a server of which there is another one to try."""
 
@@ -135,8 +137,9 @@ class _Opening:
 
 def access(way: Chosen) -> Access:
     """The connection to a server as a user. Runs the user's credential plugin. Raises TargetFault."""
-    from kubernetes.client import Configuration
-    from kubernetes.client.rest import RESTClientObject
+    with _LOADING:
+        from kubernetes.client import Configuration
+        from kubernetes.client.rest import RESTClientObject
 
     cluster, user = way.cluster, dict(way.user)
     expires = None
@@ -200,8 +203,9 @@ def _authorization(
     rest = {k: user[k] for k in names if user.get(k)}
     if not rest:
         return list
-    from kubernetes.config.config_exception import ConfigException
-    from kubernetes.config.kube_config import KubeConfigLoader
+    with _LOADING:
+        from kubernetes.config.config_exception import ConfigException
+        from kubernetes.config.kube_config import KubeConfigLoader
 
     context = {"name": "it", "context": {"cluster": "it", "user": "it"}}
     document = {
