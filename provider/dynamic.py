@@ -56,8 +56,10 @@ __all__ = [
     "held",
     "held_back",
     "is_content",
+    "lacks_namespace",
     "local",
     "observe",
+    "queue_objects",
     "queue_versions",
     "queues",
     "review",
@@ -134,6 +136,22 @@ def queue_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]] | N
         return _cluster(target).queue_versions()
     except TargetFault:
         return None
+
+
+def queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Sequence[Mapping[str, Any]]:
+    """All objects of a kind of Kueue's that the cluster has, as far as it can be asked."""
+    try:
+        return _cluster(target).queue_objects(kind, version)
+    except TargetFault:
+        return []
+
+
+def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
+    """Whether it is certain that the cluster has no such namespace."""
+    try:
+        return _cluster(target).lacks_namespace(namespace)
+    except TargetFault:
+        return False
 
 
 def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:

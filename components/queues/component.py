@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any, ClassVar
@@ -30,6 +30,7 @@ from pulumi_trainer.provider.api.kueue import (
     references,
     served_version,
 )
+from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .. import destinations, program
@@ -137,6 +138,13 @@ class QueueObject(pulumi.ComponentResource):
         if wrong or self._set.wrong:
             self._refuse(self._own(wrong))
             return None
+        if self.kind == NAMESPACED and (wrong := await self._set.taken(self, self.connection, self.version)):
+            self._refuse(wrong)
+            return None
+        older["metadata"] = {
+            **older["metadata"],
+            "annotations": {**older["metadata"].get("annotations", {}), MADE_BY: _stack()},
+        }
         needs = [made for other in self._set.named_by(self) if (made := await other.made) is not None]
         depends_on = [*needs, *place.needs, *resolved.depends_on]
         options = self.below(depends_on, provider=target.provider or _provider(place))
@@ -221,7 +229,23 @@ class _Set:
         for member in [each for each in self.members if each.cluster == first.cluster]:
             if wrong := at_version(member.document, _version(member.kind, served))[1]:
                 member._refuse(member._own(wrong))
+            elif member.kind != NAMESPACED and (
+                wrong := await self.taken(member, first.connection, _version(member.kind, served))
+            ):
+                member._refuse(wrong)
         return served
+
+    async def taken(self, member: QueueObject, connection: Any, version: str) -> list[Problem]:
+        """That an object of that name is there and another's: pulumi-kubernetes would take it over in silence."""
+        live = await asyncio.to_thread(dynamic.queue_objects, connection, member.kind, version)
+        place = member.document["metadata"].get("namespace", "")
+        for found in (each["metadata"] for each in live):
+            if (found["name"], found.get("namespace", "")) == (member.name, place) and "deletionTimestamp" not in found:
+                return _others(member, found)
+        if isinstance(place, str) and place and await asyncio.to_thread(dynamic.lacks_namespace, connection, place):
+            warning = Problem("namespace", f"namespace {place} does not exist", "create it, or name another one")
+            pulumi.log.warn(str(warning.below(member._where)), member)
+        return []
 
     def check(self) -> None:
         """What only shows when all are known: two objects of one name, cohorts in a circle."""
@@ -274,6 +298,25 @@ def _provider(place: destinations.Place) -> pulumi.ProviderResource | None:
             "kubernetes", name, props, pulumi.ResourceOptions(version=_plugin_version())
         )
     return providers[at]
+
+
+def _stack() -> str:
+    return f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
+
+
+def _others(member: QueueObject, found: Mapping[str, Any]) -> list[Problem]:
+    """Of a live object that this stack has not made."""
+    maker = (found.get("annotations") or {}).get(MADE_BY)
+    if maker == _stack():
+        return []
+    place = f" -n {found['namespace']}" if "namespace" in found else ""
+    why = f"{member.kind} {member.name} exists since {found.get('creationTimestamp')} and " + (
+        f"belongs to the stack {maker}" if maker else "was not made by this stack"
+    )
+    take = (
+        f"kubectl annotate --overwrite {KINDS[member.kind].lower()}.{GROUP}{place} {member.name} {MADE_BY}={_stack()}"
+    )
+    return [Problem("name", why, f"choose another name, or give it to this stack: {take}")]
 
 
 def _version(kind: str, served: Any) -> str:

@@ -21,6 +21,9 @@ PRIORITY = "kueue.x-k8s.io/priority-class"
 RELEASE = "pulumi-trainer.dev/release"
 """Label and annotation of a runtime of a catalogue, and label of the jobs that were made from it: its release."""
 
+MADE_BY = "pulumi-trainer.dev/made-by"
+"""Annotation of an object of Kueue's: ORGANIZATION/PROJECT/STACK of the stack that it belongs to."""
+
 RUNTIME = "pulumi-trainer.dev/runtime"
 """Label of a job: the name of its runtime."""
 

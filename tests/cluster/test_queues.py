@@ -66,6 +66,32 @@ def test_ten_teams_are_made_and_go_without_a_trace(lab: Lab) -> None:
     assert lab.count() == {}
 
 
+def test_what_another_stack_has_made_is_not_taken(lab: Lab, tmp_path: Path, user_kubeconfig: Path) -> None:
+    lab.program(lab.text(SET, teams=["a"]))
+    lab.up()
+    before = lab.objects("WorkloadPriorityClass")
+    other = lab_on(tmp_path / "other", lab.home, user_kubeconfig, lab.namespace)
+    other.prefix, other.stack = lab.prefix, "second"
+    assert other.run("stack", "init").code == 0
+    other.config("trainer:kubeconfig", str(user_kubeconfig))
+    other.program(lab.text(SET, teams=["a", "b"]))
+    for refused in (other.preview(ok=False).out, other.up(ok=False).out):
+        for kind in ("WorkloadPriorityClass", "Cohort", "ResourceFlavor", "ClusterQueue"):
+            assert f"{kind} {lab.prefix}" in refused and "belongs to the stack organization/lab/test; choose" in refused
+        assert (
+            f"kubectl annotate --overwrite cohorts.kueue.x-k8s.io {lab.prefix} pulumi-trainer.dev/made-by=" in refused
+        )
+    other.destroy()
+    assert lab.objects("WorkloadPriorityClass") == before
+    lab.preview("--expect-no-changes", "--refresh")
+    lab.destroy()
+
+
+def test_a_namespace_that_is_not_there_is_told(lab: Lab) -> None:
+    lab.program(lab.text('trainer.LocalQueue("{name}", cluster_queue="{name}", namespace="{name}-nowhere")\n'))
+    assert f"namespace: namespace {lab.prefix}-nowhere does not exist; create it" in lab.preview().out
+
+
 EVERYTHING = """
 place = dict(labels={{"team_x": "nlp"}}, annotations={{"about_it": "a test"}})
 topology = trainer.Topology("{name}-t", levels=["cloud/block", "cloud/rack", "kubernetes.io/hostname"], **place)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from pulumi_trainer.provider.admission.known_queues import Queues
 from pulumi_trainer.provider.api.errors import Problem, TargetFault
+from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED
 
 from . import kinds
 from .client import Client
@@ -66,6 +67,17 @@ def overview(client: Client, namespace: str = "") -> tuple[list[Document], set[s
             Problem("queues", f"neither Workloads nor queues of {where} can be read in {client.host}", mend)
         )
     return found, unseen
+
+
+def there(client: Client, kind: str, version: str) -> list[Document]:
+    """All objects of a kind of Kueue's, in a version of its API; none where we may not list them."""
+    of = Kind(f"{GROUP}/{version}", kind, KINDS[kind], kind == NAMESPACED)
+    return Facts.of(client, PATIENCE).all(of) or []
+
+
+def lacks_namespace(client: Client, namespace: str) -> bool:
+    """Whether it is certain that there is no such namespace."""
+    return Facts.of(client, PATIENCE).find(kinds.NAMESPACE, "", namespace) is False
 
 
 def _named(facts: Facts, workloads: list[Document]) -> Iterator[Document]:

@@ -128,6 +128,7 @@ _QUEUE_ADMIN = (
         for kind, plural in KINDS.items()
     ),
     _may("list", kinds.WORKLOAD, "destroy: who has work in a ClusterQueue", everywhere=True),
+    _may("get", kinds.NAMESPACE, "preview: whether the namespace of a team is there", helps=True, everywhere=True),
 )
 _QUOTAS = tuple(
     _may("list", kind, why, helps=True, everywhere=True)

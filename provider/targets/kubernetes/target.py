@@ -97,6 +97,14 @@ class KubernetesTarget:
         """Version of Kueue's API -> the plurals that the cluster has in it."""
         return draining.versions(self.client, review.PATIENCE)
 
+    def queue_objects(self, kind: str, version: str) -> list[Document]:
+        """All of a kind of Kueue's that the cluster has, as far as we may list them."""
+        return queues.there(self.client, kind, version)
+
+    def lacks_namespace(self, namespace: str) -> bool:
+        """Whether it is certain that there is no such namespace."""
+        return queues.lacks_namespace(self.client, namespace)
+
     def reopen_queue(self, name: str, version: str) -> None:
         """Takes back what a deletion of a ClusterQueue that was given up has left."""
         draining.reopen(self.client, name, version)
