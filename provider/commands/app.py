@@ -107,8 +107,14 @@ def events(
 def queues(
     namespace: Annotated[
         str,
-        typer.Option("--namespace", "-n", help="Of LocalQueues and jobs; default: the context's.", show_default=False),
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Of LocalQueues and jobs; default: the stack's, else the context's.",
+            show_default=False,
+        ),
     ] = "",
+    stack: StackOption = "",
     context: ContextOption = "",
     kubeconfig: KubeconfigOption = "",
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All queues of a cluster.")] = False,
@@ -117,7 +123,7 @@ def queues(
     """Who holds, borrows and waits in Kueue's queues of a cluster, and why."""
     from . import queues as commands
 
-    commands.queues(Where("", namespace, context, kubeconfig, everywhere), as_json=json_)
+    commands.queues(Where(stack, namespace, context, kubeconfig, everywhere), as_json=json_)
 
 
 def _seconds(text: str) -> float:

@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from .jobs import Where, opened
+from .jobs import Where, of_stack, opened
 from .terminal import plain
 
 Cell = Text | ProgressBar | str
@@ -31,9 +31,13 @@ _MISSED = {
 
 
 def queues(where: Where, *, as_json: bool) -> None:
-    """Prints the queues of a namespace, or of the cluster."""
+    """Prints the queues of a namespace, or of the cluster; in a project, of the stack's."""
     from pulumi_trainer.provider.targets.kubernetes.queues import overview
 
+    if of_stack(None, where):
+        from .stack import cluster_of
+
+        where = cluster_of(where.stack or None)
     client, namespace = opened(where)
     documents, unseen = overview(client, "" if where.everywhere else namespace)
     found = occupancy(documents, unseen, time.time())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
 
-from .jobs import PATIENCE, Job
+from .jobs import PATIENCE, Job, Where
 
 _TYPE = "pulumi-python:dynamic/trainer:JobSet"
 
@@ -72,10 +73,15 @@ def _reached(job: StackJob) -> Job:
     return Job(job.namespace, job.name, job.resource, client=target.client.within(PATIENCE))
 
 
-def _configured(stack: str | None) -> dict[str, str]:
-    """`trainer:kubeconfig` and `trainer:context` of the stack."""
+def cluster_of(stack: str | None) -> Where:
+    """What `trainer:kubeconfig`, `trainer:context` and `trainer:namespace` of the stack say, as far as they are there."""
+    found = _configured(stack, (*connection.CONFIGURED, "namespace"))
+    return Where("", found.get("namespace", ""), found.get("context", ""), found.get("kubeconfig", ""))
+
+
+def _configured(stack: str | None, names: Sequence[str] = connection.CONFIGURED) -> dict[str, str]:
     config = json.loads(_pulumi(["config", "--json"], stack))
-    found = {name: (config.get(f"trainer:{name}") or {}).get("value") for name in connection.CONFIGURED}
+    found = {name: (config.get(f"trainer:{name}") or {}).get("value") for name in names}
     return {name: value for name, value in found.items() if isinstance(value, str)}
 
 

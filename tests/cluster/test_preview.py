@@ -174,7 +174,8 @@ def test_what_pods_refer_to_is_a_warning_first_and_then_an_error(
 ) -> None:
     document = jobset("a")
     change(document)
-    expected = f"{where}: {why.format(namespace)}; {CREATE}"
+    queue = "set trainer:namespace to the namespace of that queue, or create it (depends_on)"
+    expected = f"{where}: {why.format(namespace)}; {queue if 'LocalQueue' in why else CREATE}"
     refusals, warnings = told(target, draft(namespace, document))
     assert refusals == [] and expected in warnings
     kind, name = why.split()[:2]
@@ -403,7 +404,7 @@ class TestPrograms:
         assert "2 problems; nothing was sent for what is named here:" in out
         assert 'TrainJob("one") (__main__.py:' in out and "denied request: a label team is required" in out
         assert 'TrainJob("two") (__main__.py:' in out and ".JobSet/two: exists since" in out
-        assert f"LocalQueue team does not exist in namespace {namespace}; {CREATE}" in out
+        assert f"LocalQueue team does not exist in namespace {namespace}; set trainer:namespace to" in out
         assert f"ServiceAccount robot does not exist in namespace {namespace}; {CREATE}" in out
         assert "PersistentVolumeClaim" not in out, "the volume is the program's own"
         assert "Traceback" not in out and left(target.client, namespace) == before

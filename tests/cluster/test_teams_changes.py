@@ -129,7 +129,7 @@ def test_a_job_that_runs_too_long(teams: Teams) -> None:
     teams.ready("red")
     teams.submit("job", queue="red", max_execution=1)
     teams.becomes("job", "Queued", "Deactivated")
-    teams.says("job", r"its Workload has been deactivated: .*[Mm]aximum execution time")
+    teams.says("job", r"its Workload has been deactivated: .*[Mm]aximum execution time.*raise max_execution=")
     assert not [w for w in teams.queues()["jobs"] if w["holds"]]
 
 

@@ -156,7 +156,7 @@ def _silence(pods: list[Document], now: float) -> Finding | None:
         Phase.STARTING,
         "NoScheduler",
         f"{counted(len(pods), 'pod')} of scheduler {scheduler} pending since {since}, and nobody has tried to schedule them",
-        f"the scheduler {scheduler}, which its pods name, has not looked at {counted(len(pods), 'pod')} since {since}",
+        f"the scheduler {scheduler}, which its pods name, has not looked at {counted(len(pods), 'pod')} for {since}",
         mend,
     )
 

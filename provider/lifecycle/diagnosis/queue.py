@@ -192,12 +192,15 @@ def queued(seen: Seen, now: float, message: str) -> Finding:
     quota, evicted = condition(found, "QuotaReserved"), true(found, "Evicted")
     if section(work, "spec").get("active") is False:
         words = text(evicted.get("message")) or "spec.active of its Workload is false"
+        mend = "set spec.active of the Workload to true, or run the job again (run=)"
+        if "maximum execution time" in words.lower():
+            mend = "raise max_execution=, which it has used up, and run it again (run=)"
         return Finding(
             Phase.QUEUED,
             "Deactivated",
             words,
             f"{held}, and its Workload has been deactivated: {ended(words)}",
-            "Kueue does not try it again by itself: set spec.active of the Workload to true, or run the job again (run=)",
+            f"Kueue does not try it again by itself: {mend}",
         )
     if quota.get("status") == "True":
         return _checking(seen, found, quota)

@@ -113,6 +113,8 @@ def _problem(facts: Facts, referent: Referent, namespace: str) -> Problem | None
     if found is False:
         where = f" in namespace {namespace}" if kind.namespaced else ""
         mend = _CREATE if referent.needed else "without it only public images can be pulled"
+        if kind == kinds.LOCAL_QUEUE:
+            mend = "set trainer:namespace to the namespace of that queue, or create it (depends_on)"
         return Problem(referent.where, f"{kind.kind} {name} does not exist{where}", mend)
     if kind == kinds.LOCAL_QUEUE and isinstance(found, Mapping):
         conditions = (found.get("status") or {}).get("conditions") or []
