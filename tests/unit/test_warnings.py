@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.admission.warnings import RULES, among, gpu_taints
+from pulumi_trainer.provider.admission.warnings import RULES, among, gpu_taints, queue_warnings
 from pulumi_trainer.provider.api.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.api.unknown import Unknown
 from warnings_support import Document, codes, found, job, patched, runtime, step
@@ -556,3 +556,21 @@ def test_resources_that_kubernetes_refuses(resources: Document, says: str) -> No
     told = [w for w in found(runtime(TORCH), job({"resourcesPerNode": resources})) if w.code == "PT130"]
     assert [w.why for w in told] == ([f"the container node {says}"] if says else [])
     assert all(w.where.endswith("containers[0].resources") for w in told)
+
+
+def test_a_topology_that_no_node_of_the_flavor_has() -> None:
+    def told(**labels: str) -> list[str]:
+        documents = [
+            kueue("ClusterQueue", "all", namespaceSelector={}, resourceGroups=quota("h100", 16)),
+            kueue("ResourceFlavor", "h100", nodeLabels={"gpu": "h100"}, topologyName="dc"),
+            kueue("Topology", "dc", levels=[{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]),
+            {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "labels": {"gpu": "h100", **labels}}},
+        ]
+        return [str(w) for w in queue_warnings(documents, among(documents))]
+
+    assert told(rack="r1", **{"kubernetes.io/hostname": "n"}) == []
+    (warning,) = told(**{"kubernetes.io/hostname": "n"})
+    assert (
+        "PT204" in warning
+        and "none of its 1 nodes has all labels of its topology (rack, kubernetes.io/hostname)" in warning
+    )

@@ -44,13 +44,18 @@ def leads_nowhere(document: Document, queues: Queues) -> Iterator[Problem]:
 
 
 def unmatched_flavor(document: Document, queues: Queues) -> Iterator[Problem]:
-    """A flavor that a ClusterQueue has quota in, and that no node has the labels of."""
+    """A flavor that a ClusterQueue has quota in, and that no node has the labels of, or those of its topology."""
     labels = mapping(document, "spec", "nodeLabels")
     if document.get("kind") != "ResourceFlavor" or not queues.has_all("Node") or not labels or first_unknown(labels):
         return
     users = [str(mapping(q, "metadata").get("name")) for q in queues.of("ClusterQueue") if _uses(q, document)]
     nodes = [mapping(node, "metadata", "labels") for node in queues.of("Node")]
-    if users and not any(all(node.get(k) == v for k, v in labels.items()) for node in nodes):
+    its = [node for node in nodes if all(node.get(k) == v for k, v in labels.items())]
+    levels = queues.levels(document) or []
+    if users and its and not any(all(level in node for level in levels) for node in its):
+        why = f"none of its {len(its)} nodes has all labels of its topology ({', '.join(levels)}): Kueue places nothing there"
+        yield Problem(_at(document, "spec.topologyName"), why, "label the nodes, or correct the levels of the Topology")
+    if users and not its:
         shown = ", ".join(f"{k}={v}" for k, v in sorted(labels.items()))
         why = f"none of {len(nodes)} nodes has the labels {shown}: jobs that {', '.join(sorted(users))} admits in it find no node"
         alone = [k for k, v in labels.items() if not any(node.get(k) == v for node in nodes)]
