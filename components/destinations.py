@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import pulumi
 from pulumi_trainer.provider import dynamic
@@ -177,3 +179,40 @@ def _project() -> Path:
     here = Path.cwd()
     names = ("Pulumi.yaml", "Pulumi.yml")
     return next((f for f in (here, *here.parents) if any((f / n).is_file() for n in names)), here)
+
+
+_providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, pulumi.ProviderResource]] = WeakKeyDictionary()
+
+
+def provider(place: Place) -> pulumi.ProviderResource | None:
+    """The provider of pulumi-kubernetes for a cluster, one for all objects that a program makes there; None: the default one,
+    which reads what kubectl reads."""
+    given = {k: place.target[k] for k in ("kubeconfig", "context", "content") if k in place.target}
+    if not given:
+        return None
+    providers = _providers.setdefault(asyncio.get_event_loop(), {})
+    at = str(sorted((k, v if isinstance(v, str) else "") for k, v in place.target.plain.items() if k in given))
+    if at not in providers:
+        name = "cluster" if not providers else f"cluster-{len(providers) + 1}"
+        kubeconfig = given.get("content", given.get("kubeconfig"))
+        props = {"kubeconfig": kubeconfig, "context": given.get("context")}
+        providers[at] = pulumi.ProviderResource(
+            "kubernetes", name, props, pulumi.ResourceOptions(version=plugin_version())
+        )
+    return providers[at]
+
+
+def plugin_version() -> str:
+    """Of pulumi-kubernetes, whose version is that of its plugin; empty: it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # a job alone does not need it
+
+    try:
+        return version("pulumi_kubernetes")
+    except PackageNotFoundError:
+        return ""
+
+
+def without_plugin() -> list[Problem]:
+    """That objects which are no jobs cannot be made here."""
+    why, mend = "needs pulumi-kubernetes", "pip install 'pulumi-trainer[kubernetes]'"
+    return [] if plugin_version() else [Problem("", why, mend)]

@@ -6,10 +6,8 @@ is imported when the first is made.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import pulumi
 from pulumi_trainer.provider.admission.podgroups import mistakes, refusals
@@ -98,6 +96,8 @@ class _PodGroup(pulumi.ComponentResource):
         resolved = await resolve({**given, "spec": self._args.document()}, "")
         found += place.problems + resolved.problems
         found += refusals(resolved.document) or mistakes(resolved.document)
+        if not found and isinstance(destination, Kubernetes):
+            found += destinations.without_plugin()
         if found:
             found = [Problem(self._args.place(p.where), p.why, p.mend, p.type) for p in found]
             program.current().problems.extend(p.below(where) for p in found)
@@ -109,7 +109,7 @@ class _PodGroup(pulumi.ComponentResource):
         document = put_back(resolved.document, resolved.unknown)
         options = pulumi.ResourceOptions(
             parent=self,
-            provider=destination.provider or _provider(place),
+            provider=destination.provider or destinations.provider(place),
             depends_on=[*place.needs, *resolved.depends_on],
             protect=self._opts.protect,
             retain_on_delete=self._opts.retain_on_delete,
@@ -206,22 +206,3 @@ class VolcanoPodGroup(_PodGroup):
     def pod_annotations(self) -> dict[str, str]:
         """`scheduling.k8s.io/group-name`, for the template of its pods."""
         return {volcano.GROUP_ANNOTATION: self.name}
-
-
-_providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, pulumi.ProviderResource]] = WeakKeyDictionary()
-
-
-def _provider(place: destinations.Place) -> pulumi.ProviderResource | None:
-    """The provider of pulumi-kubernetes for a cluster; None: the default one, which reads what kubectl reads."""
-    given = {key: place.target[key] for key in ("kubeconfig", "context", "content") if key in place.target}
-    if not given:
-        return None
-    from pulumi_kubernetes import Provider
-
-    providers = _providers.setdefault(asyncio.get_event_loop(), {})
-    at = program.key(place.target)
-    if at not in providers:
-        name = "podgroups" if not providers else f"podgroups-{len(providers) + 1}"
-        kubeconfig = given.get("content", given.get("kubeconfig"))
-        providers[at] = Provider(name, kubeconfig=kubeconfig, context=given.get("context"))
-    return providers[at]

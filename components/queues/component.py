@@ -11,7 +11,6 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -39,8 +38,6 @@ from ..destinations import Kubernetes
 from ..resolve import known, put_back, resolve
 from .arguments import Spec
 
-PLUGIN = "pulumi_kubernetes"
-"""The package of pulumi-kubernetes, whose version is that of its plugin."""
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for an object to go, which somebody else's reference may hold."""
 _BELOW = re.compile(r"^(spec|metadata)(\.|$)")
@@ -129,8 +126,8 @@ class QueueObject(pulumi.ComponentResource):
             return None
         if target is None:
             return None
-        if not _plugin_version():
-            self._refuse([Problem("", "needs pulumi-kubernetes", "pip install 'pulumi-trainer[kubernetes]'")])
+        if wrong := destinations.without_plugin():
+            self._refuse(wrong)
             return None
         self.connection = place.target
         await self._set.versioned(self)
@@ -138,17 +135,25 @@ class QueueObject(pulumi.ComponentResource):
         if wrong or self._set.wrong:
             self._refuse(self._own(wrong))
             return None
-        if self.kind == NAMESPACED and (wrong := await self._set.taken(self, self.connection, self.version)):
-            self._refuse(wrong)
-            return None
+        if self.kind == NAMESPACED:
+            if wrong := await self._set.taken(self, self.connection, self.version):
+                self._refuse(wrong)
+                return None
+            await self._look_for_namespace()
         older["metadata"] = {
             **older["metadata"],
             "annotations": {**older["metadata"].get("annotations", {}), MADE_BY: _stack()},
         }
         needs = [made for other in self._set.named_by(self) if (made := await other.made) is not None]
         depends_on = [*needs, *place.needs, *resolved.depends_on]
-        options = self.below(depends_on, provider=target.provider or _provider(place))
+        options = self.below(depends_on, provider=target.provider or destinations.provider(place))
         return _Object(self._name, put_back(older, resolved.unknown), options)
+
+    async def _look_for_namespace(self) -> None:
+        namespace = self.document["metadata"].get("namespace")
+        if isinstance(namespace, str) and await asyncio.to_thread(dynamic.lacks_namespace, self.connection, namespace):
+            missing = Problem("namespace", f"namespace {namespace} does not exist", "create it, or name another one")
+            pulumi.log.warn(str(missing.below(self._where)), self)
 
     def _destination(self) -> Kubernetes | None:
         """The cluster: that of `target`, else of the provider among the options, else of the stack's configuration; None:
@@ -242,9 +247,6 @@ class _Set:
         for found in (each["metadata"] for each in live):
             if (found["name"], found.get("namespace", "")) == (member.name, place) and "deletionTimestamp" not in found:
                 return _others(member, found)
-        if isinstance(place, str) and place and await asyncio.to_thread(dynamic.lacks_namespace, connection, place):
-            warning = Problem("namespace", f"namespace {place} does not exist", "create it, or name another one")
-            pulumi.log.warn(str(warning.below(member._where)), member)
         return []
 
     def check(self) -> None:
@@ -265,7 +267,6 @@ class _Set:
 
 
 _sets: WeakKeyDictionary[asyncio.AbstractEventLoop, _Set] = WeakKeyDictionary()
-_providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, pulumi.ProviderResource]] = WeakKeyDictionary()
 
 
 def current() -> _Set:
@@ -283,23 +284,6 @@ def _later(path: str, leaf: Any) -> Any:
     return Unknown(path) if isinstance(leaf, pulumi.Output) else leaf
 
 
-def _provider(place: destinations.Place) -> pulumi.ProviderResource | None:
-    """The provider of pulumi-kubernetes for a cluster; None: the default one, which reads what kubectl reads."""
-    given = {k: place.target[k] for k in ("kubeconfig", "context", "content") if k in place.target}
-    if not given:
-        return None
-    providers = _providers.setdefault(asyncio.get_event_loop(), {})
-    at = str(sorted((k, v if isinstance(v, str) else "") for k, v in place.target.plain.items() if k in given))
-    if at not in providers:
-        name = "kueue" if not providers else f"kueue-{len(providers) + 1}"
-        kubeconfig = given.get("content", given.get("kubeconfig"))
-        props = {"kubeconfig": kubeconfig, "context": given.get("context")}
-        providers[at] = pulumi.ProviderResource(
-            "kubernetes", name, props, pulumi.ResourceOptions(version=_plugin_version())
-        )
-    return providers[at]
-
-
 def _stack() -> str:
     return f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
 
@@ -313,9 +297,7 @@ def _others(member: QueueObject, found: Mapping[str, Any]) -> list[Problem]:
     why = f"{member.kind} {member.name} exists since {found.get('creationTimestamp')} and " + (
         f"belongs to the stack {maker}" if maker else "was not made by this stack"
     )
-    take = (
-        f"kubectl annotate --overwrite {KINDS[member.kind].lower()}.{GROUP}{place} {member.name} {MADE_BY}={_stack()}"
-    )
+    take = f"kubectl annotate --overwrite {KINDS[member.kind]}.{GROUP}{place} {member.name} {MADE_BY}={_stack()}"
     return [Problem("name", why, f"choose another name, or give it to this stack: {take}")]
 
 
@@ -331,14 +313,6 @@ def _version(kind: str, served: Any) -> str:
     return found or NEWEST
 
 
-def _plugin_version() -> str:
-    """Empty: it is not installed."""
-    try:
-        return metadata.version(PLUGIN)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
 class _Object(pulumi.CustomResource):
     """What pulumi-kubernetes calls a CustomResource; that class knows no fields beside `spec`. Objects of another version of
     the API are the same resource."""
@@ -352,7 +326,7 @@ class _Object(pulumi.CustomResource):
             custom_timeouts=pulumi.CustomTimeouts(delete=DELETE_WITHIN),
             replace_on_changes=fixed,
             delete_before_replace=bool(fixed) or None,
-            version=None if opts.provider else _plugin_version(),
+            version=None if opts.provider else destinations.plugin_version(),
         )
         props = {key: known(value) if isinstance(value, dict) else value for key, value in document.items()}
         super().__init__(f"kubernetes:{version}:{kind}", name, props, pulumi.ResourceOptions.merge(own, opts))
