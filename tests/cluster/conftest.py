@@ -19,6 +19,8 @@ import pytest
 import yaml
 from kubernetes import client, config
 from kubernetes.client import ApiClient, ApiException
+from pulumi_trainer.provider.targets.kubernetes.access import open_client
+from pulumi_trainer.provider.targets.kubernetes.client import Client
 
 from tools.cluster import Cluster
 from tools.cluster.existing import Existing
@@ -63,6 +65,12 @@ def admin(cluster: Cluster | Existing) -> Iterator[ApiClient]:
     """A client that may do everything, for what tests arrange; the product is tested as `user_kubeconfig`."""
     with config.new_client_from_config(str(cluster.kubeconfig)) as made:
         yield made
+
+
+@pytest.fixture
+def root(cluster: Cluster | Existing) -> Client:
+    """The same in the words of the Kubernetes target."""
+    return open_client({"kubeconfig": str(cluster.kubeconfig)})
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
 from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, LOCAL_QUEUE, TRAIN_JOB
 
@@ -24,11 +23,6 @@ TRAIN = {
     "metadata": {"name": "train"},
     "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 2}, "suspend": True},
 }
-
-
-@pytest.fixture
-def root(cluster: Cluster) -> Client:
-    return open_client({"kubeconfig": str(cluster.kubeconfig)})
 
 
 class Cli:

@@ -36,11 +36,6 @@ MINE = "test/gang"
 
 
 @pytest.fixture
-def root(cluster: Any) -> Client:
-    return open_client({"kubeconfig": str(cluster.kubeconfig)})
-
-
-@pytest.fixture
 def target(user_kubeconfig: Path, namespace: str) -> KubernetesTarget:
     client = open_client({"kubeconfig": str(user_kubeconfig)})
     return KubernetesTarget(client, cluster=lambda: "", namespace=namespace)

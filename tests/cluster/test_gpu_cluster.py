@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
 from pulumi_trainer.provider.targets.kubernetes.kinds import CLUSTER_QUEUE, JOBSET, LOCAL_QUEUE, POD, Kind
 
@@ -19,11 +18,6 @@ from .storage_support import storage_class
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "gpu-cluster"
 FLAVOR = Kind("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors", False)
-
-
-@pytest.fixture
-def root(cluster: Any) -> Client:
-    return open_client({"kubeconfig": str(cluster.kubeconfig)})
 
 
 @pytest.fixture

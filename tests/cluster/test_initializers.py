@@ -26,11 +26,6 @@ Document = dict[str, Any]
 
 
 @pytest.fixture
-def root(cluster: Any) -> Client:
-    return open_client({"kind": "kubernetes", "kubeconfig": str(cluster.kubeconfig)}, overrides={})
-
-
-@pytest.fixture
 def made(root: Client, namespace: str) -> Iterator[str]:
     """A class with volumes for several nodes."""
     with storage_class(root, namespace, volumes=3) as name:

@@ -30,12 +30,6 @@ def client(user_kubeconfig: Path) -> Client:
 
 
 @pytest.fixture
-def root(cluster: Any) -> Client:
-    """As administrator."""
-    return open_client({"kind": "kubernetes", "kubeconfig": str(cluster.kubeconfig)}, overrides={})
-
-
-@pytest.fixture
 def target(client: Client, namespace: str) -> KubernetesTarget:
     return KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
 

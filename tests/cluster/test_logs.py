@@ -26,11 +26,6 @@ Document = dict[str, object]
 
 
 @pytest.fixture
-def root(cluster: Cluster) -> Client:
-    return open_client({"kubeconfig": str(cluster.kubeconfig)})
-
-
-@pytest.fixture
 def user(user_kubeconfig: Path) -> Client:
     return open_client({"kubeconfig": str(user_kubeconfig)})
 

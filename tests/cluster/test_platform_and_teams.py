@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED, NEWEST
 from pulumi_trainer.provider.api.labels import QUEUE, RELEASE, RUNTIME
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
 from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, Kind
 
@@ -19,11 +18,6 @@ from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 from .queue_lab import with_plugin
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "platform-and-teams"
-
-
-@pytest.fixture
-def root(cluster: Any) -> Client:
-    return open_client({"kubeconfig": str(cluster.kubeconfig)})
 
 
 @pytest.fixture

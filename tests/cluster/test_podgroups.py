@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.admission.podgroups import refusals
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client
 from pulumi_trainer.provider.targets.kubernetes.kinds import JOB, JOBSET, POD_GROUP
 
@@ -25,11 +24,6 @@ from .test_up import Lab, lab  # noqa: F401 (a fixture)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gangs.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture
-def root(cluster: Any) -> Client:
-    return open_client({"kubeconfig": str(cluster.kubeconfig)})
 
 
 @pytest.mark.parametrize("name", [*GOOD, *BAD])

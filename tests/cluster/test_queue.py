@@ -33,11 +33,6 @@ def client(user_kubeconfig: Path) -> Client:
 
 
 @pytest.fixture
-def root(cluster: Any) -> Client:
-    return open_client({"kind": "kubernetes", "kubeconfig": str(cluster.kubeconfig)}, overrides={})
-
-
-@pytest.fixture
 def queue(root: Client, namespace: str) -> Iterator[str]:
     """A LocalQueue that has room for one job of two pods with a core each, and a class of priority of its name."""
     kueue = "kueue.x-k8s.io/v1beta2"

@@ -23,11 +23,6 @@ ONE, MANY = {"accessMode": "ReadWriteOnce"}, {"accessMode": "ReadWriteMany"}
 
 
 @pytest.fixture
-def root(cluster: Any) -> Client:
-    return open_client({"kind": "kubernetes", "kubeconfig": str(cluster.kubeconfig)}, overrides={})
-
-
-@pytest.fixture
 def target(user_kubeconfig: Path, namespace: str) -> KubernetesTarget:
     """With the least role."""
     client = open_client({"kind": "kubernetes", "kubeconfig": str(user_kubeconfig)}, overrides={})

@@ -32,11 +32,6 @@ CRASH = {"outcome": "crashloop", "run": "200ms", "exit-code": "7", "backoff": "2
 
 
 @pytest.fixture
-def root(cluster: Any) -> Client:
-    return open_client({"kubeconfig": str(cluster.kubeconfig)})
-
-
-@pytest.fixture
 def target(user_kubeconfig: Path, namespace: str) -> KubernetesTarget:
     client = open_client({"kubeconfig": str(user_kubeconfig)})
     return KubernetesTarget(client, cluster=lambda: "", namespace=namespace)

@@ -101,6 +101,8 @@ def sweep(client: Client, namespace: str, label: str) -> list[str]:
     swept = []
     for claim in found:
         place, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        if claim["metadata"].get("deletionTimestamp"):
+            continue  # another call has swept it
         if _annotation(claim, marks.RETAIN) != "true" and not any(_users(client, place, name)):
             client.delete(kinds.CLAIM, place, name, uid=claim["metadata"]["uid"], propagation="Background")
             swept.append(f"{place}/{name}")
