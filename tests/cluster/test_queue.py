@@ -100,8 +100,13 @@ def test_kueue_suspends_and_resumes_and_no_apply_of_ours_does(
 
     target.update(job(monkeypatch, namespace, mode, queue=queue, priority=namespace, annotations={"a": "b"}))
     assert suspended(client, kind, namespace) is True, "still waits"
-    workloads = root.list(kinds.WORKLOAD, namespace)[0]
-    assert [w["spec"]["queueName"] for w in workloads if w["spec"].get("priority") == 70] == [queue]
+
+    def queued() -> list[str]:
+        return [
+            w["spec"]["queueName"] for w in root.list(kinds.WORKLOAD, namespace)[0] if w["spec"].get("priority") == 70
+        ]
+
+    until(lambda: queued() == [queue])
 
     root.delete(kinds.JOBSET, namespace, "first", propagation="Background")
     until(lambda: suspended(client, kind, namespace) is False)
