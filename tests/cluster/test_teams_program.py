@@ -19,9 +19,9 @@ KUEUE = "kueue.x-k8s.io/v1beta2"
 def queues(lab: Lab) -> Iterator[None]:  # noqa: F811
     """red takes no jobs, blue has room for one of two nodes with a core each."""
     root, own = lab.root_client, lab.namespace
-    root.create(
-        kinds.RESOURCE_FLAVOR, {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": own}, "spec": {}}
-    )
+    into_pods = {"nodeLabels": {"sim/pool": "gpu"}, "tolerations": [{"key": "example.com/any", "operator": "Exists"}]}
+    flavor_document = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": own}, "spec": into_pods}
+    root.create(kinds.RESOURCE_FLAVOR, flavor_document)
     flavor = {"name": own, "resources": [{"name": "cpu", "nominalQuota": 2}]}
     spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
     for team, more in (("red", {"stopPolicy": "Hold"}), ("blue", {})):
@@ -53,6 +53,9 @@ def test_a_job_changes_its_queue_while_it_waits(lab: Lab, queues: None) -> None:
     (after,) = lab.jobs().values()
     assert after["metadata"]["uid"] == job["metadata"]["uid"]
     assert after["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "blue"
+    template = after["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert template["nodeSelector"] == {"sim/pool": "gpu"} and template["tolerations"], "Kueue has written that"
+    lab.preview("--expect-no-changes", "--refresh")
 
     lab.program(of_queue("red"), head())
     refused = lab.preview(ok=False).out
