@@ -26,6 +26,8 @@ _ALWAYS = (
     "metadata.labels",
     "metadata.annotations",
 )
+_POLICY = "spec.failurePolicy"
+"""As a whole: the rule that it is immutable compares two of them."""
 _WHILE_SUSPENDED = (
     "template.spec.template.metadata.labels",
     "template.spec.template.metadata.annotations",
@@ -80,6 +82,8 @@ def _jobset_change(key: str, path: str, held: Effect) -> Change:
     where = f"{key}: {path}"
     if _below(path, _ALWAYS):
         return Change(where, "update", "may change at any time")
+    if path == _POLICY:
+        return Change(where, "update", "may be added and taken away at any time")
     if any(f".{p}" in path for p in _WHILE_SUSPENDED) or path.endswith(".template.spec.template.metadata"):
         return Change(where, held, f"may change {_ONLY[held]}while the JobSet is suspended")
     return Change(where, "replace", "immutable in a JobSet")
