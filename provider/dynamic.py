@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -300,7 +301,9 @@ class TargetProvider(_Provider):
         p = _plain(props)
         identity = _told(lambda: connect(p["target"]).identity())
         where = {**p["target"], **identity}
-        return CreateResult(p["sweep"], {"target": where, "sweep": p["sweep"], "cluster": identity.get("cluster")})
+        # Another one for a stack of the same name in another backend. No job is made before the state holds it.
+        label = f"{p['stack']}-{secrets.token_hex(4)}"
+        return CreateResult(label, {"target": where, "sweep": label, "cluster": identity.get("cluster")})
 
     def check(self, olds: Props, news: Props) -> CheckResult:
         old, new = _plain(olds), _plain(news)
@@ -372,11 +375,12 @@ class Target(Resource, module="trainer", name="Target"):
     """A target in use by this stack."""
 
     sweep: pulumi.Output[str]
+    """Label of all that the stack makes there."""
     cluster: pulumi.Output[str | None]
     """Its identity; None on this machine."""
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(TargetProvider(), name, {"cluster": None, **props}, opts)
+        super().__init__(TargetProvider(), name, {"cluster": None, "sweep": None, **props}, opts)
 
 
 def _plain(value: Any) -> Any:

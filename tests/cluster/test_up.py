@@ -203,11 +203,17 @@ def test_renames_keep_the_job(lab: Lab) -> None:
 
 
 def test_retain_on_delete_outlives_the_stack(lab: Lab) -> None:
+    """And is found again by a later life of it."""
     lab.program(program("),", options="retain_on_delete=True"), head())
     lab.up()
     pods = lab.pods(2)
     lab.destroy()
     assert lab.pods(2) == pods
+    lab.program(PLAIN, head())
+    lab.up()
+    assert lab.pods(2) == pods
+    lab.destroy()
+    assert left(lab.root_client, lab.namespace) == []
 
 
 def test_a_job_that_somebody_made_by_hand_is_adopted_with_its_pods(lab: Lab) -> None:

@@ -332,24 +332,28 @@ class KubernetesTarget:
         if not found.ours:
             why = f"a ConfigMap of that name exists since {since} and is not a record of a job"
             raise Conflict(Problem(where, why, "give the TrainJob another name"))
-        if (found.owner, found.digest) == (submission.owner, submission.digest):
+        here = not found.stack or found.stack == submission.sweep
+        ours = found.owner == submission.owner
+        if here and ours and found.digest == submission.digest:
             return found
-        if found.owner == submission.owner:
+        if here and ours:
             why = f"exists since {since} from an earlier state of this program"
             raise Conflict(Problem(where, why, "run `pulumi refresh`, then `pulumi up`"))
-        if not adopt and found.stack and found.stack == submission.sweep:
+        if not adopt and found.stack and here:
             why = f"exists since {since}, from an `up` of this stack that was cut off or from another TrainJob of that name"
             mend = (
                 "give the TrainJob another name, or end that job: kubectl delete configmap --cascade=foreground"
                 f" -n {submission.namespace} {submission.name}"
             )
             raise Conflict(Problem(where, why, mend))
-        if not adopt:
-            why = f"exists since {since} and belongs to another program"
+        kept = ours and found.retained and found.digest == submission.digest
+        if not adopt and not kept:
+            alike = found.stack.partition("-")[0] == submission.sweep.partition("-")[0] != ""
+            why = f"exists since {since} and belongs to {marks.NAMESAKE if alike else 'another program'}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
         kind = kinds.of(submission.main)
         job = self.client.get(kind, submission.namespace, submission.name)
-        if job is not None:
+        if job is not None and not kept:
             adoption.check(job, submission, kind)
         change = {
             "metadata": {
