@@ -98,8 +98,8 @@ def train_job(**spec: Any) -> dict[str, dict[str, Any]]:
         (train_job(suspend=True), ["update"]),
         (train_job(trainer={"numNodes": 3}), ["replace"]),
         (train_job(runtimePatches=[{"manager": "a.b/c"}]), ["replace"]),
-        (train_job(suspend=True, runtimePatches=[{"manager": "a.b/c"}]), ["update", "update"]),
-        (train_job(activeDeadlineSeconds=5), ["replace"]),
+        (train_job(suspend=True, runtimePatches=[{"manager": "a.b/c"}]), ["replace", "update"]),
+        (train_job(activeDeadlineSeconds=5), ["update"]),
     ],
 )
 def test_what_may_change_in_a_train_job(new: dict[str, Any], effects: list[str]) -> None:
