@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer import runtimes
 from pulumi_trainer.provider.targets.kubernetes import kinds
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
@@ -106,6 +107,38 @@ def test_what_a_killed_create_leaves_is_swept(
     for name in each_kill(proxy, driver, moment, lambda name: ("create", job(name))):
         driver.ok("sweep", job(name)["target"], "stack-1")
         gone(admin_client, namespace, 0.0)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_create_in_mode_trainer(
+    proxy: Proxy, driver: Driver, admin_client: Client, namespace: str, kubeconfig: Path, moment: str
+) -> None:
+    """Every second one is finished, the others are swept."""
+    runtime = runtimes.load("torch-distributed")
+    metadata = {**runtime["metadata"], "namespace": namespace}
+    admin_client.create(kinds.TRAINING_RUNTIME, {**runtime, "kind": "TrainingRuntime", "metadata": metadata})
+
+    def job(name: str) -> Any:
+        made = inputs(namespace, name, kubeconfig, secret="canary-4711")
+        spec = {
+            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": metadata["name"]},
+            "trainer": {"numNodes": 1}, "suspend": True,
+        }  # fmt: skip
+        train = {"apiVersion": kinds.TRAIN_JOB.api_version, "kind": "TrainJob", "metadata": {"name": name}, "spec": spec}
+        code = {key: each for key, each in made["objects"].items() if key.startswith("ConfigMap/")}
+        objects = {**code, f"TrainJob/{name}": train}
+        return {**made, "objects": objects, "target": {**made["target"], "mode": "trainer"}}
+
+    for name in each_kill(proxy, driver, moment, lambda name: ("create", job(name))):
+        if int(name.rpartition("-")[2]) % 2:
+            before = {j["metadata"]["uid"] for j in listed(admin_client, kinds.TRAIN_JOB, namespace)}
+            _, outputs = driver.ok("create", job(name))
+            (train,) = listed(admin_client, kinds.TRAIN_JOB, namespace)
+            assert before <= {train["metadata"]["uid"]}, "what was made is kept, not made again"
+            driver.ok("delete", outputs)
+        else:
+            driver.ok("sweep", job(name)["target"], "stack-1")
+        gone(admin_client, namespace, 5.0)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
