@@ -124,7 +124,12 @@ def test_a_killed_create_in_mode_trainer(
             "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": metadata["name"]},
             "trainer": {"numNodes": 1}, "suspend": True,
         }  # fmt: skip
-        train = {"apiVersion": kinds.TRAIN_JOB.api_version, "kind": "TrainJob", "metadata": {"name": name}, "spec": spec}
+        train = {
+            "apiVersion": kinds.TRAIN_JOB.api_version,
+            "kind": "TrainJob",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
         code = {key: each for key, each in made["objects"].items() if key.startswith("ConfigMap/")}
         objects = {**code, f"TrainJob/{name}": train}
         return {**made, "objects": objects, "target": {**made["target"], "mode": "trainer"}}
