@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psutil
@@ -34,10 +34,11 @@ from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import calls, channels, draining, runtimes, volumes
+from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.lifecycle.releases import held_back
 from pulumi_trainer.provider.targets.connection import CONFIGURED, Reach, configure, connect, local
 from pulumi_trainer.provider.targets.kubernetes.kubeconfig import is_content
-from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 from pulumi_trainer.provider.targets.waiting import Source, source
 
 if TYPE_CHECKING:
@@ -301,8 +302,10 @@ class TargetProvider(_Provider):
         p = _plain(props)
         identity = _told(lambda: connect(p["target"]).identity())
         where = {**p["target"], **identity}
-        # Another one for a stack of the same name in another backend. No job is made before the state holds it.
-        label = f"{p['stack']}-{secrets.token_hex(4)}"
+        # Stacks of one name in two backends are those of two clones. The state keeps it, so a clone may move; a state that a
+        # crash has lost gets the same again.
+        place = digest([_told(host_id), str(Path.cwd())])[:8]
+        label = f"{p['stack']}-{place}"
         return CreateResult(label, {"target": where, "sweep": label, "cluster": identity.get("cluster")})
 
     def check(self, olds: Props, news: Props) -> CheckResult:
