@@ -88,6 +88,9 @@ class TestCreate:
             Conflict, match=r"from an `up` of this stack that was cut off or .* kubectl delete configmap"
         ):
             target.create(submission(namespace, jobset("a"), owner="other"))
+        for owner in ("owner", "other"):
+            with pytest.raises(Conflict, match="belongs to another stack of this name"):
+                target.create(submission(namespace, jobset("a"), owner=owner, sweep="stack-elsewhere"))
         after = client.get(JOBSET, namespace, "a")
         assert before and after and before["metadata"]["generation"] == after["metadata"]["generation"]
         with pytest.raises(Conflict, match="from an earlier state of this program; run `pulumi refresh`"):
