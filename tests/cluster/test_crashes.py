@@ -228,6 +228,38 @@ def test_a_killed_sweep_is_finished_by_the_next(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_creation_or_deletion_of_a_volume_is_finished_by_the_next(
+    proxy: Proxy, driver: Driver, admin_client: Client, namespace: str, kubeconfig: Path, moment: str
+) -> None:
+    """One that nothing but a sweep knows goes by that."""
+    target = inputs(namespace, "any", kubeconfig)["target"]
+    made: dict[str, Any] = {}
+
+    def volume(name: str) -> Any:
+        claim = {"accessMode": "ReadWriteOnce"}
+        return {
+            "namespace": namespace, "name": name, "component": f"urn:{name}", "target": target, "digest": "d", "claim": claim,
+        }  # fmt: skip
+
+    for name in each_kill(proxy, driver, moment, lambda name: ("create_volume", volume(name))):
+        if int(name.rpartition("-")[2]) % 2:
+            _, outputs = driver.ok("create_volume", volume(name))
+            assert [c["metadata"]["name"] for c in listed(admin_client, kinds.CLAIM, namespace)] == [name]
+            driver.ok("delete_volume", outputs)
+        else:
+            driver.ok("sweep", target, "stack-1")
+        gone(admin_client, namespace, 5.0)
+
+    def prepare(name: str) -> tuple[Any, ...]:
+        _, made[name] = driver.ok("create_volume", volume(name))
+        return "delete_volume", made[name]
+
+    for name in each_kill(proxy, driver, moment, prepare):
+        driver.ok("delete_volume", made[name])
+        gone(admin_client, namespace, 0.0)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_adoption_is_finished_by_the_next(
     proxy: Proxy, driver: Driver, admin_client: Client, namespace: str, kubeconfig: Path, moment: str
 ) -> None:
