@@ -211,6 +211,8 @@ def test_a_runtime_lives_as_an_object_of_its_own(platform: KubernetesTarget, roo
 
     with pytest.raises(Conflict, match="another program"):
         target.apply_runtime(own, "another", "stack")
+    with pytest.raises(Conflict, match="exists and is of another stack of this name"):
+        target.apply_runtime(own, "owner", "stack-elsewhere")
     by_hand = {**own, "metadata": {**own["metadata"], "name": f"{name}-hand"}}
     root.create(kinds.CLUSTER_RUNTIME, by_hand)
     try:
