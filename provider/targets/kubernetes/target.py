@@ -135,8 +135,7 @@ class KubernetesTarget:
                 self.client.delete(CONFIG_MAP, submission.namespace, name, uid=owner.uid)
                 raise
         force = found is not None and adopt
-        uid = str(found["metadata"]["uid"]) if found is not None else ""
-        answer = apply.send(self.client, submission, owner, uid=uid, force=force)
+        answer = apply.send(self.client, submission, owner, live=found, force=force)
         if found is None and (not fresh or owner.ttl):
             self._write(submission, owner, remade=not fresh)
         return _status(owner, kind, answer)
@@ -157,10 +156,10 @@ class KubernetesTarget:
         if found is None and (owner.terminal or owner.ttl):
             status = owner.without_job()
         else:
-            uid = str(found["metadata"]["uid"]) if found is not None else ""
             if force and found is not None and (change := drift.additions(owner.applied, found)):
-                self.client.patch(kind, submission.namespace, submission.name, {"metadata": {"uid": uid}, **change})
-            status = _status(owner, kind, apply.send(self.client, submission, owner, uid=uid, force=force))
+                only = {"metadata": {"uid": found["metadata"]["uid"]}}
+                self.client.patch(kind, submission.namespace, submission.name, {**only, **change})
+            status = _status(owner, kind, apply.send(self.client, submission, owner, live=found, force=force))
         self._write(submission, owner, remade=found is None)
         status.digest = submission.digest
         return status
