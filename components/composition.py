@@ -68,6 +68,7 @@ class TrainJobArgs(Args):
 
     places = {
         **{f"metadata.labels[{label}]": name for name, label in queueing.ARGUMENTS.items()},
+        **{f"wish.metadata.labels.{label}": name for name, label in queueing.ARGUMENTS.items()},
         "wish.code.": "trainer.", "wish.spec.": "", "wish.metadata.": "", "wish.": "", "spec.runtimeRef.name": "runtime",
         "spec.runtimeRef": "runtime", "spec.mlPolicy": "runtime.mlPolicy", "spec.podGroupPolicy": "runtime.podGroupPolicy",
         "spec.template": "runtime.template", "spec.": "", "metadata.": "",

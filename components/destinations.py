@@ -16,6 +16,7 @@ from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .arguments import Args
+from .resolve import absent
 
 MODES = ("jobset", "trainer")
 
@@ -121,7 +122,8 @@ async def place(destination: Destination) -> Place:
     if destination.provider is None and destination.content is None:
         given = {k: config.get(k) if v is None and k in ("kubeconfig", "context") else v for k, v in given.items()}
     found = {k: await _awaited(v) for k, v in given.items()}
-    problems = []
+    missing = {k: await absent(v) for k, v in given.items() if isinstance(v, pulumi.Output)}
+    problems = [p.below(f"target.{k}") for k, p in missing.items() if p is not None]
     if destination.content is not None and not found["content"].secret:
         problems.append(Problem("target.content", _PLAIN, _MEND))
     kubeconfig = found["kubeconfig"]
