@@ -19,8 +19,10 @@ from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 from pulumi_trainer.runtimes.catalog import MAX_FILE, NAME
 
 from . import destinations, program
+from .arguments import unknown_fields
 from .destinations import Destination
 from .reviews import refusals
+from .runtime import of_catalogue
 
 CARRIED = 10
 """Releases that a channel carries to other stacks, so that a job that is pinned to one of them can run again."""
@@ -95,17 +97,21 @@ class RuntimeChannel(pulumi.ComponentResource):
         force: bool = False,
         target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
+        **unknown: Any,
     ) -> None:
         self.where = f'RuntimeChannel("{resource_name}")'
         self.given: Offer | None = None
         self.resource: dynamic.Channel | None = None
         site = program.call_site()
-        found = destinations.problems(target)
+        found = [
+            *unknown_fields(unknown, ("release", "catalog", "force", "target", "opts")),
+            *destinations.problems(target),
+        ]
         self._known: list[str] = []
         try:
             self.given, self._known = _offer(resource_name, release, catalog)
         except TrainerError as error:
-            found += [p.below("release") for p in error.problems]
+            found += of_catalogue(error)
         if not isinstance(force, bool):
             found.append(Problem("force", f"must be True or False, not {force!r}"))
         super().__init__("trainer:index:RuntimeChannel", resource_name, {"release": release}, opts)
@@ -173,7 +179,7 @@ def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tupl
     if not name or not release:
         raise Invalid(Problem("", f"must be name@release, such as torch-distributed@2.3.0, not {reference!r}"))
     if catalog is not None and not isinstance(catalog, RuntimeCatalog):
-        raise Invalid(Problem("", f"catalog must be a RuntimeCatalog, not {catalog!r}"))
+        raise Invalid(Problem("catalog", f"must be a RuntimeCatalog, not {catalog!r}"))
     catalog = catalog or BUILT_IN
     document = catalog.load(name, release)
     known = catalog.releases(name)

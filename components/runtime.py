@@ -169,6 +169,16 @@ def from_catalogue(reference: str) -> tuple[dict[str, Any], list[Problem]]:
         return {}, list(error.problems)
 
 
+def of_catalogue(error: TrainerError) -> list[Problem]:
+    """What a catalogue refuses, at the argument that is wrong: `release` names what it does not have, or `catalog` is none."""
+    return [
+        p if p.where == "catalog"
+        else replace(p, where="catalog", why=f"{p.where}: {p.why}") if p.where
+        else p.below("release")
+        for p in error.problems
+    ]  # fmt: skip
+
+
 def _deprecation(name: str, release: str | None, catalog: RuntimeCatalog | None) -> Deprecation | None:
     return (catalog or BUILT_IN).deprecation(name, release) if release else None
 
@@ -188,7 +198,7 @@ def _document(
             document = (catalog or BUILT_IN).load(name, release)
             _deprecation(name, release, catalog)
         except TrainerError as error:
-            return {}, list(error.problems)
+            return {}, of_catalogue(error)
         return {**document, "kind": kind}, nested_problems(args)
     found = nested_problems(args)
     if args.template is None:

@@ -31,6 +31,9 @@ for name, follow, interrupt in (
 WRONG = """
 trainer.RuntimeChannel("none", release="plain")
 trainer.RuntimeChannel("moved", release="plain@1.0.0", catalog=trainer.RuntimeCatalog.from_git("--upload-pack=x", "v1"))
+trainer.RuntimeChannel("typo", release="plain@1.0.0", catalog=trainer.RuntimeCatalog.from_dir("runtims"))
+trainer.RuntimeChannel("word", release="plain@1.0.0", catalogue=catalog, catalog="runtimes")
+trainer.RuntimeChannel("case", release="Plain@1.1.0", catalog=catalog)
 trainer.TrainJob("a", runtime="torch-distributed", follow="any")
 trainer.TrainJob("b", runtime=stable, follow="all")
 trainer.TrainJob("c", runtime=pulumi.Output.from_input({"channel": "stable"}))
@@ -41,7 +44,11 @@ WRONG_SAYS = (
     'RuntimeChannel("none") (__main__.py:', "must be name@release", "is no address of a git repository",
     'TrainJob("a") (__main__.py:', "follow: is for a runtime that is a RuntimeChannel",
     "must be one of pin, patch, minor, any, not 'all'", "runtime: is no offer of a RuntimeChannel",
-    "'3.0.0' is no release of plain of the catalogue runtimes", "catalog: is for a release of it",
+    "release: '3.0.0' is no release of plain of the catalogue runtimes", "catalog: is for a release of it",
+    ".catalog: runtims: is no folder; did you mean runtimes? a catalogue has one folder a runtime",
+    ".catalogue: unknown field; did you mean catalog?", ".catalog: must be a RuntimeCatalog, not 'runtimes'",
+    ".release: 'Plain' is no runtime of the catalogue runtimes; did you mean plain?",
+    ".catalog: runtimes/plain/1.0.0.yaml: has been edited since it was released",
 )  # fmt: skip
 
 
