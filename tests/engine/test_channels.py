@@ -131,3 +131,15 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     assert "the catalogue has no release 1.0.0 any more, and 2 jobs use it" in refused
     assert "default/patched-" in refused and "default/pinned-" in refused
     project.destroy()
+
+
+def test_a_channel_in_use_is_not_removed(project: Project) -> None:
+    job = 'trainer.TrainJob("mine", runtime=RUNTIME, trainer=trainer.Trainer(command=["true"]))'
+    head = "import pulumi\nimport pulumi_trainer as trainer\n"
+    stable = 'stable = trainer.RuntimeChannel("stable", release="torch-distributed@2.3.0")\n'
+    program(project, head + stable + job, RUNTIME="stable")
+    project.up()
+    program(project, head + job, RUNTIME='"torch-distributed"')
+    refused = project.up(ok=False).out
+    assert "\n    error: channel stable: 1 job uses it, " in refused, "nothing before our own words"
+    assert "Exception calling" not in refused and "Traceback" not in refused
