@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import yaml
@@ -117,6 +118,12 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     found = {r["inputs"]["name"].rpartition("-")[0]: r["inputs"]["runtime"]["release"] for r in project.resources()}
     assert found == {"pinned": "1.0.0", "patched": "1.0.0", "minor": "1.1.0", "now": "1.1.0"}
 
+    again = runs.replace('"2"', '"3"')
+    program(project, PLATFORM + JOBS, RELEASE="1.0.0", FORCE="False", RUN=again)
+    out = project.preview().out
+    assert 'Nothing: 1.0.0 is older than its 1.1.0, and only follow="any" goes back' in out
+    assert "1 on their next run, or at once where interrupt allows it: default/now-" in out
+
     (catalog / "plain" / "1.0.0.yaml").write_text((catalog / "plain" / "1.0.0.yaml").read_text() + "# better\n")
     program(project, PLATFORM + JOBS + WRONG, RELEASE="1.1.0", FORCE="False", RUN=runs)
     refused = project.preview(ok=False).out
@@ -131,6 +138,62 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     assert "the catalogue has no release 1.0.0 any more, and 2 jobs use it" in refused
     assert "default/patched-" in refused and "default/pinned-" in refused
     project.destroy()
+
+
+DEPRECATED = """
+import pulumi_trainer as trainer
+
+catalog = trainer.RuntimeCatalog.from_dir("runtimes")
+old = trainer.RuntimeChannel("old", release="plain@1.0.0", catalog=catalog)
+plain = trainer.ClusterTrainingRuntime("plain", release="1.0.0", catalog=catalog)
+fresh = trainer.TrainingRuntime("fresh", name="plain", release="1.1.0", catalog=catalog)
+for name, runtime in (("follows", old), ("named", plain), ("right", fresh)):
+    trainer.TrainJob(name, runtime=runtime, trainer=trainer.Trainer(command=["true"]))
+"""
+
+
+def test_a_deprecated_release_is_told_to_each_who_uses_it(project: Project) -> None:
+    write(project.folder / "runtimes", release("1.0.0"), release("1.1.0", LEVEL="1"))
+    about = 'plain: {deprecated: {"1.0.0": {date: 2027-03-31, successor: 1.1.0}}}\n'
+    (project.folder / "runtimes" / "about.yaml").write_text(about)
+    project.program(DEPRECATED, head="")
+    out = project.preview().out
+    told = "plain@1.0.0 is deprecated, and not offered any more from 2027-03-31 on; take 1.1.0"
+    assert {line.strip() for line in out.partition("Diagnostics:")[2].splitlines() if "deprecated" in line} == {
+        f'warning: RuntimeChannel("old"): {told}', f"warning: runtime: {told}"
+    }, out  # fmt: skip
+    named = {w for w in ("follows", "named", "right") if f"trainer:index:TrainJob ({w}):" in out}
+    assert named == {"follows", "named"}, out
+
+
+def test_a_git_ref_that_has_moved_changes_nothing(project: Project) -> None:
+    repository = project.folder / "repository"
+
+    def commit(*documents: dict[str, object]) -> None:
+        write(repository, *documents)
+        who = ("-c", "user.name=me", "-c", "user.email=me@localhost")
+        for arguments in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "more"), ("tag", "-f", "v1")):
+            subprocess.run(["git", *arguments], cwd=repository, check=True, capture_output=True)
+
+    project.env["HOME"] = str(project.folder / "home")
+    commit(release("1.0.0"))
+    catalog = f"trainer.RuntimeCatalog.from_git({str(repository)!r}, 'v1')"
+    text = f'import pulumi_trainer as trainer\ntrainer.RuntimeChannel("stable", release="plain@1.0.0", catalog={catalog})\n'
+    project.program(text, head="")
+    project.up()
+    locked, (channel,) = (project.folder / "runtimes.lock").read_text(), project.resources("Channel")
+
+    commit(release("1.1.0", LEVEL="1"))
+    refused = project.up(ok=False).out
+    where = (
+        f'RuntimeChannel("stable") (__main__.py:2).catalog: {repository}@v1: has moved: runtimes.lock has {locked[:12]}'
+    )
+    assert where in refused and "if that is meant, remove its line from runtimes.lock" in refused, refused
+    assert "Traceback" not in refused and (project.folder / "runtimes.lock").read_text() == locked
+    assert project.resources("Channel") == [channel]
+    (project.folder / "runtimes.lock").unlink()
+    project.up()
+    assert project.resources("Channel")[0]["inputs"]["releases"] == ["1.0.0", "1.1.0"]
 
 
 def test_a_channel_in_use_is_not_removed(project: Project) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -244,6 +245,20 @@ def test_new_check_and_diff(
     assert "team 1.0.1: patch after 1.0.0" in capsys.readouterr().out
     assert commands.diff("team@1.0.0", str(file), "runtimes", "text") == 0
     assert "patch  step[node].containers[node].image: another digest" in capsys.readouterr().out
+    assert commands.diff("team@1.0.0", "team@1.0.1", "runtimes", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {**told, "effects": [(e["level"], e["path"]) for e in told["effects"]]} == {
+        "from": "team@1.0.0", "to": "team@1.0.1", "level": "patch",
+        "effects": [("patch", "step[node].containers[node].image")],
+    }  # fmt: skip
+    file.with_name("1.0.2.yaml").write_text(file.read_text())
+    assert commands.check("runtimes", "json", lock=False) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [(r["from"], r["to"], r["level"], r["locked"]) for r in told["releases"]] == [
+        ("", "1.0.0", "none", True), ("1.0.0", "1.0.1", "patch", True)
+    ]  # fmt: skip
+    assert "1.0.2.yaml: metadata.labels: must have" in told["problems"][0]
+    file.with_name("1.0.2.yaml").unlink()
     for again, text in (
         ("team@1.0.1", "exists already"),
         ("team", "team: is no NAME@RELEASE: it has no release; such as team@1.0.0"),
