@@ -77,8 +77,9 @@ async def absent(output: pulumi.Output[Any]) -> Problem | None:
         return None
     for stack in await output.resources():
         if isinstance(stack, pulumi.StackReference):
-            named, known = await stack.name.future(), await stack.outputs.future()
-            there = f"it has: {', '.join(sorted(known))}" if known else "it has none at all: bring it up first"
+            named, outputs = await stack.name.future(), await stack.outputs.future()
+            known = sorted(name for name, value in (outputs or {}).items() if value is not None)
+            there = f"it has: {', '.join(known)}" if known else "it has none at all: bring it up first"
             return Problem("", f"is None: the stack {named} has no such output", there)
     return None
 

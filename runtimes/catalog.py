@@ -240,7 +240,13 @@ class RuntimeCatalog:
                     raise Invalid(Problem(where, "is no plain file"))
                 data = opened.read(MAX_FILE + 1)
         except OSError as error:
-            raise Invalid(Problem(where, f"cannot be read: {error.strerror or error}")) from None
+            lost = file == LOCK and isinstance(error, FileNotFoundError)
+            mend = (
+                f"restore it: git checkout -- {LOCK}; `pulumi-trainer runtime check --lock` makes the first"
+                if lost
+                else ""
+            )
+            raise Invalid(Problem(where, f"cannot be read: {error.strerror or error}", mend)) from None
         if len(data) > MAX_FILE:
             raise Invalid(Problem(where, f"is longer than {MAX_FILE // 2**10} KiB"))
         return data

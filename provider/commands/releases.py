@@ -34,7 +34,7 @@ def new(reference: str, source: str, folder: str) -> int:
     file = Path(folder) / name / f"{release}.yaml"
     if file.exists():
         raise Invalid(Problem(str(file), "exists already", "give the next number"))
-    if not source and not (Path(folder, name).is_dir() or name in BUILT_IN.names()):
+    if not source and name not in (*_names(catalog), *_names(BUILT_IN)):
         why = f"{name} has no release yet that this one could be like"
         raise Invalid(Problem(reference, why, "say what it is made from, such as --from torch-distributed"))
     document = _found(source or name, catalog)
@@ -163,17 +163,22 @@ def _found(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:
             raise Invalid(Problem(reference, f"holds {len(found)} runtimes, not one"))
         return found[0]
     name, release = _split(reference)
-    known: list[str] = []
-    for each in (catalog, BUILT_IN):
-        names = each.names() if each is BUILT_IN or Path(each.source).is_dir() else []
-        if name in names:
-            release = release or each.releases(name)[-1]
-            return each.draft(name, release) if release in each.releases(name) else each.load(name, release)
-        known += names
+    both = {each: _names(each) for each in (catalog, BUILT_IN)}
+    there = [each for each, names in both.items() if name in names]
+    if there:
+        has = next((each for each in there if release in each.releases(name)), there[0])
+        release = release or has.releases(name)[-1]
+        return has.draft(name, release) if release in has.releases(name) else has.load(name, release)
     where = (
         "the built-in catalogue" if catalog is BUILT_IN else f"the catalogue {catalog.source}, nor of the built-in one"
     )
-    raise Invalid(unknown(f"runtime of {where}, and no .yaml or .json file", name, sorted({*known})))
+    known = sorted({known for names in both.values() for known in names})
+    raise Invalid(unknown(f"runtime of {where}, and no .yaml or .json file", name, known))
+
+
+def _names(catalog: RuntimeCatalog) -> list[str]:
+    """Of the runtimes of a catalogue, which may still have to be made."""
+    return catalog.names() if catalog is BUILT_IN or Path(catalog.source).is_dir() else []
 
 
 def _split(reference: str) -> tuple[str, str]:

@@ -100,7 +100,8 @@ def test_a_lock_that_does_not_match(folder: Path, lock: str, text: str) -> None:
 
 def test_no_lock_at_all(folder: Path) -> None:
     (folder / "catalogue.lock").unlink()
-    assert "catalogue.lock: cannot be read: No such file" in refused(RuntimeCatalog.from_dir(folder))
+    said = refused(RuntimeCatalog.from_dir(folder))
+    assert "catalogue.lock: cannot be read: No such file" in said and "check --lock` makes the first" in said
 
 
 @pytest.mark.parametrize(
@@ -284,6 +285,12 @@ def test_new_check_and_diff(
     with pytest.raises(Invalid, match=r"'2.3.O' is no release of torch-distributed .*did you mean 2.3.0"):
         commands.new("other@1.0.0", "torch-distributed@2.3.O", "runtimes")
     assert not Path("runtimes/other").exists()
+    Path("runtimes/other").mkdir()
+    with pytest.raises(Invalid, match="other has no release yet"):
+        commands.new("other@1.0.0", "", "runtimes")
+    assert commands.new("torch-distributed@9.0.0", "", "runtimes") == 0
+    assert commands.diff("torch-distributed@2.3.0", "torch-distributed@9.0.0", "runtimes", "text") == 0
+    assert "torch-distributed@2.3.0 => torch-distributed@9.0.0: nothing changes" in capsys.readouterr().out
 
 
 # git
