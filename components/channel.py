@@ -19,7 +19,7 @@ from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 from pulumi_trainer.runtimes.catalog import MAX_FILE, NAME
 
 from . import destinations, program
-from .arguments import unknown_fields
+from .arguments import said, unknown_fields
 from .destinations import Destination
 from .reviews import refusals
 from .runtime import of_catalogue
@@ -113,7 +113,7 @@ class RuntimeChannel(pulumi.ComponentResource):
         except TrainerError as error:
             found += of_catalogue(error)
         if not isinstance(force, bool):
-            found.append(Problem("force", f"must be True or False, not {force!r}"))
+            found.append(Problem("force", f"must be True or False, not {said(force)}"))
         super().__init__("trainer:index:RuntimeChannel", resource_name, {"release": release}, opts)
         if self.given is not None and (told := self.given.deprecated.get(self.given.release)):
             pulumi.log.warn(f"{self.where}: {told}", self)
@@ -177,9 +177,9 @@ def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tupl
     """What a channel has, and all releases that the catalogue has of its runtime."""
     name, _, release = reference.partition("@") if isinstance(reference, str) else ("", "", "")
     if not name or not release:
-        raise Invalid(Problem("", f"must be name@release, such as torch-distributed@2.3.0, not {reference!r}"))
+        raise Invalid(Problem("", f"must be name@release, such as torch-distributed@2.3.0, not {said(reference)}"))
     if catalog is not None and not isinstance(catalog, RuntimeCatalog):
-        raise Invalid(Problem("catalog", f"must be a RuntimeCatalog, not {catalog!r}"))
+        raise Invalid(Problem("catalog", f"must be a RuntimeCatalog, not {said(catalog)}"))
     catalog = catalog or BUILT_IN
     document = catalog.load(name, release)
     known = catalog.releases(name)

@@ -15,7 +15,7 @@ from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.unknown import Unknown
 
-from .arguments import Args
+from .arguments import Args, said
 from .resolve import absent
 
 MODES = ("jobset", "trainer")
@@ -77,7 +77,7 @@ def choose(given: Destination | None) -> Destination:
 def problems(given: Any) -> list[Problem]:
     """What is wrong with the argument and the configuration."""
     if given is not None and not isinstance(given, (Local, Kubernetes)):
-        return [Problem("target", f"must be Local(...) or Kubernetes(...), not {given!r}")]
+        return [Problem("target", f"must be Local(...) or Kubernetes(...), not {said(given)}")]
     target = pulumi.Config("trainer").get("target")
     if target not in (None, "local", "kubernetes"):
         mend = "pulumi config set trainer:target local"

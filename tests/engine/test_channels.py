@@ -40,6 +40,9 @@ trainer.TrainJob("b", runtime=stable, follow="all")
 trainer.TrainJob("c", runtime=pulumi.Output.from_input({"channel": "stable"}))
 trainer.ClusterTrainingRuntime("plain", release="3.0.0", catalog=catalog)
 trainer.ClusterTrainingRuntime("other", catalog=catalog)
+trainer.ClusterTrainingRuntime("spelt", relase="1.0.0")
+trainer.ClusterTrainingRuntime("plain", release=stable.urn, catalog=catalog, opts=pulumi.ResourceOptions(parent=stable))
+trainer.RuntimeChannel("later", release=stable.urn)
 """
 WRONG_SAYS = (
     'RuntimeChannel("none") (__main__.py:', "must be name@release", "is no address of a git repository",
@@ -47,6 +50,8 @@ WRONG_SAYS = (
     "must be one of pin, patch, minor, any, not 'all'", "runtime: is no offer of a RuntimeChannel",
     "release: '3.0.0' is no release of plain of the catalogue runtimes", "catalog: is for a release of it",
     ".catalog: runtims: is no folder; did you mean runtimes? a catalogue has one folder a runtime",
+    ".relase: unknown field; did you mean release?", ".release: must be text, such as 2.3.0, not Output",
+    ".release: must be name@release, such as torch-distributed@2.3.0, not Output",
     ".catalogue: unknown field; did you mean catalog?", ".catalog: must be a RuntimeCatalog, not 'runtimes'",
     ".release: 'Plain' is no runtime of the catalogue runtimes; did you mean plain?",
     ".catalog: runtimes/plain/1.0.0.yaml: has been edited since it was released",
@@ -129,6 +134,7 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     refused = project.preview(ok=False).out
     for text in WRONG_SAYS:
         assert text in refused
+    assert "template: is required" not in refused and " object at 0x" not in refused
     program(project, PLATFORM + JOBS, RELEASE="1.1.0", FORCE="False", RUN=runs)
     refused = project.preview(ok=False).out
     assert "runtimes/plain/1.0.0.yaml: has been edited since it was released" in refused and "Traceback" not in refused

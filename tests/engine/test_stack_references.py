@@ -43,6 +43,8 @@ trainer.TrainJob(
 trainer.LocalQueue("d", cluster_queue=platform.get_output("queue"), target=here)
 none = pulumi.StackReference("organization/platform/none").get_output("stable")
 trainer.TrainJob("e", runtime=none, target=here)
+trainer.TrainJob("f", runtime=platform, target=here)
+trainer.TrainJob("g", runtime="torch-distributed", queue=platform.get_output("stable"), target=here)
 """
 SAID = {
     'TrainJob("a")': {"runtime"},
@@ -78,4 +80,6 @@ def test_an_output_that_the_other_stack_does_not_have(tmp_path: Path, pulumi_hom
         assert {t.partition(": ")[0] for t in told} == places, (component, told, refused)
         assert all(t.endswith(why) for t in told), told
     assert "organization/platform/none has no such output; it has none at all: bring it up first" in refused
+    assert 'not StackReference; give what it exports: get_output("NAME") of the StackReference' in refused
+    assert '"g") (__main__.py:27).queue: must be a string, not {' in refused, refused
     assert "Traceback" not in refused
