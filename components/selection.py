@@ -90,6 +90,7 @@ async def _of_channel(
         made_from, found = _named(f"{offer.runtime}@{release}", result, offer.documents[release])
         if found:
             raise Invalid(*found)
+        result.warnings += _deprecated(offer.deprecated.get(told(made_from).get("release", "")))
         return made_from
     if isinstance(result.namespace, str):
         name, held = dynamic.held(result.target, result.namespace, result.name)

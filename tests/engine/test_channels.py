@@ -153,8 +153,11 @@ catalog = trainer.RuntimeCatalog.from_dir("runtimes")
 old = trainer.RuntimeChannel("old", release="plain@1.0.0", catalog=catalog)
 plain = trainer.ClusterTrainingRuntime("plain", release="1.0.0", catalog=catalog)
 fresh = trainer.TrainingRuntime("fresh", name="plain", release="1.1.0", catalog=catalog)
-for name, runtime in (("follows", old), ("named", plain), ("right", fresh)):
-    trainer.TrainJob(name, runtime=runtime, trainer=trainer.Trainer(command=["true"]))
+upstream = trainer.Kubernetes(mode="trainer", kubeconfig="nowhere")
+for name, runtime, target in (
+    ("follows", old, None), ("named", plain, None), ("right", fresh, None), ("upstream", old, upstream)
+):
+    trainer.TrainJob(name, runtime=runtime, target=target, trainer=trainer.Trainer(command=["true"]))
 """
 
 
@@ -168,8 +171,8 @@ def test_a_deprecated_release_is_told_to_each_who_uses_it(project: Project) -> N
     assert {line.strip() for line in out.partition("Diagnostics:")[2].splitlines() if "deprecated" in line} == {
         f'warning: RuntimeChannel("old"): {told}', f"warning: runtime: {told}"
     }, out  # fmt: skip
-    named = {w for w in ("follows", "named", "right") if f"trainer:index:TrainJob ({w}):" in out}
-    assert named == {"follows", "named"}, out
+    named = {w for w in ("follows", "named", "right", "upstream") if f"trainer:index:TrainJob ({w}):" in out}
+    assert named == {"follows", "named", "upstream"}, out
 
 
 def test_a_git_ref_that_has_moved_changes_nothing(project: Project) -> None:
