@@ -75,13 +75,14 @@ async def absent(output: pulumi.Output[Any]) -> Problem | None:
     does not have. In silence, the argument would be left out."""
     if not await output.is_known() or await output.future() is not None:
         return None
-    for stack in await output.resources():
-        if isinstance(stack, pulumi.StackReference):
-            named, outputs = await stack.name.future(), await stack.outputs.future()
-            known = sorted(name for name, value in (outputs or {}).items() if value is not None)
-            there = f"it has: {', '.join(known)}" if known else "it has none at all: bring it up first"
-            return Problem("", f"is None: the stack {named} has no such output", there)
-    return None
+    stacks = await output.resources()
+    if not stacks or not all(isinstance(stack, pulumi.StackReference) for stack in stacks):
+        return None
+    stack: Any = next(iter(stacks))
+    named, outputs = await stack.name.future(), await stack.outputs.future()
+    known = sorted(name for name, value in (outputs or {}).items() if value is not None)
+    there = f"it has: {', '.join(known)}" if known else "it has none at all: bring it up first"
+    return Problem("", f"is None: the stack {named} has no such output", there)
 
 
 class _Secret:

@@ -303,6 +303,7 @@ def test_a_release_in_use_is_not_removed() -> None:
     gone = channel("1.1.0", ("1.1.0",))
     _, failures = check(channel("1.1.0"), gone, job("a"), job("b", release="1.1.0"), job("c", ended=True))
     assert "no release 1.0.0 any more, and 2 jobs use it, 1 of which may still run: team/a (1.0.0), team/c" in failures
+    assert "1 job uses it" in check(channel("1.1.0"), gone, job("a", channel=""))[1], "without the channel, too"
     assert check(channel("1.1.0"), gone, job("b", release="1.1.0")) == ("", "")
     assert check(channel("1.1.0"), {**gone, "force": True}, job("a")) == ("", "")
 
