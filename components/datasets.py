@@ -86,7 +86,6 @@ class Fetched(Job):
         self.start(lambda: self._plan(resource_name, source, target), "complete", site, opts)
         self.path = self._of_volume("path")
         self.volume = self._of_volume("name")
-        self.register_outputs({"volume": self.volume, "path": self.path})
 
     def _of_volume(self, name: str) -> pulumi.Output[str]:
         """An output of the volume: in a preview at once, else when the fetch has succeeded."""

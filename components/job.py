@@ -118,7 +118,8 @@ def _progress(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 class Job(pulumi.ComponentResource):
-    """A component with one JobSet resource."""
+    """A component with one JobSet resource. It registers no outputs: that makes the engine write the whole state once more for
+    each job."""
 
     where: str
 
@@ -138,7 +139,7 @@ class Job(pulumi.ComponentResource):
         self._site = site
         self._opts = opts or pulumi.ResourceOptions()
         self.volumes: dict[str, dynamic.Volume] = {}
-        self._resource = program.current().spawn(self._submit(plan))
+        self._resource = program.current().spawn(self._submit(plan), self)
         self.status = self.until(wait_for)
 
     @property

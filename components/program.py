@@ -42,11 +42,17 @@ class Program:
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _telling: bool = False
+    _held: bool = False
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[Any, Any, Any], of: pulumi.ComponentResource | None = None) -> asyncio.Task[Any]:
         """Runs the rest of a component's construction, which has to await Outputs. Its problems are told at the end."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
+        if of is not None and not self._held:
+            # Pulumi awaits RPCs one after the other, and Outputs by a look at all of them each time that one is known: with
+            # hundreds of jobs most of the program's time. So there is an RPC to be awaited until all are registered.
+            self._held = True
+            of.register_outputs({"registered": self._quiet()})
         if not self._telling:
             self._telling = True
             _: pulumi.Output[bool] = pulumi.Output.from_input(self._tell())  # awaited with all other outputs
@@ -57,9 +63,12 @@ class Program:
         self.problems.extend(problems)
         self.spawn(asyncio.sleep(0))
 
-    async def _tell(self) -> bool:
+    async def _quiet(self) -> None:
         while pending := [t for t in self._tasks if not t.done()]:
             await asyncio.wait(pending)
+
+    async def _tell(self) -> bool:
+        await self._quiet()
         if self.queues:
             refused, told = await lints.of_queues(self.queues, self.clusters)
             self.problems += refused

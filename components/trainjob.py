@@ -110,7 +110,6 @@ class TrainJob(Job):
                 source.consumers.append(args)
         super().__init__("trainer:index:TrainJob", resource_name, None, opts)
         self.start(lambda: composition.plan(resource_name, args), wait_for, site, opts, timeouts)
-        self.register_outputs({"status": self.outputs})
 
     @property
     def phase(self) -> pulumi.Output[str]:

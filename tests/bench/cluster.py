@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,34 +34,48 @@ import json
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-for jobset in json.loads(open("jobsets.json").read()):
-    kubernetes.apiextensions.CustomResource(
-        jobset["metadata"]["name"], api_version=jobset["apiVersion"], kind=jobset["kind"], metadata=jobset["metadata"],
-        spec=jobset["spec"],
-    )
+for document in json.loads(open("objects.json").read()):
+    name, metadata = document["metadata"]["name"], document["metadata"]
+    if document["kind"] == "ConfigMap":
+        kubernetes.core.v1.ConfigMap(name, metadata=metadata, data=document["data"])
+    else:
+        kubernetes.apiextensions.CustomResource(
+            name, api_version=document["apiVersion"], kind=document["kind"], metadata=metadata, spec=document["spec"]
+        )
 """
+ONCE = {"PULUMI_EXPERIMENTAL": "1", "PULUMI_SKIP_CHECKPOINTS": "1"}
+"""The engine writes its state once, at the end."""
 
 Seconds = dict[str, float]
 
 
-def ours(folder: Path, kubeconfig: Path, count: int) -> tuple[Seconds, list[dict[str, Any]]]:
-    """Seconds of up, no-op preview and destroy; the rendered JobSets."""
+def ours(
+    folder: Path, kubeconfig: Path, count: int, more: Mapping[str, str] | None = None
+) -> tuple[Seconds, list[dict[str, Any]], list[dict[str, Any]]]:
+    """Seconds of up, no-op preview and destroy; the rendered JobSets, and the ConfigMaps with their code. more: environment."""
     folder.mkdir(parents=True)
     config = {"trainer:target": "kubernetes", "trainer:namespace": NAMESPACE, "trainer:kubeconfig": str(kubeconfig)}
     (folder / "Pulumi.bench.yaml").write_text(json.dumps({"config": config}))
-    seconds, _, resources = bench.lifecycle(folder, bench.OURS.format(count=count))
+    seconds, _, resources = bench.lifecycle(folder, bench.OURS.format(count=count), more)
     inputs = {k: v for k, v in resources[0]["inputs"].items() if k != "__provider"}
     (folder / "inputs.json").write_text(json.dumps(inputs))
-    objects = [o for r in resources for key, o in r["inputs"]["objects"].items() if key.startswith("JobSet/")]
-    return seconds, [{**o, "metadata": {**o["metadata"], "namespace": NAMESPACE}} for o in objects]
+    objects = [o for r in resources for o in r["inputs"]["objects"].values()]
+    placed = [{**o, "metadata": {**o["metadata"], "namespace": NAMESPACE}} for o in objects]
+    return seconds, [o for o in placed if o["kind"] == "JobSet"], [o for o in placed if o["kind"] == "ConfigMap"]
 
 
-def theirs(folder: Path, kubeconfig: Path, plugin: Path, jobsets: list[dict[str, Any]]) -> Seconds:
-    """The same JobSets as CustomResources of pulumi-kubernetes."""
+def theirs(
+    folder: Path,
+    kubeconfig: Path,
+    plugin: Path,
+    objects: list[dict[str, Any]],
+    more: Mapping[str, str] | None = None,
+) -> Seconds:
+    """The same JobSets as CustomResources of pulumi-kubernetes, and ConfigMaps where there are some."""
     folder.mkdir(parents=True)
-    (folder / "jobsets.json").write_text(json.dumps(jobsets))
+    (folder / "objects.json").write_text(json.dumps(objects))
     (folder / "__main__.py").write_text(THEIRS)
-    env = {**bench.environment(folder), "KUBECONFIG": str(kubeconfig)}
+    env = {**bench.environment(folder), "KUBECONFIG": str(kubeconfig), **(more or {})}
     env["PATH"] = os.pathsep.join([str(plugin), env["PATH"]])
     bench.timed(["pulumi", "stack", "init", "bench", "--non-interactive"], folder, env)
     seconds = {"up": bench.timed(["pulumi", "up", *bench.FLAGS], folder, env)}
@@ -82,28 +96,41 @@ def by_kubectl(folder: Path, kubeconfig: Path, kubectl: str, jobsets: list[dict[
 
 
 def many(count: int, folder: Path, kubeconfig: Path, plugin: Path, kubectl: str) -> None:
-    """Suspended jobs: ours, pulumi-kubernetes, kubectl."""
-    own, jobsets = ours(folder / "ours", kubeconfig, count)
+    """Suspended jobs: ours, pulumi-kubernetes with the JobSets alone and with their code, kubectl."""
+    own, jobsets, code = ours(folder / "ours", kubeconfig, count)
     pulumi = theirs(folder / "theirs", kubeconfig, plugin, jobsets)
+    whole = theirs(folder / "whole", kubeconfig, plugin, [*code, *jobsets])
     plain = by_kubectl(folder / "kubectl", kubeconfig, kubectl, jobsets)
-    print(
-        "\n| 300 suspended jobs | ours, s | pulumi-kubernetes, s | kubectl, s | ours / theirs | goal | ours / kubectl | goal |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    head = ["ours, s", "pulumi-kubernetes, s", "kubectl, s", "ours / theirs", "goal", "ours / kubectl", "goal"]
+    print(f"\n| {count} suspended jobs | {' | '.join([*head, 'theirs with code, s', 'ours / theirs'])} |")
+    print(f"|{' --- |' * (len(head) + 3)}")
     goals = {"up": ("0.5", "2.5"), "no-op preview": ("0.5", ""), "destroy": ("0.2", "")}
     for what, (first, second) in goals.items():
-        beside = f"{plain[what]:.1f}" if what in plain else ""
-        ratio = f"{own[what] / plain[what]:.2f}" if second else ""
+        mine = own[what]
         cells = [
-            f"{own[what]:.1f}",
+            f"{mine:.1f}",
             f"{pulumi[what]:.1f}",
-            beside,
-            f"{own[what] / pulumi[what]:.2f}",
+            f"{plain[what]:.1f}" if what in plain else "",
+            f"{mine / pulumi[what]:.2f}",
             first,
-            ratio,
+            f"{mine / plain[what]:.2f}" if second else "",
             second,
+            f"{whole[what]:.1f}",
+            f"{mine / whole[what]:.2f}",
         ]
         print(f"| {what} | {' | '.join(cells)} |", flush=True)
+
+
+def once(count: int, folder: Path, kubeconfig: Path, plugin: Path) -> None:
+    """The same where the engine writes its state at the end alone."""
+    own, jobsets, _ = ours(folder / "ours-once", kubeconfig, count, ONCE)
+    pulumi = theirs(folder / "theirs-once", kubeconfig, plugin, jobsets, ONCE)
+    print(
+        f"\n| {count} suspended jobs, {' '.join(f'{k}={v}' for k, v in ONCE.items())} | ours, s | pulumi-kubernetes, s | ratio |"
+    )
+    print("| --- | --- | --- | --- |")
+    for what, mine in own.items():
+        print(f"| {what} | {mine:.1f} | {pulumi[what]:.1f} | {mine / pulumi[what]:.2f} |", flush=True)
 
 
 def requests(count: int, folder: Path, kubeconfig: Path, plugin: Path) -> None:
@@ -115,7 +142,7 @@ def requests(count: int, folder: Path, kubeconfig: Path, plugin: Path) -> None:
         for number in (1, count):
             target = folder / f"ours-{number}"
             with _counted(proxy) as own:
-                _, jobsets = ours(target, through, number)
+                _, jobsets, _ = ours(target, through, number)
             counts.setdefault("ours", []).append(own())
             with _counted(proxy) as other:
                 theirs(folder / f"theirs-{number}", through, plugin, jobsets)
@@ -131,22 +158,28 @@ def _counted(proxy: Proxy) -> Iterator[Callable[[], float]]:
     yield lambda: float(proxy.count())
 
 
-def flat(counts: list[int], folder: Path, kubeconfig: Path) -> None:
+def flat(counts: list[int], folder: Path, kubeconfig: Path, more: Mapping[str, str]) -> None:
     """What a job costs, the more there are; beside as many dynamic resources that do nothing."""
-    print("\n| jobs | up, s | with empty resources, s | difference a job, ms |\n| --- | --- | --- | --- |")
+    given = f", {_words(more)}" if more else ""
+    print(f"\n| jobs{given} | up, s | with empty resources, s | difference a job, ms |\n| --- | --- | --- | --- |")
     for count in counts:
-        own, _ = ours(folder / f"flat-{count}", kubeconfig, count)
-        empty = _empty(folder / f"flat-{count}", folder / f"empty-{count}", count)
+        there = folder / f"flat-{count}-{len(more)}"
+        own, _, _ = ours(there / "ours", kubeconfig, count, more)
+        empty = _empty(there / "ours", there / "empty", count, more)
         difference = (own["up"] - empty["up"]) / count * 1000
         print(f"| {count} | {own['up']:.1f} | {empty['up']:.1f} | {difference:.0f} |", flush=True)
 
 
-def _empty(sample: Path, folder: Path, count: int) -> Seconds:
+def _empty(sample: Path, folder: Path, count: int, more: Mapping[str, str]) -> Seconds:
     folder.mkdir(parents=True)
     (folder / "nothing.py").write_text(bench.NOTHING)
     (folder / "inputs.json").write_text((sample / "inputs.json").read_text())
-    seconds, _, _ = bench.lifecycle(folder, bench.BASELINE.format(count=count))
+    seconds, _, _ = bench.lifecycle(folder, bench.BASELINE.format(count=count), more)
     return seconds
+
+
+def _words(environment: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in environment.items())
 
 
 @contextmanager
@@ -178,13 +211,15 @@ def main() -> None:
         folder = Path(temporary)
         if "many" in chosen:
             many(300, folder, kubeconfig, plugin, kubectl)
+            once(300, folder, kubeconfig, plugin)
             requests(30, folder / "requests", kubeconfig, plugin)
         if "running" in chosen:
             running.measure(1000, folder, kubeconfig)
         if "queues" in chosen:
             queues.live(folder / "queues", kubeconfig, plugin)
         if "flat" in chosen:
-            flat([100, 300, 1000], folder, kubeconfig)
+            flat([100, 300], folder, kubeconfig, {})
+            flat([100, 300, 1000], folder, kubeconfig, ONCE)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,11 @@ class Overview:
         """The record of that name; None: there is none, or the cluster is out of reach (`fault`)."""
         return self._look()[0].get(name)
 
+    def holds(self, name: str, uid: str) -> bool:
+        """Whether that run was there when the glance was last taken: one that was made since needs no other."""
+        records = self._records if self._taken else self._look()[0]
+        return name in records and records[name].uid == uid
+
     def status(self, name: str) -> JobStatus | None:
         """What the job is doing, as far as it and its record say; None: nothing is known of it."""
         records, jobs = self._look()

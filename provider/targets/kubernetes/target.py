@@ -183,7 +183,8 @@ class KubernetesTarget:
     def glance(self, namespace: str, name: str, uid: str, phase: str) -> JobStatus | None:
         """The job as the overview has it; as the stack's state has it where that run is not in there (yet, or because the
         cluster is out of reach)."""
-        status = self.overview(namespace).status(name)
+        overview = self.overview(namespace)
+        status = overview.status(name) if overview.holds(name, uid) else None
         if status is not None and status.uid == uid:
             return status
         return JobStatus(name=name, namespace=namespace, uid=uid, phase=phase or Phase.PENDING.value)
