@@ -65,7 +65,8 @@ def check(folder: str, output: str, *, lock: bool) -> int:
         print(json.dumps({"releases": steps, "problems": [str(p) for p in found]}, indent=2))
     else:
         for one in steps:
-            after = f"{one['level']} after {one['from']}" if one["from"] else "the first"
+            first = "the first" if one["to"] == catalog.releases(one["runtime"])[0] else "the first that is right"
+            after = f"{one['level']} after {one['from']}" if one["from"] else first
             now = "" if one["locked"] else ", released now" if lock and not found else ", not released yet"
             print(f"{one['runtime']} {one['to']}: {after}{now}")
         for problem in found:

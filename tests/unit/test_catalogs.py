@@ -230,6 +230,8 @@ def test_an_edited_release_is_told_once(folder: Path, capsys: pytest.CaptureFixt
     code, told = check(folder, capsys)
     assert code == 1 and "1.1.0.yaml: has been edited since it was released" in told
     assert "is numbered as" not in told and "1.2.0: minor after 1.0.0" in told
+    written(folder, "1.0.0", command=["x"])
+    assert "1.2.0: the first that is right" in check(folder, capsys)[1]
 
 
 def test_new_check_and_diff(
