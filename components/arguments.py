@@ -42,6 +42,8 @@ class Args:
     """Fields that are taken apart before their document is checked: they have to be what they are said to be."""
     places: ClassVar[Mapping[str, str]] = {}
     """Where the document has another shape: start of a path in it -> start of the argument's; the first that fits."""
+    beside: ClassVar[tuple[str, ...]] = ()
+    """What the component takes beside these fields: somebody may have meant it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -59,7 +61,7 @@ class Args:
 
     def check(self) -> list[Problem]:
         """Fields that the class does not have, with the nearest right name; lists and mappings that are none."""
-        found = unknown_fields(self.__dict__, self.fields)
+        found = unknown_fields(self.__dict__, self.fields, self.beside)
         for field in (f for f in self.fields if f in self.lists or f in self.mappings):
             value = self.__dict__.get(field)
             right: tuple[type, ...] = ((list, tuple) if field in self.lists else ()) + (
@@ -129,14 +131,21 @@ def nested_problems(value: Any, path: str = "") -> list[Problem]:
     return []
 
 
-def unknown_fields(given: Mapping[str, Any], known: tuple[str, ...]) -> list[Problem]:
+def unknown_fields(given: Mapping[str, Any], known: tuple[str, ...], beside: tuple[str, ...] = ()) -> list[Problem]:
     """A problem for each name that is not known."""
-    return [Problem(name, UNKNOWN_FIELD, _nearest(name, known)) for name in given if name not in known]
+    return [Problem(name, UNKNOWN_FIELD, _nearest(name, (*known, *beside))) for name in given if name not in known]
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(snake(name), known, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+
+
+def said(value: Any) -> str:
+    """A value that is wrong, in an error: of an Output or a resource, what it is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return repr(value) if isinstance(value, (str, int, float, dict, list, tuple, type(None))) else type(value).__name__
 
 
 def to_document(value: Any, free: bool = False) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,11 +16,13 @@ from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.api.versions import VERSION
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
-from pulumi_trainer.runtimes.catalog import NAME
+from pulumi_trainer.runtimes.catalog import MAX_FILE, NAME
 
 from . import destinations, program
+from .arguments import said, unknown_fields
 from .destinations import Destination
 from .reviews import refusals
+from .runtime import of_catalogue
 
 CARRIED = 10
 """Releases that a channel carries to other stacks, so that a job that is pinned to one of them can run again."""
@@ -46,31 +50,31 @@ class Offer:
     @classmethod
     def of(cls, given: Any) -> Offer:
         """As `read`, of plain data."""
-        mend = 'export it there: pulumi.export("stable", channel.offer), and give runtime=platform.require_output("stable")'
+        mend = 'export it there: pulumi.export("stable", channel.offer), and give runtime=platform.get_output("stable")'
         parts = ("channel", "runtime", "release", "documents", "deprecated")
         if not isinstance(given, Mapping) or set(given) != set(parts):
             raise Invalid(Problem("", "is no offer of a RuntimeChannel", mend))
-        texts, documents, deprecated = [given[p] for p in parts[:3]], given["documents"], given["deprecated"]
+        texts, documents, deprecated = [given[p] for p in parts[:3]], _unpacked(given["documents"]), given["deprecated"]
         said = [*texts, *deprecated.values()] if isinstance(deprecated, Mapping) else [None]
         fine = all(isinstance(text, str) and 0 < len(text) < 300 and text.isprintable() for text in said)
         fine = fine and NAME.fullmatch(given["runtime"]) is not None
         if not fine or not isinstance(documents, Mapping) or given["release"] not in documents:
             raise Invalid(Problem("", "is no whole offer of a RuntimeChannel", mend))
-        plain = {str(k): _plain(v) for k, v in documents.items()}
-        for number, document in plain.items():
+        for number, document in documents.items():
             whole = isinstance(document, dict) and document.get("kind") == "ClusterTrainingRuntime"
             about = document.get("metadata") if whole else None
             if not VERSION.fullmatch(number) or not isinstance(about, dict) or about.get("name") != given["runtime"]:
                 raise Invalid(Problem(f"documents[{number}]", f"is no release of {given['runtime']}", mend))
             if problems := refusals(document):
                 raise Invalid(*(p.below(f"documents[{number}]") for p in problems))
-        return cls(texts[0], texts[1], texts[2], plain, {str(k): str(v) for k, v in deprecated.items()})
+        return cls(texts[0], texts[1], texts[2], documents, {str(k): str(v) for k, v in deprecated.items()})
 
     @property
     def output(self) -> dict[str, Any]:
-        """What `read` takes."""
+        """What `read` takes. The documents are in it, since who gets it renders with nothing else at hand; packed, since the
+        outputs of a stack are printed at each `pulumi up`."""
         parts = {"channel": self.channel, "runtime": self.runtime, "release": self.release}
-        return {**parts, "documents": dict(self.documents), "deprecated": dict(self.deprecated)}
+        return {**parts, "documents": _packed(self.documents), "deprecated": dict(self.deprecated)}
 
 
 class RuntimeChannel(pulumi.ComponentResource):
@@ -81,7 +85,7 @@ class RuntimeChannel(pulumi.ComponentResource):
     while jobs use them. target: where to look for jobs that use it; default: that of the stack.
 
     Jobs of the same program take it as `runtime=channel`. `offer` is for those of other stacks: export it, and give them
-    `runtime=StackReference(...).require_output(...)`.
+    `runtime=StackReference(...).get_output(...)`.
     """
 
     def __init__(
@@ -93,19 +97,23 @@ class RuntimeChannel(pulumi.ComponentResource):
         force: bool = False,
         target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
+        **unknown: Any,
     ) -> None:
         self.where = f'RuntimeChannel("{resource_name}")'
         self.given: Offer | None = None
         self.resource: dynamic.Channel | None = None
         site = program.call_site()
-        found = destinations.problems(target)
+        found = [
+            *unknown_fields(unknown, ("release", "catalog", "force", "target", "opts")),
+            *destinations.problems(target),
+        ]
         self._known: list[str] = []
         try:
             self.given, self._known = _offer(resource_name, release, catalog)
         except TrainerError as error:
-            found += [p.below("release") for p in error.problems]
+            found += of_catalogue(error)
         if not isinstance(force, bool):
-            found.append(Problem("force", f"must be True or False, not {force!r}"))
+            found.append(Problem("force", f"must be True or False, not {said(force)}"))
         super().__init__("trainer:index:RuntimeChannel", resource_name, {"release": release}, opts)
         if self.given is not None and (told := self.given.deprecated.get(self.given.release)):
             pulumi.log.warn(f"{self.where}: {told}", self)
@@ -150,25 +158,31 @@ def _read(text: str) -> Offer:
     return Offer.of(json.loads(text))
 
 
+def _packed(documents: Mapping[str, Any]) -> str:
+    text = json.dumps(documents, sort_keys=True, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _unpacked(given: Any) -> Any:
+    """None: it is nothing that was packed, or more than a channel can carry."""
+    try:
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(base64.b64decode(given, validate=True), (CARRIED + 1) * MAX_FILE)
+        return json.loads(text) if unpacking.eof else None
+    except (TypeError, ValueError, RecursionError, zlib.error):
+        return None
+
+
 def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tuple[Offer, list[str]]:
     """What a channel has, and all releases that the catalogue has of its runtime."""
     name, _, release = reference.partition("@") if isinstance(reference, str) else ("", "", "")
     if not name or not release:
-        raise Invalid(Problem("", f"must be name@release, such as torch-distributed@2.3.0, not {reference!r}"))
+        raise Invalid(Problem("", f"must be name@release, such as torch-distributed@2.3.0, not {said(reference)}"))
     if catalog is not None and not isinstance(catalog, RuntimeCatalog):
-        raise Invalid(Problem("", f"catalog must be a RuntimeCatalog, not {catalog!r}"))
+        raise Invalid(Problem("catalog", f"must be a RuntimeCatalog, not {said(catalog)}"))
     catalog = catalog or BUILT_IN
     document = catalog.load(name, release)
     known = catalog.releases(name)
     documents = {number: catalog.load(name, number) for number in known[-CARRIED:]}
     told = {number: str(d) for number in known if (d := catalog.deprecation(name, number))}
     return Offer(channel, name, release, {**documents, release: document}, told), known
-
-
-def _plain(value: Any) -> Any:
-    """Outputs of another stack come with whole numbers as floats."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value

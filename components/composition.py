@@ -22,7 +22,7 @@ from pulumi_trainer.provider.lifecycle.identity import job_name
 from pulumi_trainer.provider.pipeline import render
 
 from . import destinations, folders, lints, plaintext, program, queueing, selection, sources, topology
-from .arguments import Args, nested_problems, to_document
+from .arguments import Args, nested_problems, said, to_document
 from .builtin import BuiltinTrainer
 from .channel import RuntimeChannel
 from .datasets import Fetched
@@ -68,6 +68,8 @@ class TrainJobArgs(Args):
 
     places = {
         **{f"metadata.labels[{label}]": name for name, label in queueing.ARGUMENTS.items()},
+        **{f"wish.metadata.labels.{label}": name for name, label in queueing.ARGUMENTS.items()},
+        **{f"metadata.labels['{label}']": name for name, label in queueing.ARGUMENTS.items()},
         "wish.code.": "trainer.", "wish.spec.": "", "wish.metadata.": "", "wish.": "", "spec.runtimeRef.name": "runtime",
         "spec.runtimeRef": "runtime", "spec.mlPolicy": "runtime.mlPolicy", "spec.podGroupPolicy": "runtime.podGroupPolicy",
         "spec.template": "runtime.template", "spec.": "", "metadata.": "",
@@ -86,12 +88,16 @@ class TrainJobArgs(Args):
         for field, types in kinds.items():
             if not isinstance(value := getattr(self, field), types):
                 wanted = " or ".join(t.__name__ for t in types if t is not type(None))
-                found.append(Problem(field, f"must be {wanted}, not {value!r}"))
+                mend = _OF_A_STACK if isinstance(value, pulumi.StackReference) else ""
+                found.append(Problem(field, f"must be {wanted}, not {said(value)}", mend))
         for field, values in {"wait_for": tuple(REACHED), "interrupt": ("refuse", "allow")}.items():
             if getattr(self, field) not in values:
                 found.append(Problem(field, f"must be one of {', '.join(values)}, not {getattr(self, field)!r}"))
         found += selection.problems(self.runtime, self.follow)
         return found + timeout_problems(self.timeouts)
+
+
+_OF_A_STACK = 'give what it exports: get_output("NAME") of the StackReference'
 
 
 async def plan(logical: str, args: TrainJobArgs) -> Plan:

@@ -15,7 +15,8 @@ from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.unknown import Unknown
 
-from .arguments import Args
+from .arguments import Args, said
+from .resolve import absent
 
 MODES = ("jobset", "trainer")
 
@@ -76,7 +77,7 @@ def choose(given: Destination | None) -> Destination:
 def problems(given: Any) -> list[Problem]:
     """What is wrong with the argument and the configuration."""
     if given is not None and not isinstance(given, (Local, Kubernetes)):
-        return [Problem("target", f"must be Local(...) or Kubernetes(...), not {given!r}")]
+        return [Problem("target", f"must be Local(...) or Kubernetes(...), not {said(given)}")]
     target = pulumi.Config("trainer").get("target")
     if target not in (None, "local", "kubernetes"):
         mend = "pulumi config set trainer:target local"
@@ -121,7 +122,8 @@ async def place(destination: Destination) -> Place:
     if destination.provider is None and destination.content is None:
         given = {k: config.get(k) if v is None and k in ("kubeconfig", "context") else v for k, v in given.items()}
     found = {k: await _awaited(v) for k, v in given.items()}
-    problems = []
+    missing = {k: await absent(v) for k, v in given.items() if isinstance(v, pulumi.Output)}
+    problems = [p.below(f"target.{k}") for k, p in missing.items() if p is not None]
     if destination.content is not None and not found["content"].secret:
         problems.append(Problem("target.content", _PLAIN, _MEND))
     kubeconfig = found["kubeconfig"]

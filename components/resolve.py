@@ -58,12 +58,31 @@ async def resolve(document: Any, secret_name: str) -> Resolved:
 async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any:
     value = await output.future(with_unknowns=True)
     result.depends_on |= await output.resources()
+    if missing := await absent(output):
+        result.problems.append(missing.below(path))
+        result.unknown[path] = output  # nothing more is said of it
+        return Unknown(path)
     if await output.is_secret():
         return _Secret(output)
     if not await output.is_known() or pulumi.output.contains_unknowns(value):
         result.unknown[path] = output
         return Unknown(path)
     return to_document(whole(value), free=path.endswith(("labels", "annotations")))
+
+
+async def absent(output: pulumi.Output[Any]) -> Problem | None:
+    """What is wrong with an Output of another stack's that is None: Pulumi's `get_output` gives that for a name which the stack
+    does not have. In silence, the argument would be left out."""
+    if not await output.is_known() or await output.future() is not None:
+        return None
+    stacks = await output.resources()
+    if not stacks or not all(isinstance(stack, pulumi.StackReference) for stack in stacks):
+        return None
+    stack: Any = next(iter(stacks))
+    named, outputs = await stack.name.future(), await stack.outputs.future()
+    known = sorted(name for name, value in (outputs or {}).items() if value is not None)
+    there = f"it has: {', '.join(known)}" if known else "it has none at all: bring it up first"
+    return Problem("", f"is None: the stack {named} has no such output", there)
 
 
 class _Secret:

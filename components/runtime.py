@@ -14,7 +14,7 @@ from pulumi_trainer.provider.pipeline.policy import Policy
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation, RuntimeCatalog
 
 from . import destinations, program
-from .arguments import Args, camel, metadata, nested_problems
+from .arguments import UNKNOWN_FIELD, Args, camel, metadata, nested_problems, said
 from .destinations import Destination
 from .frameworks import runtime_problems
 from .policies import MLPolicy, PodGroupPolicy
@@ -35,6 +35,7 @@ class RuntimeArgs(Args):
     annotations: Mapping[str, pulumi.Input[str]] | None = None
 
     places = {"metadata.": ""}
+    beside = ("release", "catalog", "name", "force", "target", "opts")
     mappings = frozenset({"labels", "annotations"})
 
     def check(self) -> list[Problem]:
@@ -169,6 +170,16 @@ def from_catalogue(reference: str) -> tuple[dict[str, Any], list[Problem]]:
         return {}, list(error.problems)
 
 
+def of_catalogue(error: TrainerError) -> list[Problem]:
+    """What a catalogue refuses, at the argument that is wrong: `release` names what it does not have, or `catalog` is none."""
+    return [
+        p if p.where == "catalog"
+        else replace(p, where="catalog", why=f"{p.where}: {p.why}") if p.where
+        else p.below("release")
+        for p in error.problems
+    ]  # fmt: skip
+
+
 def _deprecation(name: str, release: str | None, catalog: RuntimeCatalog | None) -> Deprecation | None:
     return (catalog or BUILT_IN).deprecation(name, release) if release else None
 
@@ -177,8 +188,10 @@ def _document(
     kind: str, name: str, release: str | None, args: RuntimeArgs, catalog: RuntimeCatalog | None = None
 ) -> tuple[dict[str, Any], list[Problem]]:
     if catalog is not None and (not isinstance(catalog, RuntimeCatalog) or release is None):
-        why = "is for a release of it" if release is None else f"must be a RuntimeCatalog, not {catalog!r}"
+        why = "is for a release of it" if release is None else f"must be a RuntimeCatalog, not {said(catalog)}"
         return {}, [Problem("catalog", why, "give release= and catalog=RuntimeCatalog.from_dir(...)")]
+    if release is not None and not isinstance(release, str):
+        return {}, [Problem("release", f"must be text, such as 2.3.0, not {said(release)}")]
     if release is not None:
         given = [k for k in ("ml_policy", "template", "pod_group_policy") if getattr(args, k) is not None]
         if given:
@@ -188,10 +201,10 @@ def _document(
             document = (catalog or BUILT_IN).load(name, release)
             _deprecation(name, release, catalog)
         except TrainerError as error:
-            return {}, list(error.problems)
+            return {}, of_catalogue(error)
         return {**document, "kind": kind}, nested_problems(args)
     found = nested_problems(args)
-    if args.template is None:
+    if args.template is None and not any(p.why == UNKNOWN_FIELD for p in found):
         mend = "give template=, or release= of a runtime of the catalogue"
         found.append(Problem("template", "is required", mend))
     if found:

@@ -20,6 +20,7 @@ from . import destinations
 from .channel import FOLLOW, Offer, RuntimeChannel
 from .destinations import Destination
 from .job import Plan
+from .resolve import absent
 from .runtime import from_catalogue
 
 
@@ -79,6 +80,8 @@ async def _of_channel(
         result.needs += [given.resource] if given.resource is not None else []
     elif not await given.is_known():
         raise Invalid(Problem("", "is not known yet", "bring up the stack that exports the channel first"))
+    elif missing := await absent(given):
+        raise Invalid(missing)
     else:
         offer = Offer.read(await given.future())
     release = offer.release
@@ -87,6 +90,7 @@ async def _of_channel(
         made_from, found = _named(f"{offer.runtime}@{release}", result, offer.documents[release])
         if found:
             raise Invalid(*found)
+        result.warnings += _deprecated(offer.deprecated.get(told(made_from).get("release", "")))
         return made_from
     if isinstance(result.namespace, str):
         name, held = dynamic.held(result.target, result.namespace, result.name)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psutil
@@ -410,7 +412,20 @@ def _told(call: Callable[[], T]) -> T:
     try:
         return call()
     except TrainerError as error:
+        _answer(str(error))
         raise Exception(str(error)) from None
+
+
+def _answer(text: str) -> None:
+    """Makes an error's text the whole answer: grpc writes "Exception calling application:" before it, unless the call was given
+    its details. Pulumi's host keeps the call to itself, in the frame that has called us."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        call = frame.f_locals.get("context")
+        if call is not None and hasattr(call, "set_details"):
+            call.set_details(text)
+            return
+        frame = frame.f_back
 
 
 @lru_cache(maxsize=1)

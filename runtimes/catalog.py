@@ -89,7 +89,8 @@ class RuntimeCatalog:
         """Where it lies."""
         found = self._located()
         if not found.is_dir():
-            mend = f"a catalogue has one folder a runtime, one file a release, and {LOCK}"
+            beside = [f.name for f in found.parent.iterdir() if f.is_dir()] if found.parent.is_dir() else []
+            mend = f"{_near(found.name, beside)}a catalogue has one folder a runtime, one file a release, and {LOCK}"
             raise Invalid(Problem(self.source, "is no folder", mend))
         return found
 
@@ -174,6 +175,11 @@ class RuntimeCatalog:
             for path in sorted(self.folder.glob("*/*.y*ml"))
             if not (path.suffix == ".yaml" and VERSION.fullmatch(path.stem)) and NAME.fullmatch(path.parent.name)
         ]
+        found += [
+            unnamed(path.parent.name).below(f"{self.source}/{path.parent.name}")
+            for path in sorted(self.folder.glob("*/*.yaml"))
+            if VERSION.fullmatch(path.stem) and not NAME.fullmatch(path.parent.name)
+        ]
         for name in self.names():
             for release in self.releases(name):
                 locked = _file(name, release) in self.lock
@@ -234,7 +240,13 @@ class RuntimeCatalog:
                     raise Invalid(Problem(where, "is no plain file"))
                 data = opened.read(MAX_FILE + 1)
         except OSError as error:
-            raise Invalid(Problem(where, f"cannot be read: {error.strerror or error}")) from None
+            lost = file == LOCK and isinstance(error, FileNotFoundError)
+            mend = (
+                f"restore it: git checkout -- {LOCK}; `pulumi-trainer runtime check --lock` makes the first"
+                if lost
+                else ""
+            )
+            raise Invalid(Problem(where, f"cannot be read: {error.strerror or error}", mend)) from None
         if len(data) > MAX_FILE:
             raise Invalid(Problem(where, f"is longer than {MAX_FILE // 2**10} KiB"))
         return data
@@ -246,11 +258,26 @@ class RuntimeCatalog:
             raise Invalid(Problem(f"{self.source}/{file}", "is not UTF-8")) from None
 
     def _unknown(self, what: str, given: str, known: Sequence[str]) -> Problem:
-        near = difflib.get_close_matches(str(given), known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        there = f"there is: {', '.join(known)}" if known else "it has none"
         of = "the catalogue" if self is BUILT_IN else f"the catalogue {self.source}"
-        return Problem("", f"{str(given)!r} is no {what} of {of}", f"{hint}{there}")
+        return unknown(f"{what} of {of}", given, known)
+
+
+def unknown(what: str, given: str, known: Sequence[str]) -> Problem:
+    """That there is none of that name, what is near it, and what there is."""
+    there = f"there is: {', '.join(known)}" if known else "it has none"
+    return Problem("", f"{str(given)!r} is no {what}", f"{_near(str(given), known)}{there}")
+
+
+def unnamed(name: str) -> Problem:
+    """That no runtime can be called so, and how it could be."""
+    why = f"{name!r} can be no name of a runtime: it is lower-case letters, digits, '-' and '.', with a letter or a digit at"
+    better = re.sub(r"[^-.a-z0-9]+", "-", name.lower()).strip("-.")[:63].rstrip("-.")
+    return Problem("", f"{why} both ends, at most 63 (RFC 1123)", f"write {better}" if better else "such as torch-team")
+
+
+def _near(given: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(given, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def _file(name: str, release: str) -> str:

@@ -15,8 +15,8 @@ from pulumi_trainer.provider.api.documents import documents
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.labels import FRAMEWORK, RELEASE
 from pulumi_trainer.provider.api.versions import LEVELS, VERSION, following, step
-from pulumi_trainer.provider.lifecycle.releases import Effect, compare, level_of
-from pulumi_trainer.runtimes.catalog import BUILT_IN, LOCK, NAME, RuntimeCatalog
+from pulumi_trainer.provider.lifecycle.releases import compare, level_of
+from pulumi_trainer.runtimes.catalog import BUILT_IN, LOCK, NAME, RuntimeCatalog, unknown, unnamed
 
 OK, REFUSED = 0, 1
 
@@ -25,12 +25,18 @@ def new(reference: str, source: str, folder: str) -> int:
     """Writes a release that is to be edited, like `source`: a NAME@RELEASE of the catalogue or of the built-in one, or a file;
     default: the newest of that name."""
     name, release = _split(reference)
-    if not NAME.fullmatch(name) or not VERSION.fullmatch(release):
-        raise Invalid(Problem(reference, "is no NAME@RELEASE", "a release is X.Y.Z, such as torch-team@1.0.0"))
+    if not NAME.fullmatch(name):
+        raise Invalid(unnamed(name).below(reference))
+    if not VERSION.fullmatch(release):
+        why = f"{release!r} is no release: X.Y.Z or X.Y.Z-N" if release else "is no NAME@RELEASE: it has no release"
+        raise Invalid(Problem(reference, why, f"such as {name}@1.0.0"))
     catalog = RuntimeCatalog.from_dir(folder)
     file = Path(folder) / name / f"{release}.yaml"
     if file.exists():
         raise Invalid(Problem(str(file), "exists already", "give the next number"))
+    if not source and name not in (*_names(catalog), *_names(BUILT_IN)):
+        why = f"{name} has no release yet that this one could be like"
+        raise Invalid(Problem(reference, why, "say what it is made from, such as --from torch-distributed"))
     document = _found(source or name, catalog)
     about = {**(document.get("metadata") or {}), "name": name}
     labels, notes = ({**(about.get(part) or {}), RELEASE: release} for part in ("labels", "annotations"))
@@ -59,7 +65,8 @@ def check(folder: str, output: str, *, lock: bool) -> int:
         print(json.dumps({"releases": steps, "problems": [str(p) for p in found]}, indent=2))
     else:
         for one in steps:
-            after = f"{one['level']} after {one['from']}" if one["from"] else "the first"
+            first = "the first" if one["to"] == catalog.releases(one["runtime"])[0] else "the first that is right"
+            after = f"{one['level']} after {one['from']}" if one["from"] else first
             now = "" if one["locked"] else ", released now" if lock and not found else ", not released yet"
             print(f"{one['runtime']} {one['to']}: {after}{now}")
         for problem in found:
@@ -98,22 +105,29 @@ def _checked(catalog: RuntimeCatalog, lock: bool) -> tuple[list[Problem], list[d
     steps: list[dict[str, Any]] = []
     fresh = set(catalog.unlocked())
     for name in catalog.names():
-        known: list[tuple[str, dict[str, Any]]] = []
+        # The last whose number is right, and those since: what is wrong with one is not told of the next as well.
+        bases: list[tuple[str, dict[str, Any]]] = []
         for release in catalog.releases(name):
             try:
-                document = catalog.draft(name, release)
+                locked = f"{name}/{release}.yaml" in catalog.lock
+                document = catalog.load(name, release) if locked else catalog.draft(name, release)
             except Invalid:
                 continue  # told by `faults`
             where = f"{catalog.source}/{name}/{release}.yaml"
             if faults := [p.below(where) for p in _faults(document)]:
                 found += faults
                 continue
-            effects = compare(known[-1][1], document) if known else []
-            if known:
-                found += _misnumbered(where, *known[-1], release, document, effects)
-            told = {"runtime": name, "from": known[-1][0] if known else "", "to": release, "level": level_of(effects)}
+            effects = compare(bases[-1][1], document) if bases else []
+            told = {"runtime": name, "from": bases[-1][0] if bases else "", "to": release, "level": level_of(effects)}
             steps.append({**told, "locked": (name, release) not in fresh, "effects": [asdict(e) for e in effects]})
-            known.append((release, document))
+            wrong = [_misnumbered(where, *base, release, document) for base in bases]
+            if bases and _without_release(bases[-1][1]) == _without_release(document):
+                found.append(Problem(where, f"is equal to {bases[-1][0]}", "remove it, or change something"))
+            elif wrong and (last := wrong[-1]) and all(wrong):
+                found.append(last)
+            else:
+                bases.clear()
+            bases.append((release, document))
     if not lock:
         mend = "`pulumi-trainer runtime check --lock` releases it"
         found += [Problem(f"{catalog.source}/{n}/{r}.yaml", f"is not in {LOCK}", mend) for n, r in sorted(fresh)]
@@ -126,15 +140,14 @@ def _faults(document: dict[str, Any]) -> Iterator[Problem]:
         yield Problem(f"metadata.labels[{FRAMEWORK}]", "is missing", "it says what starts user code, such as torch")
 
 
-def _misnumbered(
-    where: str, before: str, old: dict[str, Any], release: str, new: dict[str, Any], effects: list[Effect]
-) -> Iterator[Problem]:
-    if _without_release(old) == _without_release(new):
-        yield Problem(where, f"is equal to {before}", "remove it, or change something")
-    elif LEVELS.index(level := level_of(effects)) > LEVELS.index(step(before, release)):
-        why = f"is numbered as {step(before, release)} after {before}, and is {level}: {effects[0]}"
-        more = f" (and {len(effects) - 1} more)" if len(effects) > 1 else ""
-        yield Problem(where, f"{why}{more}", f"number it {following(before, level)} or higher")
+def _misnumbered(where: str, before: str, old: dict[str, Any], release: str, new: dict[str, Any]) -> Problem | None:
+    effects = compare(old, new)
+    level, told = level_of(effects), step(before, release)
+    if LEVELS.index(level) <= LEVELS.index(told):
+        return None
+    more = f" (and {len(effects) - 1} more)" if len(effects) > 1 else ""
+    why = f"is numbered as {told} after {before}, and is {level}: {effects[0]}{more}"
+    return Problem(where, why, f"number it {following(before, level)} or higher")
 
 
 def _without_release(document: dict[str, Any]) -> dict[str, Any]:
@@ -151,11 +164,22 @@ def _found(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:
             raise Invalid(Problem(reference, f"holds {len(found)} runtimes, not one"))
         return found[0]
     name, release = _split(reference)
-    for each in (catalog, BUILT_IN):
-        if (each is BUILT_IN or Path(each.source).is_dir()) and name in each.names():
-            release = release or each.releases(name)[-1]
-            return each.draft(name, release) if release in each.releases(name) else each.load(name, release)
-    return catalog.load(name, release)
+    both = {each: _names(each) for each in (catalog, BUILT_IN)}
+    there = [each for each, names in both.items() if name in names]
+    if there:
+        has = next((each for each in there if release in each.releases(name)), there[0])
+        release = release or has.releases(name)[-1]
+        return has.draft(name, release) if release in has.releases(name) else has.load(name, release)
+    where = (
+        "the built-in catalogue" if catalog is BUILT_IN else f"the catalogue {catalog.source}, nor of the built-in one"
+    )
+    known = sorted({known for names in both.values() for known in names})
+    raise Invalid(unknown(f"runtime of {where}, and no .yaml or .json file", name, known))
+
+
+def _names(catalog: RuntimeCatalog) -> list[str]:
+    """Of the runtimes of a catalogue, which may still have to be made."""
+    return catalog.names() if catalog is BUILT_IN or Path(catalog.source).is_dir() else []
 
 
 def _split(reference: str) -> tuple[str, str]:

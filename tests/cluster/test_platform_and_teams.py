@@ -93,7 +93,7 @@ def test_a_channel_moved_previewed_trained_with_and_rolled_back(
     assert jobset(root, namespace) == ("1.0.0", "3", False)
 
     refused = platform.destroy(ok=False).out
-    assert f"channel stable: 1 job uses it, none of which may still run: {namespace}/sorter-" in refused
+    assert f"    error: channel stable: 1 job uses it, none of which may still run: {namespace}/sorter-" in refused
     team.destroy()
     platform.destroy()
     assert not root.list(JOBSET, namespace)[0]

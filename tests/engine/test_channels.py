@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import yaml
@@ -31,17 +32,29 @@ for name, follow, interrupt in (
 WRONG = """
 trainer.RuntimeChannel("none", release="plain")
 trainer.RuntimeChannel("moved", release="plain@1.0.0", catalog=trainer.RuntimeCatalog.from_git("--upload-pack=x", "v1"))
+trainer.RuntimeChannel("typo", release="plain@1.0.0", catalog=trainer.RuntimeCatalog.from_dir("runtims"))
+trainer.RuntimeChannel("word", release="plain@1.0.0", catalogue=catalog, catalog="runtimes")
+trainer.RuntimeChannel("case", release="Plain@1.1.0", catalog=catalog)
 trainer.TrainJob("a", runtime="torch-distributed", follow="any")
 trainer.TrainJob("b", runtime=stable, follow="all")
 trainer.TrainJob("c", runtime=pulumi.Output.from_input({"channel": "stable"}))
 trainer.ClusterTrainingRuntime("plain", release="3.0.0", catalog=catalog)
 trainer.ClusterTrainingRuntime("other", catalog=catalog)
+trainer.ClusterTrainingRuntime("spelt", relase="1.0.0")
+trainer.ClusterTrainingRuntime("plain", release=stable.urn, catalog=catalog, opts=pulumi.ResourceOptions(parent=stable))
+trainer.RuntimeChannel("later", release=stable.urn)
 """
 WRONG_SAYS = (
     'RuntimeChannel("none") (__main__.py:', "must be name@release", "is no address of a git repository",
     'TrainJob("a") (__main__.py:', "follow: is for a runtime that is a RuntimeChannel",
     "must be one of pin, patch, minor, any, not 'all'", "runtime: is no offer of a RuntimeChannel",
-    "'3.0.0' is no release of plain of the catalogue runtimes", "catalog: is for a release of it",
+    "release: '3.0.0' is no release of plain of the catalogue runtimes", "catalog: is for a release of it",
+    ".catalog: runtims: is no folder; did you mean runtimes? a catalogue has one folder a runtime",
+    ".relase: unknown field; did you mean release?", ".release: must be text, such as 2.3.0, not Output",
+    ".release: must be name@release, such as torch-distributed@2.3.0, not Output",
+    ".catalogue: unknown field; did you mean catalog?", ".catalog: must be a RuntimeCatalog, not 'runtimes'",
+    ".release: 'Plain' is no runtime of the catalogue runtimes; did you mean plain?",
+    ".catalog: runtimes/plain/1.0.0.yaml: has been edited since it was released",
 )  # fmt: skip
 
 
@@ -110,11 +123,18 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     found = {r["inputs"]["name"].rpartition("-")[0]: r["inputs"]["runtime"]["release"] for r in project.resources()}
     assert found == {"pinned": "1.0.0", "patched": "1.0.0", "minor": "1.1.0", "now": "1.1.0"}
 
+    again = runs.replace('"2"', '"3"')
+    program(project, PLATFORM + JOBS, RELEASE="1.0.0", FORCE="False", RUN=again)
+    out = project.preview().out
+    assert 'Nothing: 1.0.0 is older than its 1.1.0, and only follow="any" goes back' in out
+    assert "1 on their next run, or at once where interrupt allows it: default/now-" in out
+
     (catalog / "plain" / "1.0.0.yaml").write_text((catalog / "plain" / "1.0.0.yaml").read_text() + "# better\n")
     program(project, PLATFORM + JOBS + WRONG, RELEASE="1.1.0", FORCE="False", RUN=runs)
     refused = project.preview(ok=False).out
     for text in WRONG_SAYS:
         assert text in refused
+    assert "template: is required" not in refused and " object at 0x" not in refused
     program(project, PLATFORM + JOBS, RELEASE="1.1.0", FORCE="False", RUN=runs)
     refused = project.preview(ok=False).out
     assert "runtimes/plain/1.0.0.yaml: has been edited since it was released" in refused and "Traceback" not in refused
@@ -124,3 +144,74 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     assert "the catalogue has no release 1.0.0 any more, and 2 jobs use it" in refused
     assert "default/patched-" in refused and "default/pinned-" in refused
     project.destroy()
+
+
+DEPRECATED = """
+import pulumi_trainer as trainer
+
+catalog = trainer.RuntimeCatalog.from_dir("runtimes")
+old = trainer.RuntimeChannel("old", release="plain@1.0.0", catalog=catalog)
+plain = trainer.ClusterTrainingRuntime("plain", release="1.0.0", catalog=catalog)
+fresh = trainer.TrainingRuntime("fresh", name="plain", release="1.1.0", catalog=catalog)
+upstream = trainer.Kubernetes(mode="trainer", kubeconfig="nowhere")
+for name, runtime, target in (
+    ("follows", old, None), ("named", plain, None), ("right", fresh, None), ("upstream", old, upstream)
+):
+    trainer.TrainJob(name, runtime=runtime, target=target, trainer=trainer.Trainer(command=["true"]))
+"""
+
+
+def test_a_deprecated_release_is_told_to_each_who_uses_it(project: Project) -> None:
+    write(project.folder / "runtimes", release("1.0.0"), release("1.1.0", LEVEL="1"))
+    about = 'plain: {deprecated: {"1.0.0": {date: 2027-03-31, successor: 1.1.0}}}\n'
+    (project.folder / "runtimes" / "about.yaml").write_text(about)
+    project.program(DEPRECATED, head="")
+    out = project.preview().out
+    told = "plain@1.0.0 is deprecated, and not offered any more from 2027-03-31 on; take 1.1.0"
+    assert {line.strip() for line in out.partition("Diagnostics:")[2].splitlines() if "deprecated" in line} == {
+        f'warning: RuntimeChannel("old"): {told}', f"warning: runtime: {told}"
+    }, out  # fmt: skip
+    named = {w for w in ("follows", "named", "right", "upstream") if f"trainer:index:TrainJob ({w}):" in out}
+    assert named == {"follows", "named", "upstream"}, out
+
+
+def test_a_git_ref_that_has_moved_changes_nothing(project: Project) -> None:
+    repository = project.folder / "repository"
+
+    def commit(*documents: dict[str, object]) -> None:
+        write(repository, *documents)
+        who = ("-c", "user.name=me", "-c", "user.email=me@localhost")
+        for arguments in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "more"), ("tag", "-f", "v1")):
+            subprocess.run(["git", *arguments], cwd=repository, check=True, capture_output=True)
+
+    project.env["HOME"] = str(project.folder / "home")
+    commit(release("1.0.0"))
+    catalog = f"trainer.RuntimeCatalog.from_git({str(repository)!r}, 'v1')"
+    text = f'import pulumi_trainer as trainer\ntrainer.RuntimeChannel("stable", release="plain@1.0.0", catalog={catalog})\n'
+    project.program(text, head="")
+    project.up()
+    locked, (channel,) = (project.folder / "runtimes.lock").read_text(), project.resources("Channel")
+
+    commit(release("1.1.0", LEVEL="1"))
+    refused = project.up(ok=False).out
+    where = (
+        f'RuntimeChannel("stable") (__main__.py:2).catalog: {repository}@v1: has moved: runtimes.lock has {locked[:12]}'
+    )
+    assert where in refused and "if that is meant, remove its line from runtimes.lock" in refused, refused
+    assert "Traceback" not in refused and (project.folder / "runtimes.lock").read_text() == locked
+    assert project.resources("Channel") == [channel]
+    (project.folder / "runtimes.lock").unlink()
+    project.up()
+    assert project.resources("Channel")[0]["inputs"]["releases"] == ["1.0.0", "1.1.0"]
+
+
+def test_a_channel_in_use_is_not_removed(project: Project) -> None:
+    job = 'trainer.TrainJob("mine", runtime=RUNTIME, trainer=trainer.Trainer(command=["true"]))'
+    head = "import pulumi\nimport pulumi_trainer as trainer\n"
+    stable = 'stable = trainer.RuntimeChannel("stable", release="torch-distributed@2.3.0")\n'
+    program(project, head + stable + job, RUNTIME="stable")
+    project.up()
+    program(project, head + job, RUNTIME='"torch-distributed"')
+    refused = project.up(ok=False).out
+    assert "\n    error: channel stable: 1 job uses it, " in refused, "nothing before our own words"
+    assert "Exception calling" not in refused and "Traceback" not in refused

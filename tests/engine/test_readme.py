@@ -30,7 +30,9 @@ def test_two_teams_two_stacks(tmp_path: Path, pulumi_home: Path) -> None:
 
     platform.config("trainer:target", "local")
     told = platform.up().out
-    assert re.search(r'nlp +: "nlp"', told) and "torch-team" in told, told
+    assert re.search(r'queue-nlp *: "nlp"', told) and "torch-team" in told, told
+    outputs = told.partition("Outputs:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(outputs) < 10 and max(map(len, outputs)) < 220, "what `up` prints each time is short"
     team.config("trainer:target", "kubernetes")
     team.config("trainer:kubeconfig", str(tmp_path / "none"))
     preview = team.preview("--diff").out

@@ -60,8 +60,9 @@ def test_the_page(tmp_path: Path, pulumi_home: Path, monkeypatch: pytest.MonkeyP
     assert "stable has torch-team 1.1.0, and this job 1.0.0 (minor: " in preview and "On its next run" in preview
 
     platform.program(programs[1], head="")
-    warned = platform.preview().out
-    assert PAGE.read_text().rpartition("Each plan with such a job then warns: `")[2].split("`")[0] in warned
+    warning = PAGE.read_text().rpartition("Each plan with such a job then warns: `")[2].split("`")[0]
+    assert warning in platform.up().out
+    assert f"runtime: {warning}" in team.preview().out
 
 
 def test_the_catalogues_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -65,8 +66,10 @@ def test_a_folder(folder: Path) -> None:
 
 
 def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
-    catalog = RuntimeCatalog.from_dir(tmp_path / "nowhere")
-    assert "is no folder" in refused(catalog)
+    catalog = RuntimeCatalog.from_dir(tmp_path / "runtims")
+    assert "runtims: is no folder; a catalogue has" in refused(catalog)
+    (tmp_path / "runtimes").mkdir()
+    assert "runtims: is no folder; did you mean runtimes? a catalogue has" in refused(catalog)
 
 
 def test_a_release_that_was_edited(folder: Path) -> None:
@@ -97,7 +100,8 @@ def test_a_lock_that_does_not_match(folder: Path, lock: str, text: str) -> None:
 
 def test_no_lock_at_all(folder: Path) -> None:
     (folder / "catalogue.lock").unlink()
-    assert "catalogue.lock: cannot be read: No such file" in refused(RuntimeCatalog.from_dir(folder))
+    said = refused(RuntimeCatalog.from_dir(folder))
+    assert "catalogue.lock: cannot be read: No such file" in said and "check --lock` makes the first" in said
 
 
 @pytest.mark.parametrize(
@@ -190,6 +194,8 @@ def test_check_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixtur
     (folder / "mine" / "1.0.0.yaml").write_text("x: 1\n")
     (folder / "mine" / "01.3.0.yaml").touch()
     (folder / "mine" / "1.3.0.yml").touch()
+    (folder / "Mine").mkdir()
+    (folder / "Mine" / "1.0.0.yaml").touch()
     code, told = check(folder, capsys)
     assert code == 1
     for text in (
@@ -197,10 +203,35 @@ def test_check_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixtur
         "'01.3.0' is no release",
         "1.3.0.yml",
         "1.2.0.yaml: is not in catalogue",
+        "/Mine: 'Mine' can be no name of a runtime",
     ):
         assert text in told
     (folder / "mine" / "1.0.0.yaml").unlink()
     assert "mine/1.0.0.yaml: is in catalogue.lock, and its file is gone" in check(folder, capsys)[1]
+
+
+def test_a_wrong_release_is_told_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And not again by those that come after it."""
+    other = {"env": variables("A"), "command": ["x"]}
+    written(folder, "1.2.0", **other)
+    for env, more in ((variables("A", "B"), {}), (variables("A", "B"), {"command": ["x"]})):
+        written(folder, "1.3.0", env=env, **more)
+        told = check(folder, capsys)[1]
+        assert "1.2.0.yaml: is numbered as minor after 1.1.0, and is major" in told
+        assert told.count("is numbered as") == 1, told
+    written(folder, "1.3.0", env=variables())
+    assert "1.3.0.yaml: is numbered as minor after 1.2.0, and is major" in check(folder, capsys)[1]
+
+
+def test_an_edited_release_is_told_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(folder, "1.2.0", env=variables("A", "B"))
+    assert check(folder, capsys, lock=True)[0] == 0
+    written(folder, "1.1.0", command=["x"])
+    code, told = check(folder, capsys)
+    assert code == 1 and "1.1.0.yaml: has been edited since it was released" in told
+    assert "is numbered as" not in told and "1.2.0: minor after 1.0.0" in told
+    written(folder, "1.0.0", command=["x"])
+    assert "1.2.0: the first that is right" in check(folder, capsys)[1]
 
 
 def test_new_check_and_diff(
@@ -217,13 +248,51 @@ def test_new_check_and_diff(
     assert "team 1.0.1: patch after 1.0.0" in capsys.readouterr().out
     assert commands.diff("team@1.0.0", str(file), "runtimes", "text") == 0
     assert "patch  step[node].containers[node].image: another digest" in capsys.readouterr().out
+    assert commands.diff("team@1.0.0", "team@1.0.1", "runtimes", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {**told, "effects": [(e["level"], e["path"]) for e in told["effects"]]} == {
+        "from": "team@1.0.0", "to": "team@1.0.1", "level": "patch",
+        "effects": [("patch", "step[node].containers[node].image")],
+    }  # fmt: skip
+    file.with_name("1.0.2.yaml").write_text(file.read_text())
+    assert commands.check("runtimes", "json", lock=False) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [(r["from"], r["to"], r["level"], r["locked"]) for r in told["releases"]] == [
+        ("", "1.0.0", "none", True), ("1.0.0", "1.0.1", "patch", True)
+    ]  # fmt: skip
+    assert "1.0.2.yaml: metadata.labels: must have" in told["problems"][0]
+    file.with_name("1.0.2.yaml").unlink()
     for again, text in (
         ("team@1.0.1", "exists already"),
-        ("team@1", "is no NAME@RELEASE"),
-        ("../x@1.0.0", "is no NAME"),
+        ("team", "team: is no NAME@RELEASE: it has no release; such as team@1.0.0"),
+        ("team@1", "team@1: '1' is no release: X.Y.Z or X.Y.Z-N; such as team@1.0.0"),
+        ("../x@1.0.0", "'../x' can be no name of a runtime"),
+        (
+            "My Torch@1.0.0",
+            "'My Torch' can be no name of a runtime: it is lower-case letters.*RFC 1123.*; write my-torch",
+        ),
+        ("@1.0.0", "such as torch-team"),
+        ("other@1.0.0", "other@1.0.0: other has no release yet .*--from torch-distributed"),
     ):
         with pytest.raises(Invalid, match=text):
             commands.new(again, "", "runtimes")
+    for source in ("torch-distribute", "torch-distribute@2.3.0"):
+        for catalogue in ("runtimes", "nowhere"):
+            with pytest.raises(Invalid) as caught:
+                commands.new("other@1.0.0", source, catalogue)
+            said = str(caught.value)
+            assert f"is no runtime of the catalogue {catalogue}, nor of the built-in one, and no .yaml or" in said
+            assert "did you mean torch-distributed" in said and "jax-distributed" in said
+            assert ("team" in said.partition("there is: ")[2]) == (catalogue == "runtimes")
+    with pytest.raises(Invalid, match=r"'2.3.O' is no release of torch-distributed .*did you mean 2.3.0"):
+        commands.new("other@1.0.0", "torch-distributed@2.3.O", "runtimes")
+    assert not Path("runtimes/other").exists()
+    Path("runtimes/other").mkdir()
+    with pytest.raises(Invalid, match="other has no release yet"):
+        commands.new("other@1.0.0", "", "runtimes")
+    assert commands.new("torch-distributed@9.0.0", "", "runtimes") == 0
+    assert commands.diff("torch-distributed@2.3.0", "torch-distributed@9.0.0", "runtimes", "text") == 0
+    assert "torch-distributed@2.3.0 => torch-distributed@9.0.0: nothing changes" in capsys.readouterr().out
 
 
 # git

@@ -32,8 +32,8 @@ class Cluster:
         self.asked.append((kind, namespace, name))
         return self.live
 
-    def delete_runtime(self, document: Mapping[str, Any], uid: str) -> None:
-        self.asked.append((document["metadata"]["name"], uid))
+    def delete_runtime(self, document: Mapping[str, Any], uid: str, *, force: bool = False) -> None:
+        self.asked.append((document["metadata"]["name"], uid, force))
 
 
 def inputs(**document: Any) -> dict[str, Any]:
@@ -96,3 +96,14 @@ def test_one_that_is_gone_or_made_anew_by_others_is_not_ours() -> None:
     _, outs = runtimes.create(inputs(), lambda _: Cluster())
     assert runtimes.read(outs, lambda _: Cluster()) is None
     assert runtimes.read(outs, lambda _: Cluster({**DOCUMENT, "metadata": {"uid": "another"}})) is None
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_only_force_removes_what_is_in_use(force: bool) -> None:
+    """The target refuses otherwise; it is written down before, since a destroy does not run the program."""
+    given = {"force": True} if force else {}
+    cluster = Cluster()
+    _, outs = runtimes.create({**inputs(), **given}, lambda _: cluster)
+    assert runtimes.diff(outs, inputs()).changes == force
+    runtimes.delete(outs, lambda _: cluster)
+    assert cluster.asked[-1] == ("r", "uid", force)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import json
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -300,6 +303,7 @@ def test_a_release_in_use_is_not_removed() -> None:
     gone = channel("1.1.0", ("1.1.0",))
     _, failures = check(channel("1.1.0"), gone, job("a"), job("b", release="1.1.0"), job("c", ended=True))
     assert "no release 1.0.0 any more, and 2 jobs use it, 1 of which may still run: team/a (1.0.0), team/c" in failures
+    assert "1 job uses it" in check(channel("1.1.0"), gone, job("a", channel=""))[1], "without the channel, too"
     assert check(channel("1.1.0"), gone, job("b", release="1.1.0")) == ("", "")
     assert check(channel("1.1.0"), {**gone, "force": True}, job("a")) == ("", "")
 
@@ -343,32 +347,50 @@ def test_what_a_changed_runtime_says() -> None:
 # An offer of another stack
 
 
+def packed(documents: Any) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(documents).encode())).decode()
+
+
 def offered() -> dict[str, Any]:
-    document = runtimes.load("torch-distributed")
-    return {
-        "channel": "stable", "runtime": "torch-distributed", "release": "2.3.0", "documents": {"2.3.0": document},
-        "deprecated": {},
-    }  # fmt: skip
+    documents = packed({"2.3.0": runtimes.load("torch-distributed")})
+    parts = {"channel": "stable", "runtime": "torch-distributed", "release": "2.3.0"}
+    return {**parts, "documents": documents, "deprecated": {}}
 
 
 def test_an_offer_comes_back_as_it_was() -> None:
     from pulumi_trainer.channel import Offer
 
-    given = offered()
-    given["documents"]["2.3.0"]["spec"]["mlPolicy"]["numNodes"] = 1.0
-    offer = Offer.read(given)
-    assert type(offer.documents["2.3.0"]["spec"]["mlPolicy"]["numNodes"]) is int
+    offer = Offer.read(offered())
+    assert offer.documents == {"2.3.0": runtimes.load("torch-distributed")}
+    assert Offer.read(json.loads(json.dumps(offer.output))) == offer
+
+
+def test_an_offer_is_short() -> None:
+    """It is printed at each `pulumi up` of the platform's stack."""
+    from pulumi_trainer.channel import CARRIED, Offer
+
+    documents = {f"1.{n}.0": runtimes.load("torchtune-llama3.2-1b") for n in range(CARRIED)}
+    for number, document in documents.items():
+        document["metadata"]["labels"]["pulumi-trainer.dev/release"] = number
+    offer = Offer("stable", "torchtune-llama3.2-1b", "1.1.0", documents)
+    assert len(json.dumps(documents)) > 20_000 and len(json.dumps(offer.output)) < 1_500
     assert Offer.read(offer.output) == offer
+
+
+BOMB = packed("0" * 2**24)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"documents": {}}, {"documents": {"2.3.0": "x"}}, {"documents": {"../x": {}, "2.3.0": {}}}, {"release": "9.9.9"},
-        {"channel": ""}, {"runtime": "other"}, {"more": 1}, {"deprecated": []},
+        {"documents": packed({})}, {"documents": packed({"2.3.0": "x"})}, {"documents": packed({"../x": {}, "2.3.0": {}})},
+        {"release": "9.9.9"}, {"channel": ""}, {"runtime": "other"}, {"more": 1}, {"deprecated": []},
         {"deprecated": {"2.3.0": "\x1b[2J"}}, {"channel": "a\nb"},
-        {"documents": {"2.3.0": {"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch-distributed"}, "spec": 1}}},
-        {"documents": {"2.3.0": {"metadata": {"name": "torch-distributed"}}}},
+        {"documents": packed(
+            {"2.3.0": {"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch-distributed"}, "spec": 1}})},
+        {"documents": packed({"2.3.0": {"metadata": {"name": "torch-distributed"}}})},
+        {"documents": {"2.3.0": runtimes.load("torch-distributed")}}, {"documents": "stable"}, {"documents": "e30="},
+        {"documents": None}, {"documents": BOMB}, {"documents": offered()["documents"][:-24]},
     ],
 )  # fmt: skip
 def test_an_offer_that_is_none(change: dict[str, Any]) -> None:

@@ -14,5 +14,6 @@ teams = {
 gpus = trainer.GpuQueues("gpus", teams=teams)
 
 pulumi.export("stable", stable.offer)
-pulumi.export("queues", {team: queue.name for team, queue in gpus.queues.items()})
+for team, queue in gpus.queues.items():
+    pulumi.export(f"queue-{team}", queue.name)
 pulumi.export("quotas", gpus.table)

@@ -19,10 +19,10 @@ config = pulumi.Config()
 platform = pulumi.StackReference(config.require("platform"))
 job = trainer.TrainJob(
     "sorter",
-    runtime=platform.require_output("stable"),
+    runtime=platform.get_output("stable"),
     follow="any",  # whatever the platform calls stable, at the next run; "minor" and "patch" are more careful, "pin" stays
     trainer=trainer.CustomTrainer(func=train, func_args={"steps": 100}, num_nodes=2, resources_per_node={"gpu": 8}),
-    queue=platform.require_output("queues").apply(lambda queues: queues["sorters"]),
+    queue=platform.get_output("queue-sorters"),
     run=config.get("run") or "1",
     wait_for="complete",
 )
