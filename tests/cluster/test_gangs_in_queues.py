@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from pulumi_trainer.provider.targets.kubernetes import kinds
+from pulumi_trainer.provider.targets.kubernetes import kinds, waking
+from pulumi_trainer.provider.targets.kubernetes.watch import Observer
 
 from .jobs import until
 from .teams_support import MODES, Document, Teams, made_teams, runtime  # noqa: F401 (the fixture teams)
@@ -31,9 +34,31 @@ def members(teams: Teams, name: str) -> int:
     return int((teams.root.get(kinds.POD_GROUP, teams.namespace, name) or {})["spec"]["minMember"])
 
 
+@pytest.fixture
+def observer(teams: Teams, mode: str) -> Iterator[Observer]:
+    for name, seconds in (("LOOK", 0.5), ("OLD", 2.0)):
+        teams.patch.setattr(waking, name, seconds)
+    made = Observer(teams.client, teams.namespace, stack="stack", trainer=mode == "trainer").start()
+    yield made
+    made.stop()
+
+
+def runs(observer: Observer, name: str) -> None:
+    """Somebody waits until it does."""
+
+    def look() -> bool:
+        observer.changed()
+        status = observer.status(name)
+        return status is not None and status.phase == "Running"
+
+    assert observer.first(name) is not None
+    until(look)
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_a_gang_waits_for_its_queue_is_preempted_and_starts_again(teams: Teams, mode: str) -> None:
-    """As one: its PodGroup stays, and groups the pods of the next start."""
+def test_a_gang_waits_for_its_queue_is_preempted_and_starts_again(teams: Teams, observer: Observer, mode: str) -> None:
+    """As one: its PodGroup stays, and groups the pods of the next start. Kueue starts a job while the pods of the one before are
+    still going; their end does not wake a gang, so whoever waits for the job does."""
     teams.mode = mode
     teams.nodes(2)
     teams.flavor(nodeLabels=teams.pool)
@@ -45,14 +70,14 @@ def test_a_gang_waits_for_its_queue_is_preempted_and_starts_again(teams: Teams, 
     assert len(scheduled(teams, "low")) == 2 == members(teams, "low")
 
     teams.submit("high", 2, queue="red", priority=teams.name("high"), document=gang(teams))
-    teams.becomes("high", "Running")
+    runs(observer, "high")
     teams.becomes("low", "Queued", "Preempted")
     teams.says("low", "due to prioritization in the ClusterQueue; it is queued again")
     assert len(scheduled(teams, "high")) == 2 and scheduled(teams, "low") == set()
     assert members(teams, "low") == 2
 
     teams.target.delete(teams.namespace, "high")
-    teams.becomes("low", "Running")
+    runs(observer, "low")
     assert len(scheduled(teams, "low")) == 2
 
 

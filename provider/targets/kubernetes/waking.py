@@ -24,8 +24,9 @@ AGAIN = 15.0
 """Seconds between two touches after nodes were added: a new node needs a while until its GPUs can be used."""
 SETTLES = 300.0
 """Seconds after which a new node can be used, or never; the scheduler itself looks as often as that."""
-OLD = 60.0
-"""Seconds after which a gang that we meet may wait for nodes that were added before we looked."""
+OLD = 30.0
+"""Seconds after which a gang that waits on is touched: it may wait for nodes that were added before we looked, or for pods that
+have gone, which tell the scheduler nothing either. Kueue starts a job as soon as another one is told to end."""
 
 
 class Waker:
@@ -34,7 +35,7 @@ class Waker:
     def __init__(self, client: Client, namespace: str) -> None:
         self._client, self._namespace = client.within(LOOK), namespace
         self._refused = False
-        self._met: set[str] = set()
+        self._touched: dict[str, float] = {}
         self._nodes: int | None = None
         self._next = self._until = self._touch = 0.0
 
@@ -54,8 +55,8 @@ class Waker:
             return  # the watches tell of a cluster that does not answer
 
     def _woken(self, gangs: Mapping[str, float], now: float) -> None:
-        old = {name for name, since in gangs.items() if name not in self._met and time.time() - since > OLD}
-        self._met |= gangs.keys()
+        last = {name: max(since, self._touched.get(name, 0.0)) for name, since in gangs.items()}
+        old = {name for name, then in last.items() if time.time() - then > OLD}
         for name in old:
             self._wake(name)
         nodes = self._count()
@@ -73,6 +74,7 @@ class Waker:
         return len(rows(answer.get("items"))) + number(section(answer, "metadata").get("remainingItemCount"))
 
     def _wake(self, name: str) -> None:
+        self._touched[name] = time.time()
         try:
             change = {"metadata": {"annotations": {WOKEN: str(int(time.time()))}}}
             self._client.patch(POD_GROUP, self._namespace, name, change)
