@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,13 +10,15 @@ import pulumi
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.kueue import quota_rows, quota_table
 from pulumi_trainer.provider.api.model import quantity_problems
+from pulumi_trainer.provider.api.names import dns_1123_subdomain, qualified_name
+from pulumi_trainer.provider.api.quantity import Quantity
 
 from .. import program
-from ..arguments import Args, unknown_fields
+from ..arguments import Args, nested_problems, unknown_fields
 from ..destinations import Kubernetes
 from .arguments import FairSharing, FlavorQuotas, Preemption, ResourceGroup, ResourceQuota
-from .component import current
-from .objects import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass
+from .component import Composed, current
+from .objects import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass, release_problems
 
 GPU = "nvidia.com/gpu"
 PRIORITIES = ("low", "normal", "high")
@@ -57,7 +60,7 @@ class Queues(dict[str, LocalQueue]):
         )
 
 
-class GpuQueues(pulumi.ComponentResource):
+class GpuQueues(Composed):
     """Kueue's objects for a cluster whose teams share its GPUs: a ResourceFlavor for each kind of GPU, a Cohort, for each team a
     ClusterQueue and a LocalQueue, and WorkloadPriorityClasses.
 
@@ -96,29 +99,31 @@ class GpuQueues(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
         **unknown: Any,
     ) -> None:
-        where = f'GpuQueues("{resource_name}") ({program.call_site()})'
+        self.where = f'GpuQueues("{resource_name}") ({program.call_site()})'
         super().__init__("trainer:index:GpuQueues", resource_name, None, opts)
+        name = name or resource_name
+        given = {
+            "teams": teams, "gpus": {name: None} if gpus is None else gpus, "cohort": cohort, "borrowing": borrowing,
+            "priorities": priorities, "topology": topology, "others": OTHERS if others is None else others,
+        }  # fmt: skip
+        found = [
+            *unknown_fields(unknown, _FIELDS),
+            *_wrong(given, resource),
+            *_twice(given),
+            *release_problems(on_delete, drain_seconds),
+        ]
+        teams, kinds, cohort, borrowing, priorities, topology, others = _right(given, found).values()
+        self._parts = (name, resource, teams, [resource, *others])
         self.cohort: Cohort | None = None
         self.topology = topology if isinstance(topology, Topology) else None
         self.flavors: dict[str, ResourceFlavor] = {}
         self.cluster_queues: dict[str, ClusterQueue] = {}
-        self.queues = Queues(where, [f"teams are {', '.join(map(str, teams))}" if isinstance(teams, Mapping) else ""])
+        self.queues = Queues(self.where, [str(p) for p in found] or [f"teams are {', '.join(teams)}"])
         """By team: what its jobs name as their queue."""
         self.priorities: dict[str, WorkloadPriorityClass] = {}
         self.quotas: list[dict[str, Any]] = []
-        self.table = ""
-        name = name or resource_name
-        kinds = {name: None} if gpus is None else gpus
-        others = OTHERS if others is None else others
-        found = [
-            *unknown_fields(unknown, _FIELDS),
-            *_wrong(teams, kinds, borrowing, priorities, topology, others, cohort),
-        ]
         if found:
-            self.queues = Queues(where, [str(p) for p in found])
-            current().refuse(p.below(where) for p in found)
-            self.register_outputs({})
-            return
+            current().refuse(p.below(self.where) for p in found)
         above = opts or pulumi.ResourceOptions()
         own = pulumi.ResourceOptions(
             parent=self, depends_on=above.depends_on, protect=above.protect, retain_on_delete=above.retain_on_delete
@@ -132,8 +137,8 @@ class GpuQueues(pulumi.ComponentResource):
                 self.flavors[kind] = labels
             else:
                 self.flavors[kind] = ResourceFlavor(kind, node_labels=labels, topology=self.topology, **common)
-        for team, given in teams.items():
-            share = given if isinstance(given, Team) else Team(gpus=given)
+        for team, each in teams.items() if self.flavors else ():
+            share = each if isinstance(each, Team) else Team(gpus=each)
             queue = f"{name}-{team}"
             self.cluster_queues[team] = ClusterQueue(
                 queue,
@@ -154,9 +159,56 @@ class GpuQueues(pulumi.ComponentResource):
             )
         for priority, value in _values(priorities).items():
             self.priorities[priority] = WorkloadPriorityClass(priority, value=value, **common)
-        self.quotas = quota_rows([queue.document for queue in self.cluster_queues.values()], list(teams), resource)
+        self.quotas = quota_rows(
+            [queue.document for queue in self.cluster_queues.values()], list(self.queues), resource
+        )
         self.table = quota_table(self.quotas)
         self.register_outputs({"quotas": self.quotas, "table": self.table})
+
+    def argument(self, kind: str, name: str, path: str) -> str:
+        if path.partition(".")[0] in ("target", "on_delete", "drain_seconds"):
+            return path
+        match kind:
+            case "Topology":
+                return f"topology{path.removeprefix('levels')}" if path.startswith("levels") else "topology"
+            case "ResourceFlavor" if path.startswith("topology"):
+                return "topology"
+            case "ResourceFlavor":
+                return (
+                    f"gpus[{name}]{path.removeprefix('node_labels')}" if path != "name" else self._named(name, "gpus")
+                )
+            case "Cohort":
+                return self._named(name, "cohort")
+            case "WorkloadPriorityClass":
+                return f"priorities[{name}]"
+        return self._of_team(name.removeprefix(f"{self._parts[0]}-"), path)
+
+    def _named(self, name: str, argument: str) -> str:
+        """Where a name comes from: what is called like the component has its name from there."""
+        return "name" if name == self._parts[0] else argument if argument == "cohort" else f"{argument}[{name}]"
+
+    def _of_team(self, team: str, path: str) -> str:
+        _, resource, teams, covered = self._parts
+        share, at = teams[team], f"teams[{team}]"
+        own = share if isinstance(share, Team) else None
+        if path.startswith("namespace"):
+            return f"{at}.namespace" if own and own.namespace else at
+        if path == "cohort":
+            return path
+        if path.startswith("fair_sharing"):
+            return f"{at}.weight"
+        if path == "name":
+            return "name" if not [*dns_1123_subdomain(team)] else at
+        if quota := _QUOTA.match(path):
+            if quota["resource"] != resource:
+                return f"others[{quota['resource']}]"
+            field = quota["field"].replace("_limit", "")
+            if field == "nominal_quota":
+                return f"{at}.gpus" if own else at
+            return f"{at}.{field}" if own and getattr(own, field) is not None else field
+        if quota := _COVERED.match(path):
+            return f"others[{covered[int(quota['at'])]}]" if int(quota["at"]) else "resource"
+        return "gpus" if path.startswith("resource_groups") else at
 
     def _quotas(
         self, share: Team, resource: str, others: Mapping[str, Any], borrowing: bool | int
@@ -186,16 +238,21 @@ def _values(priorities: Any) -> dict[str, int]:
     return {each: (i - len(priorities) // 2) * STEP for i, each in enumerate(priorities)}
 
 
-def _wrong(
-    teams: Any, kinds: Any, borrowing: Any, priorities: Any, topology: Any, others: Any, cohort: Any
-) -> Iterator[Problem]:
+_QUOTA = re.compile(r"resource_groups\[0\]\.flavors\[\d+\]\.resources\[(?P<resource>[^]]*)\]\.?(?P<field>\w*)")
+_COVERED = re.compile(r"resource_groups\[0\]\.covered_resources\[(?P<at>\d+)\]")
+
+
+def _wrong(given: Mapping[str, Any], resource: str) -> Iterator[Problem]:
     """What the objects could not say in the words of this component's arguments."""
+    teams, kinds, topology, cohort = given["teams"], given["gpus"], given["topology"], given["cohort"]
     if not isinstance(teams, Mapping) or not teams:
         yield Problem("teams", "must name at least one team and its GPUs", 'for example teams={"nlp": 16}')
     if not isinstance(kinds, Mapping) or not kinds:
         yield Problem("gpus", "must be a mapping from kinds of GPUs to labels of their nodes")
-        return
+    kinds = kinds if isinstance(kinds, Mapping) else {}
     for kind, labels in kinds.items():
+        if not isinstance(labels, ResourceFlavor):
+            yield from _name(f"gpus[{kind}]", kind)
         if labels is not None and not isinstance(labels, (Mapping, ResourceFlavor)):
             yield Problem(f"gpus[{kind}]", f"must be labels of nodes or a ResourceFlavor, not {labels!r}")
         elif topology is not None and not labels:
@@ -203,19 +260,91 @@ def _wrong(
             yield Problem(f"gpus[{kind}]", "needs a label of its nodes, as there is a topology", mend)
     if topology is not None and (isinstance(topology, str) or not isinstance(topology, (Topology, Sequence))):
         yield Problem("topology", f"must be a list of node labels or a Topology, not {topology!r}")
-    yield from _limit("borrowing", borrowing)
+    yield from _limit("borrowing", given["borrowing"])
     if cohort is True or not isinstance(cohort, (Cohort, str, bool, type(None))):
         yield Problem("cohort", f"must be a Cohort, a name or False, not {cohort!r}")
-    if isinstance(priorities, str) or not isinstance(priorities, (Sequence, Mapping)):
-        yield Problem(
-            "priorities", f"must be names from the lowest to the highest, or names and values, not {priorities!r}"
-        )
-    if not isinstance(others, Mapping):
-        yield Problem("others", "must be a mapping from resources to quotas")
-    for team, given in teams.items() if isinstance(teams, Mapping) else ():
-        share = given if isinstance(given, Team) else Team(gpus=given)
-        yield from (p.below(f"teams[{team}]") for p in share.check())
+    elif isinstance(cohort, str):
+        yield from _name("cohort", cohort)
+    yield from _priorities(given["priorities"])
+    yield from _others(given["others"], resource)
+    for team, share in teams.items() if isinstance(teams, Mapping) else ():
+        yield from _name(f"teams[{team}]", team)
+        share = share if isinstance(share, Team) else Team(gpus=share)
+        yield from (p.below(f"teams[{team}]") for p in nested_problems(share))
         yield from (p.below(f"teams[{team}]") for p in _share(share, list(kinds)))
+
+
+def _priorities(given: Any) -> Iterator[Problem]:
+    if isinstance(given, str) or not isinstance(given, (Sequence, Mapping)):
+        yield Problem("priorities", f"must be names from the lowest to the highest, or names and values, not {given!r}")
+        return
+    for i, each in enumerate(given):
+        yield from _name(f"priorities[{each}]", each)
+        if each in list(given)[:i]:
+            yield Problem(f"priorities[{each}]", "is there twice")
+
+
+def _others(given: Any, resource: str) -> Iterator[Problem]:
+    if not isinstance(given, Mapping):
+        yield Problem("others", "must be a mapping from resources to quotas")
+        return
+    for name, quota in given.items():
+        where = f"others[{name}]"
+        if name == resource:
+            yield Problem(where, "is what `teams` give out", "leave it out, or name other GPUs (resource=)")
+        yield from (Problem(where, f"{name!r} can be no resource: {why}") for why in qualified_name(str(name)))
+        if isinstance(quota, (ResourceQuota, pulumi.Output)):
+            continue
+        if isinstance(quota, bool) or not isinstance(quota, (int, float, str)):
+            yield Problem(where, f"must be a quantity, not {quota!r}")
+        elif wrong := quantity_problems(str(quota)):
+            yield from (p.below(where) for p in wrong)
+        elif Quantity.parse(str(quota)).amount < 0:
+            yield Problem(where, f"must be 0 or more, not {quota}")
+
+
+def _name(where: str, given: Any) -> Iterator[Problem]:
+    """Of an object that is called like this."""
+    if not isinstance(given, str) or not given:
+        yield Problem(where, f"must be a name, not {given!r}")
+    else:
+        yield from (Problem(where, f"{given!r} can be no name: {why}") for why in dns_1123_subdomain(given))
+
+
+def _twice(given: Mapping[str, Any]) -> Iterator[Problem]:
+    """What another GpuQueues of the program makes: they would be one resource of the stack."""
+    made = {(m.kind, m.resource_name): m.above.where for m in current().members if m.above is not None}
+    priorities, kinds, cohort = given["priorities"], given["gpus"], given["cohort"]
+    if isinstance(priorities, (list, tuple, Mapping)):
+        both = [(made["WorkloadPriorityClass", p], p) for p in priorities if ("WorkloadPriorityClass", p) in made]
+        for where in dict.fromkeys(where for where, _ in both):
+            names = ", ".join(p for w, p in both if w == where)
+            mend = "give the second one priorities=(), or other names"
+            yield Problem("priorities", f"{where} makes {names} too", mend)
+    for kind, labels in kinds.items() if isinstance(kinds, Mapping) else ():
+        if not isinstance(labels, ResourceFlavor) and ("ResourceFlavor", kind) in made:
+            mend = "call it otherwise, or make a ResourceFlavor and give it to both"
+            yield Problem(f"gpus[{kind}]", f"{made['ResourceFlavor', kind]} makes a flavor {kind} too", mend)
+    if isinstance(cohort, str) and ("Cohort", cohort) in made:
+        mend = "make a Cohort and give it to both, or call it otherwise"
+        yield Problem("cohort", f"{made['Cohort', cohort]} makes a cohort {cohort} too", mend)
+
+
+def _right(given: Mapping[str, Any], found: Sequence[Problem]) -> dict[str, Any]:
+    """The arguments without what is wrong, so that the rest can be checked as well."""
+    instead = {
+        "teams": {}, "gpus": {}, "cohort": False, "borrowing": True, "priorities": {}, "topology": None, "others": {},
+    }  # fmt: skip
+    wrong = [p.where for p in found]
+    right: dict[str, Any] = {}
+    for name, value in given.items():
+        parts = isinstance(value, Mapping)
+        whole = [w for w in wrong if w == name or (not parts and w.startswith((f"{name}[", f"{name}.")))]
+        right[name] = instead[name] if whole else value
+        if parts and not whole:
+            at = {key: f"{name}[{key}]" for key in value}
+            right[name] = {k: v for k, v in value.items() if not any(w.startswith(at[k]) for w in wrong)}
+    return right
 
 
 def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:

@@ -20,6 +20,7 @@ from .arguments import (
     ResourceGroup,
     Spec,
     free,
+    items,
     named,
 )
 from .checks import AdmissionCheck
@@ -171,7 +172,7 @@ class _ClusterQueue(Spec):
 
     def check(self) -> list[Problem]:
         found = super().check()
-        for i, group in enumerate(self.resource_groups or ()):
+        for i, group in enumerate(items(self.resource_groups)):
             if not isinstance(group, ResourceGroup):
                 found.append(Problem(f"resource_groups[{i}]", f"must be a ResourceGroup, not {type(group).__name__}"))
         return found
@@ -225,7 +226,7 @@ class ClusterQueue(QueueObject):
             concurrent_admission_policy=concurrent_admission_policy, labels=labels, annotations=annotations, **unknown,
         )  # fmt: skip
         self._release = {"drain": on_delete == "drain", "seconds": drain_seconds}
-        super().__init__(resource_name, args, name, target, opts, found=_release_problems(on_delete, drain_seconds))
+        super().__init__(resource_name, args, name, target, opts, found=release_problems(on_delete, drain_seconds))
         self.guard = self.after_users("LocalQueue", self._guard)
 
     def _guard(self, made: pulumi.Resource, users: list[pulumi.Resource]) -> dynamic.QueueGuard:
@@ -234,7 +235,8 @@ class ClusterQueue(QueueObject):
         return dynamic.QueueGuard(self._name, props, self.below(depends_on=[made, *users]))
 
 
-def _release_problems(on_delete: Any, seconds: Any) -> list[Problem]:
+def release_problems(on_delete: Any, seconds: Any) -> list[Problem]:
+    """Of what becomes of a queue's jobs."""
     found = []
     if on_delete not in ("refuse", "drain"):
         found.append(Problem("on_delete", f"must be refuse or drain, not {on_delete!r}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,11 +18,37 @@ from .strict import unknown_fields
 
 
 def refusals(document: Mapping[str, Any]) -> list[Problem]:
-    """What an API server with Kueue's webhooks would refuse of one object, by its fields; unknown fields too."""
-    verdict = review(document)
-    found = [p for p in verdict.errors if p.where != NOWHERE] or list(verdict.errors)
-    found = [*unknown_fields(document["kind"], verdict.unknown), *found]
+    """What an API server with Kueue's webhooks would refuse of one object, by its fields; unknown fields too.
+
+    A server ends at the first step that refuses; here, what that step refuses counts as right for the steps after it."""
+    found: list[Problem] = []
+    while True:
+        verdict = review(document)
+        errors = [p for p in verdict.errors if p.where != NOWHERE] or list(verdict.errors)
+        found += unknown_fields(document["kind"], verdict.unknown) if not found else ()
+        new = [p for p in errors if p not in found]
+        found += new
+        wrong = [p.where for p in new if p.where != NOWHERE]
+        if verdict.stage in (None, "validating-webhook") or not wrong:
+            break
+        document = functools.reduce(_without, wrong, document)
     return [replace(p, where="") if p.where == NOWHERE else p for p in found]
+
+
+def _without(value: Any, where: str) -> Any:
+    """A copy in which what stands at a path is not known."""
+    step = _STEP.match(where)
+    if step is None:
+        return Unknown(where)
+    name, rest = step["name"] or step["at"], where[step.end() :]
+    if isinstance(value, dict):
+        return {**value, name: _without(value.get(name), rest)}
+    if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+        return [_without(each, rest) if i == int(name) else each for i, each in enumerate(value)]
+    return Unknown(where)
+
+
+_STEP = re.compile(r"\.?(?:(?P<name>[\w-]+)|\[(?P<at>[^]]*)\])")
 
 
 def conflicts(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Problem]]:
@@ -34,7 +62,9 @@ def conflicts(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Pro
             if (kind, namespace, name) in seen:
                 yield (
                     at,
-                    Problem("name", f"another {kind} of the program is called {name} too", "give one another name="),
+                    Problem(
+                        "name", f"another {kind} of the program is called {name} too", "give one of them another name"
+                    ),
                 )
             seen.setdefault((kind, namespace, name), at)
         parent = mapping(document, "spec").get("parentName")
