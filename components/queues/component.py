@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import pulumi
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.admission.kueue import conflicts, refusals
+from pulumi_trainer.provider.admission.kueue import conflicts, frozen, refusals
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.kueue import (
     GROUP,
@@ -253,12 +253,14 @@ class _Set:
         return served
 
     async def taken(self, member: QueueObject, connection: Any, version: str) -> list[Problem]:
-        """That an object of that name is there and another's: pulumi-kubernetes would take it over in silence."""
+        """That an object of that name is there and another's, which pulumi-kubernetes would take over in silence; or ours, and
+        cannot become this one."""
         live = await asyncio.to_thread(dynamic.queue_objects, connection, member.kind, version)
         place = member.document["metadata"].get("namespace", "")
-        for found in (each["metadata"] for each in live):
+        for each in live:
+            found = each["metadata"]
             if (found["name"], found.get("namespace", "")) == (member.name, place) and "deletionTimestamp" not in found:
-                return _others(member, found)
+                return _others(member, found) or member._own([*frozen(member.document, each)])
         return []
 
     def check(self) -> None:

@@ -12,9 +12,10 @@ from pulumi_trainer.provider.api.kueue import quota_rows, quota_table
 from pulumi_trainer.provider.api.model import quantity_problems
 from pulumi_trainer.provider.api.names import dns_1123_subdomain, qualified_name
 from pulumi_trainer.provider.api.quantity import Quantity
+from pulumi_trainer.provider.lifecycle.identity import short_digest
 
 from .. import program
-from ..arguments import Args, nested_problems, unknown_fields
+from ..arguments import Args, nested_problems, unknown_fields, walk
 from ..destinations import Kubernetes
 from .arguments import FairSharing, FlavorQuotas, Preemption, ResourceGroup, ResourceQuota
 from .component import Composed, current
@@ -77,7 +78,9 @@ class GpuQueues(Composed):
     on_delete, drain_seconds: as of a `ClusterQueue`.
 
     A LocalQueue is called like its team, in the namespace of the team, and no other namespace can use the team's quota.
-    ClusterQueues are called `NAME-TEAM`. Outputs: quotas (a list of rows) and table (the same to be read).
+    ClusterQueues are called `NAME-TEAM`. A Topology, and flavors with one, have a digest in their names of what never changes of
+    them: with other levels or labels there are others, to which the queues move. Outputs: quotas (a list of rows) and table (the
+    same to be read).
     """
 
     def __init__(
@@ -131,12 +134,18 @@ class GpuQueues(Composed):
         common: dict[str, Any] = {"target": target, "opts": own}
         self.cohort = _cohort(cohort, name, common)
         if topology is not None and self.topology is None:
-            self.topology = Topology(name, levels=list(topology), **common)  # type: ignore[arg-type]
+            levels: list[Any] = list(topology)  # type: ignore[arg-type]
+            self.topology = Topology(name, levels=levels, name=_versioned(name, levels), **common)
         for kind, labels in kinds.items():
             if isinstance(labels, ResourceFlavor):
                 self.flavors[kind] = labels
             else:
-                self.flavors[kind] = ResourceFlavor(kind, node_labels=labels, topology=self.topology, **common)
+                fixed = (
+                    _versioned(kind, [dict(labels or {}), self.topology.name]) if self.topology is not None else kind
+                )
+                self.flavors[kind] = ResourceFlavor(
+                    kind, node_labels=labels, topology=self.topology, name=fixed, **common
+                )
         for team, each in teams.items() if self.flavors else ():
             share = each if isinstance(each, Team) else Team(gpus=each)
             queue = f"{name}-{team}"
@@ -162,6 +171,8 @@ class GpuQueues(Composed):
         self.quotas = quota_rows(
             [queue.document for queue in self.cluster_queues.values()], list(self.queues), resource
         )
+        kinds_of = {flavor.name: kind for kind, flavor in self.flavors.items()}
+        self.quotas = [{**row, "flavor": kinds_of[row["flavor"]]} for row in self.quotas]
         self.table = quota_table(self.quotas)
         self.register_outputs({"quotas": self.quotas, "table": self.table})
 
@@ -230,6 +241,12 @@ def _cohort(given: Any, name: str, common: Mapping[str, Any]) -> Cohort | None:
     if given is False:
         return None
     return given if isinstance(given, Cohort) else Cohort(given if isinstance(given, str) else name, **common)
+
+
+def _versioned(name: str, fixed: Any) -> str:
+    """The name of an object with something that never changes: with another value it is another object."""
+    known = walk(fixed, lambda _, leaf: leaf if isinstance(leaf, str) else None)
+    return f"{name}-{short_digest(known, 6)}"
 
 
 def _values(priorities: Any) -> dict[str, int]:

@@ -37,7 +37,7 @@ class _Topology(Spec):
 
 class Topology(QueueObject):
     """How far nodes are from each other (Topology): labels of nodes, the widest first, such as a block, a rack and
-    `kubernetes.io/hostname`, which can only be the last. They never change: a changed one needs another name."""
+    `kubernetes.io/hostname`, which can only be the last. They never change: with other levels it needs another name."""
 
     kind = "Topology"
 

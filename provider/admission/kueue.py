@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.kueue import NEWEST
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .faults import NOWHERE
-from .reading import mapping
+from .reading import mapping, same
 from .server import review
 from .strict import unknown_fields
 
@@ -49,6 +51,45 @@ def _without(value: Any, where: str) -> Any:
 
 
 _STEP = re.compile(r"\.?(?:(?P<name>[\w-]+)|\[(?P<at>[^]]*)\])")
+
+
+def frozen(document: Mapping[str, Any], live: Mapping[str, Any]) -> Iterator[Problem]:
+    """What a server never lets change of the object that it has: it would have to be another one.
+
+    Source: the rules with `oldSelf` in https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta2, and the
+    webhook of ClusterQueues. live: in any version that we know. A LocalQueue is made anew, see its component."""
+    kind, was = document["kind"], mapping(live, "spec")
+    stored = review(document).stored or document
+    for name in FROZEN.get(kind, ()):
+        now = mapping(stored, "spec").get(name)
+        if (kind == "ResourceFlavor" and "topologyName" not in was) or same(now, was.get(name)):
+            continue
+        if kind == "ClusterQueue" and name not in was and not str(live.get("apiVersion")).endswith(NEWEST):
+            continue  # a version that does not have it
+        why = f"never changes{' while the flavor has a topology' if kind == 'ResourceFlavor' else ''}"
+        there = f", and {'is ' + _shown(was[name]) if name in was else 'is not set'} in the cluster"
+        yield Problem(f"spec.{name}", why + there, _ANEW.get(kind, _OTHER).format(kind=kind))
+
+
+FROZEN = {
+    "Topology": ("levels",),
+    "ResourceFlavor": ("topologyName", "nodeLabels", "tolerations"),
+    "AdmissionCheck": ("controllerName",),
+    "ClusterQueue": ("concurrentAdmissionPolicy",),
+}
+"""Kind -> fields of the spec; of a flavor, once it has a topology."""
+_OTHER = "give this {kind} another name (name=): the update makes that one, moves to it what refers to it here, and deletes this"
+_ANEW = {
+    "Topology": f"{_OTHER}; flavors of it need another name as well",
+    "ResourceFlavor": f"{_OTHER}; jobs that run go on",
+}
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; of the levels their labels."""
+    if isinstance(value, list) and all(isinstance(each, dict) and [*each] == ["nodeLabel"] for each in value):
+        return ", ".join(str(each["nodeLabel"]) for each in value)
+    return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
 
 
 def conflicts(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Problem]]:
