@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.kueue import quota_rows, quota_table
+from pulumi_trainer.provider.api.kueue import BOUNDLESS, quota_rows, quota_table
 from pulumi_trainer.provider.api.model import quantity_problems
 from pulumi_trainer.provider.api.names import dns_1123_subdomain, qualified_name
 from pulumi_trainer.provider.api.quantity import Quantity
@@ -29,8 +29,6 @@ _FIELDS = (
 )  # fmt: skip
 STEP = 1000
 """Between one priority and the next; that in the middle is 0, which is what jobs without one have."""
-OTHERS: Mapping[str, str] = {"cpu": "1M", "memory": "1Pi", "ephemeral-storage": "1Pi"}
-"""What jobs ask for beside GPUs, more than any cluster has: a queue without a quota of it admits no job that asks for it."""
 
 
 class Team(Args):
@@ -80,7 +78,7 @@ class GpuQueues(Composed):
     A LocalQueue is called like its team, in the namespace of the team, and no other namespace can use the team's quota.
     ClusterQueues are called `NAME-TEAM`. A Topology, and flavors with one, have a digest in their names of what never changes of
     them: with other levels or labels there are others, to which the queues move. Outputs: quotas (a list of rows) and table (the
-    same to be read).
+    same to be read, line by line).
     """
 
     def __init__(
@@ -107,7 +105,7 @@ class GpuQueues(Composed):
         name = name or resource_name
         given = {
             "teams": teams, "gpus": {name: None} if gpus is None else gpus, "cohort": cohort, "borrowing": borrowing,
-            "priorities": priorities, "topology": topology, "others": OTHERS if others is None else others,
+            "priorities": priorities, "topology": topology, "others": BOUNDLESS if others is None else others,
         }  # fmt: skip
         found = [
             *unknown_fields(unknown, _FIELDS),

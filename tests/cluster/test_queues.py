@@ -61,7 +61,7 @@ def test_ten_teams_are_made_and_go_without_a_trace(lab: Lab) -> None:
     }
     lab.preview("--expect-no-changes", "--refresh")
     assert lab.outputs()["quotas"][3]["team"] == "t3"
-    assert "t3    " in lab.outputs()["table"]
+    assert lab.outputs()["table"][4].split() == ["t3", lab.prefix, "4", "all", "all", "40"]
     lab.destroy()
     assert lab.count() == {}
 

@@ -220,4 +220,4 @@ def test_the_table_of_quotas() -> None:
         (8, None, 0, 24),
         ("16", None, None, 24),
     ]
-    assert quota_table(rows).splitlines()[1] == "a     f0      8    all      0      24"
+    assert quota_table(rows)[1] == "a     f0      8    all      0      24"
