@@ -11,7 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.api.status import Phase, duration
-from pulumi_trainer.provider.lifecycle.reading import condition, conditions, rows, seconds, section, text, true
+from pulumi_trainer.provider.lifecycle.reading import (
+    Document,
+    condition,
+    conditions,
+    rows,
+    seconds,
+    section,
+    text,
+    true,
+)
 
 from .finding import Finding, ended, listed
 from .seen import Seen
@@ -164,14 +173,23 @@ _PREEMPTOR = re.compile(
 )
 
 
-def preempted(message: str) -> str:
-    """By what, out of the words of an eviction."""
+def preemptor(workload: Document | None) -> tuple[str, str] | None:
+    """UIDs of the Workload, and of the job, that a Workload had to make room for; None: it is not waiting because of that."""
+    found = conditions(workload)
+    said = text(true(found, "Preempted").get("message")) if true(found, "Evicted") else ""
+    match = _PREEMPTOR.search(said) if not true(found, "QuotaReserved") else None
+    uids = dict(re.findall(r"(\w*UID): ([\w-]+)", match[1])) if match else {}
+    return (uids.get("UID", ""), uids.get("JobUID", "")) if uids else None
+
+
+def preempted(message: str, by: str = "") -> str:
+    """By what, out of the words of an eviction. by: the job, where it is known better than by its UID."""
     match = _PREEMPTOR.search(message)
     if not match:
         return ended(message)
     who, reason, path, _ = match.groups()
     job = re.search(r"JobUID: ([\w-]+)", who)
-    by = f"the job with UID {job[1]}" if job else f"a workload ({who})"
+    by = by or (f"the job with UID {job[1]}" if job else f"a workload ({who})")
     return f"Kueue has stopped it to make room for {by}" + (f" in {path}" if path else "") + f", due to {reason}"
 
 
@@ -259,7 +277,7 @@ def _evicted(
 ) -> Finding:
     reason, said = text(evicted.get("reason")), text(evicted.get("message"))
     by = (
-        preempted(text(victim.get("message")) or said)
+        preempted(text(victim.get("message")) or said, seen.preemptor)
         if reason == "Preempted"
         else f"Kueue has stopped it: {ended(said)}"
     )
