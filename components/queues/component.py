@@ -29,7 +29,7 @@ from pulumi_trainer.provider.api.kueue import (
     references,
     served_version,
 )
-from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .. import destinations, program
@@ -37,6 +37,7 @@ from ..arguments import nested_problems, to_document, walk
 from ..destinations import Kubernetes
 from ..resolve import known, put_back, resolve
 from .arguments import Spec, sound
+from .leaving import leaving
 
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for an object to go, which somebody else's reference may hold."""
@@ -148,12 +149,16 @@ class QueueObject(pulumi.ComponentResource):
             await self._look_for_namespace()
         older["metadata"] = {
             **older["metadata"],
-            "annotations": {**older["metadata"].get("annotations", {}), MADE_BY: _stack()},
+            "annotations": {**older["metadata"].get("annotations", {}), MADE_BY: _stack(), **self._marks()},
         }
         needs = [made for other in self._set.named_by(self) if (made := await other.made) is not None]
         depends_on = [*needs, *place.needs, *resolved.depends_on]
         options = self.below(depends_on, provider=target.provider or destinations.provider(place))
         return _Object(self._name, put_back(older, resolved.unknown), options)
+
+    def _marks(self) -> dict[str, str]:
+        """Annotations that say what becomes of it when it leaves the program."""
+        return {ON_DELETE: "retain"} if self._opts.retain_on_delete else {}
 
     async def _look_for_namespace(self) -> None:
         namespace = self.document["metadata"].get("namespace")
@@ -238,6 +243,8 @@ class _Set:
         """Gives the member the version of its kind that its cluster has."""
         if member.cluster not in self.served:
             self.served[member.cluster] = asyncio.ensure_future(self._look(member))
+            if pulumi.runtime.is_dry_run():
+                program.current().spawn(self._leave(member))
         member.version = _version(member.kind, await self.served[member.cluster])
 
     async def _look(self, first: QueueObject) -> Any:
@@ -251,6 +258,18 @@ class _Set:
             ):
                 member._refuse(wrong)
         return served
+
+    async def _leave(self, first: QueueObject) -> None:
+        """Tells of queues that this stack has made, and that are no longer among them, once all are known."""
+        await asyncio.gather(*(member.made for member in self.members))
+        if self.wrong:
+            return
+        about = [(member.kind, member.document["metadata"]) for member in self.members]
+        named = {(kind, metadata.get("namespace", ""), str(metadata["name"])) for kind, metadata in about}
+        version = _version("ClusterQueue", await self.served[first.cluster])
+        told = await asyncio.to_thread(lambda: [*leaving(first.connection, version, _stack(), named)])
+        for warning in filter(program.current().news, told):
+            pulumi.log.warn(str(warning))
 
     async def taken(self, member: QueueObject, connection: Any, version: str) -> list[Problem]:
         """That an object of that name is there and another's, which pulumi-kubernetes would take over in silence; or ours, and

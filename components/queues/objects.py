@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pulumi
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.labels import ON_DELETE
 
 from ..destinations import Kubernetes
 from .arguments import (
@@ -228,6 +229,9 @@ class ClusterQueue(QueueObject):
         self._release = {"drain": on_delete == "drain", "seconds": drain_seconds}
         super().__init__(resource_name, args, name, target, opts, found=release_problems(on_delete, drain_seconds))
         self.guard = self.after_users("LocalQueue", self._guard)
+
+    def _marks(self) -> dict[str, str]:
+        return {**({ON_DELETE: "drain"} if self._release["drain"] else {}), **super()._marks()}
 
     def _guard(self, made: pulumi.Resource, users: list[pulumi.Resource]) -> dynamic.QueueGuard:
         """What lets the queue go only without work; deleted before its LocalQueues, and made after them."""

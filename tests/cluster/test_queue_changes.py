@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes.kinds import NODE
+from pulumi_trainer.provider.targets.kubernetes.kinds import NODE, WORKLOAD
 
 from tools.cluster import simulation
 
@@ -91,3 +91,51 @@ def test_what_never_changes_is_said_in_the_plan_and_another_name_mends_it(lab: L
     lab.preview("--expect-no-changes", "--refresh")
     lab.destroy()
     assert lab.count() == {}
+
+
+LEAVING = """
+trainer.ResourceFlavor("{name}-f")
+def team(name, **more):
+    quotas = trainer.FlavorQuotas(flavor="{name}-f", resources={{"cpu": 1}})
+    trainer.ClusterQueue(name, resource_groups=[trainer.ResourceGroup(flavors=[quotas])], **more)
+for name, more in {teams}.items():
+    team(name, **more)
+for name, queue in {queues}.items():
+    trainer.LocalQueue(name, cluster_queue=queue)
+"""
+
+
+def test_a_plan_says_what_work_a_queue_has_that_leaves(lab: Lab) -> None:  # noqa: F811
+    name = lab.prefix
+    said = f"(JobSet {lab.namespace}/first) holds 1 cpu since 20"
+
+    def told(teams: dict[str, dict[str, str]], queues: dict[str, str]) -> str:
+        lab.program(lab.text(LEAVING, teams=teams, queues=queues))
+        return " ".join(lab.preview().out.split())
+
+    lab.up_of(lab.text(LEAVING, teams={name: {}, f"{name}-idle": {}}, queues={name: name, f"{name}-other": name}))
+    lab.job("first")
+    lab.job("second")
+    until(lambda: lab.running() == {"first"} and len(lab.root_client.list(WORKLOAD, lab.namespace)[0]) == 2)
+    assert "no longer" not in told({name: {}}, {name: name})
+
+    found = told({}, {})
+    assert f"ClusterQueue {name}: is no longer in the program, and its deletion is refused while it has work: " in found
+    assert (
+        said in found
+        and f"(JobSet {lab.namespace}/second) waits" in found
+        and f"LocalQueue {lab.namespace}/" not in found
+    )
+    found = told({name: {}}, {})
+    assert f"LocalQueue {lab.namespace}/{name}: is no longer in the program, and goes while it has work" in found
+    assert said in found and f"{name}-other: is" not in found
+
+    lab.up_of(lab.text(LEAVING, teams={name: {"on_delete": "drain"}}, queues={name: name}))
+    found = told({}, {})
+    assert (
+        f"ClusterQueue {name}: is no longer in the program, and is drained before it is deleted: " in found
+        and said in found
+    )
+    lab.up()
+    assert lab.count() == {"ResourceFlavor": 1}
+    until(lambda: lab.running() == set())
