@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pulumi_trainer.provider.admission.room import MEND
 from pulumi_trainer.provider.api.status import Phase, duration
 from pulumi_trainer.provider.lifecycle.reading import (
     Document,
@@ -106,12 +107,12 @@ SHAPES = (
     _shape(
         r'topology "([^"]+)" allows to fit only (\d+) out of (\d+) pod\(s\)',
         r"there is quota, but in one domain of topology \1 only \2 of its \3 pods have room",
-        "wait until a domain has room, ask for a larger domain, or for fewer nodes",
+        f"if no domain is that large, waiting is in vain: {MEND}; else it starts once one has room",
     ),
     _shape(
         r'topology "([^"]+)" doesn\'t allow to fit any of (\d+) pod\(s\)',
         r"there is quota, but in no domain of topology \1 is room for any of its \2 pods",
-        "wait until a domain has room, or ask for less a node",
+        f"if no domain is that large, waiting is in vain: {MEND}; else it starts once one has room",
     ),
     _shape(
         r"no topology domains at level: ([^\s,;]+)",
@@ -166,6 +167,14 @@ def explained(message: str) -> tuple[str, str, bool]:
     told = list(dict.fromkeys(s.told(m) for s, m in found))
     mends = list(dict.fromkeys(s.mend for s, _ in hopeful or found if s.mend))
     return "; ".join(told), mends[0] if mends else "", not hopeful
+
+
+_CROWDED = re.compile(r'topology "[^"]+" (?:allows to fit only|doesn\'t allow to fit any)')
+
+
+def crowded(workload: Document | None) -> bool:
+    """Whether it waits for room in its topology, which there may never be."""
+    return _CROWDED.search(text(condition(conditions(workload), "QuotaReserved").get("message"))) is not None
 
 
 _PREEMPTOR = re.compile(
@@ -224,11 +233,13 @@ def queued(seen: Seen, now: float, message: str) -> Finding:
         return _checking(seen, found, quota)
     words = text(quota.get("message"))
     told, mend, never = explained(words) if words else ("", "", False)
+    told, mend = (seen.cramped, MEND) if seen.cramped else (told, mend)
     if evicted:
         return _evicted(seen, evicted, true(found, "Preempted"), words, told, mend)
     if not words:
         return Finding(Phase.QUEUED, text(quota.get("reason")), message, f"{held}, and Kueue has not looked at it yet")
     hopeless = f"Kueue will never admit it as it is (queue {seen.queue})"
+    held = f"{held}, in vain with the nodes that there are" if seen.cramped else held
     return Finding(
         Phase.QUEUED,
         text(quota.get("reason")),

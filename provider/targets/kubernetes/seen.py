@@ -4,6 +4,7 @@ while somebody waits, `watch` has the same without asking.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -11,21 +12,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pulumi_trainer.provider.admission.podsets import PodSet
+from pulumi_trainer.provider.admission.room import cramped
+from pulumi_trainer.provider.api.errors import TargetFault
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
 from pulumi_trainer.provider.lifecycle.diagnosis.pods import vague
-from pulumi_trainer.provider.lifecycle.diagnosis.queue import preemptor
+from pulumi_trainer.provider.lifecycle.diagnosis.queue import crowded, preemptor
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     JOBSET_NAME,
     pod_name,
     subject,
     waiting_gang,
 )
-from pulumi_trainer.provider.lifecycle.reading import Document, name_of, rows, section, text
+from pulumi_trainer.provider.lifecycle.reading import Document, name_of, number, rows, section, text
 from pulumi_trainer.provider.lifecycle.status import observed
 
-from . import record
+from . import queues, record
 from .client import ApiError, Client, Unreachable
 from .kinds import EVENT, JOB, JOBSET, POD, TRAIN_JOB, WORKLOAD, Kind, group_of
 from .record import Record
@@ -85,6 +89,25 @@ def with_lines(client: Client, seen: Seen) -> Seen:
         return seen
     pod, container, previous = found
     return replace(seen, lines={pod: last_lines(client, seen.namespace, pod, container, previous=previous)})
+
+
+def with_room(client: Client, seen: Seen) -> Seen:
+    """The same, with why a job that waits for room in a topology waits in vain, if it does and nodes and queues may be seen."""
+    if not crowded(seen.workload):
+        return seen
+    with contextlib.suppress(TargetFault):
+        name = text(section(seen.workload, "metadata").get("name"))
+        work = client.get(WORKLOAD, seen.namespace, name) or client.get(OLDER_WORKLOAD, seen.namespace, name)
+        there = queues.known(client, seen.namespace, seen.queue)
+        local = there.find("LocalQueue", seen.queue, seen.namespace)
+        behind = there.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
+        sets = [
+            PodSet(text(each.get("name")), "", number(each.get("count"), 1), dict(section(each, "template")))
+            for each in rows(section(work, "spec").get("podSets"))
+        ]
+        found = cramped(sets, behind, there) if behind is not None else None
+        return replace(seen, cramped=str(found or ""))
+    return seen
 
 
 def last_lines(client: Client, namespace: str, pod: str, container: str, *, previous: bool = False) -> Sequence[str]:
