@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes.kinds import NODE, WORKLOAD
+from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, NODE, WORKLOAD
 
 from tools.cluster import simulation
 
@@ -56,6 +56,9 @@ def test_other_levels_are_another_topology_and_jobs_go_on(lab: Lab, node: str) -
     assert queue["spec"]["resourceGroups"][0]["flavors"][0]["name"] == moved["metadata"]["name"]
     assert lab.running() == {"first"} and [row["flavor"] for row in lab.outputs()["quotas"]] == [lab.prefix]
     lab.preview("--expect-no-changes", "--refresh")
+    lab.root_client.delete(JOBSET, lab.namespace, "first", propagation="Background")
+    lab.destroy()
+    assert lab.count() == {}
 
 
 FROZEN = """
@@ -117,7 +120,7 @@ def test_a_plan_says_what_work_a_queue_has_that_leaves(lab: Lab) -> None:  # noq
     lab.job("first")
     lab.job("second")
     until(lambda: lab.running() == {"first"} and len(lab.root_client.list(WORKLOAD, lab.namespace)[0]) == 2)
-    assert "no longer" not in told({name: {}}, {name: name})
+    assert f"{name}: is no longer" not in told({name: {}}, {name: name})
 
     found = told({}, {})
     assert f"ClusterQueue {name}: is no longer in the program, and its deletion is refused while it has work: " in found

@@ -215,7 +215,7 @@ def test_a_queue_with_work_is_not_deleted_unless_it_is_to_be_drained(lab: Lab) -
     assert lab.count() == {"ResourceFlavor": 1, "ClusterQueue": 1, "LocalQueue": 1} and lab.running() == {"first"}
     assert lab.objects("ClusterQueue")[lab.prefix]["metadata"]["generation"] == 1
     lab.program(lab.text(WORK, more='on_delete="drain",'))
-    assert "1 updated" in lab.up().out
+    assert "2 updated" in lab.up().out, "what guards the queue, and the mark on it"
     told = lab.destroy().out
     assert f"was drained: JobSet {lab.namespace}/first is suspended" in told
     assert lab.count() == {}
