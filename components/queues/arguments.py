@@ -153,7 +153,9 @@ class ResourceGroup(QueueArgs):
     def document(self) -> dict[str, Any]:
         flavors = to_document(self.flavors if self.flavors is not None else [])
         quotas = [f["resources"] for f in items(flavors) if isinstance(f, dict) and items(f["resources"])]
-        first = [quota["name"] for quota in quotas[0]] if quotas else []
+        first: Any = [quota["name"] for quota in quotas[0]] if quotas else []
+        if isinstance(flavors, Unknown) or (any(isinstance(f, Unknown) for f in flavors) and not quotas):
+            first = Unknown("covered_resources")
         covered = to_document(self.covered_resources) if self.covered_resources is not None else first
         for each in quotas:  # the API wants the same order everywhere
             place = {name: i for i, name in enumerate(items(covered)) if isinstance(name, str)}

@@ -82,7 +82,7 @@ class QueueObject(pulumi.ComponentResource):
         self.connection: Any = None
         self._args, self._where = sound(args), where
         self._opts = opts or pulumi.ResourceOptions()
-        self._target = target
+        self._target = target if isinstance(target, Kubernetes) and not destinations.problems(target) else None
         super().__init__(f"trainer:index:{self.kind}", resource_name, None, opts)
         self._inherited = self.get_provider("kubernetes:x:x")
         self.cluster = _cluster(target, self._inherited)

@@ -92,7 +92,7 @@ class GpuQueues(Composed):
         }  # fmt: skip
         found = [
             *unknown_fields(unknown, _FIELDS),
-            *wrong(given, resource),
+            *wrong(given, resource, name),
             *twice(given),
             *release_problems(on_delete, drain_seconds),
         ]
@@ -164,8 +164,10 @@ class GpuQueues(Composed):
         if path.partition(".")[0] in ("target", "on_delete", "drain_seconds"):
             return path
         match kind:
+            case "Topology" if path.startswith("levels"):
+                return f"topology{path.removeprefix('levels').removesuffix('.node_label')}"
             case "Topology":
-                return f"topology{path.removeprefix('levels')}" if path.startswith("levels") else "topology"
+                return "topology"
             case "ResourceFlavor" if path.startswith("topology"):
                 return "topology"
             case "ResourceFlavor":
@@ -176,7 +178,8 @@ class GpuQueues(Composed):
                 return self._named(name, "cohort")
             case "WorkloadPriorityClass":
                 return f"priorities[{name}]"
-        return self._of_team(name.removeprefix(f"{self._parts[0]}-"), path)
+        team = name.removeprefix(f"{self._parts[0]}-")
+        return f"teams[{team}]" if kind == "LocalQueue" and path == "name" else self._of_team(team, path)
 
     def _named(self, name: str, argument: str) -> str:
         """Where a name comes from: what is called like the component has its name from there."""

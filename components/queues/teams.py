@@ -35,16 +35,17 @@ class Team(Args):
     weight: float | str | None = None
 
 
-def wrong(given: Mapping[str, Any], resource: str) -> Iterator[Problem]:
-    """What the objects could not say in the words of this component's arguments."""
+def wrong(given: Mapping[str, Any], resource: str, own: str) -> Iterator[Problem]:
+    """What the objects could not say in the words of this component's arguments. own: what the component is called."""
     teams, kinds, topology, cohort = given["teams"], given["gpus"], given["topology"], given["cohort"]
+    yield from _name("name", own)
     if not isinstance(teams, Mapping) or not teams:
         yield Problem("teams", "must name at least one team and its GPUs", 'for example teams={"nlp": 16}')
     if not isinstance(kinds, Mapping) or not kinds:
         yield Problem("gpus", "must be a mapping from kinds of GPUs to labels of their nodes")
     kinds = kinds if isinstance(kinds, Mapping) else {}
     for kind, labels in kinds.items():
-        if not isinstance(labels, ResourceFlavor):
+        if not isinstance(labels, ResourceFlavor) and kind != own:
             yield from _name(f"gpus[{kind}]", kind)
         if labels is not None and not isinstance(labels, (Mapping, ResourceFlavor)):
             yield Problem(f"gpus[{kind}]", f"must be labels of nodes or a ResourceFlavor, not {labels!r}")
@@ -132,7 +133,8 @@ def right(given: Mapping[str, Any], found: Sequence[Problem]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for name, value in given.items():
         parts = isinstance(value, Mapping)
-        whole = [w for w in told if w == name or (not parts and w.startswith((f"{name}[", f"{name}.")))]
+        unnamed = "name" in told and name in ("teams", "gpus", "cohort", "topology")  # which are called like it
+        whole = unnamed or [w for w in told if w == name or (not parts and w.startswith((f"{name}[", f"{name}.")))]
         kept[name] = instead[name] if whole else value
         if parts and not whole:
             at = {key: f"{name}[{key}]" for key in value}

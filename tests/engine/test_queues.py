@@ -77,6 +77,7 @@ trainer.LocalQueue("late", cluster_queue="both", fair_sharing=trainer.FairSharin
 trainer.TrainJob(
     "job", runtime="torch-distributed", max_execution="4h", trainr=3, topology=trainer.Required("a b"),
 )
+trainer.Cohort("cohort", target="cluster")
 """
 BOTH = [
     'ClusterQueue("both") (__main__.py:4).cohort: must be a Cohort or its name, not 5',
@@ -91,6 +92,8 @@ BOTH = [
     'TrainJob("job") (__main__.py:12).trainr: unknown field; did you mean trainer?',
     "max_execution: must be a whole number of seconds from 1 to 2147483647, not 4h",
     "topology.level: 'a b' is no node label",
+    "target: must be Local(...) or Kubernetes(...), not 'cluster'",
+    "target: queues are objects of a cluster; give a Kubernetes(...)",
 ]
 
 
@@ -106,7 +109,8 @@ trainer.GpuQueues(
     "gpus", teams={"a b": 1, "ok": trainer.Team(gpus=2, namespace="x_y", borowing=3)}, others={"cpu": "-1", "a key": 2},
     gpus={"gpus": {"gpu type": "x"}}, topology=["kubernetes.io/hostname", "rack"], drain_seconds=-1,
 )
-trainer.GpuQueues("second", teams=["nlp"])
+trainer.GpuQueues("second", teams=["nlp"], topology="rack")
+trainer.GpuQueues("Bad Name", teams={"c": 1}, priorities=(), topology=["a"])
 trainer.GpuQueues("third", teams={"a": 3, "b": 1}, cohort="gpus", borrowing=2**70, others={"cpu": {"of": 1}})
 """
 BY_ARGUMENT = [
@@ -124,6 +128,7 @@ BY_ARGUMENT = [
     ),
     ("third", 'priorities: GpuQueues("gpus") (__main__.py:4) makes low, normal, high too'),
     ("third", 'cohort: GpuQueues("gpus") (__main__.py:4) makes a cohort gpus too; make a Cohort and give it to both'),
+    ("Bad Name", "name: 'Bad Name' can be no name: a lowercase RFC 1123 subdomain"),
     ("third", "others[cpu]: must be a quantity, not {'of': 1}"),
 ]
 
@@ -137,6 +142,7 @@ def test_what_is_wrong_with_gpus_of_teams_is_said_of_their_arguments(project: Pr
             said,
             told,
         )
+    assert sum(line.startswith('GpuQueues("Bad Name")') for line in lines) == 2, told
     assert not any(inner in told for inner in ("resource_groups", "ClusterQueue(", "LocalQueue(", "PriorityClass("))
 
 
