@@ -229,8 +229,8 @@ async def _queued(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]
         "topology": place.annotations() if place else {},
     }
     known = (await resolve(given, "")).document
-    labels = queueing.problems(placing, known["written"], known.get("merged"), known.get("suspend"))
-    return [*labels, *topology.problems(known["topology"])]
+    labels = queueing.problems(placing, known.get("written"), known.get("merged"), known.get("suspend"))
+    return [*labels, *topology.problems(known.get("topology"))]
 
 
 def _queue(train_job: dict[str, Any]) -> Any:

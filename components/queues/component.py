@@ -47,9 +47,11 @@ FIXED = {"LocalQueue": ["spec.clusterQueue"]}
 
 
 class Composed(pulumi.ComponentResource):
-    """A component that makes such objects out of arguments of its own. where: of it in the program."""
+    """A component that makes such objects out of arguments of its own. where: of it in the program. making: while it does; what is
+    given to it as a child later is somebody else's."""
 
     where: str
+    making = False
 
     def argument(self, kind: str, name: str, path: str) -> str:
         """The argument of its own that an argument of one of them comes from. name: of the resource."""
@@ -73,7 +75,7 @@ class QueueObject(pulumi.ComponentResource):
         found: list[Problem] | None = None,
     ) -> None:
         above = opts.parent if opts is not None else None
-        self.above = above if isinstance(above, Composed) else None
+        self.above = above if isinstance(above, Composed) and above.making else None
         """What makes it, if that is a component of this package."""
         self.resource_name = resource_name
         where = self.above.where if self.above else f'{self.kind}("{resource_name}") ({program.call_site()})'

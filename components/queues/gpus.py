@@ -116,6 +116,7 @@ class GpuQueues(Composed):
             parent=self, depends_on=above.depends_on, protect=above.protect, retain_on_delete=above.retain_on_delete
         )
         common: dict[str, Any] = {"target": target, "opts": own}
+        self.making = True
         self.cohort = _cohort(cohort, name, common)
         if topology is not None and self.topology is None:
             levels: list[Any] = list(topology)  # type: ignore[arg-type]
@@ -152,11 +153,12 @@ class GpuQueues(Composed):
             )
         for priority, value in _values(priorities).items():
             self.priorities[priority] = WorkloadPriorityClass(priority, value=value, **common)
+        self.making = False
         self.quotas = quota_rows(
             [queue.document for queue in self.cluster_queues.values()], list(self.queues), resource
         )
         kinds_of = {flavor.name: kind for kind, flavor in self.flavors.items()}
-        self.quotas = [{**row, "flavor": kinds_of[row["flavor"]]} for row in self.quotas]
+        self.quotas = [{**row, "flavor": kinds_of.get(row["flavor"], row["flavor"])} for row in self.quotas]
         self.table = quota_table(self.quotas)
         self.register_outputs({"quotas": self.quotas, "table": self.table})
 

@@ -59,8 +59,9 @@ def frozen(document: Mapping[str, Any], live: Mapping[str, Any]) -> Iterator[Pro
     Source: the rules with `oldSelf` in https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta2, and the
     webhook of ClusterQueues. live: in any version that we know. A LocalQueue is made anew, see its component."""
     kind, was = document["kind"], mapping(live, "spec")
-    stored = review(document).stored or document
-    for name in FROZEN.get(kind, ()):
+    names = [name for name in FROZEN.get(kind, ()) if name in was or name in mapping(document, "spec")]
+    stored = (review(document).stored or document) if names else document
+    for name in names:
         now = mapping(stored, "spec").get(name)
         if (kind == "ResourceFlavor" and "topologyName" not in was) or same(now, was.get(name)):
             continue

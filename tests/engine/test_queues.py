@@ -111,7 +111,8 @@ trainer.GpuQueues(
 )
 trainer.GpuQueues("second", teams=["nlp"], topology="rack")
 trainer.GpuQueues("Bad Name", teams={"c": 1}, priorities=(), topology=["a"])
-trainer.GpuQueues("third", teams={"a": 3, "b": 1}, cohort="gpus", borrowing=2**70, others={"cpu": {"of": 1}})
+queues = trainer.GpuQueues("third", teams={"a": 3, "b": 1}, cohort="gpus", borrowing=2**70, others={"cpu": {"of": 1}})
+trainer.Cohort("child", parent="A B", opts=pulumi.ResourceOptions(parent=queues))
 """
 BY_ARGUMENT = [
     ("gpus", "teams[a b]: 'a b' can be no name: a lowercase RFC 1123 subdomain"),
@@ -142,6 +143,7 @@ def test_what_is_wrong_with_gpus_of_teams_is_said_of_their_arguments(project: Pr
             said,
             told,
         )
+    assert 'Cohort("child") (__main__.py:' in told
     assert sum(line.startswith('GpuQueues("Bad Name")') for line in lines) == 2, told
     assert not any(inner in told for inner in ("resource_groups", "ClusterQueue(", "LocalQueue(", "PriorityClass("))
 
