@@ -47,8 +47,8 @@ FIXED = {"LocalQueue": ["spec.clusterQueue"]}
 
 
 class Composed(pulumi.ComponentResource):
-    """A component that makes such objects out of arguments of its own. where: of it in the program. making: while it does; what is
-    given to it as a child later is somebody else's."""
+    """A component that makes such objects out of arguments of its own. where: of it in the program. making: while it does; what
+    is given to it as a child later is somebody else's."""
 
     where: str
     making = False
