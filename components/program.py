@@ -114,10 +114,10 @@ class Program:
         at = key(connection)
         if at not in self.targets:
             name = self.reserve(connection)
-            sweep = short_digest([pulumi.get_project(), pulumi.get_stack(), name], 20)
+            stack = short_digest([pulumi.get_project(), pulumi.get_stack(), name], 20)
             needs = connection.needs if isinstance(connection, dynamic.Reach) else ()
             options = pulumi.ResourceOptions(depends_on=list(needs))
-            self.targets[at] = dynamic.Target(name, {"target": connection, "sweep": sweep}, options)
+            self.targets[at] = dynamic.Target(name, {"target": connection, "stack": stack}, options)
         return self.targets[at]
 
 

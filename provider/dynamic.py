@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -35,10 +36,11 @@ from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import calls, channels, draining, runtimes, volumes
+from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.lifecycle.releases import held_back
 from pulumi_trainer.provider.targets.connection import CONFIGURED, Reach, configure, connect, local
 from pulumi_trainer.provider.targets.kubernetes.kubeconfig import is_content
-from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 from pulumi_trainer.provider.targets.waiting import Source, source
 
 if TYPE_CHECKING:
@@ -311,7 +313,11 @@ class TargetProvider(_Provider):
         p = _plain(props)
         identity = _told(lambda: connect(p["target"]).identity())
         where = {**p["target"], **identity}
-        return CreateResult(p["sweep"], {"target": where, "sweep": p["sweep"], "cluster": identity.get("cluster")})
+        # Stacks of one name in two backends are those of two clones. The state keeps it, so a clone may move; a state that a
+        # crash has lost gets the same again.
+        place = digest([_told(host_id), str(Path.cwd())])[:8]
+        label = f"{p['stack']}-{place}"
+        return CreateResult(label, {"target": where, "sweep": label, "cluster": identity.get("cluster")})
 
     def check(self, olds: Props, news: Props) -> CheckResult:
         old, new = _plain(olds), _plain(news)
@@ -383,11 +389,12 @@ class Target(Resource, module="trainer", name="Target"):
     """A target in use by this stack."""
 
     sweep: pulumi.Output[str]
+    """Label of all that the stack makes there."""
     cluster: pulumi.Output[str | None]
     """Its identity; None on this machine."""
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(TargetProvider(), name, {"cluster": None, **props}, opts)
+        super().__init__(TargetProvider(), name, {"cluster": None, "sweep": None, **props}, opts)
 
 
 def _plain(value: Any) -> Any:

@@ -26,6 +26,8 @@ _ALWAYS = (
     "metadata.labels",
     "metadata.annotations",
 )
+_WHERE_SET = ("failurePolicy", "activeDeadlineSeconds")
+"""Of spec: rules that such a field is immutable compare two of them, so it comes and goes."""
 _WHILE_SUSPENDED = (
     "template.spec.template.metadata.labels",
     "template.spec.template.metadata.annotations",
@@ -36,7 +38,9 @@ _WHILE_SUSPENDED = (
 
 _TRAIN_JOB_ALWAYS = ("spec.suspend", "metadata.labels", "metadata.annotations")
 _TRAIN_JOB_SUSPENDED = ("spec.runtimePatches",)
-"""As a whole list: what in it is fixed is known to the server, which refuses the rest."""
+"""As a whole list: what in it is fixed is known to the server, which refuses the rest; and everything while pods run, so one
+that is suspended by the same change is late (`checkRuntimePatchesImmutability`,
+https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go)."""
 
 
 @dataclass(frozen=True)
@@ -56,24 +60,32 @@ def compare(old: Objects, new: Objects) -> list[Change]:
     out to be is compared when it is known.
     """
     changes: list[Change] = []
-    suspended = _suspended(old) or _suspended(new)
+    suspended = _suspended(old) or (_suspended(new) and main_key(new).startswith("JobSet/"))
     held: Effect = "update" if suspended else "waiting" if _queue(old) and _queue(new) else "replace"
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if before is None or after is None:
             word = "removed" if after is None else "added"
             changes.append(Change(key, "replace", f"{word}: the objects of a run are fixed"))
-        elif key.startswith("JobSet/"):
+        elif key.startswith(("JobSet/", "TrainJob/")):
             changes += _queue_changes(key, before, after, held)
-            changes += [_jobset_change(key, path, held) for path in differences(_unqueued(before), _unqueued(after))]
-        elif key.startswith("TrainJob/"):
-            changes += _queue_changes(key, before, after, held)
-            changes += [_train_job_change(key, path, held) for path in differences(_unqueued(before), _unqueued(after))]
+            changes += _own_changes(key, before, after, held)
         else:
             changes += [
                 Change(f"{key}: {path}", "replace", "read once, when pods start") for path in differences(before, after)
             ]
     return changes
+
+
+def _own_changes(key: str, before: Any, after: Any, held: Effect) -> Iterator[Change]:
+    """Of all that Kueue does not read."""
+    rule = _train_job_change if key.startswith("TrainJob/") else _jobset_change
+    for path in differences(_unqueued(before), _unqueued(after)):
+        name = path.removeprefix("spec.")
+        if name in _WHERE_SET and (name in before["spec"]) != (name in after["spec"]):
+            yield Change(f"{key}: {path}", "update", "may be added and taken away at any time")
+        else:
+            yield rule(key, path, held)
 
 
 def _jobset_change(key: str, path: str, held: Effect) -> Change:

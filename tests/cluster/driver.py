@@ -56,7 +56,8 @@ class Driver:
         return Ended(**self._heard())
 
     def run(self, call: str, *args: Any) -> Ended:
-        """A call that nobody kills. call: create, update, read, delete (as in `lifecycle.calls`), sweep."""
+        """A call that nobody kills. call: create, update, read, delete (as in `lifecycle.calls`), sweep; create_volume and so on
+        (as in `lifecycle.volumes`)."""
         self.begin(call, *args)
         return self.end()
 
@@ -77,13 +78,14 @@ class Driver:
 
 
 def _call(name: str, args: list[Any]) -> Any:
-    from pulumi_trainer.provider.lifecycle import calls
+    from pulumi_trainer.provider.lifecycle import calls, volumes
     from pulumi_trainer.provider.targets.connection import connect
 
     if name == "sweep":
         target, label = args
         return connect(target).sweep(label)
-    return getattr(calls, name)(*args, connect)
+    call = name.partition("_")[0]
+    return getattr(volumes if name.endswith("_volume") else calls, call)(*args, connect)
 
 
 def _child(name: str, args: list[Any], out: int) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer import runtimes
 from pulumi_trainer.provider.targets.kubernetes import kinds
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
@@ -109,6 +110,43 @@ def test_what_a_killed_create_leaves_is_swept(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_create_in_mode_trainer(
+    proxy: Proxy, driver: Driver, admin_client: Client, namespace: str, kubeconfig: Path, moment: str
+) -> None:
+    """Every second one is finished, the others are swept."""
+    runtime = runtimes.load("torch-distributed")
+    metadata = {**runtime["metadata"], "namespace": namespace}
+    admin_client.create(kinds.TRAINING_RUNTIME, {**runtime, "kind": "TrainingRuntime", "metadata": metadata})
+
+    def job(name: str) -> Any:
+        made = inputs(namespace, name, kubeconfig, secret="canary-4711")
+        spec = {
+            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": metadata["name"]},
+            "trainer": {"numNodes": 1}, "suspend": True,
+        }  # fmt: skip
+        train = {
+            "apiVersion": kinds.TRAIN_JOB.api_version,
+            "kind": "TrainJob",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        code = {key: each for key, each in made["objects"].items() if key.startswith("ConfigMap/")}
+        objects = {**code, f"TrainJob/{name}": train}
+        return {**made, "objects": objects, "target": {**made["target"], "mode": "trainer"}}
+
+    for name in each_kill(proxy, driver, moment, lambda name: ("create", job(name))):
+        if int(name.rpartition("-")[2]) % 2:
+            before = {j["metadata"]["uid"] for j in listed(admin_client, kinds.TRAIN_JOB, namespace)}
+            _, outputs = driver.ok("create", job(name))
+            (train,) = listed(admin_client, kinds.TRAIN_JOB, namespace)
+            assert before <= {train["metadata"]["uid"]}, "what was made is kept, not made again"
+            driver.ok("delete", outputs)
+        else:
+            driver.ok("sweep", job(name)["target"], "stack-1")
+        gone(admin_client, namespace, 5.0)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_delete_is_finished_by_the_next(
     proxy: Proxy, driver: Driver, admin_client: Client, namespace: str, kubeconfig: Path, moment: str
 ) -> None:
@@ -186,6 +224,38 @@ def test_a_killed_sweep_is_finished_by_the_next(
         names = [j["metadata"]["name"] for j in listed(admin_client, kinds.JOBSET, namespace)]
         assert names == [f"{name}-other"], "another stack's stays"
         driver.ok("sweep", target | {"sweep": "stack-2"}, "stack-2")
+        gone(admin_client, namespace, 0.0)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_creation_or_deletion_of_a_volume_is_finished_by_the_next(
+    proxy: Proxy, driver: Driver, admin_client: Client, namespace: str, kubeconfig: Path, moment: str
+) -> None:
+    """One that nothing but a sweep knows goes by that."""
+    target = inputs(namespace, "any", kubeconfig)["target"]
+    made: dict[str, Any] = {}
+
+    def volume(name: str) -> Any:
+        claim = {"accessMode": "ReadWriteOnce"}
+        return {
+            "namespace": namespace, "name": name, "component": f"urn:{name}", "target": target, "digest": "d", "claim": claim,
+        }  # fmt: skip
+
+    for name in each_kill(proxy, driver, moment, lambda name: ("create_volume", volume(name))):
+        if int(name.rpartition("-")[2]) % 2:
+            _, outputs = driver.ok("create_volume", volume(name))
+            assert [c["metadata"]["name"] for c in listed(admin_client, kinds.CLAIM, namespace)] == [name]
+            driver.ok("delete_volume", outputs)
+        else:
+            driver.ok("sweep", target, "stack-1")
+        gone(admin_client, namespace, 5.0)
+
+    def prepare(name: str) -> tuple[Any, ...]:
+        _, made[name] = driver.ok("create_volume", volume(name))
+        return "delete_volume", made[name]
+
+    for name in each_kill(proxy, driver, moment, prepare):
+        driver.ok("delete_volume", made[name])
         gone(admin_client, namespace, 0.0)
 
 

@@ -150,11 +150,11 @@ def test_a_namespace_deleted_under_a_job(lab: Lab, cluster: Any) -> None:  # noq
 NAMED = program('), name="digits",')
 
 
-def other_team(lab: Lab, tmp_path: Path) -> Lab:  # noqa: F811
+def other_team(lab: Lab, tmp_path: Path, name: str = "others") -> Lab:  # noqa: F811
     """Another project and state, in the same namespace with the same access."""
     folder = tmp_path / "others"
     (folder / "state").mkdir(parents=True)
-    made = Lab(folder, lab.home, name="others")
+    made = Lab(folder, lab.home, name=name)
     made.namespace, made.root_client = lab.namespace, lab.root_client
     (folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": made.name, "runtime": "python", "main": "."}))
     assert made.run("stack", "init").code == 0
@@ -190,6 +190,22 @@ def test_two_projects_with_the_same_program_make_two_jobs(lab: Lab, tmp_path: Pa
     assert len(lab.pods(4)) == 4
     others.destroy()
     assert lab.pods(2) == pods
+
+
+def test_two_stacks_with_one_name(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    """Of one project, in two backends: two clones of a repository. The second one gets nothing and takes nothing."""
+    lab.program(PLAIN, head())
+    lab.up()
+    pods = lab.pods(2)
+    others = other_team(lab, tmp_path, lab.name)
+    others.program(PLAIN, head())
+    refused = others.up(ok=False)
+    assert "another stack" in refused.out and "Traceback" not in refused.out, refused
+    others.destroy()
+    assert lab.pods(2) == pods
+    lab.preview("--expect-no-changes", "--refresh")
+    lab.destroy()
+    assert left(lab.root_client, lab.namespace) == []
 
 
 def test_both_at_once_with_one_name_make_one_job(lab: Lab, tmp_path: Path) -> None:  # noqa: F811

@@ -88,6 +88,9 @@ class TestCreate:
             Conflict, match=r"from an `up` of this stack that was cut off or .* kubectl delete configmap"
         ):
             target.create(submission(namespace, jobset("a"), owner="other"))
+        for owner in ("owner", "other"):
+            with pytest.raises(Conflict, match="belongs to another stack of this name"):
+                target.create(submission(namespace, jobset("a"), owner=owner, sweep="stack-elsewhere"))
         after = client.get(JOBSET, namespace, "a")
         assert before and after and before["metadata"]["generation"] == after["metadata"]["generation"]
         with pytest.raises(Conflict, match="from an earlier state of this program; run `pulumi refresh`"):
@@ -239,7 +242,18 @@ def at(path: str, value: Any) -> Callable[[Document], None]:
     return change
 
 
+def both(*changes: Callable[[Document], None]) -> Callable[[Document], None]:
+    """Several at once."""
+
+    def change(document: Document) -> None:
+        for each in changes:
+            each(document)
+
+    return change
+
+
 POD_TEMPLATE = "spec.replicatedJobs.0.template.spec.template"
+JOB = "spec.replicatedJobs.0.template.spec"
 CHANGES: dict[str, Callable[[Document], None]] = {
     "suspend": suspended,
     "ttl": at("spec.ttlSecondsAfterFinished", 60),
@@ -251,6 +265,13 @@ CHANGES: dict[str, Callable[[Document], None]] = {
     "node selector": at(f"{POD_TEMPLATE}.spec.nodeSelector", {"zone": "a"}),
     "tolerations": at(f"{POD_TEMPLATE}.spec.tolerations", [{"key": "gpu", "operator": "Exists"}]),
     "scheduling gates": at(f"{POD_TEMPLATE}.spec.schedulingGates", [{"name": "example.com/wait"}]),
+    "suspend, and pod labels": both(suspended, at(f"{POD_TEMPLATE}.metadata.labels", {"team": "a"})),
+    "suspend, and pod annotations": both(suspended, at(f"{POD_TEMPLATE}.metadata.annotations", {"team": "a"})),
+    "suspend, and node selector": both(suspended, at(f"{POD_TEMPLATE}.spec.nodeSelector", {"zone": "a"})),
+    "suspend, and tolerations": both(suspended, at(f"{POD_TEMPLATE}.spec.tolerations", [{"operator": "Exists"}])),
+    "suspend, and scheduling gates": both(
+        suspended, at(f"{POD_TEMPLATE}.spec.schedulingGates", [{"name": "example.com/wait"}])
+    ),
     "image": at(f"{POD_TEMPLATE}.spec.containers.0.image", "trainer:2"),
     "command": at(f"{POD_TEMPLATE}.spec.containers.0.command", ["true"]),
     "env": at(f"{POD_TEMPLATE}.spec.containers.0.env", [{"name": "A", "value": "1"}]),
@@ -260,12 +281,37 @@ CHANGES: dict[str, Callable[[Document], None]] = {
     "restart policy": at(f"{POD_TEMPLATE}.spec.restartPolicy", "OnFailure"),
     "parallelism": at("spec.replicatedJobs.0.template.spec.parallelism", 3),
     "completions": at("spec.replicatedJobs.0.template.spec.completions", 3),
+    "parallelism and completions": both(at(f"{JOB}.parallelism", 3), at(f"{JOB}.completions", 3)),
+    "affinity": at(f"{POD_TEMPLATE}.spec.affinity", {"nodeAffinity": {}}),
+    "scheduler": at(f"{POD_TEMPLATE}.spec.schedulerName", "other"),
+    "priority class": at(f"{POD_TEMPLATE}.spec.priorityClassName", "system-node-critical"),
+    "labels of its Jobs": at("spec.replicatedJobs.0.template.metadata", {"labels": {"team": "a"}}),
+    "group": at("spec.replicatedJobs.0.groupName", "other"),
+    "deadline": at(f"{JOB}.activeDeadlineSeconds", 60),
     "back-off limit": at("spec.replicatedJobs.0.template.spec.backoffLimit", 3),
     "replicas": at("spec.replicatedJobs.0.replicas", 3),
     "name of a replicated job": at("spec.replicatedJobs.0.name", "other"),
     "network": at("spec.network", {"enableDNSHostnames": False}),
     "success policy": at("spec.successPolicy", {"operator": "Any"}),
     "startup policy": at("spec.startupPolicy", {"startupPolicyOrder": "InOrder"}),
+    "subdomain": at("spec.network", {"subdomain": "other"}),
+    "failure policy": at("spec.failurePolicy", {"maxRestarts": 3}),
+    "volume claim policies": both(
+        at(
+            "spec.volumeClaimPolicies",
+            [
+                {
+                    "templates": [
+                        {
+                            "metadata": {"name": "data"},
+                            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+                        }
+                    ]
+                }
+            ],
+        ),
+        at(f"{POD_TEMPLATE}.spec.containers.0.volumeMounts", [{"name": "data", "mountPath": "/data"}]),
+    ),
     "managed by": at("spec.managedBy", "example.com/me"),
     "another replicated job": lambda d: d["spec"]["replicatedJobs"].append(
         {**copy.deepcopy(d["spec"]["replicatedJobs"][0]), "name": "more"}
@@ -310,6 +356,33 @@ class TestChange:
             assert error.code == 422 or "denied the request" in error.message, str(error)
             accepted = False
         assert effects == ({"update"} if accepted else {"replace"})
+
+    def test_a_failure_policy_is_fixed_as_long_as_there_is_one(
+        self, target: KubernetesTarget, root: Client, namespace: str
+    ) -> None:
+        """A job that runs gets one without being ended, fails, and starts again by it."""
+        old = jobset("a", simulate={"outcome": "fail", "run": "3s", "only-attempt": "0"})
+        target.create(submission(namespace, old, code=False))
+        (pod,) = until(lambda: root.list(POD, namespace)[0])
+        new = copy.deepcopy(old)
+        new["spec"]["failurePolicy"] = {"maxRestarts": 1}
+        assert [c.effect for c in compare({"JobSet/a": old}, {"JobSet/a": new})] == ["update"]
+        target.update(submission(namespace, new, digest="second", code=False))
+        assert [p["metadata"]["uid"] for p in root.list(POD, namespace)[0]] == [pod["metadata"]["uid"]]
+        for policy, effect in (({"maxRestarts": 2}, "replace"), (None, "update")):
+            other = copy.deepcopy(old)
+            other["spec"] |= {"failurePolicy": policy} if policy else {}
+            (change,) = compare({"JobSet/a": new}, {"JobSet/a": other})
+            other["metadata"]["namespace"] = namespace
+            try:
+                root.apply(JOBSET, other, dry_run=True, force=True)
+                accepted = True
+            except ApiError as error:
+                assert "spec.failurePolicy: Invalid value: Value is immutable" in error.message
+                accepted = False
+            assert change.effect == effect == ("update" if accepted else "replace")
+        until(lambda: (s := target.status(namespace, "a")) and s.phase == Phase.SUCCEEDED)
+        assert (root.get(JOBSET, namespace, "a") or {})["status"]["restarts"] == 1
 
     def test_an_update_changes_the_live_job_and_the_record_follows(
         self, target: KubernetesTarget, client: Client, namespace: str
@@ -443,3 +516,25 @@ class TestDelete:
         target.create(submission(namespace, jobset("c", suspend=True), sweep="theirs"))
         assert target.sweep("ours") == [f"{namespace}/a"]
         assert sorted(j["metadata"]["name"] for j in root.list(JOBSET, namespace)[0]) == ["b", "c"]
+
+
+def test_a_namespace_that_is_going(target: KubernetesTarget, root: Client, namespace: str) -> None:
+    """Something holds it: nothing can be made there any more, and what was made goes."""
+    status = target.create(submission(namespace, jobset("a")))
+    holds = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "holds", "namespace": namespace}}
+    root.create(CONFIG_MAP, {**holds, "metadata": {**holds["metadata"], "finalizers": ["example.com/keep"]}})
+    root.delete(NAMESPACE, "", namespace, propagation="Background")
+    try:
+        with pytest.raises(TrainerError) as caught:
+            target.create(submission(namespace, jobset("b")))
+        assert "because it is being terminated" in str(caught.value)
+        assert "pulumi-trainer rbac" not in str(caught.value) and "wait until it is gone" in str(caught.value)
+        target.delete(namespace, "a", uid=status.uid)
+        until(lambda: left(root, namespace) in ([], ["ConfigMap/holds"]))
+    finally:
+        root.patch(CONFIG_MAP, namespace, "holds", {"metadata": {"finalizers": None}})
+    until(lambda: root.get(NAMESPACE, "", namespace) is None, 60)
+    everybody = KubernetesTarget(root, cluster=lambda: "", namespace=namespace)  # the user's rights went with it
+    everybody.delete(namespace, "a", uid=status.uid)
+    with pytest.raises(TrainerError, match=f"namespace {namespace} does not exist|not found"):
+        everybody.create(submission(namespace, jobset("b")))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -156,7 +158,9 @@ def test_a_jobset_that_restarts(cluster: Cluster, root: Client, user: Client, na
     assert of(found, first) == ["one"] and "two" in of(found, second)
 
 
-def test_a_container_that_starts_again(cluster: Cluster, root: Client, user: Client, namespace: str) -> None:
+def test_a_container_that_starts_again(
+    cluster: Cluster, root: Client, user: Client, user_kubeconfig: Path, namespace: str
+) -> None:
     document = jobset("a", simulate={"outcome": "crashloop", "run": "1s", "backoff": "1s"})
     document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
     document["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] = 50
@@ -179,6 +183,11 @@ def test_a_container_that_starts_again(cluster: Cluster, root: Client, user: Cli
         (folder / "new").replace(file)
     until(lambda: restarts() > before)
     until(lambda: "second" in of(found, pod) and "its last words" in of(found, pod))
+    for options, last in (("--all --step node", ["first", "its last words", "second"]), ("--step node", ["second"])):
+        argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", "logs", "a", *options.split()]
+        argv += ["--kubeconfig", str(user_kubeconfig)]
+        printed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+        assert printed.splitlines() == [f"{pod} {text}" for text in last], options
     root.delete(JOBSET, namespace, "a")
     thread.join(30)
     assert not thread.is_alive()

@@ -18,18 +18,20 @@ import pytest
 from kubernetes import client as official
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.api.kueue import GROUP
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.targets.kubernetes import schemas
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, JOBSET, LOCAL_QUEUE, Kind
+from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, JOBSET, LOCAL_QUEUE, TRAIN_JOB, Kind
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.engine.conftest import Project, project, pulumi_home  # noqa: F401 (fixtures)
 from tools.cluster import Cluster
 
 from .jobs import Document, jobset, left, pod_template, submission, until
+from .test_queue_outages import serve
 
 POD = "JobSet/a.spec.replicatedJobs[0].template.spec.template.spec"
 CREATE = "create it, or let the TrainJob depend on it (depends_on)"
@@ -532,6 +534,40 @@ class TestChangedClusters:
             "JobSet/a.metadata.labels[kueue.x-k8s.io/queue-name]: Kueue does not manage JobSets in this cluster: the job would"
             " start at once, without a quota; add jobset.x-k8s.io/jobset to integrations.frameworks of Kueue's configuration"
         ]
+
+    def test_no_trainer_in_the_cluster(self, changed: Cluster, tmp_path: Path) -> None:
+        """Nobody has installed it here."""
+        spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": {}}
+        job = {"apiVersion": TRAIN_JOB.api_version, "kind": "TrainJob", "metadata": {"name": "a"}, "spec": spec}
+        target = opened(Path(shutil.copy(changed.kubeconfig, tmp_path / "all-rights")))
+        why = "TrainJob/a: the cluster has no Kubeflow Trainer (trainer.kubeflow.org/v1alpha1); install Kubeflow Trainer 2.2"
+        refusals, warnings = told(target, Draft("default", "a", "digest", {"TrainJob/a": job}))
+        assert refusals == [] and [w for w in warnings if w.startswith(why) and w.endswith("before the job")], warnings
+        with pytest.raises(Invalid) as error:
+            target.create(submission("default", job, code=False))
+        assert str(error.value).startswith(why)
+
+    def test_kueue_too_old_and_then_missing(self, changed: Cluster, root: Client, ask: Ask, tmp_path: Path) -> None:
+        """The last one with Kueue."""
+        document = jobset("a")
+        queued(document, "team")
+        changed.kill("kueue")
+        install = "install Kueue 0.15 or newer (its API v1beta2)"
+        serve(root, "v1beta1")
+        old = f"queue team: the cluster serves kueue.x-k8s.io in v1beta1 and not in v1beta2; {install}"
+        refusals, warnings = ask(document)
+        assert old in refusals + warnings, (refusals, warnings)
+        for each in root.list(DEFINITION)[0]:
+            if each["spec"]["group"] == GROUP:
+                root.delete(DEFINITION, "", each["metadata"]["name"], propagation="Background")
+        until(lambda: GROUP not in [group["name"] for group in root.read("/apis")["groups"]])
+        why = f"queue team: the cluster has no Kueue (kueue.x-k8s.io/v1beta2); {install} before the job"
+        refusals, warnings = ask(document)
+        assert refusals == [] and why in warnings, (refusals, warnings)
+        target = opened(Path(shutil.copy(changed.kubeconfig, tmp_path / "all-rights")))
+        with pytest.raises(Invalid) as error:
+            target.create(submission("default", document, code=False))
+        assert why in map(str, error.value.problems)
 
     def test_no_jobset_in_the_cluster(self, changed: Cluster, root: Client, ask: Ask, tmp_path: Path) -> None:
         """The last one: JobSet is not installed again."""

@@ -37,7 +37,11 @@ def queue(root: Client, namespace: str) -> Iterator[str]:
     """A LocalQueue that has room for one job of two pods with a core each, and a class of priority of its name."""
     kueue = "kueue.x-k8s.io/v1beta2"
     own = {"metadata": {"name": namespace}, "apiVersion": kueue}
-    root.create(FLAVOR, {**own, "kind": "ResourceFlavor"})
+    into_pods = {
+        "nodeLabels": {"sim/pool": "gpu"},
+        "tolerations": [{"key": "example.com/flavor", "operator": "Exists"}],
+    }
+    root.create(FLAVOR, {**own, "kind": "ResourceFlavor", "spec": into_pods})
     quota = {"name": namespace, "resources": [{"name": "cpu", "nominalQuota": 2}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
     spec = {"namespaceSelector": {}, "resourceGroups": groups}
@@ -53,7 +57,9 @@ def queue(root: Client, namespace: str) -> Iterator[str]:
 def runtime(namespace: str) -> Document:
     document = runtimes.load("torch-distributed")
     pod = document["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-    pod["metadata"] = {"annotations": {"sim/outcome": "forever"}}
+    pod["metadata"] = {"annotations": {"sim/outcome": "forever"}, "labels": {"app": "train"}}
+    pod["spec"]["nodeSelector"] = {"kubernetes.io/os": "linux"}
+    pod["spec"]["tolerations"] = [{"key": "example.com/own", "operator": "Exists"}]
     return {**document, "kind": "TrainingRuntime", "metadata": {**document["metadata"], "namespace": namespace}}
 
 
@@ -117,6 +123,7 @@ def test_kueue_suspends_and_resumes_and_no_apply_of_ours_does(
     assert after["spec"] == before["spec"], "what Kueue has put into it stays"
     assert after["metadata"]["annotations"]["a"] == "c"
     assert "f:suspend" not in ours(client, kind, namespace)
+    assert target.drift(namespace, "job") == {}
     until(lambda: len(root.list(kinds.POD, namespace, fields="status.phase=Running")[0]) == 2)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.kueue import GROUP, KINDS
 from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, NAMESPACE, Kind
+from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, JOBSET, NAMESPACE, Kind
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster
@@ -66,6 +66,26 @@ def test_what_cannot_be_drained_in_time_is_named_and_the_next_deletion_goes_on(l
     until(lambda: lab.running() == set(), 60)
     lab.destroy()
     assert lab.count() == {}
+
+
+def test_the_api_server_is_killed_while_a_queue_drains(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
+    """Its job cannot end while nobody looks after JobSets, so the server goes in the middle of the wait."""
+    lab.program(lab.text(WORK, more='on_delete="drain", drain_seconds=60,'))
+    lab.up()
+    lab.job("first")
+    until(lambda: lab.running() == {"first"})
+    own_cluster.kill("jobset")
+    destroy = lab.start("destroy", "--yes", "--skip-preview")
+    until(lambda: lab.objects("ClusterQueue")[lab.prefix]["spec"].get("stopPolicy") == "HoldAndDrain")
+    outage(own_cluster)
+    own_cluster.restart("jobset")
+    out, _ = destroy.communicate(timeout=240)
+    assert "Traceback" not in out, out
+    lab.destroy()
+    assert lab.count() == {}
+    until(lambda: lab.running() == set(), 60)
+    (job,) = lab.root_client.list(JOBSET, lab.namespace)[0]
+    assert job["spec"]["suspend"] is True, "it waits for another queue"
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "queues.md"

@@ -214,6 +214,9 @@ def test_a_queue_with_work_is_not_deleted_unless_it_is_to_be_drained(lab: Lab) -
     assert f"ClusterQueue {lab.prefix}: is not deleted, as it has work" in told and 'on_delete="drain"' in told
     assert lab.count() == {"ResourceFlavor": 1, "ClusterQueue": 1, "LocalQueue": 1} and lab.running() == {"first"}
     assert lab.objects("ClusterQueue")[lab.prefix]["metadata"]["generation"] == 1
+    lab.program(lab.text(WORK.replace('"cpu": 1', '"cpu": -1')))
+    assert "must be greater than or equal to 0" in lab.up(ok=False).out
+    assert lab.objects("ClusterQueue")[lab.prefix]["metadata"]["generation"] == 1, "nothing has changed"
     lab.program(lab.text(WORK, more='on_delete="drain",'))
     assert "2 updated" in lab.up().out, "what guards the queue, and the mark on it"
     told = lab.destroy().out

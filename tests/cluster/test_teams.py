@@ -20,7 +20,7 @@ from pulumi_trainer.provider.targets.kubernetes import kinds
 
 from .jobs import until
 from .programs import sent
-from .teams_support import FOREVER, MODES, Teams, made_teams  # noqa: F401 (the fixture teams)
+from .teams_support import FOREVER, MODES, Teams, made_teams, runtime  # noqa: F401 (the fixture teams)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -57,6 +57,33 @@ def test_two_teams_share_what_the_other_leaves(teams: Teams, mode: str) -> None:
 
     teams.root.delete(MODES[mode], teams.namespace, "reclaims", propagation="Background")
     until(lambda: sum(teams.looks(name)[0] == "Running" for name in ("own", "borrows", "waits")) == 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_job_that_kueue_has_admitted_is_adopted(teams: Teams, mode: str) -> None:
+    """What Kueue has written into it, nodes of the flavor and tolerations, is no difference."""
+    teams.mode = mode
+    teams.nodes(2)
+    teams.flavor(nodeLabels=teams.pool, tolerations=[{"key": "example.com/any", "operator": "Exists"}])
+    teams.queue("red", 16)
+    teams.ready("red")
+    wanted = sent(teams.plan("job", 2, queue="red"))
+    if mode == "trainer":
+        teams.target.apply_runtime(runtime(teams), "owner", "stack")
+    main = copy.deepcopy(wanted.main)
+    main["metadata"]["namespace"] = teams.namespace
+    teams.root.create(MODES[mode], main)
+    until(lambda: len(running(teams)) == 2)
+    pods = running(teams)
+    teams.target.create(wanted, adopt=True)
+    assert teams.target.drift(teams.namespace, "job") == {}
+    teams.becomes("job", "Running")
+    assert running(teams) == pods
+
+
+def running(teams: Teams) -> set[str]:
+    found, _ = teams.root.list(kinds.POD, teams.namespace, fields="status.phase=Running")
+    return {pod["metadata"]["uid"] for pod in found}
 
 
 # --- topology ---------------------------------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ KUEUE = "kueue.x-k8s.io/v1beta2"
 def queues(lab: Lab) -> Iterator[None]:  # noqa: F811
     """red takes no jobs, blue has room for one of two nodes with a core each."""
     root, own = lab.root_client, lab.namespace
-    root.create(
-        kinds.RESOURCE_FLAVOR, {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": own}, "spec": {}}
-    )
+    into_pods = {"nodeLabels": {"sim/pool": "gpu"}, "tolerations": [{"key": "example.com/any", "operator": "Exists"}]}
+    flavor_document = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": own}, "spec": into_pods}
+    root.create(kinds.RESOURCE_FLAVOR, flavor_document)
     flavor = {"name": own, "resources": [{"name": "cpu", "nominalQuota": 2}]}
     spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
     for team, more in (("red", {"stopPolicy": "Hold"}), ("blue", {})):
@@ -42,19 +42,29 @@ def of_queue(queue: str, before: str = "") -> str:
 
 
 def test_a_job_changes_its_queue_while_it_waits(lab: Lab, queues: None) -> None:  # noqa: F811
-    lab.program(of_queue("red"), head())
+    top = head().replace("pod_spec={", 'pod_spec={"node_selector": {"kubernetes.io/os": "linux"}, ', 1)
+    lab.program(of_queue("red"), top)
     lab.up()
     (job,) = lab.jobs().values()
     assert job["spec"]["suspend"] is True
 
-    lab.program(of_queue("blue"), head())
+    lab.program(of_queue("blue"), top)
     assert "replace" not in lab.up().out
-    lab.pods(2)
+    pods = lab.pods(2)
     (after,) = lab.jobs().values()
     assert after["metadata"]["uid"] == job["metadata"]["uid"]
     assert after["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "blue"
+    template = after["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert template["nodeSelector"] == {"kubernetes.io/os": "linux", "sim/pool": "gpu"} and template["tolerations"]
+    lab.preview("--expect-no-changes", "--refresh")
 
-    lab.program(of_queue("red"), head())
+    lab.program(of_queue("blue").replace('queue="blue"', 'queue="blue", labels={"team": "a"}'), top)
+    assert "warning" not in lab.preview().out
+    lab.up()
+    assert next(iter(lab.jobs().values()))["metadata"]["labels"]["team"] == "a"
+    assert {p["metadata"]["uid"] for p in lab.root_client.list(kinds.POD, lab.namespace)[0]} == pods
+
+    lab.program(of_queue("red"), top)
     refused = lab.preview(ok=False).out
     assert "is Running since" in refused and "queue-name] (may change only while the job waits)" in refused
 

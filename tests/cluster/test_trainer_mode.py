@@ -11,6 +11,7 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
+from kubernetes.client import ApiClient, CustomObjectsApi
 from pulumi_trainer import composition, runtimes, selection
 from pulumi_trainer.job import Plan
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
@@ -210,6 +211,8 @@ def test_a_runtime_lives_as_an_object_of_its_own(platform: KubernetesTarget, roo
 
     with pytest.raises(Conflict, match="another program"):
         target.apply_runtime(own, "another", "stack")
+    with pytest.raises(Conflict, match="exists and is of another stack of this name"):
+        target.apply_runtime(own, "owner", "stack-elsewhere")
     by_hand = {**own, "metadata": {**own["metadata"], "name": f"{name}-hand"}}
     root.create(kinds.CLUSTER_RUNTIME, by_hand)
     try:
@@ -318,6 +321,41 @@ def test_a_program_in_mode_trainer(lab: Lab, root: Client, namespace: str) -> No
     assert "torch-nosuch" in lab.preview(ok=False).out
     lab.destroy()
     assert root.get(kinds.CLUSTER_RUNTIME, "", name) is None
+    until(lambda: left(root, namespace) == [])
+
+
+def test_a_train_job_that_somebody_has_made_is_adopted_with_its_pods(
+    lab: Lab, root: Client, admin: ApiClient, namespace: str, own: Document  # noqa: F811
+) -> None:  # fmt: skip
+    """Made through the official client, as Kubeflow's SDK makes them."""
+    pod = own["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    pod["metadata"] = {"annotations": {"sim/outcome": "forever"}}
+    root.create(kinds.CLUSTER_RUNTIME, own)
+    made = train_job(
+        namespace, own, "sdk", trainer={"command": ["train"], "numNodes": 2, "env": [{"name": "A", "value": "1"}]}
+    )
+    del made["metadata"]["namespace"]
+    CustomObjectsApi(admin).create_namespaced_custom_object(
+        "trainer.kubeflow.org", "v1alpha1", namespace, "trainjobs", made
+    )
+    pods = lab.pods(2)
+    lab.config("trainer:mode", "trainer")
+    text = f"""
+trainer.TrainJob(
+    "train", name="sdk", runtime="{own["metadata"]["name"]}", %s
+    trainer=trainer.Trainer(command=["train"], num_nodes=2, env={{"A": "%s"}}),
+)
+"""
+    lab.program(text % ("", "1"), head())
+    refused = lab.up(ok=False).out
+    assert "was made by" in refused and "adopt=True" in refused and "Traceback" not in refused
+    lab.program(text % ("adopt=True,", "2"), head())
+    assert "it differs in spec.trainer.env" in (told := lab.up(ok=False).out), told
+    lab.program(text % ("adopt=True,", "1"), head())
+    lab.up()
+    assert lab.pods(2) == pods
+    lab.preview("--expect-no-changes", "--refresh")
+    lab.destroy()
     until(lambda: left(root, namespace) == [])
 
 

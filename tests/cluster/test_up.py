@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, POD, SECRET
+from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, EVENT, JOBSET, POD, SECRET, TRAIN_JOB, Kind
 
 from tests.engine.conftest import HEAD, Project, pulumi_home  # noqa: F401 (a fixture)
 
@@ -203,11 +203,17 @@ def test_renames_keep_the_job(lab: Lab) -> None:
 
 
 def test_retain_on_delete_outlives_the_stack(lab: Lab) -> None:
+    """And is found again by a later life of it."""
     lab.program(program("),", options="retain_on_delete=True"), head())
     lab.up()
     pods = lab.pods(2)
     lab.destroy()
     assert lab.pods(2) == pods
+    lab.program(PLAIN, head())
+    lab.up()
+    assert lab.pods(2) == pods
+    lab.destroy()
+    assert left(lab.root_client, lab.namespace) == []
 
 
 def test_a_job_that_somebody_made_by_hand_is_adopted_with_its_pods(lab: Lab) -> None:
@@ -246,21 +252,25 @@ def test_destroy_goes_by_the_credentials_of_the_stack_s_configuration(
     assert left(lab.root_client, lab.namespace) == []
 
 
-def test_a_secret_output_is_in_the_cluster_s_secret_alone(lab: Lab) -> None:
+@pytest.mark.parametrize("kind", [JOBSET, TRAIN_JOB], ids=["jobset", "trainer"])
+def test_a_secret_output_is_in_the_cluster_s_secret_alone(lab: Lab, kind: Kind) -> None:
     canary = "canary-5c1d9e"
     secret = f'env={{"TOKEN": pulumi.Output.secret("{canary}")}}'
-    lab.program(program(f"{secret}),"), head())
+    if kind is TRAIN_JOB:
+        lab.config("trainer:mode", "trainer")
+    lab.program(program(f"{secret}),"), head().replace('"simulated"', f'"plain-{lab.namespace}"'))
     made = lab.up("--diff", "--show-config")
     state = "".join(p.read_text(errors="replace") for p in (lab.folder / "state").rglob("*") if p.is_file())
     for text in (
         made.out,
         state,
-        json.dumps(lab.jobs()),
-        json.dumps(lab.root_client.list(CONFIG_MAP, lab.namespace)[0]),
+        json.dumps([lab.root_client.list(each, lab.namespace)[0] for each in (kind, JOBSET, CONFIG_MAP)]),
     ):
         assert canary not in text
     assert len(lab.root_client.list(SECRET, lab.namespace)[0]) == 1
     lab.pods(2)
+    assert canary not in json.dumps([lab.root_client.list(each, lab.namespace)[0] for each in (POD, EVENT)])
+    lab.destroy()
 
 
 def test_two_stacks_do_not_collide_and_destroy_leaves_the_other(lab: Lab) -> None:

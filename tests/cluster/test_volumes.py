@@ -75,7 +75,12 @@ def test_a_claim_of_others_is_left_alone(target: KubernetesTarget, root: Client,
         target.create_volume(namespace, "data", "urn:b", "stack", ONE)
     with pytest.raises(Conflict, match="its access mode \\(ReadWriteOnce\\) of a claim cannot change"):
         target.create_volume(namespace, "data", "urn:a", "stack", MANY)
+    with pytest.raises(Conflict, match=r"belongs to another stack of this name.* pulumi-trainer.dev/retain=true"):
+        target.create_volume(namespace, "data", "urn:a", "another", ONE)
     assert target.volume(namespace, "data") == made
+    target.update_volume(namespace, "data", {**ONE, "retain": True})
+    assert target.create_volume(namespace, "data", "urn:a", "another", ONE)["generation"] != made["generation"]
+    assert claim(root, namespace)["metadata"]["labels"][marks.STACK] == "another", "kept ones are for a later life"
     by_hand = {
         "metadata": {"name": "hand", "namespace": namespace},
         "apiVersion": "v1",

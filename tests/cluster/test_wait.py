@@ -6,8 +6,10 @@ import json
 import subprocess
 
 import pytest
+from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP
 
-from .test_up import Lab, head, lab, program, pulumi_home  # noqa: F401 (fixtures)
+from .jobs import left, until
+from .test_up import PLAIN, Lab, head, lab, program, pulumi_home  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -27,6 +29,25 @@ def test_a_failure_names_pod_node_and_exit_code(lab: Lab) -> None:  # noqa: F811
     told = lab.up(ok=False).out
     assert "Failed (FailedJobs)" in told and "exit code 3" in told and "on node gpu-" in told
     assert "Traceback" not in told
+
+
+def test_a_job_that_is_not_there_any_more_is_not_waited_for(lab: Lab) -> None:  # noqa: F811
+    """Somebody has deleted all of it, its record too: nothing but the stack's state knows that there was one."""
+    lab.program(PLAIN, head())
+    lab.up()
+    (job,) = lab.jobs().values()
+    name = job["metadata"]["name"]
+    lab.root_client.delete(CONFIG_MAP, lab.namespace, name)
+    until(lambda: left(lab.root_client, lab.namespace) == [])
+    waiting = program('), wait_for="complete", timeouts={"complete": 60},')
+    lab.program(waiting, head())
+    told = lab.up().out
+    assert f"{lab.namespace}/{name} is not there any more: `pulumi refresh`, then `pulumi up` makes it again" in told
+    assert lab.jobs() == {} and "Traceback" not in told
+    lab.refresh()
+    lab.program(PLAIN, head())
+    lab.up()
+    lab.pods(2)
 
 
 def test_a_timeout_says_what_it_waited_for_and_why(lab: Lab) -> None:  # noqa: F811

@@ -292,6 +292,15 @@ class TestServer:
         own_cluster.restart("apiserver")
         assert phases(observer, ["a"], 120)["a"][-1] == "Succeeded"
 
+        again = {"outcome": "fail", "only-attempt": "0", "run": "300ms", "start": "3s"}
+        submit(target, "r", simulate=again, failurePolicy={"maxRestarts": 1})
+        until(lambda: (found := observer.status("r")) is not None and found.phase == "Restarting")
+        own_cluster.kill("apiserver")
+        time.sleep(1)
+        own_cluster.restart("apiserver")
+        assert phases(observer, ["r"], 120)["r"][-1] == "Succeeded"
+        assert observer.seen("r").jobset["status"]["restarts"] == 1  # type: ignore[index]
+
         own_cluster.kill("jobset")
         made = jobset("b", suspend=True)  # its webhook is down as well: nothing can be created
         with pytest.raises(TrainerError, match="webhook"):

@@ -26,6 +26,8 @@ trainer.ClusterQueue("q-q", cohort=trainer.ResourceFlavor("q-c"))
 trainer.Cohort("q-1", parent="q-2")
 trainer.Cohort("q-2", parent="q-1")
 trainer.LocalQueue("a" * 254, cluster_queue="q-q")
+for name in ("q-first", "q-second"):
+    trainer.LocalQueue(name, name="default", cluster_queue="q-q", namespace="team")
 trainer.WorkloadPriorityClass("q-p", value=2**40)
 trainer.Topology("q-t", levels=["kubernetes.io/hostname", "rack"])
 trainer.ResourceFlavor("q-d", topology="q-t")
@@ -44,11 +46,12 @@ SAID = [
     "cohort: must be a Cohort or its name, not a ResourceFlavor",
     "leads in a circle: q-1 -> q-2 -> q-1",
     "name: must be no more than 253 characters",
-    'WorkloadPriorityClass("q-p") (__main__.py:21): Checked value must be of type integer with format int32 in value',
+    'WorkloadPriorityClass("q-p") (__main__.py:23): Checked value must be of type integer with format int32 in value',
     'stop_policy: supported values: "None", "Hold", "HoldAndDrain"',
     "the kubernetes.io/hostname label can only be used at the lowest level of topology",
     "no such key: nodeLabels evaluating rule: at least one nodeLabel is required when topology is set",
     "another ResourceFlavor of the program is called q-a too",
+    "another LocalQueue of the program is called default too",
     "teams[a].gpus: must be 0 or more, not -1",
     "teams[b].gpus: must be a number of GPUs, not 'x'",
     "teams[c].lendin: unknown field; did you mean lending?",

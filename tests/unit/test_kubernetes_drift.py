@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.lifecycle.changes import compare
+from pulumi_trainer.provider.targets.kubernetes.admitted import kept, without
 from pulumi_trainer.provider.targets.kubernetes.drift import additions, applied, changed
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "gpus"}
@@ -74,6 +75,30 @@ def test_kueue_suspends_and_adds_to_pods() -> None:
     assert changed(applied(job()), live) == {}
 
 
+def test_an_apply_says_what_kueue_has_written_into_pods_that_run() -> None:
+    wanted, live = job(), job()
+    for document in (wanted, live):
+        document["metadata"]["labels"].update(QUEUE)
+    pod = pod_of(live)
+    pod["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = "w"
+    pod["spec"]["nodeSelector"]["cloud"] = "h100"
+    pod["spec"]["tolerations"].append({"key": "spot", "operator": "Exists"})
+    pod["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
+    before = copy.deepcopy(live)
+    assert kept(wanted, live) == live == before and wanted != live
+    assert without(live, wanted) == {**wanted, "spec": without(live, wanted)["spec"]} != live
+    assert compare({"JobSet/a": without(live, wanted)}, {"JobSet/a": wanted}) == []
+    other = copy.deepcopy(wanted)
+    pod_of(other)["spec"]["nodeSelector"] = {"zone": "b"}
+    made = kept(other, live)
+    assert pod_of(made)["spec"]["nodeSelector"] == {"zone": "b"}, "the server refuses that, in its own words"
+    assert compare({"JobSet/a": without(live, other)}, {"JobSet/a": other}) != []
+    live["spec"]["suspend"] = True
+    assert kept(wanted, live) == wanted and without(live, wanted) == live, "it waits: nobody has written into it"
+    del live["spec"]["suspend"], live["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+    assert kept(wanted, live) == wanted, "not Kueue's"
+
+
 def test_our_own_annotations_are_not_looked_at() -> None:
     live = job()
     live["metadata"]["annotations"]["pulumi-trainer.dev/owner"] = "other"
@@ -98,8 +123,8 @@ def train_job(**spec: Any) -> dict[str, dict[str, Any]]:
         (train_job(suspend=True), ["update"]),
         (train_job(trainer={"numNodes": 3}), ["replace"]),
         (train_job(runtimePatches=[{"manager": "a.b/c"}]), ["replace"]),
-        (train_job(suspend=True, runtimePatches=[{"manager": "a.b/c"}]), ["update", "update"]),
-        (train_job(activeDeadlineSeconds=5), ["replace"]),
+        (train_job(suspend=True, runtimePatches=[{"manager": "a.b/c"}]), ["replace", "update"]),
+        (train_job(activeDeadlineSeconds=5), ["update"]),
     ],
 )
 def test_what_may_change_in_a_train_job(new: dict[str, Any], effects: list[str]) -> None:

@@ -193,7 +193,7 @@ EDITS = [
     ("spec.replicatedJobs.0.template.spec.template.spec.containers.0.image", "replace", True),
     ("spec.replicatedJobs.0.replicas", "replace", True),
     ("spec.successPolicy.operator", "replace", False),
-    ("spec.failurePolicy.maxRestarts", "replace", False),
+    ("spec.failurePolicy", "update", False),
     ("spec.network.subdomain", "replace", False),
 ]
 
@@ -209,6 +209,12 @@ def test_what_may_change_in_place(path: str, effect: str, suspended: bool) -> No
     value[last] = True if last == "suspend" else "changed"
     (change,) = compare(old, new)
     assert change.effect == effect, change
+
+
+def test_a_failure_policy_comes_and_goes_and_stays_what_it_is() -> None:
+    none, one, two = objects(), objects(failurePolicy={"maxRestarts": 1}), objects(failurePolicy={"maxRestarts": 2})
+    for old, new, effect in ((none, one, "update"), (one, none, "update"), (one, two, "replace")):
+        assert [c.effect for c in compare(old, new)] == [effect]
 
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "red", "kueue.x-k8s.io/priority-class": "low"}

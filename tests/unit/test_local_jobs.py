@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,27 @@ def test_depends_on_ready(local: LocalTarget, tmp_path: Path) -> None:
         step("node", python(f"open({str(file)!r}, 'w')"), dependsOn=[{"name": "head", "status": "Ready"}]),
     )
     assert run(local, document).phase == "Succeeded"
+
+
+def test_a_running_job_gets_a_failure_policy(local: LocalTarget, tmp_path: Path) -> None:
+    go, seen = tmp_path / "go", tmp_path / "seen"
+    code = f"""
+    import pathlib, sys, time
+    go, seen = pathlib.Path({str(go)!r}), pathlib.Path({str(seen)!r})
+    again = seen.exists()
+    seen.touch()
+    while not go.exists(): time.sleep(0.02)
+    sys.exit(0 if again else 3)
+    """
+    old = jobset(step(command=python(textwrap.dedent(code))))
+    new = jobset(step(command=python(textwrap.dedent(code))), failurePolicy={"maxRestarts": 1})
+    local.create(submission(old))
+    wait(local, until=lambda _: seen.exists())
+    local.update(submission(new, digest="second"))
+    wait(local, until=lambda s: s.digest == "second")
+    go.touch()
+    status = wait(local)
+    assert (status.phase, status.restarts) == ("Succeeded", 1)
 
 
 class TestInPlace:

@@ -104,7 +104,7 @@ COMPONENTS: dict[str, Component] = {
     ),
     "coredns": Component("coredns", ("github.com/coredns/coredns",), 2),
     "pause": Component("pause", (".",), 0.1),
-    "kubectl": Component("kubernetes", ("k8s.io/kubernetes/cmd/kubectl",), 1, "1.36.3"),
+    "kubectl": Component("kubectl", (".",), 2.5, "1.36.3"),
     # For `make bench-cluster`, and for programs that make objects of a cluster beside jobs.
     "pulumi-resource-kubernetes": Component("pulumi-resource-kubernetes", (".",), 6),
 }

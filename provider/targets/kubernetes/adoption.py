@@ -10,6 +10,7 @@ from pulumi_trainer.provider.api.errors import Conflict, Problem
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.lifecycle.changes import compare
 
+from . import admitted
 from .kinds import Kind
 
 
@@ -17,7 +18,7 @@ def check(live: Mapping[str, Any], submission: Submission, kind: Kind) -> None:
     """Raises Conflict that names each field in which the live job differs and which cannot change any more."""
     wanted = review(submission.main).stored or submission.main
     key = f"{kind.kind}/{submission.name}"
-    changes = compare({key: {"spec": _spec(live, kind)}}, {key: {"spec": wanted["spec"]}})
+    changes = compare({key: {"spec": _spec(admitted.without(live, wanted), kind)}}, {key: {"spec": wanted["spec"]}})
     fixed = [change.path.partition(": ")[2] for change in changes if change.effect == "replace"]
     if fixed:
         why = f"cannot be adopted: it differs in {', '.join(fixed[:8])}" + (" and more" if len(fixed) > 8 else "")

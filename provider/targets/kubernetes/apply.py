@@ -11,7 +11,7 @@ from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, Train
 from pulumi_trainer.provider.api.submission import Submission, main_key
 from pulumi_trainer.provider.targets import keys
 
-from . import kinds, marks, record
+from . import admitted, kinds, marks, record
 from .client import ApiError, Client
 from .kinds import SECRET, Kind
 from .record import Record
@@ -44,10 +44,12 @@ def marked(document: Mapping[str, Any], submission: Submission, owner: Record) -
     return {**{k: v for k, v in document.items() if k != "status"}, "metadata": meta}
 
 
-def send(client: Client, submission: Submission, owner: Record, *, uid: str = "", force: bool = False) -> Document:
+def send(
+    client: Client, submission: Submission, owner: Record, *, live: Document | None = None, force: bool = False
+) -> Document:
     """Creates or updates all objects; the job itself as the server answers it.
 
-    uid: of the job that is to be updated (it is never created anew then). force: take fields over from other managers.
+    live: the job that is to be updated (it is never created anew then). force: take fields over from other managers.
     Raises Conflict with the other manager and the field, Invalid with the fields that the server refuses.
     """
     answer: Document = {}
@@ -56,8 +58,9 @@ def send(client: Client, submission: Submission, owner: Record, *, uid: str = ""
             _create_generated(client, document)
             continue
         main = document["kind"] == submission.main["kind"]
-        if main and uid:
-            document["metadata"]["uid"] = uid
+        if main and live is not None:
+            document = admitted.kept(document, live)
+            document["metadata"]["uid"] = str(live["metadata"]["uid"])
         try:
             answer = client.apply(kind, document, force=force)
         except ApiError as error:

@@ -18,9 +18,10 @@ from . import marks
 
 Fields = dict[str, Any]
 
-_KEYED = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
-_MAPS = frozenset(name for *_, name in _KEYED)
-_LISTS = (("spec", "tolerations"), ("spec", "schedulingGates"))
+KEYED = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
+_MAPS = frozenset(name for *_, name in KEYED)
+LISTS = (("spec", "tolerations"), ("spec", "schedulingGates"))
+"""Of a pod template: what may change while its job is suspended."""
 
 
 def applied(job: Mapping[str, Any]) -> Fields:
@@ -34,10 +35,10 @@ def applied(job: Mapping[str, Any]) -> Fields:
             if not key.startswith(f"{marks.DOMAIN}/"):
                 found[f"metadata.{name}[{key}]"] = value
     for path, pod in _pods(job):
-        for place in _KEYED:
+        for place in KEYED:
             for key, value in (_at(pod, *place) or {}).items():
                 found[f"{path}.{'.'.join(place)}[{key}]"] = value
-        for place in _LISTS:
+        for place in LISTS:
             if (value := _at(pod, *place)) is not None:
                 found[f"{path}.{'.'.join(place)}"] = value
     return found

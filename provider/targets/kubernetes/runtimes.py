@@ -29,7 +29,7 @@ def apply(client: Client, document: Mapping[str, Any], owner: str, sweep: str) -
     kind, namespace, name = place(document)
     found = client.get(kind, namespace, name)
     if found is not None:
-        _check_ours(found, kind, owner)
+        _check_ours(found, kind, owner, sweep)
     try:
         return str(client.apply(kind, _marked(document, owner, sweep))["metadata"]["uid"])
     except ApiError as error:
@@ -79,15 +79,14 @@ def _marked(document: Mapping[str, Any], owner: str, sweep: str) -> Document:
     return {**document, "metadata": metadata}
 
 
-def _check_ours(found: Document, kind: kinds.Kind, owner: str) -> None:
+def _check_ours(found: Document, kind: kinds.Kind, owner: str, sweep: str) -> None:
     metadata = found["metadata"]
-    if (metadata.get("annotations") or {}).get(marks.OWNER) == owner:
+    labels = metadata.get("labels") or {}
+    ours = (metadata.get("annotations") or {}).get(marks.OWNER) == owner
+    if ours and labels.get(marks.STACK, sweep) == sweep:
         return
-    whose = (
-        "another program's"
-        if (metadata.get("labels") or {}).get(marks.MANAGED_BY) == marks.FIELD_MANAGER
-        else "somebody's"
-    )
+    others = "another program's" if labels.get(marks.MANAGED_BY) == marks.FIELD_MANAGER else "somebody's"
+    whose = f"of {marks.NAMESAKE}" if ours else others
     where = kind.where(str(metadata.get("namespace") or ""), metadata["name"])
     mend = f'to use it as it is, give TrainJobs runtime="{metadata["name"]}"; else give this one another name='
     raise Conflict(Problem(where, f"exists and is {whose}", mend))

@@ -139,8 +139,7 @@ class KubernetesTarget:
                 self.client.delete(CONFIG_MAP, submission.namespace, name, uid=owner.uid)
                 raise
         force = found is not None and adopt
-        uid = str(found["metadata"]["uid"]) if found is not None else ""
-        answer = apply.send(self.client, submission, owner, uid=uid, force=force)
+        answer = apply.send(self.client, submission, owner, live=found, force=force)
         if found is None and (not fresh or owner.ttl):
             self._write(submission, owner, remade=not fresh)
         return _status(owner, kind, answer)
@@ -161,10 +160,10 @@ class KubernetesTarget:
         if found is None and (owner.terminal or owner.ttl):
             status = owner.without_job()
         else:
-            uid = str(found["metadata"]["uid"]) if found is not None else ""
             if force and found is not None and (change := drift.additions(owner.applied, found)):
-                self.client.patch(kind, submission.namespace, submission.name, {"metadata": {"uid": uid}, **change})
-            status = _status(owner, kind, apply.send(self.client, submission, owner, uid=uid, force=force))
+                only = {"metadata": {"uid": found["metadata"]["uid"]}}
+                self.client.patch(kind, submission.namespace, submission.name, {**only, **change})
+            status = _status(owner, kind, apply.send(self.client, submission, owner, live=found, force=force))
         self._write(submission, owner, remade=found is None)
         status.digest = submission.digest
         return status
@@ -337,24 +336,28 @@ class KubernetesTarget:
         if not found.ours:
             why = f"a ConfigMap of that name exists since {since} and is not a record of a job"
             raise Conflict(Problem(where, why, "give the TrainJob another name"))
-        if (found.owner, found.digest) == (submission.owner, submission.digest):
+        here = not found.stack or found.stack == submission.sweep
+        ours = found.owner == submission.owner
+        if here and ours and found.digest == submission.digest:
             return found
-        if found.owner == submission.owner:
+        if here and ours:
             why = f"exists since {since} from an earlier state of this program"
             raise Conflict(Problem(where, why, "run `pulumi refresh`, then `pulumi up`"))
-        if not adopt and found.stack and found.stack == submission.sweep:
+        if not adopt and found.stack and here:
             why = f"exists since {since}, from an `up` of this stack that was cut off or from another TrainJob of that name"
             mend = (
                 "give the TrainJob another name, or end that job: kubectl delete configmap --cascade=foreground"
                 f" -n {submission.namespace} {submission.name}"
             )
             raise Conflict(Problem(where, why, mend))
-        if not adopt:
-            why = f"exists since {since} and belongs to another program"
+        kept = ours and found.retained and found.digest == submission.digest
+        if not adopt and not kept:
+            alike = found.stack.partition("-")[0] == submission.sweep.partition("-")[0] != ""
+            why = f"exists since {since} and belongs to {marks.NAMESAKE if alike else 'another program'}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
         kind = kinds.of(submission.main)
         job = self.client.get(kind, submission.namespace, submission.name)
-        if job is not None:
+        if job is not None and not kept:
             adoption.check(job, submission, kind)
         change = {
             "metadata": {

@@ -33,6 +33,11 @@ _MEND = {
     401: "log in again, or mend the credentials of the kubeconfig",
     403: "`pulumi-trainer rbac` prints the permissions that are needed",
 }
+_NO_RIGHTS = re.compile(r'User ".*" cannot ')
+"""What an API server says of those."""
+_TERMINATED = "because it is being terminated"
+"""What an API server says, with status 403, of a namespace in which nothing can be made any more."""
+_GOING = "wait until it is gone, and create it again, or use another one"
 _NO_SUCH_PATH = "404 page not found"
 """What an API server says of a kind that it does not know."""
 
@@ -217,7 +222,14 @@ class Answer:
 def _api_error(code: int, status: Any, where: str) -> ApiError:
     told = status if isinstance(status, dict) else {}
     message = str(told.get("message") or f"HTTP status {code}")
-    return ApiError(Problem(where, message, _MEND.get(code, "")), code, told)
+    return ApiError(Problem(where, message, _mend(code, message)), code, told)
+
+
+def _mend(code: int, message: str) -> str:
+    """A refusal need not be one for want of rights: webhooks, policies and quotas forbid as well."""
+    if message.endswith(_TERMINATED):
+        return _GOING
+    return "" if code == 403 and not _NO_RIGHTS.search(message) else _MEND.get(code, "")
 
 
 Configure = Callable[[float], Access]

@@ -52,7 +52,7 @@ def create(
                 if error.reason != "AlreadyExists":
                     raise
                 continue
-        _check_ours(found, owner)
+        _check_ours(found, owner, sweep)
         if differing := _immutable(found, wanted):
             why = f"exists, and {' and '.join(differing)} of a claim cannot change"
             raise Conflict(Problem(_where(namespace, name), why, _ANEW.format(namespace=namespace, name=name)))
@@ -185,12 +185,18 @@ def _immutable(found: Document, wanted: Document) -> list[str]:
     return differing
 
 
-def _check_ours(found: Document, owner: str) -> None:
+def _check_ours(found: Document, owner: str, sweep: str) -> None:
+    """One that is kept when its stack goes is any later stack's of that name."""
+    namespace, name = found["metadata"]["namespace"], found["metadata"]["name"]
     theirs = _annotation(found, marks.OWNER)
     if theirs != owner:
-        namespace, name = found["metadata"]["namespace"], found["metadata"]["name"]
         why = f"exists and belongs to {theirs}" if theirs else "exists and was not made by this program"
         raise Conflict(Problem(_where(namespace, name), why, "give the resource another name, or delete the claim"))
+    stack = (found["metadata"].get("labels") or {}).get(marks.STACK)
+    if stack not in (None, sweep) and _annotation(found, marks.RETAIN) != "true":
+        take = f"kubectl annotate pvc -n {namespace} {name} {marks.RETAIN}=true"
+        mend = f"give the resource another name, delete the claim, or take it over: {take}, and `pulumi up`"
+        raise Conflict(Problem(_where(namespace, name), f"exists and belongs to {marks.NAMESAKE}", mend))
 
 
 def _users(client: Client, namespace: str, name: str) -> Iterator[str]:

@@ -3,8 +3,8 @@ started it.
 
 Started by `LocalTarget` as `python -m pulumi_trainer.provider.targets.local.supervisor FOLDER LOCK`: FOLDER is the job's,
 LOCK the number of the inherited file descriptor of `supervisor.lock`; the values of Secrets come as JSON on stdin, and
-are kept in memory alone. It follows `record.json` (suspend, ttlSecondsAfterFinished), and ends its job on SIGTERM. It imports
-the standard library and psutil only, so that a job starts at once.
+are kept in memory alone. It follows `record.json` (suspend, ttlSecondsAfterFinished, whether there is a failurePolicy), and
+ends its job on SIGTERM. It imports the standard library and psutil only, so that a job starts at once.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class Supervisor:
             except TargetFault as fault:
                 _complain(fault)
             self.run.record = self.record
+            self.run.jobset.spec = self.record.jobset["spec"]
             self.run.status.owner, self.run.status.digest = self.record.owner, self.record.digest
 
     def _step(self, now: float) -> None:
