@@ -56,10 +56,8 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         ResourceQuota as ResourceQuota,
         RetryStrategy as RetryStrategy,
     )
-    from .queues.gpus import (
-        GpuQueues as GpuQueues,
-        Team as Team,
-    )
+    from .queues.gpus import GpuQueues as GpuQueues
+    from .queues.teams import Team as Team
     from .queues.checks import (
         AdmissionCheck as AdmissionCheck,
         MultiKueueCluster as MultiKueueCluster,
@@ -145,10 +143,8 @@ _MODULES = {
         "ResourceQuota",
         "RetryStrategy",
     ),
-    "queues.gpus": (
-        "GpuQueues",
-        "Team",
-    ),
+    "queues.gpus": ("GpuQueues",),
+    "queues.teams": ("Team",),
     "queues.checks": (
         "AdmissionCheck",
         "MultiKueueCluster",

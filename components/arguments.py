@@ -128,6 +128,8 @@ def nested_problems(value: Any, path: str = "") -> list[Problem]:
         return found
     if isinstance(value, (list, tuple)):
         return [p for i, v in enumerate(value) for p in nested_problems(v, f"{path}[{i}]")]
+    if isinstance(value, Mapping):
+        return [p for k, v in value.items() for p in nested_problems(v, f"{path}[{k}]")]
     return []
 
 

@@ -103,17 +103,18 @@ _OF_A_STACK = 'give what it exports: get_output("NAME") of the StackReference'
 async def plan(logical: str, args: TrainJobArgs) -> Plan:
     """Everything that a TrainJob submits, or what is wrong with it."""
     found = nested_problems(args) + destinations.problems(args.target)
+    queued = await _queued(args, found)
     if found:
-        return Plan(logical, "default", {"kind": ""}, problems=found)
+        return Plan(logical, "default", {"kind": ""}, problems=found + queued)
     destination = destinations.choose(args.target)
     name = args.name or job_name(logical, pulumi.get_project(), pulumi.get_stack())
     place = await destinations.place(destination)
     result = Plan(
         name, place.namespace, place.target, run=args.run, interrupt=args.interrupt, adopt=args.adopt,
-        needs=list(place.needs), problems=list(place.problems),
+        needs=list(place.needs), problems=[*place.problems, *queued],
     )  # fmt: skip
     runtime = await selection.document(args.runtime, args.follow, result, destination)
-    if result.problems:
+    if len(result.problems) > len(queued):
         return result
     compiled = _compiled(args, runtime)
     result.problems += [p.below("trainer") for p in compiled.problems]
@@ -131,16 +132,12 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
         },
         **({"topology": args.topology.annotations()} if args.topology is not None else {}),
     }
-    given = {"mounts": _fetched(args), "runtime": runtime, "labels": to_document(args.labels, free=True)}
+    given = {"mounts": _fetched(args), "runtime": runtime}
     result.resolved = await resolve({"wish": wish, **given}, result.secret_name)
     result.resolved.unknown.update(place.unknown)
     result.problems += [_told(p, args) for p in result.resolved.problems]
     document = result.resolved.document
     wish, mounts, runtime = document["wish"], document["mounts"], document["runtime"]
-    result.problems += [
-        *queueing.problems(placing, document["labels"], wish["metadata"].get("labels"), wish["spec"].get("suspend")),
-        *topology.problems(wish.get("topology")),
-    ]
     result.problems += [
         Problem(f"initializer.{kind}", "is refused, see there") for kind, claim in mounts.items() if claim is None
     ]
@@ -215,11 +212,31 @@ def _cautioned(
 
 async def _placing(args: TrainJobArgs, result: Plan, destination: Destination) -> dict[str, Any]:
     """The arguments that become labels, with the names of queues and classes that the program makes."""
-    given = {name: getattr(args, name) for name in queueing.ARGUMENTS}
-    needed, refused = await queueing.makers(given)
+    needed, refused = await queueing.makers({name: getattr(args, name) for name in queueing.ARGUMENTS})
     result.needs += needed
     result.problems += [] if isinstance(destination, destinations.Local) else refused
-    return {name: queueing.named(value) for name, value in given.items()}
+    return _named(args)
+
+
+def _named(args: TrainJobArgs) -> dict[str, Any]:
+    return {name: queueing.named(getattr(args, name)) for name in queueing.ARGUMENTS}
+
+
+async def _queued(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]:
+    """What is wrong with the arguments for queues, whatever else is wrong. found: what has been refused already."""
+    refused = {p.where.partition(".")[0] for p in found}
+    placing = {name: None if name in refused else value for name, value in _named(args).items()}
+    written = args.labels if isinstance(args.labels, (Mapping, pulumi.Output)) else None
+    place = args.topology if isinstance(args.topology, Topology) else None
+    given = {
+        "written": to_document(written, free=True),
+        "merged": to_document(queueing.labels(written, placing), free=True),
+        "suspend": args.suspend,
+        "topology": place.annotations() if place else {},
+    }
+    known = (await resolve(given, "")).document
+    labels = queueing.problems(placing, known.get("written"), known.get("merged"), known.get("suspend"))
+    return [*labels, *topology.problems(known.get("topology"))]
 
 
 def _queue(train_job: dict[str, Any]) -> Any:

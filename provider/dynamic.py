@@ -65,6 +65,7 @@ __all__ = [
     "observe",
     "queue_objects",
     "queue_versions",
+    "queue_work",
     "queues",
     "review",
     "review_volume",
@@ -148,6 +149,14 @@ def queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Sequenc
         return _cluster(target).queue_objects(kind, version)
     except TargetFault:
         return []
+
+
+def queue_work(target: Mapping[str, Any], name: str, version: str) -> Mapping[str, Sequence[str]]:
+    """LocalQueue of a ClusterQueue -> what its jobs hold, or that they wait; as far as the cluster can be asked."""
+    try:
+        return _cluster(target).queue_work(name, version)
+    except TargetFault:
+        return {}
 
 
 def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:

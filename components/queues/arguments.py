@@ -4,14 +4,16 @@ by its name. Used by `objects`."""
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pulumi
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.unknown import Unknown
 
-from ..arguments import Args, camel, python_path, to_document
+from ..arguments import UNKNOWN_FIELD, Args, camel, python_path, to_document
 
 if TYPE_CHECKING:
     from .checks import AdmissionCheck
@@ -45,6 +47,31 @@ def wrong_reference(field: str, kind: str, value: Any) -> list[Problem]:
     elif value is not None and not isinstance(value, (str, pulumi.Output)):
         return [Problem(field, f"must be a {kind} or its name, not {value!r}")]
     return []
+
+
+def items(value: Any) -> Sequence[Any]:
+    """Of a list; none of what should be one and is not."""
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def sound(value: Any) -> Any:
+    """Arguments in which what their classes refuse is not known, so that all else can be judged at the same time."""
+    if isinstance(value, Args):
+        made = copy.copy(value)
+        made.__dict__.update({name: sound(given) for name, given in value.__dict__.items()})
+        for found in filter(None, (_PLACE.match(p.where) for p in value.check() if p.why != UNKNOWN_FIELD)):
+            field, at = found["field"], found["at"]
+            listed = list(items(made.__dict__.get(field)))
+            if at is not None and int(at) < len(listed):
+                listed[int(at)] = Unknown(field)
+            made.__dict__[field] = listed if at is not None and listed else Unknown(field)
+        return made
+    if isinstance(value, (list, tuple)):
+        return [sound(each) for each in value]
+    return {name: sound(given) for name, given in value.items()} if isinstance(value, dict) else value
+
+
+_PLACE = re.compile(r"(?P<field>\w+)(?:\[(?P<at>\d+)\])?")
 
 
 class QueueArgs(Args):
@@ -91,7 +118,9 @@ class FlavorQuotas(QueueArgs):
         return found
 
     def document(self) -> dict[str, Any]:
-        return {"name": named(self.flavor), "resources": [self.quota(name) for name in self.resources or {}]}
+        given = self.resources
+        quotas = given if isinstance(given, Unknown) else [self.quota(name) for name in given or {}]
+        return {"name": named(self.flavor), "resources": quotas}
 
     def quota(self, name: str) -> dict[str, Any]:
         """One resource's, as the API has it."""
@@ -116,18 +145,21 @@ class ResourceGroup(QueueArgs):
 
     def check(self) -> list[Problem]:
         found = super().check()
-        for i, flavor in enumerate(self.flavors or ()):
-            if not isinstance(flavor, FlavorQuotas):
+        for i, flavor in enumerate(items(self.flavors)):
+            if not isinstance(flavor, (FlavorQuotas, Unknown)):
                 found.append(Problem(f"flavors[{i}]", f"must be a FlavorQuotas, not {type(flavor).__name__}"))
         return found
 
     def document(self) -> dict[str, Any]:
-        flavors = [flavor.document() for flavor in self.flavors or ()]
-        first = [quota["name"] for quota in flavors[0]["resources"]] if flavors else []
-        covered = list(self.covered_resources if self.covered_resources is not None else first)
-        for flavor in flavors:  # the API wants the same order everywhere
-            place = {name: i for i, name in enumerate(covered)}
-            flavor["resources"].sort(key=lambda quota: place.get(quota["name"], len(place)))
+        flavors = to_document(self.flavors if self.flavors is not None else [])
+        quotas = [f["resources"] for f in items(flavors) if isinstance(f, dict) and items(f["resources"])]
+        first: Any = [quota["name"] for quota in quotas[0]] if quotas else []
+        if isinstance(flavors, Unknown) or (any(isinstance(f, Unknown) for f in flavors) and not quotas):
+            first = Unknown("covered_resources")
+        covered = to_document(self.covered_resources) if self.covered_resources is not None else first
+        for each in quotas:  # the API wants the same order everywhere
+            place = {name: i for i, name in enumerate(items(covered)) if isinstance(name, str)}
+            each.sort(key=lambda quota: place.get(quota["name"], len(place)))
         return {"coveredResources": covered, "flavors": flavors}
 
     def place(self, where: str) -> str:
@@ -200,12 +232,12 @@ class AdmissionCheckRule(QueueArgs):
         found = super().check()
         if self.check_name is None:
             found.append(Problem("check_name", "is required"))
-        for i, flavor in enumerate(self.on_flavors or ()):
+        for i, flavor in enumerate(items(self.on_flavors)):
             found += wrong_reference(f"on_flavors[{i}]", "ResourceFlavor", flavor)
         return found
 
     def document(self) -> dict[str, Any]:
-        only = {} if self.on_flavors is None else {"onFlavors": [named(f) for f in self.on_flavors]}
+        only = {} if self.on_flavors is None else {"onFlavors": [named(f) for f in items(self.on_flavors)]}
         return {"name": named(self.check_name), **only}
 
 
@@ -274,7 +306,8 @@ class Spec(QueueArgs):
             if field in self.shipped or value is None:
                 continue
             value = named(value) if field in self.refers else value
-            plain = self.converters[field](value) if field in self.converters else to_document(value)
+            convert = to_document if isinstance(value, Unknown) else self.converters.get(field, to_document)
+            plain = convert(value)
             path = self.wraps.get(field, camel(field)).split(".")
             holder = found
             for step in path[:-1]:

@@ -1,6 +1,6 @@
 """What the components of all of Kueue's kinds have in common: their way from arguments to an object of the cluster.
 
-Arguments are checked at once, with everything that is not known yet left out; if anything is wrong with one object of the
+Arguments are checked at once, without what is not known yet or has the wrong shape; if anything is wrong with one object of the
 program, none is made. What refers to another object of the program, by component or by name, is made after it and deleted
 before it, which is the order that Kueue's finalizers need. Objects are made by the plugin of pulumi-kubernetes.
 """
@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import pulumi
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.admission.kueue import conflicts, refusals
+from pulumi_trainer.provider.admission.kueue import conflicts, frozen, refusals
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.kueue import (
     GROUP,
@@ -29,20 +29,33 @@ from pulumi_trainer.provider.api.kueue import (
     references,
     served_version,
 )
-from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .. import destinations, program
-from ..arguments import UNKNOWN_FIELD, nested_problems, to_document, walk
+from ..arguments import nested_problems, to_document, walk
 from ..destinations import Kubernetes
 from ..resolve import known, put_back, resolve
-from .arguments import Spec
+from .arguments import Spec, sound
+from .leaving import leaving
 
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for an object to go, which somebody else's reference may hold."""
 _BELOW = re.compile(r"^(spec|metadata)(\.|$)")
 FIXED = {"LocalQueue": ["spec.clusterQueue"]}
 """Fields that the server never lets change; the object is made anew, which harms nothing where it is here."""
+
+
+class Composed(pulumi.ComponentResource):
+    """A component that makes such objects out of arguments of its own. where: of it in the program. making: while it does; what
+    is given to it as a child later is somebody else's."""
+
+    where: str
+    making = False
+
+    def argument(self, kind: str, name: str, path: str) -> str:
+        """The argument of its own that an argument of one of them comes from. name: of the resource."""
+        raise NotImplementedError
 
 
 class QueueObject(pulumi.ComponentResource):
@@ -61,28 +74,28 @@ class QueueObject(pulumi.ComponentResource):
         namespace: Any = None,
         found: list[Problem] | None = None,
     ) -> None:
-        where = f'{self.kind}("{resource_name}") ({program.call_site()})'
+        above = opts.parent if opts is not None else None
+        self.above = above if isinstance(above, Composed) and above.making else None
+        """What makes it, if that is a component of this package."""
+        self.resource_name = resource_name
+        where = self.above.where if self.above else f'{self.kind}("{resource_name}") ({program.call_site()})'
         self.name = name or resource_name
         self.version = NEWEST
         self.connection: Any = None
-        self._args, self._where = args, where
+        self._args, self._where = sound(args), where
         self._opts = opts or pulumi.ResourceOptions()
-        self._target = target
+        self._target = target if isinstance(target, Kubernetes) and not destinations.problems(target) else None
         super().__init__(f"trainer:index:{self.kind}", resource_name, None, opts)
         self._inherited = self.get_provider("kubernetes:x:x")
         self.cluster = _cluster(target, self._inherited)
         """Equal for objects of the same cluster."""
-        self._given: dict[str, Any] = {}
         wrong = [*(found or []), *nested_problems(args), *destinations.problems(target)]
-        sound = all(p.why == UNKNOWN_FIELD for p in wrong)
         if target is not None and not isinstance(target, Kubernetes):
             wrong.append(Problem("target", "queues are objects of a cluster", "give a Kubernetes(...)"))
-        if sound:
-            self._given = self._document(namespace)
+        self._given: dict[str, Any] = self._document(namespace)
         self.document: dict[str, Any] = walk(self._given, _later)
         """As v1beta2 has it; what is not known yet is an `Unknown`, until it is."""
-        if sound:
-            wrong += self._own(refusals(self.document))
+        wrong += self._own(refusals(self.document))
         self._set = current()
         self._set.members.append(self)
         if wrong:
@@ -109,23 +122,19 @@ class QueueObject(pulumi.ComponentResource):
     async def _make(self) -> pulumi.Resource | None:
         """The object as a resource; None where something is wrong, or the stack is for this machine."""
         self._set.check()
-        if self._set.wrong:
-            return None
         target = self._destination()
         place = await destinations.place(target or Kubernetes())
-        if target is not None:
-            program.current().clusters.append(place.target)
         if self.kind == NAMESPACED:
             self._given["metadata"].setdefault("namespace", place.unknown.get("namespace", place.namespace))
         resolved = await resolve(self._given, "")
         self.document.clear()
         self.document.update(resolved.document)
         wrong = self._own(resolved.problems or refusals(resolved.document)) + place.problems
-        if wrong or self._set.wrong:
+        if wrong:
             self._refuse(wrong)
+        if self._set.wrong or target is None:
             return None
-        if target is None:
-            return None
+        program.current().clusters.append(place.target)
         if wrong := destinations.without_plugin():
             self._refuse(wrong)
             return None
@@ -142,18 +151,22 @@ class QueueObject(pulumi.ComponentResource):
             await self._look_for_namespace()
         older["metadata"] = {
             **older["metadata"],
-            "annotations": {**older["metadata"].get("annotations", {}), MADE_BY: _stack()},
+            "annotations": {**older["metadata"].get("annotations", {}), MADE_BY: _stack(), **self._marks()},
         }
         needs = [made for other in self._set.named_by(self) if (made := await other.made) is not None]
         depends_on = [*needs, *place.needs, *resolved.depends_on]
         options = self.below(depends_on, provider=target.provider or destinations.provider(place))
         return _Object(self._name, put_back(older, resolved.unknown), options)
 
+    def _marks(self) -> dict[str, str]:
+        """Annotations that say what becomes of it when it leaves the program."""
+        return {ON_DELETE: "retain"} if self._opts.retain_on_delete else {}
+
     async def _look_for_namespace(self) -> None:
         namespace = self.document["metadata"].get("namespace")
         if isinstance(namespace, str) and await asyncio.to_thread(dynamic.lacks_namespace, self.connection, namespace):
             missing = Problem("namespace", f"namespace {namespace} does not exist", "create it, or name another one")
-            pulumi.log.warn(str(missing.below(self._where)), self)
+            pulumi.log.warn(str(self._told(missing)), self)
 
     def _destination(self) -> Kubernetes | None:
         """The cluster: that of `target`, else of the provider among the options, else of the stack's configuration; None:
@@ -165,7 +178,13 @@ class QueueObject(pulumi.ComponentResource):
         return None if pulumi.Config("trainer").get("target") == "local" else Kubernetes()
 
     def _refuse(self, wrong: list[Problem]) -> None:
-        self._set.refuse(p.below(self._where) for p in wrong)
+        self._set.refuse(self._told(p) for p in wrong)
+
+    def _told(self, problem: Problem) -> Problem:
+        """In the words of the program."""
+        if self.above is not None:
+            problem = replace(problem, where=self.above.argument(self.kind, self.resource_name, problem.where))
+        return problem.below(self._where)
 
     def below(
         self, depends_on: list[pulumi.Resource], *, provider: pulumi.ProviderResource | None = None
@@ -226,6 +245,8 @@ class _Set:
         """Gives the member the version of its kind that its cluster has."""
         if member.cluster not in self.served:
             self.served[member.cluster] = asyncio.ensure_future(self._look(member))
+            if pulumi.runtime.is_dry_run():
+                program.current().spawn(self._leave(member))
         member.version = _version(member.kind, await self.served[member.cluster])
 
     async def _look(self, first: QueueObject) -> Any:
@@ -240,13 +261,27 @@ class _Set:
                 member._refuse(wrong)
         return served
 
+    async def _leave(self, first: QueueObject) -> None:
+        """Tells of queues that this stack has made, and that are no longer among them, once all are known."""
+        await asyncio.gather(*(member.made for member in self.members))
+        if self.wrong:
+            return
+        about = [(member.kind, member.document["metadata"]) for member in self.members]
+        named = {(kind, metadata.get("namespace", ""), str(metadata["name"])) for kind, metadata in about}
+        version = _version("ClusterQueue", await self.served[first.cluster])
+        told = await asyncio.to_thread(lambda: [*leaving(first.connection, version, _stack(), named)])
+        for warning in filter(program.current().news, told):
+            pulumi.log.warn(str(warning))
+
     async def taken(self, member: QueueObject, connection: Any, version: str) -> list[Problem]:
-        """That an object of that name is there and another's: pulumi-kubernetes would take it over in silence."""
+        """That an object of that name is there and another's, which pulumi-kubernetes would take over in silence; or ours, and
+        cannot become this one."""
         live = await asyncio.to_thread(dynamic.queue_objects, connection, member.kind, version)
         place = member.document["metadata"].get("namespace", "")
-        for found in (each["metadata"] for each in live):
+        for each in live:
+            found = each["metadata"]
             if (found["name"], found.get("namespace", "")) == (member.name, place) and "deletionTimestamp" not in found:
-                return _others(member, found)
+                return _others(member, found) or member._own([*frozen(member.document, each)])
         return []
 
     def check(self) -> None:

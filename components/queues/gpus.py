@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.kueue import quota_rows, quota_table
-from pulumi_trainer.provider.api.model import quantity_problems
+from pulumi_trainer.provider.api.kueue import BOUNDLESS, quota_rows, quota_table
+from pulumi_trainer.provider.api.names import dns_1123_subdomain
+from pulumi_trainer.provider.lifecycle.identity import short_digest
 
 from .. import program
-from ..arguments import Args, unknown_fields
+from ..arguments import unknown_fields, walk
 from ..destinations import Kubernetes
 from .arguments import FairSharing, FlavorQuotas, Preemption, ResourceGroup, ResourceQuota
-from .component import current
-from .objects import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass
+from .component import Composed, current
+from .objects import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass, release_problems
+from .teams import Team, right, twice, wrong
 
 GPU = "nvidia.com/gpu"
 PRIORITIES = ("low", "normal", "high")
@@ -25,23 +27,6 @@ _FIELDS = (
 )  # fmt: skip
 STEP = 1000
 """Between one priority and the next; that in the middle is 0, which is what jobs without one have."""
-OTHERS: Mapping[str, str] = {"cpu": "1M", "memory": "1Pi", "ephemeral-storage": "1Pi"}
-"""What jobs ask for beside GPUs, more than any cluster has: a queue without a quota of it admits no job that asks for it."""
-
-
-class Team(Args):
-    """A team's share.
-
-    gpus: its own GPUs; of several kinds, a mapping from the kind to the number. namespace: of its jobs, default its name.
-    borrowing: how many more it may borrow, of each kind; default: what the component says. lending: how many of its own it
-    lends; default: all. weight: of what can be borrowed, where the cluster shares fairly; default 1.
-    """
-
-    gpus: int | Mapping[str, int] | None = None
-    namespace: str | None = None
-    borrowing: bool | int | None = None
-    lending: int | None = None
-    weight: float | str | None = None
 
 
 class Queues(dict[str, LocalQueue]):
@@ -57,7 +42,7 @@ class Queues(dict[str, LocalQueue]):
         )
 
 
-class GpuQueues(pulumi.ComponentResource):
+class GpuQueues(Composed):
     """Kueue's objects for a cluster whose teams share its GPUs: a ResourceFlavor for each kind of GPU, a Cohort, for each team a
     ClusterQueue and a LocalQueue, and WorkloadPriorityClasses.
 
@@ -74,7 +59,9 @@ class GpuQueues(pulumi.ComponentResource):
     on_delete, drain_seconds: as of a `ClusterQueue`.
 
     A LocalQueue is called like its team, in the namespace of the team, and no other namespace can use the team's quota.
-    ClusterQueues are called `NAME-TEAM`. Outputs: quotas (a list of rows) and table (the same to be read).
+    ClusterQueues are called `NAME-TEAM`. A Topology, and flavors with one, have a digest in their names of what never changes of
+    them: with other levels or labels there are others, to which the queues move. Outputs: quotas (a list of rows) and table (the
+    same to be read, line by line).
     """
 
     def __init__(
@@ -96,48 +83,60 @@ class GpuQueues(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
         **unknown: Any,
     ) -> None:
-        where = f'GpuQueues("{resource_name}") ({program.call_site()})'
+        self.where = f'GpuQueues("{resource_name}") ({program.call_site()})'
         super().__init__("trainer:index:GpuQueues", resource_name, None, opts)
+        name = name or resource_name
+        given = {
+            "teams": teams, "gpus": {name: None} if gpus is None else gpus, "cohort": cohort, "borrowing": borrowing,
+            "priorities": priorities, "topology": topology, "others": BOUNDLESS if others is None else others,
+        }  # fmt: skip
+        found = [
+            *unknown_fields(unknown, _FIELDS),
+            *wrong(given, resource, name),
+            *twice(given),
+            *release_problems(on_delete, drain_seconds),
+        ]
+        sound = right(given, found)
+        teams, kinds, cohort, borrowing = (sound[name_] for name_ in ("teams", "gpus", "cohort", "borrowing"))
+        priorities, topology = sound["priorities"], sound["topology"]
+        beside: dict[str, Any] = sound["others"]
+        self._parts = (name, resource, teams, [resource, *beside])
         self.cohort: Cohort | None = None
         self.topology = topology if isinstance(topology, Topology) else None
         self.flavors: dict[str, ResourceFlavor] = {}
         self.cluster_queues: dict[str, ClusterQueue] = {}
-        self.queues = Queues(where, [f"teams are {', '.join(map(str, teams))}" if isinstance(teams, Mapping) else ""])
+        self.queues = Queues(self.where, [str(p) for p in found] or [f"teams are {', '.join(teams)}"])
         """By team: what its jobs name as their queue."""
         self.priorities: dict[str, WorkloadPriorityClass] = {}
         self.quotas: list[dict[str, Any]] = []
-        self.table = ""
-        name = name or resource_name
-        kinds = {name: None} if gpus is None else gpus
-        others = OTHERS if others is None else others
-        found = [
-            *unknown_fields(unknown, _FIELDS),
-            *_wrong(teams, kinds, borrowing, priorities, topology, others, cohort),
-        ]
         if found:
-            self.queues = Queues(where, [str(p) for p in found])
-            current().refuse(p.below(where) for p in found)
-            self.register_outputs({})
-            return
+            current().refuse(p.below(self.where) for p in found)
         above = opts or pulumi.ResourceOptions()
         own = pulumi.ResourceOptions(
             parent=self, depends_on=above.depends_on, protect=above.protect, retain_on_delete=above.retain_on_delete
         )
         common: dict[str, Any] = {"target": target, "opts": own}
+        self.making = True
         self.cohort = _cohort(cohort, name, common)
         if topology is not None and self.topology is None:
-            self.topology = Topology(name, levels=list(topology), **common)  # type: ignore[arg-type]
+            levels: list[Any] = list(topology)  # type: ignore[arg-type]
+            self.topology = Topology(name, levels=levels, name=_versioned(name, levels), **common)
         for kind, labels in kinds.items():
             if isinstance(labels, ResourceFlavor):
                 self.flavors[kind] = labels
             else:
-                self.flavors[kind] = ResourceFlavor(kind, node_labels=labels, topology=self.topology, **common)
-        for team, given in teams.items():
-            share = given if isinstance(given, Team) else Team(gpus=given)
+                fixed = (
+                    _versioned(kind, [dict(labels or {}), self.topology.name]) if self.topology is not None else kind
+                )
+                self.flavors[kind] = ResourceFlavor(
+                    kind, node_labels=labels, topology=self.topology, name=fixed, **common
+                )
+        for team, each in teams.items() if self.flavors else ():
+            share = each if isinstance(each, Team) else Team(gpus=each)
             queue = f"{name}-{team}"
             self.cluster_queues[team] = ClusterQueue(
                 queue,
-                resource_groups=[ResourceGroup(flavors=[*self._quotas(share, resource, others, borrowing)])],
+                resource_groups=[ResourceGroup(flavors=[*self._quotas(share, resource, beside, borrowing)])],
                 cohort=self.cohort,
                 namespace_selector={"match_labels": {"kubernetes.io/metadata.name": share.namespace or team}},
                 preemption=Preemption(
@@ -154,9 +153,62 @@ class GpuQueues(pulumi.ComponentResource):
             )
         for priority, value in _values(priorities).items():
             self.priorities[priority] = WorkloadPriorityClass(priority, value=value, **common)
-        self.quotas = quota_rows([queue.document for queue in self.cluster_queues.values()], list(teams), resource)
+        self.making = False
+        self.quotas = quota_rows(
+            [queue.document for queue in self.cluster_queues.values()], list(self.queues), resource
+        )
+        kinds_of = {flavor.name: kind for kind, flavor in self.flavors.items()}
+        self.quotas = [{**row, "flavor": kinds_of.get(row["flavor"], row["flavor"])} for row in self.quotas]
         self.table = quota_table(self.quotas)
         self.register_outputs({"quotas": self.quotas, "table": self.table})
+
+    def argument(self, kind: str, name: str, path: str) -> str:
+        if path.partition(".")[0] in ("target", "on_delete", "drain_seconds"):
+            return path
+        match kind:
+            case "Topology" if path.startswith("levels"):
+                return f"topology{path.removeprefix('levels').removesuffix('.node_label')}"
+            case "Topology":
+                return "topology"
+            case "ResourceFlavor" if path.startswith("topology"):
+                return "topology"
+            case "ResourceFlavor":
+                return (
+                    f"gpus[{name}]{path.removeprefix('node_labels')}" if path != "name" else self._named(name, "gpus")
+                )
+            case "Cohort":
+                return self._named(name, "cohort")
+            case "WorkloadPriorityClass":
+                return f"priorities[{name}]"
+        team = name.removeprefix(f"{self._parts[0]}-")
+        return f"teams[{team}]" if kind == "LocalQueue" and path == "name" else self._of_team(team, path)
+
+    def _named(self, name: str, argument: str) -> str:
+        """Where a name comes from: what is called like the component has its name from there."""
+        return "name" if name == self._parts[0] else argument if argument == "cohort" else f"{argument}[{name}]"
+
+    def _of_team(self, team: str, path: str) -> str:
+        _, resource, teams, covered = self._parts
+        share, at = teams[team], f"teams[{team}]"
+        own = share if isinstance(share, Team) else None
+        if path.startswith("namespace"):
+            return f"{at}.namespace" if own and own.namespace else at
+        if path == "cohort":
+            return path
+        if path.startswith("fair_sharing"):
+            return f"{at}.weight"
+        if path == "name":
+            return "name" if not [*dns_1123_subdomain(team)] else at
+        if quota := _QUOTA.match(path):
+            if quota["resource"] != resource:
+                return f"others[{quota['resource']}]"
+            field = quota["field"].replace("_limit", "")
+            if field == "nominal_quota":
+                return f"{at}.gpus" if own else at
+            return f"{at}.{field}" if own and getattr(own, field) is not None else field
+        if quota := _COVERED.match(path):
+            return f"others[{covered[int(quota['at'])]}]" if int(quota["at"]) else "resource"
+        return "gpus" if path.startswith("resource_groups") else at
 
     def _quotas(
         self, share: Team, resource: str, others: Mapping[str, Any], borrowing: bool | int
@@ -180,67 +232,17 @@ def _cohort(given: Any, name: str, common: Mapping[str, Any]) -> Cohort | None:
     return given if isinstance(given, Cohort) else Cohort(given if isinstance(given, str) else name, **common)
 
 
+def _versioned(name: str, fixed: Any) -> str:
+    """The name of an object with something that never changes: with another value it is another object."""
+    known = walk(fixed, lambda _, leaf: leaf if isinstance(leaf, str) else None)
+    return f"{name}-{short_digest(known, 6)}"
+
+
 def _values(priorities: Any) -> dict[str, int]:
     if isinstance(priorities, Mapping):
         return dict(priorities)
     return {each: (i - len(priorities) // 2) * STEP for i, each in enumerate(priorities)}
 
 
-def _wrong(
-    teams: Any, kinds: Any, borrowing: Any, priorities: Any, topology: Any, others: Any, cohort: Any
-) -> Iterator[Problem]:
-    """What the objects could not say in the words of this component's arguments."""
-    if not isinstance(teams, Mapping) or not teams:
-        yield Problem("teams", "must name at least one team and its GPUs", 'for example teams={"nlp": 16}')
-    if not isinstance(kinds, Mapping) or not kinds:
-        yield Problem("gpus", "must be a mapping from kinds of GPUs to labels of their nodes")
-        return
-    for kind, labels in kinds.items():
-        if labels is not None and not isinstance(labels, (Mapping, ResourceFlavor)):
-            yield Problem(f"gpus[{kind}]", f"must be labels of nodes or a ResourceFlavor, not {labels!r}")
-        elif topology is not None and not labels:
-            mend = f'for example gpus={{"{kind}": {{"label": "value"}}}}'
-            yield Problem(f"gpus[{kind}]", "needs a label of its nodes, as there is a topology", mend)
-    if topology is not None and (isinstance(topology, str) or not isinstance(topology, (Topology, Sequence))):
-        yield Problem("topology", f"must be a list of node labels or a Topology, not {topology!r}")
-    yield from _limit("borrowing", borrowing)
-    if cohort is True or not isinstance(cohort, (Cohort, str, bool, type(None))):
-        yield Problem("cohort", f"must be a Cohort, a name or False, not {cohort!r}")
-    if isinstance(priorities, str) or not isinstance(priorities, (Sequence, Mapping)):
-        yield Problem(
-            "priorities", f"must be names from the lowest to the highest, or names and values, not {priorities!r}"
-        )
-    if not isinstance(others, Mapping):
-        yield Problem("others", "must be a mapping from resources to quotas")
-    for team, given in teams.items() if isinstance(teams, Mapping) else ():
-        share = given if isinstance(given, Team) else Team(gpus=given)
-        yield from (p.below(f"teams[{team}]") for p in share.check())
-        yield from (p.below(f"teams[{team}]") for p in _share(share, list(kinds)))
-
-
-def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:
-    gpus = share.__dict__.get("gpus")
-    if isinstance(gpus, Mapping):
-        for kind in gpus.keys() - set(kinds):
-            yield Problem(f"gpus[{kind}]", "is no kind of GPU here", f"known: {', '.join(kinds)}")
-    elif len(kinds) > 1:
-        yield Problem("gpus", "must say how many of each kind", f"for example {{{kinds[0]!r}: {gpus!r}}}")
-    for where, number in gpus.items() if isinstance(gpus, Mapping) else (("", gpus),):
-        at = f"gpus[{where}]" if where else "gpus"
-        if isinstance(number, bool) or not isinstance(number, int):
-            yield Problem(at, f"must be a number of GPUs, not {number!r}")
-        elif number < 0:
-            yield Problem(at, f"must be 0 or more, not {number}")
-    if (borrowing := share.__dict__.get("borrowing")) is not None:
-        yield from _limit("borrowing", borrowing)
-    if (lending := share.__dict__.get("lending")) is not None:
-        yield from _limit("lending", lending)
-    if (weight := share.__dict__.get("weight")) is not None:
-        yield from (p.below("weight") for p in quantity_problems(str(weight)))
-
-
-def _limit(where: str, value: Any) -> Iterator[Problem]:
-    if not isinstance(value, int):
-        yield Problem(where, f"must be True, False or a number of GPUs, not {value!r}")
-    elif value < 0:
-        yield Problem(where, f"must be 0 or more, not {value}")
+_QUOTA = re.compile(r"resource_groups\[0\]\.flavors\[\d+\]\.resources\[(?P<resource>[^]]*)\]\.?(?P<field>\w*)")
+_COVERED = re.compile(r"resource_groups\[0\]\.covered_resources\[(?P<at>\d+)\]")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pulumi
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.labels import ON_DELETE
 
 from ..destinations import Kubernetes
 from .arguments import (
@@ -20,6 +21,7 @@ from .arguments import (
     ResourceGroup,
     Spec,
     free,
+    items,
     named,
 )
 from .checks import AdmissionCheck
@@ -36,7 +38,7 @@ class _Topology(Spec):
 
 class Topology(QueueObject):
     """How far nodes are from each other (Topology): labels of nodes, the widest first, such as a block, a rack and
-    `kubernetes.io/hostname`, which can only be the last. They never change: a changed one needs another name."""
+    `kubernetes.io/hostname`, which can only be the last. They never change: with other levels it needs another name."""
 
     kind = "Topology"
 
@@ -171,7 +173,7 @@ class _ClusterQueue(Spec):
 
     def check(self) -> list[Problem]:
         found = super().check()
-        for i, group in enumerate(self.resource_groups or ()):
+        for i, group in enumerate(items(self.resource_groups)):
             if not isinstance(group, ResourceGroup):
                 found.append(Problem(f"resource_groups[{i}]", f"must be a ResourceGroup, not {type(group).__name__}"))
         return found
@@ -225,8 +227,11 @@ class ClusterQueue(QueueObject):
             concurrent_admission_policy=concurrent_admission_policy, labels=labels, annotations=annotations, **unknown,
         )  # fmt: skip
         self._release = {"drain": on_delete == "drain", "seconds": drain_seconds}
-        super().__init__(resource_name, args, name, target, opts, found=_release_problems(on_delete, drain_seconds))
+        super().__init__(resource_name, args, name, target, opts, found=release_problems(on_delete, drain_seconds))
         self.guard = self.after_users("LocalQueue", self._guard)
+
+    def _marks(self) -> dict[str, str]:
+        return {**({ON_DELETE: "drain"} if self._release["drain"] else {}), **super()._marks()}
 
     def _guard(self, made: pulumi.Resource, users: list[pulumi.Resource]) -> dynamic.QueueGuard:
         """What lets the queue go only without work; deleted before its LocalQueues, and made after them."""
@@ -234,7 +239,8 @@ class ClusterQueue(QueueObject):
         return dynamic.QueueGuard(self._name, props, self.below(depends_on=[made, *users]))
 
 
-def _release_problems(on_delete: Any, seconds: Any) -> list[Problem]:
+def release_problems(on_delete: Any, seconds: Any) -> list[Problem]:
+    """Of what becomes of a queue's jobs."""
     found = []
     if on_delete not in ("refuse", "drain"):
         found.append(Problem("on_delete", f"must be refuse or drain, not {on_delete!r}"))

@@ -6,7 +6,7 @@ call boundary and are what a caller may catch. Their text is all a user sees.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -37,6 +37,11 @@ class Problem:
 
 _TYPES = {"FieldValueRequired": "Required value", "FieldValueDuplicate": "Duplicate value"}
 """What an API server says of some kinds of errors, and no more than that."""
+
+
+def several(told: Sequence[str], most: int = 5) -> str:
+    """The first of several things, and how many more there are."""
+    return "; ".join(told[:most]) + (f"; and {len(told) - most} more" if len(told) > most else "")
 
 
 class TrainerError(Exception):

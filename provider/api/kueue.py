@@ -38,6 +38,8 @@ NAMESPACED = "LocalQueue"
 FINALIZER = "kueue.x-k8s.io/resource-in-use"
 QUOTAS = ("nominalQuota", "borrowingLimit", "lendingLimit", "weight")
 """Fields that are quantities."""
+BOUNDLESS: Mapping[str, str] = {"cpu": "1M", "memory": "1Pi", "ephemeral-storage": "1Pi"}
+"""More than any cluster has: a queue without a quota of these admits no job that asks for them."""
 NODE_LABEL_OF_HOSTS = "kubernetes.io/hostname"
 
 
@@ -184,15 +186,13 @@ def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resour
     return found
 
 
-def quota_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows in columns."""
+def quota_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The rows in columns, line by line: an output of one text would be shown with `\\n` in it."""
     heads = ("team", "flavor", "own", "borrows", "lends", "of")
     words = {None: "all"}
     lines = [heads, *(tuple(str(words.get(row[h], row[h])) for h in heads) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _quotas(queue: Mapping[str, Any], resource: str) -> dict[str, Mapping[str, Any]]:

@@ -24,6 +24,10 @@ RELEASE = "pulumi-trainer.dev/release"
 MADE_BY = "pulumi-trainer.dev/made-by"
 """Annotation of an object of Kueue's: ORGANIZATION/PROJECT/STACK of the stack that it belongs to."""
 
+ON_DELETE = "pulumi-trainer.dev/on-delete"
+"""Annotation of an object of Kueue's: what becomes of it when it leaves its program: "drain", "retain"; none: it is deleted, a
+ClusterQueue only without work."""
+
 RUNTIME = "pulumi-trainer.dev/runtime"
 """Label of a job: the name of its runtime."""
 

@@ -123,16 +123,17 @@ def everything(where: Where) -> list[State]:
 
 
 def look(job: Job, *, lines: bool = False) -> Seen | None:
-    """What the cluster shows of it; None: nothing. Raises TargetFault for a job that was asked for by name and is not there."""
+    """What the cluster shows of it; None: nothing. lines: with all that `why` needs. Raises TargetFault for a job that was asked
+    for by name and is not there."""
     from pulumi_trainer.provider.targets.kubernetes.listing import seen_one
-    from pulumi_trainer.provider.targets.kubernetes.seen import snapshot, with_lines
+    from pulumi_trainer.provider.targets.kubernetes.seen import snapshot, with_lines, with_room
 
     assert job.client is not None
     if job.resource:
         seen = snapshot(job.client, job.namespace, job.name)
     else:
         seen = seen_one(job.client, job.namespace, job.name, job.kind)
-    return with_lines(job.client, seen) if lines else seen
+    return with_room(job.client, with_lines(job.client, seen)) if lines else seen
 
 
 def _state(job: Job, seen: Seen | None) -> State:

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from pulumi_trainer.provider.admission.quota import ZERO
+from pulumi_trainer.provider.admission.quota import amount as quantity
 from pulumi_trainer.provider.admission.quota import text as amount
+from pulumi_trainer.provider.api.kueue import BOUNDLESS
 from pulumi_trainer.provider.api.status import duration
 from pulumi_trainer.provider.lifecycle.occupancy import Occupancy, Queue, Share, Work, occupancy
 from rich.console import Console
@@ -79,13 +81,19 @@ def _cluster_table(found: Iterable[Queue]) -> Table:
     for queue in sorted(found, key=lambda q: (q.behind, q.name)):
         head: list[Cell] = [_name(queue), plain(queue.behind)]
         tail = [str(queue.admitted or ""), str(queue.pending or "")]
-        for share in queue.shares or (None,):
+        for share in [share for share in queue.shares if not _idle(share)] or (None,):
             table.add_row(*head, *(_share(share) if share else [""] * 6), *tail)
             head = ["", ""]
             tail = ["", ""]
         if queue.inactive:
             table.add_row(Text(f"  takes no jobs: {plain(queue.inactive)}", style="red"))
     return table
+
+
+def _idle(share: Share) -> bool:
+    """Whether it only says that nobody uses what has no limit."""
+    most = quantity(BOUNDLESS.get(share.resource))
+    return not share.used and most is not None and (share.nominal or ZERO) >= most
 
 
 def _share(share: Share) -> list[Cell]:

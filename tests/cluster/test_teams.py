@@ -48,7 +48,7 @@ def test_two_teams_share_what_the_other_leaves(teams: Teams, mode: str) -> None:
     teams.becomes("borrows", "Queued", "Preempted")
     teams.says(
         "borrows",
-        "has stopped it to make room for the job with UID .* due to reclamation within the cohort; it is queued again",
+        f"make room for {MODES[mode].kind} {teams.namespace}/reclaims in /.* reclamation within the cohort; it is queued again",
     )
     teams.submit("urgent", queue="red", priority=teams.name("high"))
     teams.becomes("urgent", "Running")

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.targets.kubernetes import kinds, rbac
 from . import least
 from .jobs import slip, until
 from .programs import sent
-from .teams_support import Document, Teams, made_teams, runtime  # noqa: F401 (the fixture teams)
+from .teams_support import MODES, Document, Teams, made_teams, runtime  # noqa: F401 (the fixture teams)
 
 
 def plain(teams: Teams, **queue: Any) -> None:
@@ -99,6 +99,34 @@ def test_a_preview_says_never_as_kueue_does_later(teams: Teams, name: str) -> No
     else:
         assert told[0].partition("; ")[0].endswith(words), (told[0], words)
     teams.says("job", "Kueue will never admit it as it is")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rack_that_is_too_small_is_warned_of_and_why_says_so(teams: Teams, mode: str) -> None:
+    """PT211: Kueue has quota for the job, and says how many pods have room; whether waiting helps, it does not say."""
+    teams.mode = mode
+    teams.nodes(3)
+    teams.racks()
+    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.queue("red", 64)
+    teams.ready("red")
+    made = teams.seeing().plan("job", 3, queue="red", topology=trainer.Required(teams.rack))
+    (told,) = [str(w) for w in made.warnings]
+    said = (
+        f"no domain of {teams.rack} in flavor {teams.name('h100')} is large enough: the largest, r0, has room for"
+        " 2 of 3 pods of node"
+        f" (8 {teams.gpu} each), even when nothing else runs"
+    )
+    assert told.startswith("PT211: queue: ") and f"{said}; ask for a wider level" in told
+    teams.submit("job", 3, queue="red", topology=trainer.Required(teams.rack))
+    until(lambda: "allows to fit only 2 out of 3 pod(s)" in teams.words("job"))
+    why = teams.cli("why", "job", "-n", teams.namespace).stdout
+    assert "it waits in the LocalQueue red, in vain with the nodes that there are: " in why
+    assert f"{said}. Ask for a wider level, fewer nodes" in " ".join(why.split())
+    why = teams.cli("why", "job", "-n", teams.namespace, kubeconfig=teams.own).stdout
+    assert (
+        "only 2 of its 3 pods have room. If no domain is that large, waiting is in vain: ask for a wider level" in why
+    )
 
 
 def test_what_fits_is_not_warned_of(teams: Teams) -> None:

@@ -332,7 +332,7 @@ ROWS = [
     Row("queue: done", queued(16, lambda: job(gpus=1, queue="team", simulate={"run": "200ms"})), "Succeeded", "AllJobsCompleted",
         "jobset completed successfully", "all is done"),
     Row("queue: preempted", preempted, "Queued", "Preempted", "^Preempted to accommodate a workload .* 16 more needed",
-        r"make room for the job with UID [\w-]+ in /\S+, due to prioritization in the ClusterQueue; it is queued again"),
+        r"make room for (the job with UID [\w-]+|JobSet \S+/other) in /\S+, due to prioritization in the ClusterQueue;"),
     Row("queue: reclaimed", reclaimed, "Queued", "Preempted", "preemptor path: /.*-other; preemptee path: /.*-team",
         "due to reclamation within the cohort"),
     Row("queue: topology", topology, "Queued", "Pending", r"allows to fit only \d out of 6 pod\(s\)",

@@ -68,6 +68,89 @@ def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_made(project: P
     assert {r["type"] for r in project.export()["deployment"].get("resources") or []} <= {"pulumi:pulumi:Stack"}
 
 
+SHAPES_AND_VALUES = """
+trainer.ClusterQueue(
+    "both", cohort=5, preemtion=3, on_delete="never", labels="x", resource_groups=[
+        trainer.ResourceGroup(flavors=[3, trainer.FlavorQuotas(flavor="f", resources={
+            "cpu": trainer.ResourceQuota(nominal_quota=-2, borowing_limit=2), "memory": "x",
+        })]),
+    ],
+)
+trainer.LocalQueue("late", cluster_queue="both", fair_sharing=trainer.FairSharing(weight=pulumi.Output.from_input("y")))
+trainer.TrainJob(
+    "job", runtime="torch-distributed", max_execution="4h", trainr=3, topology=trainer.Required("a b"),
+)
+trainer.Cohort("cohort", target="cluster")
+"""
+BOTH = [
+    'ClusterQueue("both") (__main__.py:4).cohort: must be a Cohort or its name, not 5',
+    "preemtion: unknown field; did you mean preemption?",
+    "on_delete: must be refuse or drain, not 'never'",
+    "labels: must be a mapping, not str",
+    "resource_groups[0].flavors[0]: must be a FlavorQuotas, not int",
+    "resources[cpu].borowing_limit: unknown field; did you mean borrowing_limit?",
+    "resources[cpu].nominal_quota: must be greater than or equal to 0",
+    "resources[memory].nominal_quota: must be a quantity such as 3, 500m or 4Gi, not 'x'",
+    'LocalQueue("late") (__main__.py:11).fair_sharing.weight: spec.fairSharing.weight in body should match',
+    'TrainJob("job") (__main__.py:12).trainr: unknown field; did you mean trainer?',
+    "max_execution: must be a whole number of seconds from 1 to 2147483647, not 4h",
+    "topology.level: 'a b' is no node label",
+    "target: must be Local(...) or Kubernetes(...), not 'cluster'",
+    "target: queues are objects of a cluster; give a Kubernetes(...)",
+]
+
+
+def test_wrong_words_and_wrong_values_are_said_together(project: Project) -> None:
+    project.program(SHAPES_AND_VALUES, HEAD)
+    told = project.preview(ok=False).out
+    assert [each for each in BOTH if each not in told] == [], told
+    assert f"{len(BOTH)} problems;" in told and "Traceback" not in told
+
+
+OF_TEAMS = """
+trainer.GpuQueues(
+    "gpus", teams={"a b": 1, "ok": trainer.Team(gpus=2, namespace="x_y", borowing=3)}, others={"cpu": "-1", "a key": 2},
+    gpus={"gpus": {"gpu type": "x"}}, topology=["kubernetes.io/hostname", "rack"], drain_seconds=-1,
+)
+trainer.GpuQueues("second", teams=["nlp"], topology="rack")
+trainer.GpuQueues("Bad Name", teams={"c": 1}, priorities=(), topology=["a"])
+queues = trainer.GpuQueues("third", teams={"a": 3, "b": 1}, cohort="gpus", borrowing=2**70, others={"cpu": {"of": 1}})
+trainer.Cohort("child", parent="A B", opts=pulumi.ResourceOptions(parent=queues))
+"""
+BY_ARGUMENT = [
+    ("gpus", "teams[a b]: 'a b' can be no name: a lowercase RFC 1123 subdomain"),
+    ("gpus", "teams[ok].borowing: unknown field; did you mean borrowing?"),
+    ("gpus", "others[cpu]: must be 0 or more, not -1"),
+    ("gpus", "others[a key]: 'a key' can be no resource: "),
+    ("gpus", "gpus[gpus]"),
+    ("gpus", "topology: the kubernetes.io/hostname label can only be used at the lowest level"),
+    ("gpus", "drain_seconds: must be a number of seconds, 0 to 86400, not -1"),
+    ("second", 'teams: must name at least one team and its GPUs; for example teams={"nlp": 16}'),
+    (
+        "second",
+        'priorities: GpuQueues("gpus") (__main__.py:4) makes low, normal, high too; give the second one priorities=(),',
+    ),
+    ("third", 'priorities: GpuQueues("gpus") (__main__.py:4) makes low, normal, high too'),
+    ("third", 'cohort: GpuQueues("gpus") (__main__.py:4) makes a cohort gpus too; make a Cohort and give it to both'),
+    ("Bad Name", "name: 'Bad Name' can be no name: a lowercase RFC 1123 subdomain"),
+    ("third", "others[cpu]: must be a quantity, not {'of': 1}"),
+]
+
+
+def test_what_is_wrong_with_gpus_of_teams_is_said_of_their_arguments(project: Project) -> None:
+    project.program(OF_TEAMS, HEAD)
+    told = project.preview(ok=False).out
+    lines = [line.strip() for line in told.splitlines() if line.strip().startswith("GpuQueues(")]
+    for name, said in BY_ARGUMENT:
+        assert any(line.startswith(f'GpuQueues("{name}") (__main__.py:') and said in line for line in lines), (
+            said,
+            told,
+        )
+    assert 'Cohort("child") (__main__.py:' in told
+    assert sum(line.startswith('GpuQueues("Bad Name")') for line in lines) == 2, told
+    assert not any(inner in told for inner in ("resource_groups", "ClusterQueue(", "LocalQueue(", "PriorityClass("))
+
+
 def test_one_wrong_object_stops_the_others_and_what_is_known_later_is_checked_then(project: Project) -> None:
     """A value that comes from elsewhere is wrong; a cluster that nobody reaches is not asked for anything."""
     project.config("trainer:kubeconfig", "/nowhere")
@@ -107,7 +190,7 @@ def test_a_stack_for_this_machine_checks_them_and_makes_none(project: Project) -
     ]  # fmt: skip
     assert project.outputs()["names"] == ["nlp", "gpus-nlp", "low", "normal", "high"]
     project.program(teams.replace('"nlp": 16', '"nlp": 16, "-": 4'), HEAD)
-    assert "gpus--" in (told := project.up(ok=False).out) and "must consist of lower case" in told
+    assert "teams[-]: '-' can be no name" in (told := project.up(ok=False).out) and "must consist of lower case" in told
 
 
 def test_a_team_that_is_not_there_is_told_without_a_traceback(project: Project) -> None:

@@ -9,7 +9,7 @@ import celpy
 import pytest
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.admission.faults import NoSuchKey
-from pulumi_trainer.provider.admission.kueue import conflicts, refusals
+from pulumi_trainer.provider.admission.kueue import conflicts, frozen, refusals
 from pulumi_trainer.provider.admission.kueue_rules import KUEUE
 from pulumi_trainer.provider.admission.schema import Schema
 from pulumi_trainer.provider.api.errors import Invalid
@@ -151,6 +151,25 @@ def test_circles_of_cohorts_and_equal_names() -> None:
     assert not list(conflicts([cohort("a", "x"), document(("ClusterQueue", "", ...), "a", "")]))
 
 
+def test_what_a_stored_object_never_changes() -> None:
+    def told(kind: str, was: dict[str, Any], now: dict[str, Any], version: str = "v1beta2") -> list[str]:
+        live = {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": kind, "metadata": {"name": "x"}, "spec": was}
+        return [p.where for p in frozen({**live, "apiVersion": "kueue.x-k8s.io/v1beta2", "spec": now}, live)]
+
+    levels = {"levels": [{"nodeLabel": "rack"}]}
+    assert told("Topology", levels, levels) == []
+    assert told("Topology", levels, {"levels": [{"nodeLabel": "block"}]}) == ["spec.levels"]
+    assert told("Topology", levels, {"levels": [{"nodeLabel": Unknown("later")}]}) == []
+    flavor = {"nodeLabels": {"a": "b"}, "topologyName": "t"}
+    assert told("ResourceFlavor", {"nodeLabels": {"a": "b"}}, flavor) == []
+    assert told("ResourceFlavor", flavor, {"nodeLabels": {"a": "c"}}) == ["spec.topologyName", "spec.nodeLabels"]
+    checks = [{"controllerName": f"example.com/{each}"} for each in "ab"]
+    assert told("AdmissionCheck", *checks) == ["spec.controllerName"]
+    policy = {"concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}}
+    assert told("ClusterQueue", {}, policy) == ["spec.concurrentAdmissionPolicy"]
+    assert told("ClusterQueue", {}, policy, "v1beta1") == []
+
+
 def test_references_in_the_order_of_deletion() -> None:
     named = {kind for good in GOOD for kind, _, _ in references(document((good, "", ...), "x", "team"))}
     assert named == {
@@ -201,4 +220,4 @@ def test_the_table_of_quotas() -> None:
         (8, None, 0, 24),
         ("16", None, None, 24),
     ]
-    assert quota_table(rows).splitlines()[1] == "a     f0      8    all      0      24"
+    assert quota_table(rows)[1] == "a     f0      8    all      0      24"

@@ -14,7 +14,7 @@ import pytest
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, diagnose, keep, why
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
-from pulumi_trainer.provider.lifecycle.diagnosis.queue import explained
+from pulumi_trainer.provider.lifecycle.diagnosis.queue import explained, preemptor
 from pulumi_trainer.provider.lifecycle.reading import seconds
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -88,6 +88,14 @@ def test_what_is_told_of_real_documents(
     assert [m for m in message if m not in status.message] == [], status.message
     assert [p for p in paragraph if p not in said] == [], said
     assert said.startswith(f"team/{seen.name} is {phase}") and said[-1] in ".?" and "\n" not in said
+
+
+def test_the_job_that_needed_the_room_is_named_where_it_is_known() -> None:
+    seen, now = recorded("preempted")
+    assert preemptor(seen.workload) == ("29d4d460-0e06-4dfc-9541-f34d0fcfe75f", "848f90dd-45b0-4fcc-bdb9-4aabcce60cdd")
+    seen = replace(seen, preemptor="JobSet other/llama")
+    assert "make room for JobSet other/llama in /a, due to" in why(seen, diagnose(seen, now), now)
+    assert preemptor(recorded("queued-never")[0].workload) is None and preemptor(None) is None
 
 
 def test_every_recording_has_a_row() -> None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.commands.queues import _MISSED
+from pulumi_trainer.provider.commands.queues import _MISSED, _cluster_table
 from pulumi_trainer.provider.lifecycle.occupancy import occupancy
 
 Document = dict[str, Any]
@@ -110,3 +110,14 @@ def test_documents_may_hold_anything(broken: Document) -> None:
 
 def test_each_kind_that_may_be_missed_is_explained() -> None:
     assert set(_MISSED) == {"workloads", "localqueues", "clusterqueues", "cohorts"}
+
+
+def test_what_has_no_limit_is_shown_once_it_is_used() -> None:
+    queue = cluster_queue("red")
+    resources = [{"name": "cpu", "nominalQuota": "1M"}, {"name": "memory", "nominalQuota": "1Pi"}]
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"] += [*resources, {"name": "nic", "nominalQuota": 0}]
+    reserved = queue["status"]["flavorsReservation"][0]["resources"]
+    reserved.append({"name": "memory", "total": "4Gi"})
+    found = occupancy([queue], [], NOW)
+    assert [share.resource for share in found.cluster_queues[0].shares] == [GPU, "cpu", "memory", "nic"]
+    assert [*_cluster_table(found.cluster_queues).columns[3].cells] == [GPU, "memory", "nic"]

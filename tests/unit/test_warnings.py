@@ -68,8 +68,8 @@ def kueue(kind: str, name: str, namespace: str = "", **spec: Any) -> Document:
     return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name, **place}, "spec": spec}
 
 
-def quota(flavor: str, gpus: int) -> list[Document]:
-    amounts = {"nvidia.com/gpu": gpus, "memory": "10Ti"}
+def quota(flavor: str, gpus: int, **more: int) -> list[Document]:
+    amounts = {"nvidia.com/gpu": gpus, "memory": "10Ti", **more}
     resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
     return [{"coveredResources": [*amounts], "flavors": [{"name": flavor, "resources": resources}]}]
 
@@ -88,6 +88,18 @@ QUEUES = [
     kueue("ResourceFlavor", "h100", nodeLabels={"gpu": "h100"}), kueue("ResourceFlavor", "far", nodeLabels={"gpu": "b200"}),
     {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "labels": {"gpu": "h100"}}},
     kueue("WorkloadPriorityClass", "low"),
+    kueue("LocalQueue", "placed", "default", clusterQueue="placed"),
+    kueue("ClusterQueue", "placed", namespaceSelector={}, resourceGroups=quota("placed", 64, pods=64)),
+    kueue("ResourceFlavor", "placed", nodeLabels={"gpu": "placed"}, topologyName="dc"),
+    kueue("Topology", "dc", levels=[{"nodeLabel": "rack"}, {"nodeLabel": "host"}]),
+    *(
+        {
+            "kind": "Node", "apiVersion": "v1",
+            "metadata": {"name": f"p{i}", "labels": {"gpu": "placed", "rack": f"r{i // 2}", "host": f"p{i}"}},
+            "status": {"allocatable": {"nvidia.com/gpu": "8", "memory": "1Ti", "cpu": "96"}},
+        }
+        for i in range(3)
+    ),
 ]  # fmt: skip
 
 
@@ -261,6 +273,7 @@ CASES: list[Case] = [
             ("PT208", {"level": "rack"}, lambda r, j, k: j["spec"]["runtimePatches"].pop(0)),
             ("PT209", {"namespace": "other"}, lambda r, j, k: j["metadata"].update(namespace="default")),
             ("PT210", {"queue": "half"}, lambda r, j, k: k.update(queues=changed("ClusterQueue", "half", resourceGroups=WHOLE))),
+            ("PT211", {"queue": "placed", "nodes": 3, "level": "rack"}, lambda r, j, k: trainer(j).update(numNodes=2)),
         )
     ),
 ]  # fmt: skip

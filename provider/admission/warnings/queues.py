@@ -26,6 +26,7 @@ from ..fitting import Never, never
 from ..known_queues import Queues
 from ..podsets import pod_sets
 from ..reading import listed, mapping
+from ..room import MEND, cramped
 from .view import DEFAULT_NAMESPACE, Document, View
 
 _NAMESPACE = "kubernetes.io/metadata.name"
@@ -153,6 +154,15 @@ def no_flavor(view: View) -> Iterator[Problem]:
     """A job that no flavor of its queue is for: taints, node labels, topology."""
     if (found := _never(view)) and found.cause == "flavor":
         yield Problem(_QUEUED, f"none of its queue's flavors is for it: {found.words}", _mend_flavor(view, found))
+
+
+def no_room(view: View) -> Iterator[Problem]:
+    """A job whose topology no domain of the nodes that there are is large enough for."""
+    behind = _behind(view)
+    if behind is None or not view.jobset or _never(view):
+        return
+    if found := cramped(pod_sets(view.jobset), behind, view.queues):
+        yield Problem(_QUEUED, f"it waits until there are other nodes: {found}", MEND)
 
 
 def closed(view: View) -> Iterator[Problem]:

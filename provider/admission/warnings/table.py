@@ -51,6 +51,7 @@ RULES = (
     Rule("PT208", "no flavor for the job", queues.no_flavor, cluster=True),
     Rule("PT209", "a queue that is closed to the namespace", queues.closed, cluster=True),
     Rule("PT210", "a queue that names what is not there", queues.of_the_way(queues.dangling), cluster=True),
+    Rule("PT211", "a topology without room for the job", queues.no_room, cluster=True),
 )
 """A code never changes its meaning, and is not used again."""
 

@@ -10,8 +10,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pulumi_trainer.provider.admission.room import MEND
 from pulumi_trainer.provider.api.status import Phase, duration
-from pulumi_trainer.provider.lifecycle.reading import condition, conditions, rows, seconds, section, text, true
+from pulumi_trainer.provider.lifecycle.reading import (
+    Document,
+    condition,
+    conditions,
+    rows,
+    seconds,
+    section,
+    text,
+    true,
+)
 
 from .finding import Finding, ended, listed
 from .seen import Seen
@@ -97,12 +107,12 @@ SHAPES = (
     _shape(
         r'topology "([^"]+)" allows to fit only (\d+) out of (\d+) pod\(s\)',
         r"there is quota, but in one domain of topology \1 only \2 of its \3 pods have room",
-        "wait until a domain has room, ask for a larger domain, or for fewer nodes",
+        f"if no domain is that large, waiting is in vain: {MEND}; else it starts once one has room",
     ),
     _shape(
         r'topology "([^"]+)" doesn\'t allow to fit any of (\d+) pod\(s\)',
         r"there is quota, but in no domain of topology \1 is room for any of its \2 pods",
-        "wait until a domain has room, or ask for less a node",
+        f"if no domain is that large, waiting is in vain: {MEND}; else it starts once one has room",
     ),
     _shape(
         r"no topology domains at level: ([^\s,;]+)",
@@ -159,19 +169,36 @@ def explained(message: str) -> tuple[str, str, bool]:
     return "; ".join(told), mends[0] if mends else "", not hopeful
 
 
+_CROWDED = re.compile(r'topology "[^"]+" (?:allows to fit only|doesn\'t allow to fit any)')
+
+
+def crowded(workload: Document | None) -> bool:
+    """Whether it waits for room in its topology, which there may never be."""
+    return _CROWDED.search(text(condition(conditions(workload), "QuotaReserved").get("message"))) is not None
+
+
 _PREEMPTOR = re.compile(
     r"Preempted to accommodate a workload \((.*?)\) due to (.*?)(?:; preemptor path: (\S+?); preemptee path: (\S+))?$"
 )
 
 
-def preempted(message: str) -> str:
-    """By what, out of the words of an eviction."""
+def preemptor(workload: Document | None) -> tuple[str, str] | None:
+    """UIDs of the Workload, and of the job, that a Workload had to make room for; None: it is not waiting because of that."""
+    found = conditions(workload)
+    said = text(true(found, "Preempted").get("message")) if true(found, "Evicted") else ""
+    match = _PREEMPTOR.search(said) if not true(found, "QuotaReserved") else None
+    uids = dict(re.findall(r"(\w*UID): ([\w-]+)", match[1])) if match else {}
+    return (uids.get("UID", ""), uids.get("JobUID", "")) if uids else None
+
+
+def preempted(message: str, by: str = "") -> str:
+    """By what, out of the words of an eviction. by: the job, where it is known better than by its UID."""
     match = _PREEMPTOR.search(message)
     if not match:
         return ended(message)
     who, reason, path, _ = match.groups()
     job = re.search(r"JobUID: ([\w-]+)", who)
-    by = f"the job with UID {job[1]}" if job else f"a workload ({who})"
+    by = by or (f"the job with UID {job[1]}" if job else f"a workload ({who})")
     return f"Kueue has stopped it to make room for {by}" + (f" in {path}" if path else "") + f", due to {reason}"
 
 
@@ -206,11 +233,13 @@ def queued(seen: Seen, now: float, message: str) -> Finding:
         return _checking(seen, found, quota)
     words = text(quota.get("message"))
     told, mend, never = explained(words) if words else ("", "", False)
+    told, mend = (seen.cramped, MEND) if seen.cramped else (told, mend)
     if evicted:
         return _evicted(seen, evicted, true(found, "Preempted"), words, told, mend)
     if not words:
         return Finding(Phase.QUEUED, text(quota.get("reason")), message, f"{held}, and Kueue has not looked at it yet")
     hopeless = f"Kueue will never admit it as it is (queue {seen.queue})"
+    held = f"{held}, in vain with the nodes that there are" if seen.cramped else held
     return Finding(
         Phase.QUEUED,
         text(quota.get("reason")),
@@ -259,7 +288,7 @@ def _evicted(
 ) -> Finding:
     reason, said = text(evicted.get("reason")), text(evicted.get("message"))
     by = (
-        preempted(text(victim.get("message")) or said)
+        preempted(text(victim.get("message")) or said, seen.preemptor)
         if reason == "Preempted"
         else f"Kueue has stopped it: {ended(said)}"
     )

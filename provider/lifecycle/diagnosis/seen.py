@@ -34,7 +34,9 @@ LONGEST = 1000
 class Seen:
     """What a cluster shows of one job.
 
-    workload: Kueue's for it, the newest. pods: those that are there. gone: pods that had failed and have been deleted since.
+    workload: Kueue's for it, the newest. preemptor: the job that it had to make room for, as in "JobSet team/llama"; empty: none,
+    or nobody has looked. cramped: why the nodes that there are never hold it where its topology wants it; empty likewise. pods:
+    those that are there. gone: pods that had failed and have been deleted since.
     events: warnings about its objects. remembered: what its record says in case the job itself is no more; None: there is no
     record. awaited: the record was just made, and the job follows. lines: pod -> the newest lines of its log, where somebody
     has fetched them. progress: the newest trainerStatus. unseen: plurals of kinds that this cluster does not have or that we
@@ -46,6 +48,8 @@ class Seen:
     jobset: Document | None = None
     train_job: Document | None = None
     workload: Document | None = None
+    preemptor: str = ""
+    cramped: str = ""
     pod_group: Document | None = None
     jobs: Sequence[Document] = ()
     pods: Sequence[Document] = ()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault
+from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault, several
 from pulumi_trainer.provider.api.kueue import GROUP
 from pulumi_trainer.provider.api.quantity import Quantity
 
@@ -32,18 +32,27 @@ STOPPED = "HoldAndDrain"
 @dataclass(frozen=True)
 class Holder:
     """A Workload. amounts: resource -> what it holds; None: it waits. owner: the job that it stands for. since: when it got
-    the quota."""
+    the quota. queue: namespace and name of its LocalQueue."""
 
     where: str
     owner: str
     amounts: Mapping[str, str] | None
     since: str = ""
+    queue: str = ""
 
     def __str__(self) -> str:
         if self.amounts is None:
             return f"{self.where} ({self.owner}) waits"
         held = ", ".join(f"{amount} {resource}" for resource, amount in self.amounts.items())
         return f"{self.where} ({self.owner}) holds {held or 'nothing'}" + (f" since {self.since}" if self.since else "")
+
+
+def work(client: Client, name: str, version: str) -> dict[str, list[str]]:
+    """LocalQueue of a ClusterQueue, as in "team/queue" -> what its unfinished Workloads hold, or that they wait."""
+    found: dict[str, list[str]] = {}
+    for holder in _holders(client, name, version):
+        found.setdefault(holder.queue, []).append(str(holder))
+    return found
 
 
 def versions(client: Client, patience: float) -> dict[str, list[str]]:
@@ -119,7 +128,8 @@ def _holders(client: Client, name: str, version: str) -> list[Holder]:
             else ((metadata.get("namespace"), spec.get("queueName")) in own and spec.get("active") is not False)
         )
         since = (conditions.get("QuotaReserved") or {}).get("lastTransitionTime", "")
-        return {"metadata": metadata, "admission": admission, "since": since} if mine else None
+        kept = {"metadata": metadata, "admission": admission, "since": since, "queue": spec.get("queueName")}
+        return kept if mine else None
 
     found, _ = client.list(_at(kinds.WORKLOAD, version), keep=keep)
     holders = [_holder(each) for each in found]
@@ -135,7 +145,8 @@ def _holder(found: Document) -> Holder:
     owner = next((o for o in metadata.get("ownerReferences") or [] if o.get("controller")), None)
     where = f"{metadata.get('namespace')}/{metadata['name']}"
     said = f"{owner.get('kind')} {metadata.get('namespace')}/{owner.get('name')}" if owner else where
-    return Holder(where, said, _amounts(admission) if admission else None, found["since"] if admission else "")
+    queue = f"{metadata.get('namespace')}/{found['queue']}"
+    return Holder(where, said, _amounts(admission) if admission else None, found["since"] if admission else "", queue)
 
 
 def _amounts(admission: Mapping[str, Any]) -> dict[str, str]:
@@ -150,8 +161,7 @@ def _amounts(admission: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _shown(holders: Iterable[Holder]) -> str:
-    told = [str(holder) for holder in holders]
-    return "; ".join(told[:_FEW]) + (f"; and {len(told) - _FEW} more" if len(told) > _FEW else "")
+    return several([str(holder) for holder in holders])
 
 
 def _at(kind: Kind, version: str) -> Kind:

@@ -4,25 +4,32 @@ while somebody waits, `watch` has the same without asking.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pulumi_trainer.provider.admission.podsets import PodSet
+from pulumi_trainer.provider.admission.room import cramped
+from pulumi_trainer.provider.api.errors import TargetFault
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
 from pulumi_trainer.provider.lifecycle.diagnosis.pods import vague
+from pulumi_trainer.provider.lifecycle.diagnosis.queue import crowded, preemptor
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     JOBSET_NAME,
     pod_name,
     subject,
     waiting_gang,
 )
-from pulumi_trainer.provider.lifecycle.reading import Document, name_of, rows, section, text
+from pulumi_trainer.provider.lifecycle.reading import Document, name_of, number, rows, section, text
 from pulumi_trainer.provider.lifecycle.status import observed
 
-from . import record
+from . import queues, record
 from .client import ApiError, Client, Unreachable
 from .kinds import EVENT, JOB, JOBSET, POD, TRAIN_JOB, WORKLOAD, Kind, group_of
 from .record import Record
@@ -32,6 +39,7 @@ JOB_UID = "kueue.x-k8s.io/job-uid"
 OLDER_WORKLOAD = replace(WORKLOAD, api_version="kueue.x-k8s.io/v1beta1")
 """What Kueue served before 0.15; its conditions are the same."""
 LAST_LINES = 20
+_UID = re.compile(r"[0-9a-f]+(?:-[0-9a-f]+)+")
 _SUBJECTS = 6
 """Objects whose events are asked for."""
 
@@ -64,7 +72,8 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
         remembered=owner.without_job() if owner is not None else None,
     )
     if seen.queue and seen.main is not None:
-        seen = replace(seen, workload=workload(client, namespace, seen.main, unseen))
+        work = workload(client, namespace, seen.main, unseen)
+        seen = replace(seen, workload=work, preemptor=_preemptor(client, namespace, work))
     seen = replace(seen, pod_group=_pod_group(client, namespace, pods, unseen))
     phase = observed(jobset, train_job).phase
     if phase not in (Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED, Phase.QUEUED) or _troubled(pods):
@@ -80,6 +89,25 @@ def with_lines(client: Client, seen: Seen) -> Seen:
         return seen
     pod, container, previous = found
     return replace(seen, lines={pod: last_lines(client, seen.namespace, pod, container, previous=previous)})
+
+
+def with_room(client: Client, seen: Seen) -> Seen:
+    """The same, with why a job that waits for room in a topology waits in vain, if it does and nodes and queues may be seen."""
+    if not crowded(seen.workload):
+        return seen
+    with contextlib.suppress(TargetFault):
+        name = text(section(seen.workload, "metadata").get("name"))
+        work = client.get(WORKLOAD, seen.namespace, name) or client.get(OLDER_WORKLOAD, seen.namespace, name)
+        there = queues.known(client, seen.namespace, seen.queue)
+        local = there.find("LocalQueue", seen.queue, seen.namespace)
+        behind = there.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
+        sets = [
+            PodSet(text(each.get("name")), "", number(each.get("count"), 1), dict(section(each, "template")))
+            for each in rows(section(work, "spec").get("podSets"))
+        ]
+        found = cramped(sets, behind, there) if behind is not None else None
+        return replace(seen, cramped=str(found or ""))
+    return seen
 
 
 def last_lines(client: Client, namespace: str, pod: str, container: str, *, previous: bool = False) -> Sequence[str]:
@@ -104,6 +132,26 @@ def workload(client: Client, namespace: str, job: Document, unseen: set[str]) ->
             return max(found, key=lambda w: text(section(w, "metadata").get("creationTimestamp")), default=None)
     unseen.add(WORKLOAD.plural)
     return None
+
+
+def _preemptor(client: Client, namespace: str, work: Document | None) -> str:
+    """The job that a preempted one had to make room for, as far as it is there and we may see it: it may be of another team."""
+    uids = preemptor(work)
+    if uids is None:
+        return ""
+    uid, job = uids
+    labels = f"{JOB_UID}={job}" if _UID.fullmatch(job) else ""
+    for where, kind in itertools.product(("", namespace), (WORKLOAD, OLDER_WORKLOAD)):
+        found = _maybe(partial(_all, client, kind, where, labels), None, set(), kind)
+        if found is not None:
+            return next((_job_of(each) for each in found if section(each, "metadata").get("uid") == uid), "")
+    return ""
+
+
+def _job_of(work: Document) -> str:
+    about = section(work, "metadata")
+    owner = next((o for o in rows(about.get("ownerReferences")) if o.get("controller")), {"kind": "Workload", **about})
+    return f"{text(owner.get('kind'))} {text(about.get('namespace'))}/{text(owner.get('name'))}"
 
 
 def _one(client: Client, kind: Kind, namespace: str, name: str) -> Document | None:

@@ -101,6 +101,10 @@ class KubernetesTarget:
         """All of a kind of Kueue's that the cluster has, as far as we may list them."""
         return queues.there(self.client, kind, version)
 
+    def queue_work(self, name: str, version: str) -> dict[str, list[str]]:
+        """LocalQueue of a ClusterQueue -> what its jobs hold, or that they wait."""
+        return draining.work(self.client.within(review.PATIENCE), name, version)
+
     def lacks_namespace(self, namespace: str) -> bool:
         """Whether it is certain that there is no such namespace."""
         return queues.lacks_namespace(self.client, namespace)
