@@ -91,7 +91,14 @@ def start(cluster: Cluster, index: int) -> None:
     pid = _box(cluster, name)
     network.attach(net, index, _pid(cluster, HUB), pid)
     runtime.write(place, net, index)
-    for program in ("containerd", "kubelet", "proxy"):
+    _service(cluster, index, "containerd")
+    socket = Path(f"/proc/{pid}/root/run/containerd/containerd.sock")
+    deadline = time.monotonic() + READY
+    while not socket.is_socket():  # a kubelet that finds none ends
+        if _ended(cluster, f"{name}.containerd") or time.monotonic() > deadline:
+            raise _broken(cluster, f"containerd of {name} does not start", f"{name}.containerd")
+        time.sleep(0.05)
+    for program in ("kubelet", "proxy"):
         _service(cluster, index, program)
     deadline = time.monotonic() + READY
     while not _ready(cluster, name):
