@@ -12,6 +12,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.admission.known_queues import Queues
+from pulumi_trainer.provider.admission.warnings import subdomain
 from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.labels import QUEUE
@@ -200,14 +201,18 @@ def _cautioned(
     queues: Queues,
 ) -> None:
     known = program.current().jobsets
-    refused, told = cautions(runtime, train_job, result.made, known, cluster=cluster, queues=queues)
+    jobsets = {key: document for key, document in result.made.items() if key.startswith("JobSet/")}
+    shared = [known.setdefault(name, []) for each in jobsets.values() if isinstance(name := subdomain(each), str)]
+    siblings = [other for others in shared for other in others]
+    refused, told = cautions(runtime, train_job, result.made, siblings, cluster=cluster, queues=queues)
     result.problems += [_told(p, args) for p in refused]
     result.warnings += [_told(p, args) for p in told]
-    for key, document in result.made.items():
-        if key.startswith("JobSet/"):
-            known.append(document)
-            if cluster:
-                result.problems += [p.below(key) for p in queue_refusals(train_job, document)]
+    for others in shared:
+        others += jobsets.values()
+    if cluster:
+        result.problems += [
+            p.below(key) for key, document in jobsets.items() for p in queue_refusals(train_job, document)
+        ]
 
 
 async def _placing(args: TrainJobArgs, result: Plan, destination: Destination) -> dict[str, Any]:

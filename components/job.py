@@ -118,8 +118,8 @@ def _progress(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 class Job(pulumi.ComponentResource):
-    """A component with one JobSet resource. It registers no outputs: that makes the engine write the whole state once more for
-    each job."""
+    """A component with one JobSet resource. It registers no outputs of its own: that makes the engine write the whole state once
+    more for each job."""
 
     where: str
 

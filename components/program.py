@@ -29,12 +29,12 @@ from .watch import Watch
 class Program:
     """One run of a Pulumi program. promised: "Kind/name" of what it makes in a cluster beside its jobs' objects. queues: its
     objects of Kueue's, in v1beta2; they change while what is not known yet becomes known. clusters: the `target` inputs of
-    clusters that it sends jobs to."""
+    clusters that it sends jobs to. jobsets: by the subdomain of their Pods."""
 
     problems: list[Problem] = field(default_factory=list)
     targets: dict[str, dynamic.Target] = field(default_factory=dict)
     watch: Watch = field(default_factory=Watch)
-    jobsets: list[dict[str, Any]] = field(default_factory=list)
+    jobsets: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     promised: set[str] = field(default_factory=set)
     queues: list[dict[str, Any]] = field(default_factory=list)
     clusters: list[Mapping[str, Any]] = field(default_factory=list)
