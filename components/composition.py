@@ -233,6 +233,8 @@ async def _queued(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]
     placing = {name: None if name in refused else value for name, value in _named(args).items()}
     written = args.labels if isinstance(args.labels, (Mapping, pulumi.Output)) else None
     place = args.topology if isinstance(args.topology, Topology) else None
+    if written is None and place is None and not any(value is not None for value in placing.values()):
+        return []
     given = {
         "written": to_document(written, free=True),
         "merged": to_document(queueing.labels(written, placing), free=True),
