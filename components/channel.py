@@ -55,8 +55,8 @@ class Offer:
         if not isinstance(given, Mapping) or set(given) != set(parts):
             raise Invalid(Problem("", "is no offer of a RuntimeChannel", mend))
         texts, documents, deprecated = [given[p] for p in parts[:3]], _unpacked(given["documents"]), given["deprecated"]
-        said = [*texts, *deprecated.values()] if isinstance(deprecated, Mapping) else [None]
-        fine = all(isinstance(text, str) and 0 < len(text) < 300 and text.isprintable() for text in said)
+        words = [*texts, *deprecated.values()] if isinstance(deprecated, Mapping) else [None]
+        fine = all(isinstance(text, str) and 0 < len(text) < 300 and text.isprintable() for text in words)
         fine = fine and NAME.fullmatch(given["runtime"]) is not None
         if not fine or not isinstance(documents, Mapping) or given["release"] not in documents:
             raise Invalid(Problem("", "is no whole offer of a RuntimeChannel", mend))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -53,9 +54,9 @@ class Composed(pulumi.ComponentResource):
     where: str
     making = False
 
+    @abstractmethod
     def argument(self, kind: str, name: str, path: str) -> str:
         """The argument of its own that an argument of one of them comes from. name: of the resource."""
-        raise NotImplementedError
 
 
 class QueueObject(pulumi.ComponentResource):

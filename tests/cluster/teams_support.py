@@ -114,9 +114,12 @@ class Teams:
             self.root.create(kinds.NODE, document)
             self.made.append((kinds.NODE, name))
 
-    def racks(self) -> None:
+    def in_racks(self, count: int) -> None:
+        """So many nodes, and their flavor, with a topology of racks."""
+        self.nodes(count)
         levels = [{"nodeLabel": self.rack}, {"nodeLabel": "kubernetes.io/hostname"}]
         self.make(kinds.TOPOLOGY, self.name("dc"), spec={"levels": levels})
+        self.flavor(nodeLabels=self.pool, topologyName=self.name("dc"))
 
     @property
     def pool(self) -> Document:

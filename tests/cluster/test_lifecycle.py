@@ -14,7 +14,7 @@ from pulumi_trainer.provider.api.errors import Conflict, TargetFault, TrainerErr
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets import keys
-from pulumi_trainer.provider.targets.kubernetes import deletion, marks
+from pulumi_trainer.provider.targets.kubernetes import deletion, marks, overview
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client
 from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, NAMESPACE, POD, SECRET, Kind
@@ -67,6 +67,19 @@ class TestCreate:
         again = target.create(submission(namespace, jobset("a")))
         assert again.uid == first.uid
         assert (client.get(JOBSET, namespace, "a") or {})["metadata"]["uid"] == before
+
+    def test_what_it_does_is_told_without_another_look_at_all_jobs(
+        self, target: KubernetesTarget, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As a program tells of each job that it has made; one that was there before is looked at."""
+        monkeypatch.setattr(overview, "AGE", 0.0)
+        target.create(submission(namespace, jobset("before")))
+        known = target.overview(namespace).record("before")
+        made = target.create(submission(namespace, jobset("a")))
+        sent = client.requests
+        told = target.glance(namespace, "a", made.uid, "Starting")
+        assert told is not None and told.phase == "Starting" and client.requests == sent
+        assert known is not None and target.glance(namespace, "before", known.uid, "") and client.requests > sent
 
     def test_what_a_crash_has_left_is_completed(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
         wanted = submission(namespace, jobset("a"))

@@ -51,12 +51,17 @@ def test_the_api_server_is_killed_while_queues_are_made_and_drained(lab: Lab, ow
     assert lab.count() == {}
 
 
-def test_what_cannot_be_drained_in_time_is_named_and_the_next_deletion_goes_on(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
-    lab.program(lab.text(WORK, more='on_delete="drain", drain_seconds=1,'))
+def held(lab: Lab, cluster: Cluster, seconds: int) -> None:  # noqa: F811
+    """A queue that is to be drained within so many seconds, with a job that cannot end, as nobody looks after JobSets."""
+    lab.program(lab.text(WORK, more=f'on_delete="drain", drain_seconds={seconds},'))
     lab.up()
     lab.job("first")
     until(lambda: lab.running() == {"first"})
-    own_cluster.kill("jobset")
+    cluster.kill("jobset")
+
+
+def test_what_cannot_be_drained_in_time_is_named_and_the_next_deletion_goes_on(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
+    held(lab, own_cluster, 1)
     told = lab.destroy(ok=False).out
     assert (
         f"(JobSet {lab.namespace}/first) holds 1 cpu" in told and "it stays stopped" in told and "Traceback" not in told
@@ -70,11 +75,7 @@ def test_what_cannot_be_drained_in_time_is_named_and_the_next_deletion_goes_on(l
 
 def test_the_api_server_is_killed_while_a_queue_drains(lab: Lab, own_cluster: Cluster) -> None:  # noqa: F811
     """Its job cannot end while nobody looks after JobSets, so the server goes in the middle of the wait."""
-    lab.program(lab.text(WORK, more='on_delete="drain", drain_seconds=60,'))
-    lab.up()
-    lab.job("first")
-    until(lambda: lab.running() == {"first"})
-    own_cluster.kill("jobset")
+    held(lab, own_cluster, 60)
     destroy = lab.start("destroy", "--yes", "--skip-preview")
     until(lambda: lab.objects("ClusterQueue")[lab.prefix]["spec"].get("stopPolicy") == "HoldAndDrain")
     outage(own_cluster)

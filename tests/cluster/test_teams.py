@@ -92,9 +92,7 @@ def running(teams: Teams) -> set[str]:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_job_in_one_rack(teams: Teams, mode: str) -> None:
     teams.mode = mode
-    teams.nodes(4)
-    teams.racks()
-    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.in_racks(4)
     teams.queue("red", 64)
     teams.ready("red")
     teams.submit("half", queue="red", topology=trainer.Unconstrained())
@@ -114,9 +112,7 @@ def test_a_job_in_one_rack(teams: Teams, mode: str) -> None:
 
 
 def test_as_near_as_possible_and_in_slices(teams: Teams) -> None:
-    teams.nodes(6)
-    teams.racks()
-    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.in_racks(6)
     teams.queue("red", 48)
     teams.ready("red")
     teams.submit("near", 3, queue="red", topology=trainer.Preferred(teams.rack))
@@ -131,9 +127,7 @@ def test_as_near_as_possible_and_in_slices(teams: Teams) -> None:
 
 def test_what_is_held_in_a_rack(teams: Teams) -> None:
     """Initializers run where there is room; MPI's launcher runs in the rack of its nodes."""
-    teams.nodes(4)
-    teams.racks()
-    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.in_racks(4)
     teams.queue("red", 32, cpus=96)
     teams.ready("red")
     document = runtimes.load("deepspeed-distributed")

@@ -69,9 +69,7 @@ def test_what_may_change_in_a_queued_job(teams: Teams, mode: str) -> None:
     """`changes.compare` against the server, of a job that waits and of one that runs."""
     teams.mode = mode
     kind = MODES[mode]
-    teams.nodes(2)
-    teams.racks()
-    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.in_racks(2)
     teams.queue("red", 8)
     teams.queue("blue", 0)
     for name in ("low", "high"):
@@ -103,9 +101,7 @@ def test_what_may_change_in_a_queued_job(teams: Teams, mode: str) -> None:
 
 def test_kueue_reads_a_topology_once(teams: Teams) -> None:
     """Another queue reaches the Workload of a job that waits, another topology does not: such a change is a new run."""
-    teams.nodes(2)
-    teams.racks()
-    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.in_racks(2)
     teams.queue("red", 16)
     teams.queue("blue", 16)
     teams.ready("red", "blue")

@@ -36,9 +36,7 @@ def of_two(teams: Teams) -> None:
 
 
 def in_topology(teams: Teams, **queue: Any) -> None:
-    teams.nodes(2)
-    teams.racks()
-    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.in_racks(2)
     teams.queue("red", 16, **queue)
 
 
@@ -105,9 +103,7 @@ def test_a_preview_says_never_as_kueue_does_later(teams: Teams, name: str) -> No
 def test_a_rack_that_is_too_small_is_warned_of_and_why_says_so(teams: Teams, mode: str) -> None:
     """PT211: Kueue has quota for the job, and says how many pods have room; whether waiting helps, it does not say."""
     teams.mode = mode
-    teams.nodes(3)
-    teams.racks()
-    teams.flavor(nodeLabels=teams.pool, topologyName=teams.name("dc"))
+    teams.in_racks(3)
     teams.queue("red", 64)
     teams.ready("red")
     made = teams.seeing().plan("job", 3, queue="red", topology=trainer.Required(teams.rack))

@@ -40,6 +40,8 @@ def test_a_job_runs_once_and_a_second_up_changes_nothing(project: Project) -> No
     project.up()
     outputs = project.outputs()
     assert outputs["phase"] == "Succeeded" and outputs["accuracy"] == "0.97" and outputs["seconds"] >= 0
+    (component,) = (r for r in project.export()["deployment"]["resources"] if r["type"] == "trainer:index:TrainJob")
+    assert not component.get("outputs"), "each job's would be one more write of the whole state"
     uid = project.job("quick").uid
     assert "hello $HOME `id` 0" in project.logs("quick") and "hello $HOME `id` 1" in project.logs("quick")
     again = project.up()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import Project
+from .conftest import Project, Result
 
 HEAD = """import pulumi
 import pulumi_trainer as trainer
@@ -60,11 +60,15 @@ SAID = [
 ]
 
 
+def says_all(result: Result, words: list[str]) -> str:
+    assert [each for each in words if each not in result.out] == [], result.out
+    assert "Traceback" not in result.out
+    return result.out
+
+
 def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_made(project: Project) -> None:
     project.program(WRONG, HEAD)
-    told = project.up(ok=False).out
-    assert [each for each in SAID if each not in told] == [], told
-    assert "Traceback" not in told
+    says_all(project.up(ok=False), SAID)
     assert {r["type"] for r in project.export()["deployment"].get("resources") or []} <= {"pulumi:pulumi:Stack"}
 
 
@@ -102,9 +106,7 @@ BOTH = [
 
 def test_wrong_words_and_wrong_values_are_said_together(project: Project) -> None:
     project.program(SHAPES_AND_VALUES, HEAD)
-    told = project.preview(ok=False).out
-    assert [each for each in BOTH if each not in told] == [], told
-    assert f"{len(BOTH)} problems;" in told and "Traceback" not in told
+    assert f"{len(BOTH)} problems;" in says_all(project.preview(ok=False), BOTH)
 
 
 OF_TEAMS = """
