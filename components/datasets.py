@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
+from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.errors import Problem
@@ -82,7 +83,8 @@ class Fetched(Job):
         self.consumers: list[TrainJobArgs] = []
         self.storage_uri = storage_uri
         site = program.call_site()
-        super().__init__(f"trainer:index:{type(self).__name__}", resource_name, None, opts)
+        with dynamic.few_frames(1):
+            super().__init__(f"trainer:index:{type(self).__name__}", resource_name, None, opts)
         self.start(lambda: self._plan(resource_name, source, target), "complete", site, opts)
         self.path = self._of_volume("path")
         self.volume = self._of_volume("name")

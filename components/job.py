@@ -12,7 +12,7 @@ import pulumi
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.api.submission import Draft, Objects
+from pulumi_trainer.provider.api.submission import Draft, Objects, to_state
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.pipeline import Rendered
@@ -186,7 +186,7 @@ class Job(pulumi.ComponentResource):
         props = {
             "namespace": put_back(plan.namespace, unknown),
             "name": plan.name,
-            "objects": known(put_back(plan.objects, unknown)),
+            "objects": known(put_back(to_state(plan.objects), unknown)),
             "digest": content,
             "run": plan.run,
             "runtime": put_back(plan.runtime, unknown),

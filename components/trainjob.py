@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 import pulumi
+from pulumi_trainer.provider import dynamic
 
 from . import composition, program
 from .builtin import BuiltinTrainer
@@ -108,7 +109,8 @@ class TrainJob(Job):
         for source in (getattr(initializer, kind, None) for kind in ("dataset", "model")):
             if isinstance(source, Fetched):
                 source.consumers.append(args)
-        super().__init__("trainer:index:TrainJob", resource_name, None, opts)
+        with dynamic.few_frames(1):
+            super().__init__("trainer:index:TrainJob", resource_name, None, opts)
         self.start(lambda: composition.plan(resource_name, args), wait_for, site, opts, timeouts)
 
     @property

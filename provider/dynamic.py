@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -56,6 +57,7 @@ __all__ = [
     "Target",
     "Volume",
     "configure",
+    "few_frames",
     "glance",
     "held",
     "held_back",
@@ -336,7 +338,35 @@ class TargetProvider(_Provider):
         _told(lambda: connect(p["target"]).sweep(id_))
 
 
-class JobSet(Resource, module="trainer", name="JobSet"):
+@contextmanager
+def few_frames(count: int = 0) -> Iterator[None]:
+    """Around the constructor of a resource. Pulumi's SDK sends the frames of the stack with it, and the engine keeps them: with
+    hundreds of jobs a third of the state, which is written whole again and again, and names folders of this machine. count: of
+    those that construct the resource."""
+    before = getattr(sys, "tracebacklimit", None)
+    sys.tracebacklimit = _SDK_FRAMES + count
+    try:
+        yield
+    finally:
+        if before is None:
+            del sys.tracebacklimit
+        else:
+            sys.tracebacklimit = before
+
+
+_SDK_FRAMES = 5
+"""From the SDK's look at the stack up to the constructor of a concrete resource (pulumi.runtime.resource)."""
+
+
+class _Resource(Resource):
+    def __init__(
+        self, provider: ResourceProvider, name: str, props: Props, opts: pulumi.ResourceOptions | None
+    ) -> None:
+        with few_frames():
+            super().__init__(provider, name, props, opts)
+
+
+class JobSet(_Resource, module="trainer", name="JobSet"):
     """The rendered objects of one job, as a resource."""
 
     namespace: pulumi.Output[str]
@@ -352,7 +382,7 @@ class JobSet(Resource, module="trainer", name="JobSet"):
         super().__init__(JobSetProvider(), name, {**outputs, **props}, opts)
 
 
-class Volume(Resource, module="trainer", name="Volume"):
+class Volume(_Resource, module="trainer", name="Volume"):
     """A volume of the target, by claim name."""
 
     name: pulumi.Output[str]
@@ -362,7 +392,7 @@ class Volume(Resource, module="trainer", name="Volume"):
         super().__init__(VolumeProvider(), name, {"path": None, "generation": None, **props}, opts)
 
 
-class Runtime(Resource, module="trainer", name="Runtime"):
+class Runtime(_Resource, module="trainer", name="Runtime"):
     """A runtime in a cluster in mode trainer."""
 
     uid: pulumi.Output[str]
@@ -371,21 +401,21 @@ class Runtime(Resource, module="trainer", name="Runtime"):
         super().__init__(RuntimeProvider(), name, {"uid": None, "owner": None, **props}, opts)
 
 
-class Channel(Resource, module="trainer", name="Channel"):
+class Channel(_Resource, module="trainer", name="Channel"):
     """The release of a runtime that a channel has."""
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
         super().__init__(ChannelProvider(), name, dict(props), opts)
 
 
-class QueueGuard(Resource, module="trainer", name="QueueGuard"):
+class QueueGuard(_Resource, module="trainer", name="QueueGuard"):
     """What has to go before a ClusterQueue may."""
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
         super().__init__(QueueGuardProvider(), name, dict(props), opts)
 
 
-class Target(Resource, module="trainer", name="Target"):
+class Target(_Resource, module="trainer", name="Target"):
     """A target in use by this stack."""
 
     sweep: pulumi.Output[str]

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .unknown import Unknown
+from .unknown import Unknown, first_unknown
 
 Objects = dict[str, dict[str, Any]]
 """Rendered objects keyed "Kind/name" (JobSet/digits-1a2b3, ConfigMap/digits-1a2b3-code-0f3c...)."""
 
 MAIN = ("TrainJob", "JobSet")
 """Kinds of the object that is the job itself: in mode trainer the TrainJob, from which a controller makes the JobSet."""
+
+
+def to_state(objects: Objects) -> dict[str, Any]:
+    """As the engine keeps them: each object as JSON, whose fields its plans show like any others; one with a leaf that is not
+    known yet as it is. The engine writes its whole state several times a resource, and a text costs it much less than hundreds
+    of fields."""
+    return {
+        key: document if first_unknown(document) else json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+        for key, document in objects.items()
+    }
+
+
+def from_state(objects: Mapping[str, Any]) -> Objects:
+    """What `to_state` has made them of."""
+    return {key: json.loads(o) if isinstance(o, str) else o for key, o in objects.items()}
 
 
 def main_key(objects: Objects) -> str:

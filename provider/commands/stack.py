@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
 
@@ -49,7 +50,11 @@ def resources(stack: str | None, wanted: str | None, *, secrets: bool = False) -
     """As `jobs`, with their inputs. secrets: in clear."""
     state = json.loads(_pulumi(["stack", "export", *(["--show-secrets"] if secrets else [])], stack))
     found = [
-        StackJob(r["urn"].rpartition("::")[2], r.get("parent", ""), r["inputs"])
+        StackJob(
+            r["urn"].rpartition("::")[2],
+            r.get("parent", ""),
+            {**r["inputs"], "objects": from_state(r["inputs"]["objects"])},
+        )
         for r in (state.get("deployment") or {}).get("resources") or []
         if r.get("type") == _TYPE and not r.get("delete")
     ]

@@ -2,7 +2,7 @@
 
 Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   namespace, name  of the JobSet
-  objects          rendered objects, keyed "Kind/name"
+  objects          rendered objects, keyed "Kind/name", as `submission.to_state` has them
   digest           of what the user wrote; equal digest means: nothing to do
   run              the user's `run` key
   runtime          {name, digest} of the runtime that was rendered; release where it has one, channel and follow of a job that
@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.errors import Refused, TrainerError
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Phase
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.api.submission import Submission, from_state
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .changes import compare
@@ -176,7 +176,7 @@ def _submission(inputs: Props) -> Submission:
         name=inputs["name"],
         owner=inputs["owner"],
         digest=inputs["digest"],
-        objects=inputs["objects"],
+        objects=from_state(inputs["objects"]),
         run=inputs["run"],
         sweep=inputs["target"].get("sweep", ""),
         secrets=inputs.get("secrets") or {},
@@ -192,7 +192,7 @@ def _outputs(inputs: Props, status: JobStatus, identity: Props) -> Props:
 
 
 def _replacement_reasons(olds: Props, news: Props, connect: Connect) -> list[str]:
-    changes = [c for c in compare(olds["objects"], news["objects"]) if c.effect != "update"]
+    changes = [c for c in compare(from_state(olds["objects"]), from_state(news["objects"])) if c.effect != "update"]
     held = changes and all(c.effect == "waiting" for c in changes) and _waits(olds, connect)
     reasons = [] if held else [str(c) for c in changes]
     if olds["run"] != news["run"]:
@@ -240,7 +240,7 @@ def _release(props: Props) -> str:
 def _moved(olds: Props, news: Props, connect: Connect) -> Checked:
     """A channel has another release than the job: it stays as it is, or is replaced where that was asked for and it runs."""
     before, after, said = _release(olds), _release(news), news["runtime"]
-    found = effects(olds["objects"], news["objects"])
+    found = effects(from_state(olds["objects"]), from_state(news["objects"]))
     does = f": {found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "") if found else ""
     told = f"{olds['namespace']}/{olds['name']}: {said['channel']} has {said['name']} {after}"
     told += f", and this job {before or 'none of its releases'} ({level_of(found)}{does})"

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.targets.kubernetes import kinds
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 
@@ -59,7 +60,7 @@ def ours(
     seconds, _, resources = bench.lifecycle(folder, bench.OURS.format(count=count), more)
     inputs = {k: v for k, v in resources[0]["inputs"].items() if k != "__provider"}
     (folder / "inputs.json").write_text(json.dumps(inputs))
-    objects = [o for r in resources for o in r["inputs"]["objects"].values()]
+    objects = [o for r in resources for o in from_state(r["inputs"]["objects"]).values()]
     placed = [{**o, "metadata": {**o["metadata"], "namespace": NAMESPACE}} for o in objects]
     return seconds, [o for o in placed if o["kind"] == "JobSet"], [o for o in placed if o["kind"] == "ConfigMap"]
 
