@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pulumi
+from pulumi.runtime.settings import SETTINGS
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.lifecycle.identity import short_digest
@@ -42,19 +43,17 @@ class Program:
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _telling: bool = False
-    _held: bool = False
 
-    def spawn(self, work: Coroutine[Any, Any, Any], of: pulumi.ComponentResource | None = None) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Runs the rest of a component's construction, which has to await Outputs. Its problems are told at the end."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        if of is not None and not self._held:
-            # Pulumi awaits RPCs one after the other, and Outputs by a look at all of them each time that one is known: with
-            # hundreds of jobs most of the program's time. So there is an RPC to be awaited until all are registered.
-            self._held = True
-            of.register_outputs({"registered": self._quiet()})
         if not self._telling:
             self._telling = True
+            # Pulumi awaits what it knows as RPCs one after the other, and then Outputs by a look at all of them each time that
+            # one is known: with hundreds of jobs most of the program's time. As no RPC has begun when the program has run,
+            # there has to be another one until the resources are registered.
+            SETTINGS.rpc_manager.rpcs.append(asyncio.ensure_future(self._quiet()))
             _: pulumi.Output[bool] = pulumi.Output.from_input(self._tell())  # awaited with all other outputs
         return task
 

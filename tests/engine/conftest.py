@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.targets.local import LocalTarget
 
 HEAD = """
@@ -129,7 +130,11 @@ class Project:
 
     def resources(self, kind: str = "JobSet") -> list[dict[str, Any]]:
         found = self.export()["deployment"].get("resources") or []
-        return [r for r in found if r["type"].endswith(f":{kind}")]
+        chosen = [r for r in found if r["type"].endswith(f":{kind}")]
+        for resource in chosen:
+            if "objects" in resource["inputs"]:
+                resource["inputs"]["objects"] = from_state(resource["inputs"]["objects"])
+        return chosen
 
     @property
     def root(self) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from pulumi_trainer.provider.api.submission import from_state
 
 from .conftest import Project, eventually
 
@@ -48,7 +49,7 @@ def previewed_objects(project: Project) -> dict[str, Any]:
     steps = json.loads(out[out.index("{") :])["steps"]
     objects: dict[str, Any] = {}
     for step in steps:
-        objects.update(step.get("newState", {}).get("inputs", {}).get("objects", {}))
+        objects.update(from_state(step.get("newState", {}).get("inputs", {}).get("objects", {})))
     return objects
 
 
