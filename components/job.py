@@ -153,8 +153,9 @@ class Job(pulumi.ComponentResource):
         return pulumi.Output({self}, self._wait(wait_for, known), known)
 
     async def _submit(self, make_plan: Callable[[], Any]) -> dynamic.JobSet | None:
-        plan: Plan = await make_plan()
         here = program.current()
+        await here.turn()
+        plan: Plan = await make_plan()
         if not plan.problems:
             here.reserve(plan.target)
             if plan.target["kind"] == "kubernetes":

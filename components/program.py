@@ -43,6 +43,7 @@ class Program:
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _telling: bool = False
+    _turn: asyncio.Future[None] | None = None
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Runs the rest of a component's construction, which has to await Outputs. Its problems are told at the end."""
@@ -56,6 +57,15 @@ class Program:
             SETTINGS.rpc_manager.rpcs.append(asyncio.ensure_future(self._quiet()))
             _: pulumi.Output[bool] = pulumi.Output.from_input(self._tell())  # awaited with all other outputs
         return task
+
+    async def turn(self) -> None:
+        """Lets its callers go on one after the other, in the order of their calls: the first jobs are with the engine while the
+        others are rendered."""
+        before, mine = self._turn, asyncio.get_event_loop().create_future()
+        self._turn = mine
+        if before is not None:
+            await before
+        asyncio.get_event_loop().call_soon(mine.set_result, None)
 
     def tell(self, problems: Iterable[Problem]) -> None:
         """Adds problems that no component has."""
