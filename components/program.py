@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pulumi
-from pulumi.runtime.settings import SETTINGS
+from pulumi.runtime.settings import _get_rpc_manager
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.lifecycle.identity import short_digest
@@ -54,7 +54,7 @@ class Program:
             # Pulumi awaits what it knows as RPCs one after the other, and then Outputs by a look at all of them each time that
             # one is known: with hundreds of jobs most of the program's time. As no RPC has begun when the program has run,
             # there has to be another one until the resources are registered.
-            SETTINGS.rpc_manager.rpcs.append(asyncio.ensure_future(self._quiet()))
+            _get_rpc_manager().rpcs.append(asyncio.ensure_future(self._quiet()))
             _: pulumi.Output[bool] = pulumi.Output.from_input(self._tell())  # awaited with all other outputs
         return task
 

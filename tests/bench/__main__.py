@@ -55,6 +55,16 @@ for i in range({count}):
     Component(f"job-{{i}}")
 """
 
+ALONE = """
+import json
+from nothing import Nothing
+
+inputs = json.loads(open("inputs.json").read())
+
+for i in range({count}):
+    Nothing(f"TrainJob-{{i}}", inputs, None)
+"""
+
 NOTHING = """
 import pulumi
 from pulumi.dynamic import CreateResult, DiffResult, Resource, ResourceProvider

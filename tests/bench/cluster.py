@@ -97,14 +97,17 @@ def by_kubectl(folder: Path, kubeconfig: Path, kubectl: str, jobsets: list[dict[
 
 
 def many(count: int, folder: Path, kubeconfig: Path, plugin: Path, kubectl: str) -> None:
-    """Suspended jobs: ours, pulumi-kubernetes with the JobSets alone and with their code, kubectl."""
+    """Suspended jobs: ours, pulumi-kubernetes with the JobSets alone and with their code, kubectl; and what no dynamic provider
+    can do without: a resource a job that does nothing, without a component and without a cluster."""
     own, jobsets, code = ours(folder / "ours", kubeconfig, count)
     pulumi = theirs(folder / "theirs", kubeconfig, plugin, jobsets)
     whole = theirs(folder / "whole", kubeconfig, plugin, [*code, *jobsets])
     plain = by_kubectl(folder / "kubectl", kubeconfig, kubectl, jobsets)
+    alone = _empty(folder / "ours", folder / "alone", count, {}, bench.ALONE)
     head = ["ours, s", "pulumi-kubernetes, s", "kubectl, s", "ours / theirs", "goal", "ours / kubectl", "goal"]
-    print(f"\n| {count} suspended jobs | {' | '.join([*head, 'theirs with code, s', 'ours / theirs'])} |")
-    print(f"|{' --- |' * (len(head) + 3)}")
+    head += ["theirs with code, s", "ours / theirs", "an empty resource a job, s"]
+    print(f"\n| {count} suspended jobs | {' | '.join(head)} |")
+    print(f"|{' --- |' * (len(head) + 1)}")
     goals = {"up": ("0.5", "2.5"), "no-op preview": ("0.5", ""), "destroy": ("0.2", "")}
     for what, (first, second) in goals.items():
         mine = own[what]
@@ -118,6 +121,7 @@ def many(count: int, folder: Path, kubeconfig: Path, plugin: Path, kubectl: str)
             second,
             f"{whole[what]:.1f}",
             f"{mine / whole[what]:.2f}",
+            f"{alone[what]:.1f}",
         ]
         print(f"| {what} | {' | '.join(cells)} |", flush=True)
 
@@ -166,16 +170,16 @@ def flat(counts: list[int], folder: Path, kubeconfig: Path, more: Mapping[str, s
     for count in counts:
         there = folder / f"flat-{count}-{len(more)}"
         own, _, _ = ours(there / "ours", kubeconfig, count, more)
-        empty = _empty(there / "ours", there / "empty", count, more)
+        empty = _empty(there / "ours", there / "empty", count, more, bench.BASELINE)
         difference = (own["up"] - empty["up"]) / count * 1000
         print(f"| {count} | {own['up']:.1f} | {empty['up']:.1f} | {difference:.0f} |", flush=True)
 
 
-def _empty(sample: Path, folder: Path, count: int, more: Mapping[str, str]) -> Seconds:
+def _empty(sample: Path, folder: Path, count: int, more: Mapping[str, str], program: str) -> Seconds:
     folder.mkdir(parents=True)
     (folder / "nothing.py").write_text(bench.NOTHING)
     (folder / "inputs.json").write_text((sample / "inputs.json").read_text())
-    seconds, _, _ = bench.lifecycle(folder, bench.BASELINE.format(count=count), more)
+    seconds, _, _ = bench.lifecycle(folder, program.format(count=count), more)
     return seconds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from .conftest import Project, eventually
@@ -40,8 +41,6 @@ def test_a_job_runs_once_and_a_second_up_changes_nothing(project: Project) -> No
     project.up()
     outputs = project.outputs()
     assert outputs["phase"] == "Succeeded" and outputs["accuracy"] == "0.97" and outputs["seconds"] >= 0
-    (component,) = (r for r in project.export()["deployment"]["resources"] if r["type"] == "trainer:index:TrainJob")
-    assert not component.get("outputs"), "each job's would be one more write of the whole state"
     uid = project.job("quick").uid
     assert "hello $HOME `id` 0" in project.logs("quick") and "hello $HOME `id` 1" in project.logs("quick")
     again = project.up()
@@ -51,6 +50,48 @@ def test_a_job_runs_once_and_a_second_up_changes_nothing(project: Project) -> No
     project.preview("--expect-no-changes")
     project.destroy()
     assert not project.target.jobs() and not project.resources()
+
+
+def test_the_state_keeps_what_is_needed_and_no_more(project: Project) -> None:
+    """The engine writes all of it at each step of each resource."""
+    project.program(QUICK)
+    project.up()
+    resources = project.export()["deployment"]["resources"]
+    (component,) = (r for r in resources if r["type"] == "trainer:index:TrainJob")
+    (job,) = (r for r in resources if r["type"].endswith(":JobSet"))
+    assert not component.get("outputs"), "they would be one more write a job"
+    lines = (project.folder / "__main__.py").read_text().splitlines()
+    made_at = 1 + next(i for i, line in enumerate(lines) if "trainer.TrainJob(" in line)
+    (frame,) = component["stackTrace"]
+    assert component["sourcePosition"] == frame["sourcePosition"] == f"project:///__main__.py#{made_at}"
+    assert "stackTrace" not in job and "sourcePosition" not in job
+    texts = job["inputs"]["objects"]
+    assert all(json.loads(text) == project.resources()[0]["inputs"]["objects"][key] for key, text in texts.items())
+
+
+MANY = """
+import asyncio
+
+wait = asyncio.wait
+open("looks", "w").close()
+
+async def counted(tasks, **how):
+    if how.get("return_when") == asyncio.FIRST_COMPLETED:
+        with open("looks", "a") as looks:
+            looks.write("|")
+    return await wait(tasks, **how)
+
+asyncio.wait = counted
+for i in range(30):
+    trainer.TrainJob(f"job-{i}", runtime=plain, suspend=True, trainer=trainer.Trainer(command=["true"]))
+"""
+
+
+def test_pulumi_does_not_look_at_all_outputs_each_time_that_one_is_known(project: Project) -> None:
+    """Its loop over them costs the square of their number."""
+    project.program(MANY)
+    project.up()
+    assert len((project.folder / "looks").read_text()) <= 5
 
 
 def test_a_change_of_the_code_is_a_line_diff_and_runs_again(project: Project) -> None:
@@ -92,6 +133,10 @@ def test_suspend_is_an_update_in_place(project: Project) -> None:
     assert project.job("long").phase == "Suspended" and not project.processes()
     resumed = suspended.replace("suspend=True", 'suspend=False, wait_for="running"')
     project.program(resumed)
+    told = project.preview("--diff").out
+    assert re.search(r"JobSet/\S+ *: \(json\)", told)
+    changed = [line.split(": ", 1) for line in told.splitlines() if "=>" in line]
+    assert [name.strip("~ ") for name, _ in changed] == ["digest", "suspend"], "field by field, and nothing else"
     project.up()
     assert (project.job("long").uid, project.job("long").phase) == (uid, "Running")
     project.program(suspended)

@@ -277,12 +277,14 @@ def test_a_server_that_stalls(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_changed_byte_is_seen(store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store.front.fault(lambda r: r.path.endswith("a.csv"), change=lambda b: b"9" + b[1:])
+    store.front.fault(lambda r: r.path.endswith("a.csv"), change=lambda b: bytes([b[0] ^ 1]) + b[1:])
     store.get(tmp_path)
     assert tree(tmp_path) == below("train/")
     assert "what arrived has md5" in caplog.text
     store.front.fault(
-        lambda r: r.content and "bytes=0-" in r.headers.get("range", ""), times=99, change=lambda b: b"9" + b[1:]
+        lambda r: r.content and "bytes=0-" in r.headers.get("range", ""),
+        times=99,
+        change=lambda b: bytes([b[0] ^ 1]) + b[1:],
     )
     with pytest.raises(TargetFault, match=r"big\.bin: what arrived has another checksum.*md5 .*\(3 attempts\)"):
         store.get(tmp_path / "out")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.errors import Refused
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import calls
 from pulumi_trainer.provider.lifecycle.changes import compare
@@ -89,6 +89,23 @@ def test_the_owner_is_computed_once_and_kept() -> None:
 
 def test_an_unknown_digest_makes_an_unknown_owner() -> None:
     assert isinstance(checked({}, inputs(digest=Unknown("x")), Target()).inputs["owner"], Unknown)
+
+
+def test_objects_are_kept_as_text_where_they_are_known() -> None:
+    other = {"kind": "ConfigMap", "data": {"a": "\u00e4", "b": Unknown("x")}}
+    kept = to_state({**objects(), "ConfigMap/c": other})
+    assert isinstance(kept["JobSet/j"], str) and kept["ConfigMap/c"] == other
+    assert from_state(kept) == {**objects(), "ConfigMap/c": other}
+
+
+@pytest.mark.parametrize("form", [to_state, dict])
+def test_stacks_that_kept_objects_as_they_are_go_on(form: Any) -> None:
+    target = Target("Running")
+    made = checked({}, inputs(objects=form(objects())), target).inputs
+    calls.create(made, lambda _: target)
+    assert checked(made, inputs(objects=to_state(objects())), target).inputs == made
+    news = inputs(digest="d2", objects=to_state(objects(image="x:2")))
+    assert "containers[node].image" in checked(made, news, target).failures[0]
 
 
 def test_the_same_digest_keeps_the_old_objects_whatever_is_rendered_now() -> None:
