@@ -139,6 +139,7 @@ class Job(pulumi.ComponentResource):
         self._site = site
         self._opts = opts or pulumi.ResourceOptions()
         self.volumes: dict[str, dynamic.Volume] = {}
+        program.current().hold()
         self._resource = program.current().spawn(self._submit(plan))
         self.status = self.until(wait_for)
 

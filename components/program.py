@@ -43,6 +43,7 @@ class Program:
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _telling: bool = False
+    _held: bool = False
     _turn: asyncio.Future[None] | None = None
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -51,12 +52,16 @@ class Program:
         self._tasks.add(task)
         if not self._telling:
             self._telling = True
-            # Pulumi awaits what it knows as RPCs one after the other, and then Outputs by a look at all of them each time that
-            # one is known: with hundreds of jobs most of the program's time. As no RPC has begun when the program has run,
-            # there has to be another one until the resources are registered.
-            _get_rpc_manager().rpcs.append(asyncio.ensure_future(self._quiet()))
             _: pulumi.Output[bool] = pulumi.Output.from_input(self._tell())  # awaited with all other outputs
         return task
+
+    def hold(self) -> None:
+        """Called by each job. Pulumi awaits RPCs one after the other, and then Outputs by a look at all of them each time that
+        one is known: with hundreds of jobs most of the program's time. None of our RPCs has begun when the program has run, so
+        there has to be another one until the resources are registered."""
+        if not self._held:
+            self._held = True
+            _get_rpc_manager().rpcs.append(asyncio.ensure_future(self._quiet()))
 
     async def turn(self) -> None:
         """Lets its callers go on one after the other, in the order of their calls: the first jobs are with the engine while the
