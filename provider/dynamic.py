@@ -341,8 +341,8 @@ class TargetProvider(_Provider):
 @contextmanager
 def few_frames(count: int = 0) -> Iterator[None]:
     """Around the constructor of a resource. Pulumi's SDK sends the frames of the stack with it, and the engine keeps them: with
-    hundreds of jobs a third of the state, which is written whole again and again, and names folders of this machine. count: of
-    those that construct the resource."""
+    hundreds of jobs a third of the state, which is written whole again and again, and names folders of this machine. count: how
+    many stay of those of who constructs it, one being the line of a program."""
     before = getattr(sys, "tracebacklimit", None)
     sys.tracebacklimit = _SDK_FRAMES + count
     try:
