@@ -49,7 +49,12 @@ class _Frame:
         self.merged: list[Any] = []
 
 
-_MERGE = "<<"
+class _Merge(str):
+    __slots__ = ()
+
+
+_MERGE = _Merge("<<")
+"""The key that merges, told by what it is: in quotes it is a key as any other."""
 
 
 def from_yaml(text: str) -> Iterator[Any]:
@@ -163,7 +168,7 @@ class _Builder:
         frame = self.stack[-1]
         if type(frame.value) is list:
             frame.value.append(value)
-        elif frame.key == _MERGE:
+        elif frame.key is _MERGE:
             frame.merged.append(value)
         else:
             frame.value[frame.key] = value

@@ -235,6 +235,12 @@ def finite(value: Any) -> bool:
     return all(map(finite, below)) and not (isinstance(value, float) and math.isinf(value))
 
 
+@pytest.mark.parametrize("text", ['"<<": {x: 1}', "'<<': {x: 1}", "a: &k '<<'\n*k : {x: 1}"])
+def test_a_merge_key_in_quotes_is_a_key(text: str) -> None:
+    (found,) = read(HEAD + text)
+    assert found["<<"] == {"x": 1} and "x" not in found
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(word, tree).filter(finite))
 def test_json_is_read_as_it_is(content: dict[str, Any]) -> None:
