@@ -169,6 +169,7 @@ def test_the_api_server_is_killed_while_a_job_is_deleted(
         time.sleep(AWAY)
         own_cluster.restart("apiserver")
         ended(destroy)
+    assert all(o.startswith("Pod/") for o in left(lab.root_client, lab.namespace))
     # A Job's controller that has not seen its Job go makes one pod more, and the collector sees that once its watches are back.
     until(lambda: left(lab.root_client, lab.namespace) == [], 180)
 

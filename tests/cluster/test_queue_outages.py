@@ -68,7 +68,7 @@ def test_what_cannot_be_drained_in_time_is_named_and_the_next_deletion_goes_on(l
     )
     assert lab.objects("ClusterQueue")[lab.prefix]["spec"]["stopPolicy"] == "HoldAndDrain"
     own_cluster.restart("jobset")
-    until(lambda: lab.running() == set())
+    until(lambda: lab.running() == set(), 60)
     lab.destroy()
     assert lab.count() == {}
 

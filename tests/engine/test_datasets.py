@@ -47,6 +47,10 @@ def test_a_dataset_is_fetched_once_for_any_number_of_jobs(project: Project) -> N
         assert "TRAINER_MODEL_DIR model.txt MMM" in project.logs(job)
     fetched = {s.name: s.uid for s in project.target.jobs()}
     assert len(fetched) == 4 and len(claims(project)) == 2
+    components = [
+        r for r in project.export()["deployment"]["resources"] if r["type"].endswith(("Initializer", ":TrainJob"))
+    ]
+    assert [len(r["stackTrace"]) for r in components] == [1] * 4, "the line of the program, and no frames of packages"
     project.preview("--expect-no-changes")
     project.program(program("complete", 0).replace("file://first", "file://second"))
     project.up()
