@@ -56,7 +56,7 @@ cluster-down: ## end it; no process, mount or cgroup stays
 	@$(SETUP) --dev --no-cli >&2
 	@.venv/bin/python -m tools.cluster down
 
-test: ## all tests but those of test-*, and the unit tests on every Python of this machine
+test: ## all tests but those of test-*, and the unit tests on the oldest and the newest Python of this machine
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/pythons.py
 	@$(RUN) exec python -m pytest -n 2

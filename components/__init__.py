@@ -195,10 +195,16 @@ __all__ = [  # noqa: PLE0604
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+if not TYPE_CHECKING:  # it would make any name right for type checkers
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            from difflib import get_close_matches  # not with each import of the provider
+
+            near = get_close_matches(name, _HOME, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-import fcntl, json, os, subprocess, sys, tempfile
+import fcntl, json, os, subprocess, sys
 
 here = os.path.dirname(__file__)
 launch = json.load(open(here + "/launch.json"))
@@ -8,7 +8,7 @@ if "across" in launch and "OMPI_COMM_WORLD_RANK" not in os.environ:
     argv = [*launch["across"], __file__]
 elif launch["install"]:
     if not layer:
-        lock = open(tempfile.gettempdir() + f"/pulumi-trainer-{os.getuid()}.lock", "w")
+        lock = open(here + "/launch.json")
         fcntl.flock(lock, fcntl.LOCK_EX)
     pip = ["-m", "pip", "install", "--no-input"]
     program = [sys.executable, *([layer] if layer else pip), *launch["install"]]

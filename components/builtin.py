@@ -67,13 +67,15 @@ class TorchTuneInstructDataset(Args):
 
     def check(self) -> list[Problem]:
         found = super().check() + _not_one_of(self, "source", [f.value for f in DataFormat])
-        found += _no_flag(self, "train_on_input")
+        found += _no_flag(self, "train_on_input") + _no_text("split", self.split)
+        found += _no_text("new_system_prompt", self.new_system_prompt)
         if isinstance(self.column_map, Mapping):
             found += [
                 Problem(f'column_map["{k}"]', "is no column of torchtune", 'the keys are "input" and "output"')
                 for k in self.column_map
                 if k not in ("input", "output")
             ]
+            found += [p for k, v in self.column_map.items() for p in _no_text(f'column_map["{k}"]', v)]
         return found
 
     def arguments(self) -> list[Any]:
@@ -119,7 +121,7 @@ class LoraConfig(Args):
             "apply_lora_to_mlp", "apply_lora_to_output", "lora_rank", "lora_alpha", "lora_dropout", "quantize_base",
             "use_dora",
         )  # fmt: skip
-        modules = _argument("model.lora_attn_modules", self.lora_attn_modules, lambda v: f"[{','.join(v)}]")
+        modules = _argument("model.lora_attn_modules", self.lora_attn_modules, _listed)
         return [*_given(self, {f: f"model.{f}" for f in fields}), modules]
 
 
@@ -232,6 +234,10 @@ def _argument(name: str, value: Any, text: Any = str) -> Any:
     return f"{name}={text(_plain(value))}"
 
 
+def _listed(modules: Any) -> str:
+    return f"[{','.join(map(str, modules))}]" if isinstance(modules, (list, tuple)) else str(modules)
+
+
 def _plain(value: Any) -> Any:
     """Enums as their values."""
     if isinstance(value, Enum):
@@ -263,6 +269,11 @@ def _no_share(args: Args, field: str) -> list[Problem]:
     if value is None or _later(value) or (number and 0 <= value <= 1):
         return []
     return [Problem(field, f"must be a number from 0 to 1, not {shown(value)}")]
+
+
+def _no_text(where: str, value: Any) -> list[Problem]:
+    right = value is None or _later(value) or isinstance(value, str)
+    return [] if right else [Problem(where, f"must be a string, not {shown(value)}")]
 
 
 def _no_flag(args: Args, field: str) -> list[Problem]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.api.documents import control_character_problems
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.api.versions import VERSION
 from pulumi_trainer.provider.lifecycle.identity import short_digest
@@ -19,10 +20,12 @@ from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 from pulumi_trainer.runtimes.catalog import MAX_FILE, NAME
 
 from . import destinations, program
-from .arguments import said, unknown_fields
+from .arguments import said
+from .constructors import component
 from .destinations import Destination
 from .reviews import refusals
 from .runtime import of_catalogue
+from .signatures import merge_problems
 
 CARRIED = 10
 """Releases that a channel carries to other stacks, so that a job that is pinned to one of them can run again."""
@@ -65,7 +68,7 @@ class Offer:
             about = document.get("metadata") if whole else None
             if not VERSION.fullmatch(number) or not isinstance(about, dict) or about.get("name") != given["runtime"]:
                 raise Invalid(Problem(f"documents[{number}]", f"is no release of {given['runtime']}", mend))
-            if problems := refusals(document):
+            if problems := [*control_character_problems(document), *refusals(document)]:
                 raise Invalid(*(p.below(f"documents[{number}]") for p in problems))
         return cls(texts[0], texts[1], texts[2], documents, {str(k): str(v) for k, v in deprecated.items()})
 
@@ -88,6 +91,9 @@ class RuntimeChannel(pulumi.ComponentResource):
     `runtime=StackReference(...).get_output(...)`.
     """
 
+    misnamed: list[Problem]
+
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -97,16 +103,16 @@ class RuntimeChannel(pulumi.ComponentResource):
         force: bool = False,
         target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
+    ) -> None: ...
+
+    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
+        release, catalog, force, target = (given[name] for name in ("release", "catalog", "force", "target"))
         self.where = f'RuntimeChannel("{resource_name}")'
+        program.current().channels.add(resource_name)
         self.given: Offer | None = None
         self.resource: dynamic.Channel | None = None
         site = program.call_site()
-        found = [
-            *unknown_fields(unknown, ("release", "catalog", "force", "target", "opts")),
-            *destinations.problems(target),
-        ]
+        found = destinations.problems(target)
         self._known: list[str] = []
         try:
             self.given, self._known = _offer(resource_name, release, catalog)
@@ -114,7 +120,9 @@ class RuntimeChannel(pulumi.ComponentResource):
             found += of_catalogue(error)
         if not isinstance(force, bool):
             found.append(Problem("force", f"must be True or False, not {said(force)}"))
-        super().__init__("trainer:index:RuntimeChannel", resource_name, {"release": release}, opts)
+        found = merge_problems(self.misnamed, found)
+        shown = release if isinstance(release, str) and release.isascii() else None
+        super().__init__("trainer:index:RuntimeChannel", resource_name, {"release": shown}, opts)
         if self.given is not None and (told := self.given.deprecated.get(self.given.release)):
             pulumi.log.warn(f"{self.where}: {told}", self)
         self.problems = program.current().spawn(self._review(found, site, force, target))
@@ -129,6 +137,8 @@ class RuntimeChannel(pulumi.ComponentResource):
         if not found and offer is not None:
             place = await destinations.place(destinations.choose(target))
             found = list(place.problems)
+            where = f"{self.where} ({site})"
+            found += program.current().claim(place.target, "RuntimeChannel", "", offer.channel, where)
             if not found:
                 self._register(offer, force, place, await self.urn.future() or "")
         program.current().problems.extend(p.below(f"{self.where} ({site})") for p in found)

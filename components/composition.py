@@ -5,6 +5,7 @@ A `CustomTrainer` becomes a plain TrainJob document and a ConfigMap, so the pipe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import pulumi
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.admission.known_queues import Queues
+from pulumi_trainer.provider.admission.multikueue import workers
 from pulumi_trainer.provider.admission.warnings import subdomain
 from pulumi_trainer.provider.api import trainer as api
+from pulumi_trainer.provider.api.code import ARGS_FILE
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.model import problems as document_problems
@@ -22,18 +25,20 @@ from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name
 from pulumi_trainer.provider.pipeline import render
 
-from . import destinations, folders, lints, plaintext, program, queueing, selection, sources, topology
-from .arguments import Args, nested_problems, said, to_document
+from . import destinations, folders, lints, plaintext, program, queueing, selection, shipping, sources, topology
+from .arguments import Args, nested_problems, said, to_document, walk
 from .builtin import BuiltinTrainer
 from .channel import RuntimeChannel
-from .datasets import Fetched
+from .datasets import Fetched, is_folder, version_of
 from .destinations import Destination
 from .folders import known_items
 from .job import Plan
+from .naming import api_names
 from .patches import RuntimePatch
-from .resolve import resolve
-from .reviews import cautions, queue_refusals, train_job_refusals
+from .resolve import Resolved, resolve, resolve_json
+from .reviews import cautions, none_problems, queue_refusals, train_job_refusals
 from .runtime import API_VERSION, ClusterTrainingRuntime
+from .signatures import merge_problems, not_one_of
 from .topology import Topology
 from .trainers import Compiled, Trainer
 from .volumes import MANY, Claim, OutputVolume, mounters
@@ -69,9 +74,11 @@ class TrainJobArgs(Args):
 
     places = {
         **{f"metadata.labels[{label}]": name for name, label in queueing.ARGUMENTS.items()},
-        **{f"wish.metadata.labels.{label}": name for name, label in queueing.ARGUMENTS.items()},
+        **{f'wish.metadata.labels["{label}"]': name for name, label in queueing.ARGUMENTS.items()},
         **{f"metadata.labels['{label}']": name for name, label in queueing.ARGUMENTS.items()},
-        "wish.code.": "trainer.", "wish.spec.": "", "wish.metadata.": "", "wish.": "", "spec.runtimeRef.name": "runtime",
+        "wish.code.packages": "trainer.packages_to_install", "wish.code.index_urls": "trainer.pip_index_urls",
+        "wish.code.": "trainer.", "mounts.": "initializer.", "wish.spec.": "", "wish.metadata.": "", "wish.": "",
+        "spec.runtimeRef.name": "runtime",
         "spec.runtimeRef": "runtime", "spec.mlPolicy": "runtime.mlPolicy", "spec.podGroupPolicy": "runtime.podGroupPolicy",
         "spec.template": "runtime.template", "spec.": "", "metadata.": "",
     }  # fmt: skip
@@ -90,10 +97,10 @@ class TrainJobArgs(Args):
             if not isinstance(value := getattr(self, field), types):
                 wanted = " or ".join(t.__name__ for t in types if t is not type(None))
                 mend = _OF_A_STACK if isinstance(value, pulumi.StackReference) else ""
+                mend = "give CustomTrainer(func=...)" if field == "trainer" and callable(value) else mend
                 found.append(Problem(field, f"must be {wanted}, not {said(value)}", mend))
-        for field, values in {"wait_for": tuple(REACHED), "interrupt": ("refuse", "allow")}.items():
-            if getattr(self, field) not in values:
-                found.append(Problem(field, f"must be one of {', '.join(values)}, not {getattr(self, field)!r}"))
+        found += not_one_of("wait_for", self.wait_for, tuple(REACHED))
+        found += not_one_of("interrupt", self.interrupt, ("refuse", "allow"))
         found += selection.problems(self.runtime, self.follow)
         return found + timeout_problems(self.timeouts)
 
@@ -101,14 +108,26 @@ class TrainJobArgs(Args):
 _OF_A_STACK = 'give what it exports: get_output("NAME") of the StackReference'
 
 
+def note_queue(logical: str, args: TrainJobArgs) -> None:
+    """Write down which queue a job of the program names, before anything of the program is made."""
+    written = args.labels.get(QUEUE) if isinstance(args.labels, Mapping) else None
+    queue = queueing.named(args.queue) if args.queue is not None else written
+    program.current().queue_of[_name(logical, args)] = queue
+
+
+def _name(logical: str, args: TrainJobArgs) -> str:
+    given = args.name if isinstance(args.name, str) else ""
+    return given or job_name(logical, pulumi.get_project(), pulumi.get_stack())
+
+
 async def plan(logical: str, args: TrainJobArgs) -> Plan:
     """Everything that a TrainJob submits, or what is wrong with it."""
     found = nested_problems(args) + destinations.problems(args.target)
     queued = await _queued(args, found)
     if found:
-        return Plan(logical, "default", {"kind": ""}, problems=found + queued)
+        return Plan(logical, "default", {"kind": ""}, problems=[*found, *queued, *await _beside(args, found)])
     destination = destinations.choose(args.target)
-    name = args.name or job_name(logical, pulumi.get_project(), pulumi.get_stack())
+    name = _name(logical, args)
     place = await destinations.place(destination)
     result = Plan(
         name, place.namespace, place.target, run=args.run, interrupt=args.interrupt, adopt=args.adopt,
@@ -116,51 +135,50 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
     )  # fmt: skip
     runtime = await selection.document(args.runtime, args.follow, result, destination)
     if len(result.problems) > len(queued):
-        return result
-    compiled = _compiled(args, runtime)
-    result.problems += [p.below("trainer") for p in compiled.problems]
+        return replace(result, problems=[*result.problems, *await _beside(args, result.problems)])
+    compiled, resolved = _compiled(args, runtime), Resolved(None)
     placing = await _placing(args, result, destination)
     labels = queueing.labels(args.labels, placing)
+    code = dict(vars(compiled.code)) if compiled.code else {}
+    func_args = await resolve_json(code.get("func_args"), "wish.code.func_args", ARGS_FILE, resolved)
     wish = {
         "trainer": compiled.document,
-        "code": vars(compiled.code) if compiled.code else {},
+        "code": {**code, "func_args": func_args.content} if code else {},
         "initializer": _sources(args.initializer),
         "spec": _own_fields(args),
         "metadata": {
-            k: to_document(v, free=True)
-            for k, v in (("labels", labels), ("annotations", args.annotations))
-            if v is not None
+            k: to_document(v) for k, v in (("labels", labels), ("annotations", args.annotations)) if v is not None
         },
         **({"topology": args.topology.annotations()} if args.topology is not None else {}),
     }
-    given = {"mounts": _fetched(args), "runtime": runtime}
-    result.resolved = await resolve({"wish": wish, **given}, result.secret_name)
+    given = {"wish": wish, "mounts": _volumes(args), "runtime": runtime}
+    result.resolved = await resolve(given, result.secret_name, resolved)
     result.resolved.unknown.update(place.unknown)
     result.problems += [_told(p, args) for p in result.resolved.problems]
-    document = result.resolved.document
-    wish, mounts, runtime = document["wish"], document["mounts"], document["runtime"]
+    wish, mounts, runtime = (result.resolved.document[part] for part in given)
+    _judge_code(result, compiled, wish["code"], func_args.visible)
     result.problems += [
         Problem(f"initializer.{kind}", "is refused, see there") for kind, claim in mounts.items() if claim is None
     ]
     result.content = _content(args, destination, wish, runtime, result)
+    result.forget_secret_name()
+    result.arguments = func_args.content if func_args.document is None else None
     result.runtime |= selection.told(runtime)
     cluster = not isinstance(destination, destinations.Local)
-    if cluster:
-        result.problems += [
-            p for kind, source in wish["initializer"].items() for p in _unfetchable(kind, source, runtime)
-        ]
-    if folders.is_cached(wish["initializer"].get("dataset")):
-        if not cluster:
-            result.problems.append(_NO_CACHE)
-        else:
-            result.warnings += _cache_warnings(destination, wish["initializer"]["dataset"], runtime)
+    result.data = await _data(args, wish["initializer"], cluster=cluster)
+    _judge_sources(result, wish["initializer"], runtime, destination, cluster=cluster)
     train_job = _train_job(result, wish, runtime)
-    result.problems += [_told(p, args) for p in document_problems(api.TrainJob, train_job)]
-    result.problems += plaintext.problems(wish["trainer"].get("env"), "trainer.env")
+    result.problems += _document_problems(args, train_job)
+    result.problems += _plain_secrets(wish, func_args.visible)
     if not result.problems:
         if args.output:
             mounts = {**mounts, "output": Unknown("output")}
-        folders.add(train_job, result, wish, mounts, runtime, fresh_output=not args.resume)
+        shipped = {**wish, "code": {**wish["code"], "func_args": func_args.document} if code else {}}
+        writable = {"output", *_writable(args)}
+        folders.add(
+            train_job, result, shipped, mounts, runtime,
+            fresh_output=not args.resume, writable=writable, script=compiled.exact,
+        )  # fmt: skip
         runtime = default_runtime(runtime)
         if not result.problems:
             result.problems += [_told(p, args) for p in train_job_refusals(train_job, runtime)]
@@ -173,6 +191,57 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
             _cautioned(result, args, runtime, default_train_job(train_job), cluster=cluster, queues=queues)
             _mounted(result, args, mounts, logical, cluster=cluster)
     return result
+
+
+def _plain_secrets(wish: Mapping[str, Any], func_args: Any) -> list[Problem]:
+    """Return the secrets that somebody wrote in clear, in whatever of a job a plan and a cluster show."""
+    trainer, code = wish["trainer"], wish["code"]
+    shown = {f"trainer.{name}": trainer.get(name) for name in ("args", "command")}
+    shown["trainer.env"] = folders.variables(trainer)
+    shown["trainer.func_args"] = func_args
+    names = {"packages": "packages_to_install", "index_urls": "pip_index_urls"}
+    shown |= {f"trainer.{argument}": code.get(name) for name, argument in names.items()}
+    shown |= {f"initializer.{kind}": source for kind, source in wish["initializer"].items()}
+    shown["annotations"] = wish["metadata"].get("annotations")
+    shown["runtime_patches"] = wish["spec"].get("runtimePatches")
+    found = [problem for where, value in shown.items() for problem in plaintext.problems(value, where)]
+    return found + plaintext.problems_of_source(code.get("script"), "trainer.func or script")
+
+
+async def _beside(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]:
+    """Return what is wrong with the rest of a job of which something is refused, as far as it needs no runtime and no target."""
+    right = args.accepted()
+    trainer = right.trainer or Trainer()
+    if isinstance(trainer, Trainer):
+        compiled = trainer.compiled({}, None)
+    else:  # what else is wrong with it depends on the runtime
+        compiled = Compiled(trainer.compiled({}, None).document if trainer.config is not None else {})
+    resolved = Resolved(None)
+    code = dict(vars(compiled.code)) if compiled.code else {}
+    func_args = await resolve_json(code.get("func_args"), "wish.code.func_args", ARGS_FILE, resolved)
+    code = {**code, "func_args": func_args.content} if code else {}
+    own, initializer = _own_fields(right), _sources(right.initializer)
+    wish = {"spec": own, "trainer": compiled.document, "initializer": initializer, "code": code, "metadata": {}}
+    rest = Plan("job", "default", {"kind": ""}, resolved=await resolve({"wish": wish}, "", resolved))
+    wish = rest.resolved.document["wish"]
+    _judge_code(rest, compiled, wish["code"], func_args.visible)
+    runtime = {"kind": "ClusterTrainingRuntime", "metadata": {"name": "runtime"}}
+    told = [*_plain_secrets(wish, func_args.visible), *rest.problems, *(_told(p, args) for p in rest.resolved.problems)]
+    told += _document_problems(right, _train_job(rest, wish, runtime))
+    told += selection.catalogue_problems(right.runtime)
+    known = {p.where.partition("[")[0] for p in found}
+    return [p for p in told if p.where.partition("[")[0] not in known]
+
+
+def _document_problems(args: TrainJobArgs, train_job: dict[str, Any]) -> list[Problem]:
+    """Return what is wrong with the document by itself, in the words of the arguments."""
+    found = document_problems(api.TrainJob, train_job)
+    found = merge_problems(found, none_problems("TrainJob.spec", train_job["spec"], "spec"))
+    found = [_told(p, args) for p in found]
+    if train_job["spec"].get("suspend") is True and args.wait_for != "created":
+        why = f"holds the job, which then never gets as far as wait_for={args.wait_for!r} says"
+        found.append(Problem("suspend", why, "leave out wait_for, or suspend"))
+    return found
 
 
 def _as_stored(train_job: dict[str, Any]) -> dict[str, Any]:
@@ -200,6 +269,7 @@ def _cautioned(
     cluster: bool,
     queues: Queues,
 ) -> None:
+    result.workers = workers(train_job, queues)
     known = program.current().jobsets
     jobsets = {key: document for key, document in result.made.items() if key.startswith("JobSet/")}
     shared = [known.setdefault(name, []) for each in jobsets.values() if isinstance(name := subdomain(each), str)]
@@ -229,15 +299,16 @@ def _named(args: TrainJobArgs) -> dict[str, Any]:
 
 async def _queued(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]:
     """What is wrong with the arguments for queues, whatever else is wrong. found: what has been refused already."""
-    refused = {p.where.partition(".")[0] for p in found}
+    refused = {re.split(r"[.[]", p.where)[0] for p in found}
     placing = {name: None if name in refused else value for name, value in _named(args).items()}
-    written = args.labels if isinstance(args.labels, (Mapping, pulumi.Output)) else None
+    labelled = isinstance(args.labels, (Mapping, pulumi.Output)) and "labels" not in refused
+    written = args.labels if labelled else None
     place = args.topology if isinstance(args.topology, Topology) else None
     if written is None and place is None and not any(value is not None for value in placing.values()):
         return []
     given = {
-        "written": to_document(written, free=True),
-        "merged": to_document(queueing.labels(written, placing), free=True),
+        "written": to_document(written),
+        "merged": to_document(queueing.labels(written, placing)),
         "suspend": args.suspend,
         "topology": place.annotations() if place else {},
     }
@@ -264,7 +335,7 @@ def _mounted(result: Plan, args: TrainJobArgs, mounts: dict[str, Any], logical: 
             claim = replace(claim, digest="claim", spec=spec)
         result.claims["output"] = claim
     for kind in ("dataset", "model"):
-        source = getattr(args.initializer, kind, None)
+        source = sources.parts(args.initializer).get(kind)
         if isinstance(source, Fetched) and source.claim is not None and source.claim.spec:
             pods, mode = mounters(jobset, mounts[kind]), source.claim.spec["accessMode"]
             if pods > 1 and mode != MANY and isinstance(mode, str):
@@ -290,20 +361,67 @@ def _unfetchable(kind: str, source: dict[str, Any], runtime: dict[str, Any]) -> 
 
 def _compiled(args: TrainJobArgs, runtime: dict[str, Any]) -> Compiled:
     try:
-        return (args.trainer or Trainer()).compiled(runtime, getattr(args.initializer, "dataset", None))
+        return (args.trainer or Trainer()).compiled(runtime, sources.parts(args.initializer).get("dataset"))
     except TrainerError as error:  # of a plugin that names a launcher
         return Compiled({}, problems=error.problems)
 
 
-def _fetched(args: TrainJobArgs) -> dict[str, Any]:
-    """Kind of folder -> name of the claim that holds what was fetched before."""
-    sources_ = {kind: getattr(args.initializer, kind, None) for kind in ("dataset", "model")}
-    return {kind: source.volume for kind, source in sources_.items() if isinstance(source, Fetched)}
+def _judge_code(result: Plan, compiled: Compiled, code: Mapping[str, Any], func_args: Any) -> None:
+    """Adds what is wrong with the code of a job, and with what its function is given."""
+    problems, warnings = [*compiled.problems, *shipping.package_problems(code)], [*compiled.warnings]
+    if compiled.func is not None:
+        problems += shipping.argument_problems(compiled.func, func_args)
+        warnings += shipping.argument_warnings(compiled.func, func_args)
+    result.problems += [p.below("trainer") for p in problems]
+    result.warnings += [p.below("trainer") for p in warnings]
+
+
+def _judge_sources(
+    result: Plan, sources_: Mapping[str, Any], runtime: dict[str, Any], destination: Destination, *, cluster: bool
+) -> None:
+    """Adds what is wrong with what is to be fetched inside the job."""
+    if cluster:
+        result.problems += [p for kind, source in sources_.items() for p in _unfetchable(kind, source, runtime)]
+    if folders.is_cached(sources_.get("dataset")):
+        if not cluster:
+            result.problems.append(_NO_CACHE)
+        else:
+            result.warnings += _cache_warnings(destination, sources_["dataset"], runtime)
+
+
+def _mountable(args: TrainJobArgs) -> dict[str, Fetched]:
+    """Return kind of folder -> what was fetched before, into a volume."""
+    given = sources.parts(args.initializer)
+    return {kind: source for kind, source in given.items() if isinstance(source, Fetched)}
+
+
+def _volumes(args: TrainJobArgs) -> dict[str, Any]:
+    """Return kind of folder -> name of the claim that holds what was fetched before."""
+    return {kind: source.volume for kind, source in _mountable(args).items()}
+
+
+def _writable(args: TrainJobArgs) -> list[str]:
+    """Return the kinds of fetched data that the job may change."""
+    return sorted(kind for kind, source in _mountable(args).items() if source.writable)
+
+
+async def _data(args: TrainJobArgs, inline: Mapping[str, Any], *, cluster: bool) -> dict[str, dict[str, str]]:
+    """Return kind -> name and version of the data that the job reads, as far as the plan knows a version."""
+    found: dict[str, dict[str, str]] = {}
+    for kind in ("dataset", "model"):
+        source = sources.parts(args.initializer).get(kind)
+        if isinstance(source, Fetched) and source.claim is not None:
+            found[kind] = {"name": source.label, "version": source.claim.digest}
+            if source.claim.former:
+                found[kind]["former"] = source.claim.former
+        elif not cluster and is_folder(uri := inline.get(kind, {}).get("storageUri")):
+            found[kind] = {"name": uri, "version": await version_of(uri, inline[kind])}
+    return found
 
 
 def _sources(initializer: sources.Initializer | None) -> dict[str, Any]:
     """`spec.initializer`: what is fetched inside the job."""
-    given = {kind: getattr(initializer, kind, None) for kind in ("dataset", "model")}
+    given = sources.parts(initializer)
     return {kind: source.document() for kind, source in given.items() if isinstance(source, sources.Source)}
 
 
@@ -314,14 +432,16 @@ def _own_fields(args: TrainJobArgs) -> dict[str, Any]:
         "managedBy": args.managed_by,
         "runtimePatches": args.runtime_patches,
     }
-    return {k: to_document(v) for k, v in fields.items() if v is not None}
+    return {k: api_names(f"TrainJob.spec.{k}", to_document(v)) for k, v in fields.items() if v is not None}
 
 
 def _content(
     args: TrainJobArgs, destination: Destination, wish: dict[str, Any], runtime: dict[str, Any], result: Plan
 ) -> dict[str, Any]:
     """What the user wrote, without what is derived from names of stack and resource or from the runtime's content: the job
-    keeps the runtime it was created with."""
+    keeps the runtime it was created with. The name of the job's own Secret is in `wish` as earlier versions had it."""
+    if former := result.resolved.former_keys:
+        wish = walk(wish, lambda _, leaf: former.get(leaf, leaf) if isinstance(leaf, str) else leaf)
     return {
         "wish": wish,
         "runtime": [runtime.get("kind"), runtime["metadata"]["name"]],
@@ -334,7 +454,8 @@ def _content(
         "output": bool(args.output),
         "resume": args.resume,
         "run": args.run,
-        "mounts": sorted(k for k in ("dataset", "model") if isinstance(getattr(args.initializer, k, None), Fetched)),
+        "mounts": sorted(_mountable(args)),
+        **({"writable": writable} if (writable := _writable(args)) else {}),
     }
 
 

@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import code as paths
-from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api import trainer as api
+from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.labels import ANCESTOR
+from pulumi_trainer.provider.api.model import problems as document_problems
 from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.initializers import check_uri
+from pulumi_trainer.provider.initializers import check_uri, fingerprint, is_current
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
 
 from . import destinations, folders, packing, plaintext, program, sources
-from .arguments import nested_problems, to_document
+from .arguments import nested_problems, said
+from .constructors import component
 from .destinations import Destination
 from .job import Job, Plan
 from .resolve import has_unknown, resolve, whole
+from .reviews import none_problems
 from .runtime import API_VERSION, from_catalogue
+from .signatures import merge_problems
 from .volumes import Claim, VolumeArgs, mount, pod_volume
 
 if TYPE_CHECKING:
     from .composition import TrainJobArgs
+
+
+VERSION = 8
+"""Characters of a digest that tell one version of the data from another; the name of a volume ends with them."""
 
 
 class Fetched(Job):
@@ -45,6 +55,7 @@ class Fetched(Job):
     path: pulumi.Output[str]
     claim: Claim | None = None
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -60,32 +71,31 @@ class Fetched(Job):
         env: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
         secret_ref: pulumi.Input[str] | None = None,
         retain: bool = False,
+        writable: bool = False,
         size: pulumi.Input[str] | None = None,
         storage_class: pulumi.Input[str] | None = None,
         access_mode: pulumi.Input[str] | None = None,
         image: pulumi.Input[str] | None = None,
         target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        given = {
-            "storage_uri": storage_uri, "ignore_patterns": ignore_patterns, "access_token": access_token,
-            "endpoint": endpoint, "region": region, "role_arn": role_arn, "access_key_id": access_key_id,
-            "secret_access_key": secret_access_key, "env": env, "secret_ref": secret_ref, **unknown,
-        }  # fmt: skip
+    ) -> None: ...
+
+    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
+        storage_uri, target = given["storage_uri"], given.pop("target")
+        self._retain, self._image, self.writable = (given.pop(name) for name in ("retain", "image", "writable"))
+        volume = {field: given.pop(field) for field in VolumeArgs.fields}
+        self._wanted = VolumeArgs(**{k: v for k, v in volume.items() if v is not None})
         scheme = storage_uri.partition("://")[0] if isinstance(storage_uri, str) else ""
         source = self.classes.get(scheme, sources.Source)(**{k: v for k, v in given.items() if v is not None})
         self.where = f'{type(self).__name__}("{resource_name}")'
-        self._retain = retain
-        self._image = image
-        volume = {"size": size, "storage_class": storage_class, "access_mode": access_mode}
-        self._wanted = VolumeArgs(**{k: v for k, v in volume.items() if v is not None})
+        self.label = resource_name
         self.consumers: list[TrainJobArgs] = []
         self.storage_uri = storage_uri
         site = program.call_site()
-        with dynamic.few_frames(1):
+        with dynamic.few_frames(2):
             super().__init__(f"trainer:index:{type(self).__name__}", resource_name, None, opts)
-        self.start(lambda: self._plan(resource_name, source, target), "complete", site, opts)
+        name = job_name(resource_name, pulumi.get_project(), pulumi.get_stack())
+        self.start(name, target, lambda: self._plan(resource_name, source, target), "complete", site, opts)
         self.path = self._of_volume("path")
         self.volume = self._of_volume("name")
 
@@ -107,8 +117,17 @@ class Fetched(Job):
 
         return pulumi.Output({self}, value(), known)
 
+    another_run = (
+        "It is tried again once its arguments or the values of its secrets have changed. If something else failed, use"
+    )
+
     async def _plan(self, logical: str, source: sources.Source, target: Destination | None) -> Plan:
         found = nested_problems(source) + nested_problems(self._wanted) + destinations.problems(target)
+        for name, value in (("writable", self.writable), ("retain", self._retain)):
+            if value is not None and not isinstance(value, bool):
+                found.append(Problem(name, f"must be True or False, not {said(value)}"))
+        if self._image is not None and not isinstance(self._image, (str, pulumi.Output)):
+            found.append(Problem("image", f"must be text, not {said(self._image)}"))
         if isinstance(source.storage_uri, str):
             found += [
                 Problem("storage_uri", p.why, p.mend)
@@ -126,13 +145,16 @@ class Fetched(Job):
         plan.resolved.unknown.update(place.unknown)
         image, claim = (plan.resolved.document.pop(name) for name in ("image", "claim"))
         wish = plan.resolved.document
-        plan.problems += plan.resolved.problems + plaintext.problems(wish[self.kind].get("env"), "env")
+        plan.problems += plan.resolved.problems + plaintext.problems(wish[self.kind], "")
+        wrong = document_problems(api.InitializerSource, wish[self.kind])
+        wrong = merge_problems(wrong, none_problems("TrainJob.spec.initializer.dataset", wish[self.kind], ""))
+        plan.problems += [replace(p, where=source.place(p.where)) for p in wrong]
         uri = wish[self.kind]["storageUri"]
         packed = None
         if cluster and image is None:
             plan.problems += sources.upstream_problems(uri)
-        if cluster and isinstance(uri, str) and uri.startswith("file://"):
-            packed = packing.pack(uri, _ignored(wish[self.kind]))
+        if cluster and is_folder(uri):
+            packed = packing.pack(uri, ignored(wish[self.kind]))
             plan.problems += packed.problems
         if plan.problems:
             return plan
@@ -141,12 +163,18 @@ class Fetched(Job):
             plan.content["claim"] = {k: v for k, v in claim.items() if k in ("storageClass", "accessMode")}
         if packed:
             plan.content["files"] = dict(packed.digests)
+        elif is_folder(uri) and not has_unknown(plan.content):
+            plan.content |= await asyncio.to_thread(_files, plan, uri, ignored(wish[self.kind]))
+            if plan.problems:
+                return plan
+        plan.forget_secret_name()
         # A new URI or revision is a new volume; the old one goes when nothing runs on it any more.
-        revision = "unknown" if has_unknown(plan.content) else short_digest(plan.content, 8)
+        revision, former = _revision(plan.content), _revision(plan.former)
         self.claim = Claim(
-            f"{logical}-volume", f"{name}-{revision}", revision, self._retain, claim, plan.resolved.unknown
+            f"{logical}-volume", f"{name}-{revision}", revision, former, self._retain, claim, plan.resolved.unknown
         )
         plan.claims["volume"] = self.claim
+        plan.fills = "volume"
         fetch = _fetch_runtime(self.kind, self.mount_path, Unknown("volume"), image)
         if packed:
             self._carry(packed, plan, fetch, image)
@@ -192,6 +220,7 @@ class DatasetInitializer(Fetched):
     other arguments are those of `HuggingFaceDatasetInitializer` and `S3DatasetInitializer`, and for a cluster size,
     storage_class and access_mode of `OutputVolume`. image: what fetches it in a cluster; default Trainer's initializer, for
     `file://` the image of the first TrainJob that mounts it. retain: keep the volume when the resource goes.
+    writable: whether jobs may change the data; by default they mount it read-only.
     """
 
     kind = "dataset"
@@ -210,7 +239,7 @@ class ModelInitializer(Fetched):
 def _nodes(args: TrainJobArgs) -> Any:
     """How many nodes the training of a job has; with MPI its launcher may be one more."""
     runtime = _runtime(args)
-    policy = to_document((runtime.get("spec") or {}).get("mlPolicy")) or {}
+    policy = (runtime.get("spec") or {}).get("mlPolicy") or {}
     trainer = args.trainer
     own = getattr(getattr(trainer, "config", None), "num_nodes", None) or getattr(trainer, "num_nodes", None)
     nodes = own if own is not None else policy.get("numNodes", 1)
@@ -231,7 +260,47 @@ def _runtime(args: TrainJobArgs) -> dict[str, Any]:
     return from_catalogue(given)[0] if isinstance(given, str) else getattr(given, "plain", None) or {}
 
 
-def _ignored(source: Mapping[str, Any]) -> list[str]:
+def is_folder(uri: Any) -> bool:
+    """Return whether a URI is known, and names files of this machine."""
+    return isinstance(uri, str) and uri.startswith("file://")
+
+
+def _revision(content: Any) -> str:
+    if content is None:
+        return ""
+    return "unknown" if has_unknown(content) else short_digest(content, VERSION)
+
+
+def _files(plan: Plan, uri: str, ignore: list[str]) -> dict[str, Any]:
+    """Return what `content` holds of the files on this machine: their fingerprint.
+
+    Earlier versions kept the URI alone. Where such a volume holds what is there now, its digest stays, and nothing is fetched.
+    """
+    revision = short_digest(plan.content, VERSION)
+    try:
+        if any(
+            is_current(sources.absolute(uri), ignore, f) for f in dynamic.folders(plan.target, plan.namespace, revision)
+        ):
+            return {}
+        return {"files": fingerprint(sources.absolute(uri), ignore)}
+    except TrainerError as error:
+        plan.problems += [Problem("storage_uri", f"{p.where} {p.why}", p.mend) for p in error.problems]
+        return {}
+
+
+async def version_of(uri: str, source: Mapping[str, Any]) -> str:
+    """Return the fingerprint of what a job on this machine reads from a `file://` URI, empty if it cannot be read; computed once
+    in a program."""
+    found, ignore = program.current().fingerprints, ignored(source)
+    if (key := (uri, *ignore)) not in found:
+        found[key] = asyncio.ensure_future(asyncio.to_thread(fingerprint, sources.absolute(uri), ignore))
+    try:
+        return (await found[key])[:VERSION]
+    except TrainerError:
+        return ""
+
+
+def ignored(source: Mapping[str, Any]) -> list[str]:
     """The patterns of IGNORE_PATTERNS."""
     env = folders.known_items(source.get("env"))
     given = next((e.get("value") for e in env if e.get("name") == "IGNORE_PATTERNS"), None)

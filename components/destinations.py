@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import pulumi
+from pulumi.runtime.config import CONFIG, get_config_env
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.extras import missing
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .arguments import Args, said
 from .resolve import absent
+from .signatures import not_one_of, unknown_fields
 
 MODES = ("jobset", "trainer")
 
@@ -78,15 +81,43 @@ def problems(given: Any) -> list[Problem]:
     """What is wrong with the argument and the configuration."""
     if given is not None and not isinstance(given, (Local, Kubernetes)):
         return [Problem("target", f"must be Local(...) or Kubernetes(...), not {said(given)}")]
-    target = pulumi.Config("trainer").get("target")
-    if target not in (None, "local", "kubernetes"):
-        mend = "pulumi config set trainer:target local"
-        return [Problem("trainer:target", f"must be local or kubernetes, not {target!r}", mend)]
+    if found := configuration_problems():
+        return found
     found = given.check() if given is not None else []
+    if isinstance(choose(given), Kubernetes):
+        found += missing("kubernetes", "target")
     mode = mode_of(choose(given))
     if mode not in MODES:
-        found.append(Problem("trainer:mode", f"must be jobset or trainer, not {mode!r}"))
+        found += not_one_of("target.mode", mode, MODES)
     return found
+
+
+KEYS = ("target", "mode", "namespace", "kubeconfig", "context", "warnings")
+"""What the stack's configuration may say below `trainer:`."""
+
+
+CONFIGURATION = "Configuration"
+"""Type of a problem of the stack's configuration: every component meets it, and none is to blame."""
+
+
+def configuration_problems() -> list[Problem]:
+    """Return what is wrong with the stack's configuration. In a project that is called trainer, other keys may be its own."""
+    config = pulumi.Config("trainer")
+    given = [*get_config_env(), *CONFIG.get()]
+    keys = dict.fromkeys(key.removeprefix("trainer:") for key in given if key.startswith("trainer:"))
+    unknown = unknown_fields(keys, KEYS) if pulumi.get_project() != "trainer" else []
+    found = [
+        Problem(p.where, "unknown key of the configuration", f"{p.mend}; pulumi config rm trainer:{p.where}")
+        for p in unknown
+    ]
+    for key, allowed in (("target", ("local", "kubernetes")), ("mode", MODES)):
+        if value := config.get(key):
+            hint = f"pulumi config set trainer:{key} {allowed[0]}"
+            found += [replace(p, mend=p.mend or hint) for p in not_one_of(key, value, allowed)]
+    if dynamic.is_content(config.get("kubeconfig") or ""):
+        hint = 'give a path, or target=Kubernetes(content=pulumi.Config().require_secret("kubeconfig"))'
+        found.append(Problem("kubeconfig", "is the content of a kubeconfig, and a path is wanted here", hint))
+    return [Problem("", f"trainer:{p.where}: {p.why}", p.mend, CONFIGURATION) for p in found]
 
 
 def mode_of(destination: Destination) -> str:
@@ -128,7 +159,7 @@ async def place(destination: Destination) -> Place:
         problems.append(Problem("target.content", _PLAIN, _MEND))
     kubeconfig = found["kubeconfig"]
     if isinstance(kubeconfig.value, str) and dynamic.is_content(kubeconfig.value):
-        if destination.provider is None or destination.kubeconfig is not None:
+        if destination.kubeconfig is not None:  # that of the configuration has been judged before
             problems.append(Problem("target.kubeconfig", "is the content of a kubeconfig", _MEND))
         found["content"], found["kubeconfig"] = kubeconfig, await _awaited(None)
     namespace = found.pop("namespace")
@@ -216,5 +247,4 @@ def plugin_version() -> str:
 
 def without_plugin() -> list[Problem]:
     """That objects which are no jobs cannot be made here."""
-    why, mend = "needs pulumi-kubernetes", "pip install 'pulumi-trainer[kubernetes]'"
-    return [] if plugin_version() else [Problem("", why, mend)]
+    return missing("pulumi_kubernetes")

@@ -5,7 +5,7 @@ whose pods run user code, and variables tell where they are. It also says where 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.api import code as paths
@@ -34,19 +34,28 @@ PATCHES = 16
 
 def add(
     train_job: dict[str, Any], plan: Plan, wish: dict[str, Any], mounts: dict[str, Any], runtime: dict[str, Any],
-    fresh_output: bool,
+    fresh_output: bool, writable: Collection[str] = ("output",), script: bytes | None = None,
 ) -> None:  # fmt: skip
-    """Completes the TrainJob document. mounts: kind -> claim. fresh_output: a folder of its own for each run."""
+    """Completes the TrainJob document. mounts: kind -> claim. fresh_output: a folder of its own for each run. writable: the kinds
+    that the job may write to. script: the bytes of a script file."""
     spec = train_job["spec"]
     given = known_items(wish["trainer"].get("env"))
     named = {e["name"] for e in given}
     env = [*(e for e in _variables(mounts, wish["initializer"], fresh_output) if e["name"] not in named), *given]
     if len(env) > len(given):
         spec["trainer"] = {**wish["trainer"], "env": env}
-    volumes = [pod_volume(f"trainer-{kind}", claim, read_only=kind != "output") for kind, claim in mounts.items()]
-    volume_mounts = [_mount(kind, fresh_output) for kind in mounts]
+    volumes = [pod_volume(f"trainer-{kind}", claim, read_only=kind not in writable) for kind, claim in mounts.items()]
+    volume_mounts = [
+        mount(
+            f"trainer-{kind}",
+            FOLDERS[kind][1],
+            read_only=kind not in writable,
+            run_folder=kind == "output" and fresh_output,
+        )
+        for kind in mounts
+    ]
     if wish["code"]:
-        volumes = [{"name": paths.CODE_VOLUME, "configMap": {"name": _ship(plan, wish["code"], env)}}, *volumes]
+        volumes = [{"name": paths.CODE_VOLUME, **_code_volume(plan, _ship(plan, wish["code"], script, env))}, *volumes]
         volume_mounts = [mount(paths.CODE_VOLUME, paths.CODE_PATH, read_only=True), *volume_mounts]
     steps = steps_of(runtime)
     if fresh_output and "output" in mounts and not all(_takes_env(runtime, step) for step in steps):
@@ -71,14 +80,14 @@ def _variables(mounts: dict[str, Any], initializer: dict[str, Any], fresh_output
     return [run_env(), *folders] if fresh_output and "output" in mounts else folders
 
 
-def _mount(kind: str, fresh_output: bool) -> dict[str, Any]:
-    writable = kind == "output"
-    return mount(f"trainer-{kind}", FOLDERS[kind][1], read_only=not writable, run_folder=writable and fresh_output)
-
-
 def known_items(value: Any) -> list[Any]:
     """A list; none of it while the whole list is not known yet."""
     return value if isinstance(value, list) else []
+
+
+def variables(holder: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The known variables of what has an `env`."""
+    return [each for each in known_items(holder.get("env")) if isinstance(each, dict)]
 
 
 def is_cached(source: Any) -> bool:
@@ -146,17 +155,27 @@ def _job(
     return {"name": step, "template": {"spec": {"template": pod}}}
 
 
-def _ship(plan: Plan, code: dict[str, Any], env: list[dict[str, Any]]) -> str:
+def _ship(plan: Plan, code: dict[str, Any], script: bytes | None, env: list[dict[str, Any]]) -> str:
     """Adds the ConfigMap with the code, and tells its name."""
     data = shipping.files(**code, env=[e["name"] for e in env])
-    size = sum(len(str(v)) for v in data.values())
+    content = {"data": data} if script is None else shipping.exactly(data, script)
+    size = sum(len(str(v).encode()) for part in content.values() for v in part.values())
     if size > shipping.LIMIT:
         why = f"code and func_args have {size} bytes, and a ConfigMap holds {shipping.LIMIT}"
         plan.problems.append(Problem("trainer", why, "pass large values as a file in a volume"))
     name = f"{plan.name}-code"  # no digest in it: the plan could not show changed code line by line
     metadata = {"name": name, "namespace": plan.namespace}
-    plan.objects[f"ConfigMap/{name}"] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    plan.objects[f"ConfigMap/{name}"] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}
     return name
+
+
+def _code_volume(plan: Plan, config_map: str) -> dict[str, Any]:
+    """The source of the volume with the code; func_args that hold a secret are in the job's Secret."""
+    if paths.ARGS_FILE not in plan.resolved.secrets:
+        return {"configMap": {"name": config_map}}
+    file = {"key": paths.ARGS_FILE, "path": paths.ARGS_FILE}
+    secret = {"name": plan.secret_name, "items": [file]}
+    return {"projected": {"sources": [{"configMap": {"name": config_map}}, {"secret": secret}]}}
 
 
 def _lacks_workspace(runtime: Mapping[str, Any]) -> bool:

@@ -40,6 +40,20 @@ def runtime_problems(document: dict[str, Any]) -> list[Problem]:
     return findings.problems + [_with_plugin(p) for p in found]
 
 
+def policy_names(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec of a runtime in which the policies of plugins have the API's names, which their classes know."""
+    try:
+        policies = registry.own_policies()
+    except TrainerError:  # `review` reports a package that is broken
+        return spec
+    for policy in policies.values():
+        part, name = policy.parts()
+        given = spec.get(part)
+        if isinstance(given, dict) and name in given:
+            spec = {**spec, part: {**given, name: policy.api_names(given[name])}}
+    return spec
+
+
 def _with_plugin(problem: Problem) -> Problem:
     """A policy that nobody knows may be one of a plugin that the program has forgotten to register."""
     if re.fullmatch(r"spec\.(ml|podGroup)Policy\.\w+", problem.where) and problem.why == "unknown field":

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 Strings = pulumi.Input[Mapping[str, pulumi.Input[str]]]
 
+POD_SPEC = "TrainJob.spec.runtimePatches.trainingRuntimeSpec.template.spec.replicatedJobs.template.spec.template.spec"
+
 OWN_ENV = ("node", "dataset-initializer", "model-initializer")
 """Containers whose variables come from the TrainJob's trainer and initializer, and from no patch."""
 
@@ -55,6 +57,7 @@ class ContainerPatch(Args):
     volume_mounts: pulumi.Input[Sequence[pulumi.Input[VolumeMount]]] | None = None
     security_context: pulumi.Input[SecurityContext] | None = None
 
+    api = f"{POD_SPEC}.containers"
     converters = {"env": env_list}
 
 
@@ -81,6 +84,7 @@ class PodPatch(Args):
     scheduling_gates: pulumi.Input[Sequence[pulumi.Input[SchedulingGate]]] | None = None
     termination_grace_period_seconds: pulumi.Input[int] | None = None
 
+    api = POD_SPEC
     places = {"metadata.": "", "spec.": ""}
 
     def check(self) -> list[Problem]:

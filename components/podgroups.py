@@ -6,19 +6,26 @@ is imported when the first is made.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pulumi
+from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission.podgroups import mistakes, refusals
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.pipeline.plugins import coscheduling, volcano
 
 from . import destinations, program
-from .arguments import Args, metadata, nested_problems, to_document
+from .arguments import Args, check_names, metadata, nested_problems, sound
+from .constructors import component
 from .destinations import Destination, Kubernetes
 from .policies import VolcanoNetworkTopology
+from .queues.component import stack_name
+from .removals import Resources
 from .resolve import put_back, resolve
+from .signatures import merge_problems
 
 Amounts = Mapping[str, pulumi.Input[int] | pulumi.Input[str]]
 """Resource -> quantity of Kubernetes: 16, "128Gi"."""
@@ -32,7 +39,6 @@ class _PodGroupArgs(Args):
     labels: Strings | None = None
     annotations: Strings | None = None
 
-    converters = {"min_resources": lambda value: to_document(value, free=True)}
     shipped = frozenset({"namespace", "labels", "annotations"})
     mappings = frozenset({"min_resources", "labels", "annotations"})
     places = {"spec.": "", "metadata.": ""}
@@ -48,7 +54,6 @@ class _VolcanoArgs(_PodGroupArgs):
     priority_class_name: pulumi.Input[str] | None = None
     network_topology: VolcanoNetworkTopology | None = None
 
-    converters = {**_PodGroupArgs.converters, "min_task_member": lambda value: to_document(value, free=True)}
     mappings = _PodGroupArgs.mappings | {"min_task_member"}
 
 
@@ -57,21 +62,19 @@ class _PodGroup(pulumi.ComponentResource):
 
     api_version: ClassVar[str]
     kind: ClassVar[str]
+    arguments: ClassVar[type[_PodGroupArgs]]
+    misnamed: list[Problem]
 
-    def __init__(
-        self,
-        resource_name: str,
-        args: _PodGroupArgs,
-        name: str | None,
-        target: Destination | None,
-        opts: pulumi.ResourceOptions | None,
-    ) -> None:
+    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
         where = f'{self.kind}("{resource_name}") ({program.call_site()})'
-        self.name = name or resource_name
-        self._args, self._target = args, target
+        target: Destination | None = given["target"]
+        self.misnamed += check_names(given)
+        args = self.arguments(**{field: given[field] for field in self.arguments.fields})
+        self.name: str = given["name"] or resource_name
+        self._args, self._target = sound(args), None if destinations.problems(target) else target
         self._opts = opts or pulumi.ResourceOptions()
         super().__init__(f"trainer:index:{self.kind}", resource_name, None, opts)
-        found = [*nested_problems(args), *destinations.problems(target)]
+        found = merge_problems(self.misnamed, [*nested_problems(args), *destinations.problems(target)])
         program.current().spawn(self._make(found, where))
         self.register_outputs({"name": self.name})
 
@@ -95,9 +98,16 @@ class _PodGroup(pulumi.ComponentResource):
         given = {"apiVersion": self.api_version, "kind": "PodGroup", "metadata": about}
         resolved = await resolve({**given, "spec": self._args.document()}, "")
         found += place.problems + resolved.problems
+        namespace = resolved.document["metadata"]["namespace"]
+        found += program.current().claim(place.target, self.kind, namespace, self.name, where)
         found += refusals(resolved.document) or mistakes(resolved.document)
         if not found and isinstance(destination, Kubernetes):
             found += destinations.without_plugin()
+        recorded: Mapping[str, Any] | None = None
+        if not found and isinstance(destination, Kubernetes):
+            about = resolved.document["metadata"]
+            recorded = _recorded(await program.current().look_back(), self.api_version, about)
+            found += await asyncio.to_thread(self._taken, place.target, about, recorded)
         if found:
             found = [Problem(self._args.place(p.where), p.why, p.mend, p.type) for p in found]
             program.current().problems.extend(p.below(where) for p in found)
@@ -107,6 +117,10 @@ class _PodGroup(pulumi.ComponentResource):
         from pulumi_kubernetes.apiextensions import CustomResource
 
         document = put_back(resolved.document, resolved.unknown)
+        marked = recorded is None or MADE_BY in (recorded.get("annotations") or {})
+        if marked:  # those of earlier versions are not
+            annotations = {**document["metadata"].get("annotations", {}), MADE_BY: stack_name()}
+            document["metadata"] = {**document["metadata"], "annotations": annotations}
         options = pulumi.ResourceOptions(
             parent=self,
             provider=destination.provider or destinations.provider(place),
@@ -123,6 +137,41 @@ class _PodGroup(pulumi.ComponentResource):
             opts=options,
         )
 
+    def _taken(
+        self, target: Mapping[str, Any], about: Mapping[str, Any], recorded: Mapping[str, Any] | None
+    ) -> list[Problem]:
+        """Return that a PodGroup of that name is there and another's, which pulumi-kubernetes would take over in silence.
+
+        Args:
+            about: The metadata.
+            recorded: Those that this stack has written for it; None: it has not made one.
+        """
+        namespace = about.get("namespace")
+        live = dynamic.pod_group(target, self.api_version, namespace, self.name) if isinstance(namespace, str) else None
+        found = live["metadata"] if live is not None else {}
+        maker = (found.get("annotations") or {}).get(MADE_BY)
+        if not found or "deletionTimestamp" in found or maker == stack_name() or (recorded and maker is None):
+            return []
+        since = f"PodGroup {self.name} exists since {found.get('creationTimestamp')}"
+        if owner := next(iter(found.get("ownerReferences") or []), None):
+            why = f"{since} and belongs to {owner.get('kind')} {owner.get('name')}"
+            return [Problem("name", why, "choose another name")]
+        belongs = f"belongs to the stack {maker}" if maker else "was not made by this stack"
+        plural = f"podgroups.{self.api_version.partition('/')[0]}"
+        take = f"kubectl annotate --overwrite {plural} -n {namespace} {self.name} {MADE_BY}={stack_name()}"
+        return [Problem("name", f"{since} and {belongs}", f"choose another name, or give it to this stack: {take}")]
+
+
+def _recorded(stack: Resources, api_version: str, about: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the metadata that a stack has written for a PodGroup of that name."""
+    for type_, outputs in stack:
+        found = outputs.get("metadata")
+        if type_ != f"kubernetes:{api_version}:PodGroup" or not isinstance(found, Mapping):
+            continue
+        if all(found.get(part) == about[part] for part in ("name", "namespace")):
+            return found
+    return None
+
 
 class CoschedulingPodGroup(_PodGroup):
     """A PodGroup of Kubernetes' scheduler-plugins (scheduling.x-k8s.io/v1alpha1,
@@ -136,7 +185,9 @@ class CoschedulingPodGroup(_PodGroup):
 
     api_version = coscheduling.API_VERSION
     kind = "CoschedulingPodGroup"
+    arguments = _CoschedulingArgs
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -150,13 +201,7 @@ class CoschedulingPodGroup(_PodGroup):
         name: str | None = None,
         target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _CoschedulingArgs(
-            min_member=min_member, min_resources=min_resources, schedule_timeout_seconds=schedule_timeout_seconds,
-            namespace=namespace, labels=labels, annotations=annotations, **unknown,
-        )  # fmt: skip
-        super().__init__(resource_name, args, name, target, opts)
+    ) -> None: ...
 
     @property
     def pod_labels(self) -> dict[str, str]:
@@ -176,7 +221,9 @@ class VolcanoPodGroup(_PodGroup):
 
     api_version = volcano.API_VERSION
     kind = "VolcanoPodGroup"
+    arguments = _VolcanoArgs
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -193,14 +240,7 @@ class VolcanoPodGroup(_PodGroup):
         name: str | None = None,
         target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _VolcanoArgs(
-            min_member=min_member, min_task_member=min_task_member, min_resources=min_resources, queue=queue,
-            priority_class_name=priority_class_name, network_topology=network_topology, namespace=namespace,
-            labels=labels, annotations=annotations, **unknown,
-        )  # fmt: skip
-        super().__init__(resource_name, args, name, target, opts)
+    ) -> None: ...
 
     @property
     def pod_annotations(self) -> dict[str, str]:

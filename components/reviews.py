@@ -5,26 +5,26 @@ Used by `runtime`, `composition` and `job`. Fields that a server would drop are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pulumi
 from pulumi_trainer.provider.admission import Lookup, review, review_jobset
-from pulumi_trainer.provider.admission.faults import NOWHERE
 from pulumi_trainer.provider.admission.queued import queued_problems
+from pulumi_trainer.provider.admission.schema import Schema
 from pulumi_trainer.provider.admission.strict import unknown_fields
 from pulumi_trainer.provider.admission.warnings import Queues, Severities, Warning, warnings
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.submission import Objects
 
+from .arguments import below
+from .naming import is_variable, schema_at
+
 
 def refusals(document: dict[str, Any], lookup: Lookup | None = None) -> list[Problem]:
     """Of a runtime or a TrainJob, by their paths."""
     verdict = review(document, lookup=lookup)
-    found = [p for p in verdict.errors if p.where != NOWHERE] or list(verdict.errors)
-    found = [*unknown_fields(document["kind"], verdict.unknown), *found]
-    return [replace(p, where="" if p.where == NOWHERE else p.where) for p in found]
+    return [*unknown_fields(document["kind"], verdict.unknown), *verdict.problems()]
 
 
 def train_job_refusals(train_job: dict[str, Any], runtime: dict[str, Any]) -> list[Problem]:
@@ -76,3 +76,28 @@ def queue_refusals(job: dict[str, Any], jobset: dict[str, Any]) -> list[Problem]
     """Of Kueue's webhooks, if the job has a queue. job: the TrainJob, whose labels are the JobSet's as well; the arguments
     are known to be right (`queueing`), but for what they come to with a runtime and its patches."""
     return [p for p in queued_problems(job, jobset) if not p.where.startswith("metadata.labels")]
+
+
+def none_problems(path: str, value: Any, where: str) -> list[Problem]:
+    """Return a problem for each None that an API server would drop in silence: under a key of the user's own, and as the value
+    of an environment variable.
+
+    path: where the value stands in the API, such as `TrainJob.spec`. where: the same in a message.
+    """
+    return [*_nones(schema_at(path), value, where)]
+
+
+def _nones(schema: Schema | None, value: Any, where: str) -> Iterator[Problem]:
+    if schema is None:
+        return
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _nones(schema.items, item, f"{where}[{i}]")
+    if not isinstance(value, dict):
+        return
+    for key, item in value.items():
+        at = below(where, key)
+        if item is not None:
+            yield from _nones(schema.properties.get(key, schema.others), item, at)
+        elif not schema.properties or is_variable(schema, key, value):
+            yield Problem(at, "must have a value, not None", 'leave it out, or give ""')

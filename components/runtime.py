@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import pulumi
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.errors import Problem, TrainerError
+from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.api.labels import FRAMEWORK
+from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.pipeline.policy import Policy
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation, RuntimeCatalog
 
-from . import destinations, program
-from .arguments import UNKNOWN_FIELD, Args, camel, metadata, nested_problems, said
+from . import destinations, plaintext, program
+from .arguments import Args, below, check_names, metadata, nested_problems, said, walk
+from .constructors import component
 from .destinations import Destination
-from .frameworks import runtime_problems
+from .frameworks import policy_names, runtime_problems
+from .json_values import json_value
+from .naming import camel
 from .policies import MLPolicy, PodGroupPolicy
 from .resolve import known, put_back, resolve
-from .reviews import refusals
+from .reviews import none_problems, refusals
+from .signatures import merge_problems
 from .template import JobSetTemplate
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -34,8 +39,8 @@ class RuntimeArgs(Args):
     labels: Mapping[str, pulumi.Input[str]] | None = None
     annotations: Mapping[str, pulumi.Input[str]] | None = None
 
+    api = "ClusterTrainingRuntime.spec"
     places = {"metadata.": ""}
-    beside = ("release", "catalog", "name", "force", "target", "opts")
     mappings = frozenset({"labels", "annotations"})
 
     def check(self) -> list[Problem]:
@@ -43,6 +48,10 @@ class RuntimeArgs(Args):
         for field in ("ml_policy", "pod_group_policy", "template"):
             if isinstance(value := getattr(self, field), type):
                 found.append(Problem(field, "is a class", f"give an instance: {value.__name__}(...)"))
+        kinds = {"ml_policy": "an MLPolicy", "pod_group_policy": "a PodGroupPolicy", "template": "a JobSetTemplate"}
+        for field, kind in kinds.items():
+            if not isinstance(value := getattr(self, field), (Args, Policy, Mapping, Unknown, type, type(None))):
+                found.append(Problem(field, f"must be {kind} or a mapping, not {said(value)}"))
         for field, wanted in (("ml_policy", MLPolicy), ("pod_group_policy", PodGroupPolicy)):
             if isinstance(value := getattr(self, field), Args) and not isinstance(value, wanted):
                 known = ", ".join(c.__name__ for c in wanted.__subclasses__())
@@ -69,7 +78,9 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
     """
 
     kind: ClassVar[str] = "ClusterTrainingRuntime"
+    misnamed: list[Problem]
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -85,25 +96,31 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         force: bool = False,
         target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
+    ) -> None: ...
+
+    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
         site = program.call_site()
         self.where = f'{self.kind}("{resource_name}")'
-        args = RuntimeArgs(
-            ml_policy=ml_policy, template=template, pod_group_policy=pod_group_policy, labels=labels,
-            annotations=annotations, **unknown,
-        )  # fmt: skip
-        self.plain, found = _document(self.kind, name or resource_name, release, args, catalog)
-        self.release = release
-        self.deprecation = _deprecation(name or resource_name, release, catalog) if not found else None
-        self._force = bool(force)
+        args = RuntimeArgs(**{field: given[field] for field in RuntimeArgs.fields})
+        self.misnamed += check_names(given)
+        name, release, catalog = given["name"] or resource_name, given["release"], given["catalog"]
+        self.plain, found = _document(self.kind, name, release, args, catalog, self.misnamed)
+        # Before it is registered: the plan would show them, and be refused then.
+        exposed = plaintext.problems(self.plain.get("spec"), "spec")
+        found += [replace(p, where=args.place(p.where.removeprefix("spec."))) for p in exposed]
+        self.release: str | None = release
+        self.deprecation = _deprecation(name, release, catalog) if not found else None
+        self._force = bool(given["force"])
         self._args = args
         self._site = site
         self._opts = opts or pulumi.ResourceOptions()
-        self._target = target
+        self._target: Destination | None = given["target"]
         self._applied: dict[str, dynamic.Runtime] = {}
-        super().__init__(f"trainer:index:{self.kind}", resource_name, {"document": self.plain}, opts)
-        self.problems = program.current().spawn(self._review([*found, *destinations.problems(target)]))
+        shown = None if exposed else _shown(self.plain)
+        super().__init__(f"trainer:index:{self.kind}", resource_name, {"document": shown}, opts)
+        self.problems = program.current().spawn(
+            self._review(merge_problems(self.misnamed, [*found, *destinations.problems(self._target)]))
+        )
         self.register_outputs({})
 
     async def _review(self, found: list[Problem]) -> bool:
@@ -111,24 +128,35 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         if not found:
             self._resolved = resolved = await resolve(self.plain, "")
             found = resolved.problems + runtime_problems(resolved.document)
+            dropped = none_problems("ClusterTrainingRuntime.spec", resolved.document.get("spec"), "spec")
+            found = merge_problems(found, dropped)
+            found += plaintext.problems(resolved.document.get("spec"), "spec")
             found = found or refusals(resolved.document)
             destination = destinations.choose(self._target)
             if not found and destinations.mode_of(destination) == "trainer":
                 found = self.secrets
                 if not found:
-                    await self.applied(destination, await self.urn.future() or "")
+                    try:
+                        await self.applied(destination)
+                    except TrainerError as error:
+                        found = list(error.problems)
             found = [replace(p, where=self._args.place(p.where.removeprefix("spec."))) for p in found]
         program.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
         return bool(found)
 
-    async def applied(self, destination: Destination, urn: str) -> dynamic.Runtime:
-        """The runtime in that cluster, in mode trainer; one of a namespace in that namespace."""
+    async def applied(self, destination: Destination) -> dynamic.Runtime:
+        """Return the runtime in that cluster, in mode trainer; one of a namespace in that namespace. Raises Invalid if another
+        component of the program makes it."""
         place = await destinations.place(destination)
         connection = place.target
         document = {**self._resolved.document, "metadata": {**self._resolved.document["metadata"]}}
         if self.kind == "TrainingRuntime":
             document["metadata"]["namespace"] = place.namespace
         key = str([program.key(connection), document["metadata"].get("namespace")])
+        where, namespace = f"{self.where} ({self._site})", document["metadata"].get("namespace", "")
+        if taken := program.current().claim(connection, self.kind, namespace, document["metadata"]["name"], where):
+            raise Invalid(*taken)
+        urn = await self.urn.future() or ""
         if key not in self._applied:
             target = program.current().target(connection)
             name = f"{self._name}-{len(self._applied) + 1}" if self._applied else self._name
@@ -145,6 +173,7 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
                 protect=self._opts.protect,
             )
             self._applied[key] = dynamic.Runtime(name, props, options)
+            program.current().promised.add(f"{self.kind}/{document['metadata']['name']}")
         return self._applied[key]
 
     @property
@@ -185,7 +214,12 @@ def _deprecation(name: str, release: str | None, catalog: RuntimeCatalog | None)
 
 
 def _document(
-    kind: str, name: str, release: str | None, args: RuntimeArgs, catalog: RuntimeCatalog | None = None
+    kind: str,
+    name: str,
+    release: str | None,
+    args: RuntimeArgs,
+    catalog: RuntimeCatalog | None = None,
+    misnamed: Sequence[Problem] = (),
 ) -> tuple[dict[str, Any], list[Problem]]:
     if catalog is not None and (not isinstance(catalog, RuntimeCatalog) or release is None):
         why = "is for a release of it" if release is None else f"must be a RuntimeCatalog, not {said(catalog)}"
@@ -204,17 +238,29 @@ def _document(
             return {}, of_catalogue(error)
         return {**document, "kind": kind}, nested_problems(args)
     found = nested_problems(args)
-    if args.template is None and not any(p.why == UNKNOWN_FIELD for p in found):
+    if args.template is None and not misnamed:
         mend = "give template=, or release= of a runtime of the catalogue"
         found.append(Problem("template", "is required", mend))
     if found:
         return {}, found
     about = {"name": name, **metadata(args.labels, args.annotations).get("metadata", {})}
-    plain = args.document()
-    spec = {camel: plain[camel] for camel in ("mlPolicy", "podGroupPolicy", "template") if camel in plain}
+    if isinstance(args.ml_policy, (MLPolicy, Policy)) and args.ml_policy.framework:
+        about["labels"] = {FRAMEWORK: args.ml_policy.framework, **about.get("labels", {})}
+    plain = policy_names(args.document())
+    spec = {part: plain[part] for part in ("mlPolicy", "podGroupPolicy", "template") if part in plain}
     if isinstance(args.pod_group_policy, PodGroupPolicy):
         spec["template"] = args.pod_group_policy.template(spec["template"])
         spec = {name: part for name, part in spec.items() if name != "podGroupPolicy" or part}
-    if isinstance(args.ml_policy, (MLPolicy, Policy)) and args.ml_policy.framework:
-        about["labels"] = {FRAMEWORK: args.ml_policy.framework, **about.get("labels", {})}
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": about, "spec": spec}, []
+    document = {"apiVersion": API_VERSION, "kind": kind, "metadata": about, "spec": spec}
+    document, found = json_value(document, "", below)
+    return {} if found else document, [replace(p, where=args.place(p.where.removeprefix("spec."))) for p in found]
+
+
+def _shown(document: dict[str, Any]) -> dict[str, Any]:
+    """The document as an input of the component, which takes JSON only: what Outputs turn out to be is judged later."""
+
+    def plain(_: str, leaf: Any) -> Any:
+        return leaf.apply(lambda value: json_value(value, "")[0]) if isinstance(leaf, pulumi.Output) else leaf
+
+    shown: dict[str, Any] = walk(document, plain)
+    return shown

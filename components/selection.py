@@ -9,6 +9,7 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.api.documents import control_character_problems
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.api.unknown import first_unknown
@@ -22,16 +23,24 @@ from .destinations import Destination
 from .job import Plan
 from .resolve import absent
 from .runtime import from_catalogue
+from .signatures import not_one_of
 
 
 def problems(given: Any, follow: Any) -> list[Problem]:
     """What is wrong with the argument `follow`."""
     if follow is None:
         return []
+    if found := not_one_of("follow", follow, FOLLOW):
+        return found
     if not isinstance(given, (RuntimeChannel, pulumi.Output)):
         mend = "leave it out; a runtime that is no channel is followed by naming another release"
         return [Problem("follow", "is for a runtime that is a RuntimeChannel", mend)]
-    return [] if follow in FOLLOW else [Problem("follow", f"must be one of {', '.join(FOLLOW)}, not {follow!r}")]
+    return []
+
+
+def catalogue_problems(given: Any) -> list[Problem]:
+    """Return what is wrong with the name of a runtime of the catalogue."""
+    return [p.below("runtime") for p in from_catalogue(given)[1]] if isinstance(given, str) else []
 
 
 def told(runtime: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +73,10 @@ async def document(given: Any, follow: str | None, result: Plan, destination: De
     elif trainer_mode and (found := given.secrets):
         result.problems += [p.below("runtime") for p in found]
     elif trainer_mode:
-        result.needs.append(await given.applied(destination, await given.urn.future() or ""))
+        try:
+            result.needs.append(await given.applied(destination))
+        except TrainerError as error:
+            result.problems += [p.below("runtime") for p in error.problems]
     plain: dict[str, Any] = given.plain
     return plain
 
@@ -73,10 +85,12 @@ async def _of_channel(
     given: RuntimeChannel | pulumi.Output[Any], follow: str, result: Plan, trainer_mode: bool
 ) -> dict[str, Any]:
     """The release that the channel has, or that which the job has where it goes no further. Raises Invalid."""
+    own: dict[str, str] = {}
     if isinstance(given, RuntimeChannel):
         if await given.problems or given.given is None:
             raise Invalid(Problem("", f"{given.where} is refused, see there"))
         offer = given.given
+        own = {"of": f"{pulumi.get_project()}/{pulumi.get_stack()}"}
         result.needs += [given.resource] if given.resource is not None else []
     elif not await given.is_known():
         raise Invalid(Problem("", "is not known yet", "bring up the stack that exports the channel first"))
@@ -85,7 +99,7 @@ async def _of_channel(
     else:
         offer = Offer.read(await given.future())
     release = offer.release
-    result.runtime = {"channel": offer.channel, "follow": follow}
+    result.runtime = {"channel": offer.channel, "follow": follow, **own}
     if trainer_mode:
         made_from, found = _named(f"{offer.runtime}@{release}", result, offer.documents[release])
         if found:
@@ -136,4 +150,5 @@ def _named(
         result.warnings.append(
             Problem("runtime", why, f"give runtime={name!r}, or declare a runtime with that release")
         )
-    return {k: v for k, v in live.items() if k != "status"}, []
+    known = {k: v for k, v in live.items() if k != "status"}
+    return known, [*control_character_problems(known)]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pulumi
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.model import quantity_problems
+from pulumi_trainer.provider.api.secrets import hide_credentials
 
 from .arguments import Args
-from .trainers import env_list
+from .trainers import env_list, env_problems
 
 if TYPE_CHECKING:
     from .datasets import DatasetInitializer, ModelInitializer
@@ -43,12 +44,25 @@ class Source(Args):
     options: ClassVar[Mapping[str, str]] = {}
 
     def check(self) -> list[Problem]:
-        found = super().check()
+        found = super().check() + env_problems(self.env)
         uri = self.storage_uri
         if uri is None:
             found.append(Problem("storage_uri", "is required"))
         elif isinstance(uri, str) and self.scheme and not uri.startswith(self.scheme):
-            found.append(Problem("storage_uri", f"must start with {self.scheme}, not {uri!r}"))
+            found.append(Problem("storage_uri", f"must start with {self.scheme}, not {hide_credentials(uri)!r}"))
+        for name in ("secret_ref", *self.options):
+            value = self.__dict__.get(name)
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, (str, int, float, pulumi.Output))
+            ):
+                found.append(Problem(name, f"must be a string, not {type(value).__name__}"))
+        for i, pattern in enumerate(self.ignore_patterns if isinstance(self.ignore_patterns, (list, tuple)) else ()):
+            if isinstance(pattern, str) and "," in pattern:
+                found.append(
+                    Problem(f"ignore_patterns[{i}]", "must not contain a comma", "give each pattern by itself")
+                )
+            elif not isinstance(pattern, (str, pulumi.Output)):
+                found.append(Problem(f"ignore_patterns[{i}]", f"must be a string, not {type(pattern).__name__}"))
         for name in self.credentials:
             if isinstance(self.__dict__.get(name), str):
                 mend = f'use pulumi.Config().require_secret("{name}"), or secret_ref= with a Secret of the cluster'
@@ -60,7 +74,7 @@ class Source(Args):
         own = self.variables()
         document: dict[str, Any] = {"storageUri": self.storage_uri}
         if isinstance(self.env, pulumi.Output):
-            document["env"] = pulumi.Output.all(self.env, own).apply(lambda both: env_list({**both[0], **both[1]}))
+            document["env"] = pulumi.Output.all(self.env, own).apply(lambda both: _variables(*both))
         elif env := {**(self.env if isinstance(self.env, Mapping) else {}), **own}:
             document["env"] = env_list(env)
         if self.secret_ref is not None:
@@ -138,7 +152,9 @@ class DataCacheInitializer(Source):
         if isinstance(self.storage_uri, str) and self.storage_uri.startswith(self.scheme):
             parts = self.storage_uri.removeprefix(self.scheme).split("/")
             if len(parts) != 2 or not all(parts):
-                found.append(Problem("storage_uri", f"must be cache://SCHEMA/TABLE, not {self.storage_uri!r}"))
+                found.append(
+                    Problem("storage_uri", f"must be cache://SCHEMA/TABLE, not {hide_credentials(self.storage_uri)!r}")
+                )
         found += [Problem(f, "is required") for f in ("metadata_loc", "num_data_nodes") if getattr(self, f) is None]
         nodes = self.num_data_nodes
         if nodes is not None and not isinstance(nodes, pulumi.Output) and not (type(nodes) is int and nodes > 1):
@@ -155,10 +171,17 @@ class DataCacheInitializer(Source):
 
 
 def _cluster_size(data_nodes: Any) -> Any:
-    """A head stands beside the nodes with data."""
+    """A head stands beside the nodes with data. What is not a number stays, as no value of a variable."""
     if isinstance(data_nodes, pulumi.Output):
         return data_nodes.apply(_cluster_size)
-    return str(int(data_nodes) + 1)
+    return str(int(data_nodes) + 1) if isinstance(data_nodes, (int, float)) else [data_nodes]
+
+
+def parts(initializer: Any) -> dict[str, Any]:
+    """Return kind -> what an `Initializer` names; nothing of another value, which is a problem of its own."""
+    if not isinstance(initializer, Initializer):
+        return {}
+    return {"dataset": initializer.dataset, "model": initializer.model}
 
 
 class Initializer(Args):
@@ -206,10 +229,18 @@ def upstream_problems(uri: Any) -> list[Problem]:
     return []
 
 
+def _variables(env: Any, own: dict[str, Any]) -> Any:
+    return env_list({**env, **own} if isinstance(env, Mapping) else env)
+
+
 def _joined(patterns: Any) -> Any:
+    """Patterns as the initializers take them; anything else stays, as no value of a variable."""
     if isinstance(patterns, pulumi.Output):
         return patterns.apply(_joined)
-    return patterns if isinstance(patterns, str) else ",".join(patterns)
+    if isinstance(patterns, (list, tuple)) and any(isinstance(p, pulumi.Output) for p in patterns):
+        return pulumi.Output.all(*patterns).apply(_joined)
+    listed = isinstance(patterns, (list, tuple)) and all(isinstance(p, str) for p in patterns)
+    return ",".join(patterns) if listed else patterns
 
 
 def located(initializer: dict[str, Any]) -> dict[str, Any]:

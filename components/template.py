@@ -9,6 +9,7 @@ import pulumi
 from pulumi_trainer.provider.api.labels import ANCESTOR
 
 from .arguments import Args, metadata, to_document
+from .naming import api_names
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import PodSpecArgs
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     PodSpec = PodSpecArgs | Mapping[str, Any]
 
 Strings = Mapping[str, pulumi.Input[str]]
+
+JOBSET = "ClusterTrainingRuntime.spec.template.spec"
+JOB = f"{JOBSET}.replicatedJobs.template.spec"
 
 
 class DependsOn(Args):
@@ -62,6 +66,8 @@ class ReplicatedJob(Args):
     (`pulumi_kubernetes.core.v1.PodSpecArgs` or a mapping). replicas: Jobs, default 1. Job fields: batch/v1 JobSpec.
     """
 
+    api = JOB
+    converters = {"pod_spec": lambda given: api_names(f"{JOB}.template.spec", to_document(given))}
     lists = frozenset({"depends_on"})
     mappings = frozenset({"labels", "annotations", "pod_labels", "pod_annotations"})
 
@@ -104,7 +110,7 @@ class ReplicatedJob(Args):
             labels.setdefault(ANCESTOR, ancestor)
         pod = {
             **metadata(given.get("pod_labels"), given.get("pod_annotations")),
-            "spec": to_document(given.get("pod_spec", {})),
+            "spec": plain.get("podSpec", {}),
         }
         template = {**metadata(labels, given.get("annotations")), "spec": {**job, "template": pod}}
         return {**outer, "template": template}
@@ -138,6 +144,8 @@ class FailurePolicy(Args):
 class Network(Args):
     """`spec.network`; subdomain: default the name of the JobSet."""
 
+    api = f"{JOBSET}.network"
+
     enable_dns_hostnames: pulumi.Input[bool] | None = None
     subdomain: pulumi.Input[str] | None = None
     publish_not_ready_addresses: pulumi.Input[bool] | None = None
@@ -146,6 +154,7 @@ class Network(Args):
 class JobSetTemplate(Args):
     """`spec.template` of a runtime: the JobSet that jobs are made from, fields of its spec in one place."""
 
+    api = JOBSET
     lists = frozenset({"replicated_jobs", "volume_claim_policies"})
     mappings = frozenset({"labels", "annotations", "startup_policy", "coordinator"})
 

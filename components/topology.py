@@ -9,6 +9,7 @@ Annotations and their rules: https://github.com/kubernetes-sigs/kueue/blob/v0.19
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -18,24 +19,20 @@ from pulumi_trainer.provider.api.labels import PREFERRED, REQUIRED, SLICE_LEVEL,
 from pulumi_trainer.provider.api.names import qualified_name
 from pulumi_trainer.provider.pipeline.info import NODE
 
+from .arguments import Args, positional
+
 GROUP = "trainer"
 """Name of the group of launcher and nodes, within a job."""
 
 
-class Topology:
+class Topology(Args):
     """Base of what `topology=` takes.
 
     slice_level, slice_size: each so many nodes, in the order of their ranks, share a domain of that level; both or none.
     """
 
-    def __init__(
-        self,
-        *,
-        slice_level: pulumi.Input[str] | None = None,
-        slice_size: pulumi.Input[int] | None = None,
-    ) -> None:
-        self.slice_level = slice_level
-        self.slice_size = slice_size
+    slice_level: pulumi.Input[str] | None = None
+    slice_size: pulumi.Input[int] | None = None
 
     def annotations(self) -> dict[str, Any]:
         """Of the pods that it is about, not resolved."""
@@ -45,17 +42,9 @@ class Topology:
 
 
 class _AtLevel(Topology):
-    annotation: ClassVar[str]
+    level: pulumi.Input[str] = positional(kw_only=False)
 
-    def __init__(
-        self,
-        level: pulumi.Input[str],
-        *,
-        slice_level: pulumi.Input[str] | None = None,
-        slice_size: pulumi.Input[int] | None = None,
-    ) -> None:
-        super().__init__(slice_level=slice_level, slice_size=slice_size)
-        self.level = level
+    annotation: ClassVar[str]
 
     def annotations(self) -> dict[str, Any]:
         return {self.annotation: self.level, **super().annotations()}
@@ -119,7 +108,7 @@ def problems(topology: Mapping[str, Any] | None) -> Iterator[Problem]:
             yield Problem(f"topology.{field}", f"must be a node label, not {value!r}")
     size = known.get(SLICE_SIZE)
     if isinstance(size, (bool, float, list, dict)) or (
-        isinstance(size, str) and not (size.isdecimal() and int(size) > 0)
+        isinstance(size, str) and not re.fullmatch("0*[1-9][0-9]{0,9}", size)
     ):
         yield Problem("topology.slice_size", f"must be a whole number of nodes above 0, not {size!r}")
     if (SLICE_LEVEL in known) != (SLICE_SIZE in known):

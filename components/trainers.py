@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi
+from pulumi_trainer.provider.admission.pod_names import STANDARD_RESOURCES, resource_name
 from pulumi_trainer.provider.admission.trainjob import AUTOMATIC
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.model import quantity_problems
 
 from . import shipping
-from .arguments import Args, is_input_type, to_document
+from .arguments import Args, is_input_type, quoted, to_document
+from .json_values import json_value
 
 ALIASES = {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}
 """Short names of resources, as in the Kubeflow SDK."""
@@ -25,6 +28,17 @@ def env_list(env: Any) -> Any:
     if isinstance(env, Mapping):
         return [{"name": k, "value": v} for k, v in env.items()]
     return to_document(env)
+
+
+def env_problems(env: Any) -> list[Problem]:
+    """Return what is no value of a variable in a mapping; the value itself may be secret, and is not shown."""
+    found = []
+    for name, value in env.items() if isinstance(env, Mapping) else ():
+        if value is None:
+            found.append(Problem(f"env[{quoted(name)}]", "must be a string, not None", 'give "", or leave it out'))
+        elif isinstance(value, (list, tuple, Mapping, int, float)):
+            found.append(Problem(f"env[{quoted(name)}]", f"must be a string, not {type(value).__name__}"))
+    return found
 
 
 def resource_requirements(resources: Any) -> Any:
@@ -44,12 +58,24 @@ def _resource(name: str) -> str:
     return ALIASES.get(short, short if short in ("cpu", "memory", "ephemeral-storage") else name)
 
 
+def _name_problems(name: Any) -> list[Problem]:
+    """Return what is wrong with a resource of the short form, as the API server would say when it makes Pods."""
+    known = [*ALIASES, *STANDARD_RESOURCES, "mig-1g.5gb"]
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"such as {', '.join(known)} or example.com/device"
+    return [Problem("", why, hint) for why in resource_name(_resource(str(name)))[:1]]
+
+
 def resource_problems(resources: Any) -> list[Problem]:
     """Rules of the short form: one MIG profile at most, and never beside whole GPUs (as in the Kubeflow SDK)."""
     if not isinstance(resources, Mapping):
         return []
     if not resources.keys() & {"limits", "requests", "claims"}:
-        wrong = [p.below(f'resources_per_node["{k}"]') for k, v in resources.items() for p in quantity_problems(v)]
+        wrong = [
+            p.below(f'resources_per_node["{k}"]')
+            for k, v in resources.items()
+            for p in (*_name_problems(k), *quantity_problems(v))
+        ]
         if wrong:
             return wrong
     names = [_resource(str(k)) for k in resources]
@@ -74,11 +100,15 @@ class Code:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A trainer as a document (`spec.trainer`), the code it ships, and what is wrong with it."""
+    """A trainer as a document (`spec.trainer`), the code it ships, and what is wrong with it. func: what func_args have to fit,
+    once they are known. exact: the bytes of a script file."""
 
     document: dict[str, Any]
     code: Code | None = None
-    problems: tuple[Problem, ...] = field(default=())
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    func: Callable[..., Any] | None = None
+    exact: bytes | None = None
 
 
 class Trainer(Args):
@@ -96,6 +126,7 @@ class Trainer(Args):
     resources_per_node: pulumi.Input[Mapping[str, Any]] | None = None
     num_proc_per_node: pulumi.Input[int] | None = None
 
+    api = "TrainJob.spec.trainer"
     converters = {"env": env_list, "resources_per_node": resource_requirements}
     lists = frozenset({"env", "command", "args"})
     mappings = frozenset({"env", "resources_per_node"})
@@ -105,6 +136,7 @@ class Trainer(Args):
         if isinstance(self.num_proc_per_node, str):
             why = f"must be a whole number, not {self.num_proc_per_node!r}"
             found.append(Problem("num_proc_per_node", why, AUTOMATIC))
+        found += env_problems(self.env)
         for place, env in enumerate(self.env if isinstance(self.env, (list, tuple)) else ()):
             if not isinstance(env, (Mapping, pulumi.Output)) and not is_input_type(env):
                 mend = 'env={"A": "1"}, or a list of such as {"name": "A", "value": "1"}'
@@ -120,9 +152,10 @@ class CustomTrainer(Trainer):
     """User code on every node: one of `func`, `script` and `command`. The runtime's framework decides what starts it:
     torchrun, with MPI mpirun, else Python.
 
-    func: a plain function; its source travels byte for byte, so what it uses is imported inside. func_args: keyword
-    arguments of func, as JSON. script: path of a Python file. packages_to_install: requirements, installed before the
-    launcher starts. pip_index_urls: the first is the index, the others are added. resources_per_node: short form
+    func: a plain function; its source travels as it was written, so what it uses is imported inside. func_args: keyword
+    arguments of func, as JSON; see `json_values` for what they may hold. With a secret in them, all travel in the job's
+    Secret. script: path of a Python file; modules beside it do not travel. packages_to_install: requirements, installed
+    before the launcher starts. pip_index_urls: the first is the index, the others are added. resources_per_node: short form
     {"gpu": 2, "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}; requests equal limits.
     """
 
@@ -133,6 +166,7 @@ class CustomTrainer(Trainer):
     pip_index_urls: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
 
     shipped = frozenset({"func", "func_args", "script", "packages_to_install", "pip_index_urls"})
+    free = frozenset({"func_args"})
     lists = Trainer.lists | {"packages_to_install", "pip_index_urls"}
     mappings = Trainer.mappings | {"func_args"}
 
@@ -153,15 +187,15 @@ class CustomTrainer(Trainer):
         document = self.document()
         if self.command is not None or (self.func is None and self.script is None):
             return Compiled(document)
-        func_args = to_document(self.func_args, free=True) if self.func_args is not None else None
+        func_args, wrong = json_value(self.func_args, "func_args")
         if self.func is not None:
-            script, found = shipping.from_function(self.func)
+            shipped = shipping.from_function(self.func)
             func_args = func_args if func_args is not None else {}
-            if not found and isinstance(func_args, dict):
-                found = shipping.argument_problems(self.func, func_args)
         else:
-            script, found = shipping.from_script(str(self.script))
+            shipped = shipping.from_script(str(self.script))
         document["command"] = shipping.command()
         packages, urls = to_document(self.packages_to_install), to_document(self.pip_index_urls)
-        code = Code(script, func_args, packages, urls, shipping.framework(runtime))
-        return Compiled(document, code, tuple(found))
+        code = Code(shipped.script, func_args, packages, urls, shipping.framework(runtime))
+        problems = (*shipped.problems, *wrong)
+        func = None if shipped.problems else self.func
+        return Compiled(document, code, problems, shipped.warnings, func, shipped.exact)

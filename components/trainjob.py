@@ -7,27 +7,31 @@ from typing import Any, Literal, TypedDict
 
 import pulumi
 from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.lifecycle.identity import job_name
+from typing_extensions import NotRequired
 
 from . import composition, program
 from .builtin import BuiltinTrainer
 from .channel import RuntimeChannel
 from .composition import TrainJobArgs
+from .constructors import component
 from .datasets import Fetched
 from .destinations import Destination
 from .job import OUTPUTS, Job
 from .patches import RuntimePatch
 from .runtime import ClusterTrainingRuntime
-from .sources import Initializer
+from .sources import Initializer, parts
 from .topology import Topology
-from .trainers import Trainer
+from .trainers import CustomTrainer, Trainer
 from .volumes import OutputVolume
 
 
-class Progress(TypedDict, total=False):
-    """What rank 0 reported last (Trainer's `status.trainerStatus`), metrics by name."""
+class Progress(TypedDict):
+    """What rank 0 reported last (Trainer's `status.trainerStatus`), metrics by name. lastUpdatedTime: when, as
+    2026-01-31T12:00:00Z."""
 
-    progressPercentage: int
-    estimatedRemainingSeconds: int
+    progressPercentage: NotRequired[int]
+    estimatedRemainingSeconds: NotRequired[int]
     metrics: dict[str, str]
     lastUpdatedTime: str
 
@@ -56,17 +60,20 @@ class TrainJob(Job):
     from its admission after which Kueue stops it and takes its quota back; default: none. active_deadline_seconds: of the
     training, with or without a queue. suspend: hold or stop a job without a queue. name: of the JobSet; default: the
     resource's name and a short digest of project and stack.
-    output: a volume at /workspace/output in every node (True, or `OutputVolume`). resume: True: a run sees what earlier runs
-    have left there; False: every run has an empty folder of its own. run: a change of it runs the job again. wait_for: how
-    far `pulumi up` waits (created, admitted, running, complete). timeouts: how long it does, in seconds for each of admitted,
-    running and complete (`Timeouts`); default: as long as it takes; the job itself goes on. interrupt: whether a change may
-    end an unfinished run. adopt: take over an equal live object of that name. target: `Local` or `Kubernetes`; default:
-    `trainer:target` of the stack, else Local.
+    output: a volume at /workspace/output in every node (True, or `OutputVolume`). resume: True: a run sees what earlier
+    runs have left there; False: every run has an empty folder of its own. run: a change of it runs the job again. wait_for:
+    how far `pulumi up` waits (created, admitted, running, complete), and what depends on the job with it (`depends_on`).
+    timeouts: how long it does, in seconds for each of admitted, running and complete (`Timeouts`); default: as long as it
+    takes; the job itself goes on. interrupt: whether a change may end an unfinished run. adopt: take over an equal live
+    object of that name. target: `Local` or `Kubernetes`; default: `trainer:target` of the stack, else Local.
 
     Outputs: phase, reason, message, steps, progress, output_path and seconds (from start to finish), as far as `wait_for`
     goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits for it fails the `up`.
     """
 
+    elsewhere = {field: f"trainer=CustomTrainer({field}=...)" for field in CustomTrainer.fields}
+
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -95,23 +102,28 @@ class TrainJob(Job):
         adopt: bool = False,
         target: Destination | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = TrainJobArgs(
-            runtime=runtime, follow=follow, trainer=trainer, initializer=initializer, runtime_patches=runtime_patches,
-            labels=labels, annotations=annotations, queue=queue, priority=priority, topology=topology,
-            max_execution=max_execution, suspend=suspend, active_deadline_seconds=active_deadline_seconds,
-            managed_by=managed_by, name=name, output=output, resume=resume, run=run, wait_for=wait_for, timeouts=timeouts,
-            interrupt=interrupt, adopt=adopt, target=target, **unknown,
-        )  # fmt: skip
+    ) -> None: ...
+
+    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
+        args = TrainJobArgs(**given)
         self.where = f'TrainJob("{resource_name}")'
         site = program.call_site()
-        for source in (getattr(initializer, kind, None) for kind in ("dataset", "model")):
+        for source in parts(args.initializer).values():
             if isinstance(source, Fetched):
                 source.consumers.append(args)
-        with dynamic.few_frames(1):
+        composition.note_queue(resource_name, args)
+        with dynamic.few_frames(2):
             super().__init__("trainer:index:TrainJob", resource_name, None, opts)
-        self.start(lambda: composition.plan(resource_name, args), wait_for, site, opts, timeouts)
+        name = args.name or job_name(resource_name, pulumi.get_project(), pulumi.get_stack())
+        self.start(
+            str(name),
+            args.target,
+            lambda: composition.plan(resource_name, args),
+            args.wait_for,
+            site,
+            opts,
+            args.timeouts,
+        )
 
     @property
     def phase(self) -> pulumi.Output[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
 import pulumi
@@ -12,7 +13,7 @@ from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.model import quantity_problems
 from pulumi_trainer.provider.api.unknown import first_unknown
 
-from .arguments import Args
+from .arguments import Args, said
 from .resolve import put_back
 
 RUN_ENV = "TRAINER_RUN"
@@ -38,6 +39,10 @@ class VolumeArgs(Args):
     def check(self) -> list[Problem]:
         found = super().check()
         found += [p.below("size") for p in quantity_problems(self.size)]
+        for name in ("size", "storage_class"):
+            value = self.__dict__.get(name)
+            if value is not None and not isinstance(value, (str, int, float, pulumi.Output)):
+                found.append(Problem(name, f"must be a string, not {type(value).__name__}"))
         mode = self.access_mode
         if mode is not None and not isinstance(mode, pulumi.Output) and mode not in ACCESS_MODES:
             found.append(Problem("access_mode", f"must be one of {', '.join(ACCESS_MODES)}, not {mode!r}"))
@@ -59,18 +64,26 @@ class OutputVolume(VolumeArgs):
 
     retain: bool | None = None
 
+    def check(self) -> list[Problem]:
+        found = super().check()
+        if not isinstance(self.retain, (bool, NoneType)):
+            found.append(Problem("retain", f"must be True or False, not {said(self.retain)}"))
+        return found
+
 
 @dataclass(frozen=True)
 class Claim:
     """A volume that a job needs and that outlives its runs.
 
-    digest: the volume is replaced when it changes, and by nothing else: not by a renamed stack. spec: what a cluster is
+    digest: the volume is replaced when it changes, and by nothing else: not by a renamed stack. former: the digest by which an
+    earlier version made the volume, where that was another one. spec: what a cluster is
     asked for (`VolumeArgs.claim`), its unknown values in `unknown`; empty on this machine.
     """
 
     resource_name: str
     name: str
     digest: str = ""
+    former: str = ""
     retain: bool = False
     spec: Mapping[str, Any] = field(default_factory=dict)
     unknown: Mapping[str, pulumi.Output[Any]] = field(default_factory=dict)
@@ -80,11 +93,14 @@ class Claim:
         """Among the objects of a cluster."""
         return f"PersistentVolumeClaim/{self.name}"
 
-    def review(self, target: Mapping[str, Any], namespace: Any) -> tuple[list[Problem], list[Problem]]:
-        """What a cluster cannot give, and what it warns of."""
+    def review(
+        self, target: Mapping[str, Any], namespace: Any, job: str, owner: str, *, adopt: bool
+    ) -> tuple[list[Problem], list[Problem]]:
+        """What a cluster cannot give, and what it warns of. job: which mounts it. owner: URN of its component. adopt: whether
+        the job may be one that others have made."""
         if not self.spec or not isinstance(namespace, str) or first_unknown(dict(self.spec)):
             return [], []
-        return dynamic.review_volume(target, namespace, self.name, self.spec)
+        return dynamic.review_volume(target, namespace, self.name, self.spec, job, owner, adopt=adopt)
 
     def resource(
         self, target: Any, namespace: Any, parent: pulumi.Resource, depends_on: pulumi.Resource, urn: str
@@ -92,6 +108,10 @@ class Claim:
         """The volume as a resource; its `name` is the one it was once created with."""
         options = pulumi.ResourceOptions(parent=parent, depends_on=[depends_on], retain_on_delete=self.retain)
         props = {"namespace": namespace, "name": self.name, "digest": self.digest, "target": target}
+        if self.former:
+            props["formerDigest"] = self.former
+        if self.retain:
+            props["retain"] = True
         if self.spec:
             props["claim"] = put_back({**self.spec, **({"retain": True} if self.retain else {})}, dict(self.unknown))
         return dynamic.Volume(self.resource_name, {**props, "component": urn}, options)

@@ -13,15 +13,21 @@ import pulumi
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus, Phase, describe, duration
+from pulumi_trainer.provider.api.terminal import plain
 
 INTERVAL = 0.25
 """Seconds between two looks at what has changed."""
 LINE_EVERY = 30.0
 """Seconds between two lines about a job that stays in its phase, where there is no terminal to update."""
+LAST_LOOK = 1.0
+"""Seconds without a first look at another job, after which a failure ends the program."""
 AT_MOST_EVERY = 1.0
 """Seconds between two lines about a job."""
 LONGEST = 240
 """Characters of a message in a line."""
+
+BACK_OFF = "BackOff"
+"""Reason of a job in which something has failed and will be started again."""
 
 _STARTED = {Phase.RUNNING.value, Phase.RESTARTING.value}
 _ADMITTED = _STARTED | {Phase.ADMITTED.value, Phase.STARTING.value}
@@ -75,7 +81,7 @@ class _Wait:
     done: asyncio.Future[JobStatus | None]
     status: JobStatus | None = None
     shown: str = ""
-    shown_phase: tuple[str, str] = ("", "")
+    shown_phase: tuple[str, str, bool] = ("", "", False)
     shown_at: float = 0.0
     stage: str = ""
     stage_at: float = 0.0
@@ -99,12 +105,23 @@ class Watch:
     _waits: list[_Wait] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None
     _troubled: dict[int, bool] = field(default_factory=dict)
+    _failed: dict[str, None] = field(default_factory=dict)
+    _looked_at: float = 0.0
+
+    async def failures(self, text: str) -> str:
+        """Return how this job has failed, and how the others have that are known to have failed by now: Pulumi ends the program
+        with the first error."""
+        self._failed[text] = None
+        while time.monotonic() - self._looked_at < LAST_LOOK:
+            await asyncio.sleep(INTERVAL)
+        return "\n\n".join(self._failed)
 
     async def until(self, job: Watched) -> JobStatus | None:
         """The job once it has come as far as `wait_for` or has ended; None where the target knows nothing of it. Shows what
         it does on its row. Raises TrainerError where it takes longer than its timeouts, or waiting is in vain."""
         source = dynamic.source(job.target, job.namespace, job.stack, pulumi.log.warn)
         status = await asyncio.to_thread(source.first, job.name)
+        self._looked_at = time.monotonic()
         if not job.over(status):
             pulumi.log.info(
                 f"waiting for {job.namespace}/{job.name} to be {job.wait_for}. Ctrl-C ends only the waiting: the job runs on,"
@@ -169,12 +186,14 @@ class Watch:
 
 
 def _show(wait: _Wait, status: JobStatus) -> None:
-    """A line, if there is something new to say: at once where the phase is another one, but at most one a second."""
+    """A line, if there is something new to say: at once where the phase is another one or is explained now, but at most one a
+    second."""
     text, now = _line(status), time.monotonic()
-    if text == wait.shown or now - wait.shown_at < AT_MOST_EVERY:
+    phase = (status.phase, status.reason, bool(status.message))
+    failed = status.reason == BACK_OFF and phase != wait.shown_phase  # seen for a second: the next attempt begins soon
+    if text == wait.shown or (now - wait.shown_at < AT_MOST_EVERY and not failed):
         return
     terminal = os.environ.get("PULUMI_TRAINER_PROGRESS") == "tty"
-    phase = (status.phase, status.reason)
     pause = AT_MOST_EVERY if terminal else LINE_EVERY
     if phase != wait.shown_phase or now - wait.shown_at >= pause:
         wait.shown, wait.shown_phase, wait.shown_at = text, phase, now
@@ -183,8 +202,8 @@ def _show(wait: _Wait, status: JobStatus) -> None:
 
 def _line(status: JobStatus) -> str:
     """A job in one line; of one that waits also for what."""
-    text = describe(status)
-    first = status.message.split("\n", 1)[0]
-    if first and status.phase in _WAITING:
+    text = plain(describe(status))
+    first = plain(status.message.split("\n", 1)[0])
+    if first and (status.phase in _WAITING or status.reason == BACK_OFF):
         text += f": {first[:LONGEST]}" + ("..." if len(first) > LONGEST else "")
     return text

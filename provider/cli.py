@@ -10,6 +10,7 @@ import os
 import sys
 
 from pulumi_trainer.provider.api.errors import TrainerError
+from pulumi_trainer.provider.api.extras import EXTRAS, not_installed
 
 from .commands import arguments
 
@@ -26,6 +27,12 @@ def main() -> None:
         app()
     except TrainerError as error:
         print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS:
+            raise
+        print(f"error: {not_installed(module, 'this command')}", file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -32,14 +33,16 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 from pulumi_trainer.provider.admission.known_queues import Queues
-from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault, TrainerError
+from pulumi_trainer.provider.api.status import JobStatus, Owner
+from pulumi_trainer.provider.api.submission import Draft, Work
+from pulumi_trainer.provider.api.terminal import message, plain
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import calls, channels, draining, runtimes, volumes
 from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.lifecycle.releases import held_back
-from pulumi_trainer.provider.targets.connection import CONFIGURED, Reach, configure, connect, local
+from pulumi_trainer.provider.targets.connection import CONFIGURED, Reach, configure, connect, local, warn_with
+from pulumi_trainer.provider.targets.kubernetes import multikueue
 from pulumi_trainer.provider.targets.kubernetes.kubeconfig import is_content
 from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 from pulumi_trainer.provider.targets.waiting import Source, source
@@ -56,15 +59,21 @@ __all__ = [
     "Source",
     "Target",
     "Volume",
+    "channel_refusals",
     "configure",
+    "elsewhere",
     "few_frames",
+    "folders",
     "glance",
     "held",
     "held_back",
+    "interruptions",
     "is_content",
     "lacks_namespace",
     "local",
+    "losses",
     "observe",
+    "pod_group",
     "queue_objects",
     "queue_versions",
     "queue_work",
@@ -73,7 +82,7 @@ __all__ = [
     "review_volume",
     "runtime",
     "source",
-    "vanished",
+    "warn_with",
 ]
 
 T = TypeVar("T")
@@ -85,14 +94,12 @@ def observe(target: Mapping[str, Any], namespace: str, name: str) -> JobStatus |
     return connect(target).status(namespace, name)
 
 
-def glance(target: Mapping[str, Any], namespace: str, name: str, uid: str, phase: str) -> JobStatus | None:
-    """The job as far as it is known without a request for it alone. uid, phase: as the stack's state has them."""
-    return connect(target).glance(namespace, name, uid, phase)
-
-
-def vanished(target: Mapping[str, Any], namespace: str, name: str, digest: str) -> str:
-    """A mark of a job that is as the program says, and that somebody has deleted before it ended; empty: there is none."""
-    return connect(target).vanished(namespace, name, digest)
+def glance(
+    target: Mapping[str, Any], namespace: str, name: str, uid: str, phase: str, owner: Owner
+) -> JobStatus | None:
+    """The job as far as it is known without a request for it alone. uid, phase, owner: as the stack's state has them; where it
+    belongs to somebody else by now, the status says so."""
+    return connect(target).glance(namespace, name, uid, phase, owner)
 
 
 def held(target: Mapping[str, Any], namespace: str, name: str) -> tuple[str, str]:
@@ -100,13 +107,31 @@ def held(target: Mapping[str, Any], namespace: str, name: str) -> tuple[str, str
     return connect(target).held(namespace, name)
 
 
+def elsewhere(target: Mapping[str, Any], cluster: str) -> list[Problem]:
+    """Return that a target leads to another cluster than the recorded one; nothing for a cluster out of reach."""
+    try:
+        found = _cluster(target)
+        found.at_hand()
+        if found.identity()["cluster"] != cluster:
+            reach = target.plain if isinstance(target, Reach) else target
+            connect({**reach, "cluster": cluster}).identity()  # the stack's configuration may lead to it
+    except Refused as refused:
+        return [*refused.problems]
+    except TargetFault:
+        pass
+    return []
+
+
 def review(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], list[Problem]]:
     """What this target cannot do with the job, and what it warns of; of a cluster out of reach, that alone."""
     try:
         found = connect(target)
-        return found.review(draft.objects, draft.secrets) if isinstance(found, LocalTarget) else found.review(draft)
+        if isinstance(found, LocalTarget):
+            refused, warned = found.review(draft.objects, draft.secrets, lambda: found.has(draft))
+            return refused, [*warned, *found.other_interpreter(draft)]
+        return found.review(draft)
     except TargetFault as fault:
-        return [], [Problem("", f"checked without the cluster: {fault}")]
+        return multikueue.refusals(draft), [Problem("", f"checked without the cluster: {fault}")]
 
 
 def queues(target: Mapping[str, Any], namespace: str = "", queue: str = "") -> Queues | None:
@@ -118,11 +143,11 @@ def queues(target: Mapping[str, Any], namespace: str = "", queue: str = "") -> Q
 
 
 def review_volume(
-    target: Mapping[str, Any], namespace: str, name: str, claim: Mapping[str, Any]
+    target: Mapping[str, Any], namespace: str, name: str, claim: Mapping[str, Any], job: str, owner: str, *, adopt: bool
 ) -> tuple[list[Problem], list[Problem]]:
     """What the cluster cannot give of a claim, and what it warns of; ([], []) for a cluster out of reach."""
     try:
-        return _cluster(target).review_volume(namespace, name, claim)
+        return _cluster(target).review_volume(namespace, name, claim, job, owner, adopt=adopt)
     except TargetFault:
         return [], []
 
@@ -135,6 +160,14 @@ def runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str) -> 
         return True, cluster.runtime(kind, namespace, name)
     except TargetFault:
         return False, None
+
+
+def pod_group(target: Mapping[str, Any], api_version: str, namespace: str, name: str) -> Props | None:
+    """The PodGroup of that name; None where there is none, or the cluster cannot be asked."""
+    try:
+        return _cluster(target).pod_group(api_version, namespace, name)
+    except TargetFault:
+        return None
 
 
 def queue_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]] | None:
@@ -153,12 +186,17 @@ def queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Sequenc
         return []
 
 
-def queue_work(target: Mapping[str, Any], name: str, version: str) -> Mapping[str, Sequence[str]]:
-    """LocalQueue of a ClusterQueue -> what its jobs hold, or that they wait; as far as the cluster can be asked."""
+def queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:
+    """What the jobs of a ClusterQueue hold, or that they wait; as far as the cluster can be asked."""
     try:
         return _cluster(target).queue_work(name, version)
     except TargetFault:
-        return {}
+        return []
+
+
+def folders(target: Mapping[str, Any], namespace: str, revision: str) -> list[Path]:
+    """Return the folders of the volumes on this machine that were fetched with that digest, whatever their jobs are called."""
+    return cast("LocalTarget", connect(target)).folders(namespace, revision)
 
 
 def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
@@ -167,6 +205,27 @@ def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
         return _cluster(target).lacks_namespace(namespace)
     except TargetFault:
         return False
+
+
+def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) -> list[Problem]:
+    """Return why a channel of the stack cannot be removed, as far as its target can be asked. uses: whether a job of that
+    namespace/name, which uses it now, will then."""
+    try:
+        return channels.removal_refusals(_plain(dict(outputs)), connect, uses)
+    except TrainerError:
+        return []
+
+
+def losses(outputs: Mapping[str, Any]) -> Sequence[str]:
+    """Return what is in a volume of the stack that leaves the program, if a job has written it."""
+    return volumes.losses(
+        _plain(dict(outputs)), connect, "has left the program, and is to be deleted unless it was retained,"
+    )
+
+
+def interruptions(outputs: Mapping[str, Any]) -> Sequence[str]:
+    """Return that a job of the stack leaves the program while it is unfinished."""
+    return calls.interruptions(_plain(dict(outputs)), connect)
 
 
 def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:
@@ -180,8 +239,22 @@ class _Provider(ResourceProvider):
     def configure(self, req: ConfigureRequest) -> None:
         # In a destroy this is what stood there at the last update, unless it is told to --run-program.
         configure({k: req.config.get(f"trainer:{k}") for k in CONFIGURED})
+        warn_with(lambda warning: print(f"warning: {warning}", flush=True))
         logging.getLogger("grpc").setLevel(logging.CRITICAL)  # it prints a traceback for each error that we raise
         _end_with_parent()
+
+
+_IN_USE: set[str] = set()
+"""Labels of jobs and volumes that the program has, in this process, which serves one update: jobs keep the label of the target
+that they were made with, and that may leave the program before them."""
+
+
+def _in_use(inputs: Props) -> Props:
+    """Return checked inputs, whose label is in use from now on."""
+    label = inputs["target"].get("sweep")
+    if isinstance(label, str):
+        _IN_USE.add(label)
+    return inputs
 
 
 class JobSetProvider(_Provider):
@@ -189,13 +262,13 @@ class JobSetProvider(_Provider):
 
     def check(self, olds: Props, news: Props) -> CheckResult:
         checked = _told(lambda: calls.check(_plain(olds), _plain(news), connect))
-        for note in checked.notes:
-            print(f"note: {note}", flush=True)  # the engine shows what a host prints
+        _note(checked.notes)
         # A failure that names a property would print its value, secrets included.
-        return CheckResult(_pulumi(checked.inputs), [CheckFailure("", f) for f in checked.failures])
+        return CheckResult(_pulumi(_in_use(checked.inputs)), [CheckFailure("", message(f)) for f in checked.failures])
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
         diff = calls.diff(_plain(olds), _plain(news))
+        _note(diff.notes)
         return DiffResult(changes=diff.changes, replaces=list(diff.replaces), delete_before_replace=True)
 
     def create(self, props: Props) -> CreateResult:
@@ -206,19 +279,21 @@ class JobSetProvider(_Provider):
         return UpdateResult(_told(lambda: calls.update(_plain(olds), _plain(news), connect)))
 
     def read(self, id_: str, props: Props) -> ReadResult:
-        outs = _told(lambda: calls.read(_plain(props), connect))
+        outs, notes = _told(lambda: calls.read(_plain(props), connect))
+        _note(notes)
         return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
 
     def delete(self, _id: str, props: Props) -> None:
-        _told(lambda: calls.delete(_plain(props), connect))
+        _note(_told(lambda: calls.delete(_plain(props), connect)))
 
 
 class VolumeProvider(_Provider):
     """A volume that outlives the runs that use it. It keeps its name while its digest is the same."""
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        checked = volumes.check(_plain(olds), _plain(news))
-        return CheckResult(_pulumi(checked.inputs), [CheckFailure("", f) for f in checked.failures])
+        checked = _told(lambda: volumes.check(_plain(olds), _plain(news), connect))
+        _note(checked.notes)
+        return CheckResult(_pulumi(_in_use(checked.inputs)), [CheckFailure("", message(f)) for f in checked.failures])
 
     def create(self, props: Props) -> CreateResult:
         id_, outs = _told(lambda: volumes.create(_plain(props), connect))
@@ -232,20 +307,22 @@ class VolumeProvider(_Provider):
         return UpdateResult(_told(lambda: volumes.update(_plain(olds), _plain(news), connect)))
 
     def read(self, id_: str, props: Props) -> ReadResult:
-        outs = _told(lambda: volumes.read(_plain(props), connect))
+        outs, notes = _told(lambda: volumes.read(_plain(props), connect))
+        _note(notes)
         return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
 
     def delete(self, _id: str, props: Props) -> None:
-        _told(lambda: volumes.delete(_plain(props), connect))
+        _note(_told(lambda: volumes.delete(_plain(props), connect)))
 
 
 class RuntimeProvider(_Provider):
     """A runtime in a cluster in mode trainer."""
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        for note in _told(lambda: channels.runtime_notes(_plain(olds), _plain(news), connect)):
-            print(f"note: {note}", flush=True)
-        return CheckResult(_pulumi(runtimes.check(_plain(olds), _plain(news))), [])
+        _note(_told(lambda: channels.runtime_notes(_plain(olds), _plain(news), connect)))
+        inputs = runtimes.check(_plain(olds), _plain(news))
+        taken = "" if olds else _told(lambda: runtimes.taken(inputs, _cluster))
+        return CheckResult(_pulumi(inputs), [CheckFailure("", message(taken))] if taken else [])
 
     def create(self, props: Props) -> CreateResult:
         id_, outs = _told(lambda: runtimes.create(_plain(props), _cluster))
@@ -259,11 +336,12 @@ class RuntimeProvider(_Provider):
         return UpdateResult(_told(lambda: runtimes.update(_plain(olds), _plain(news), _cluster)))
 
     def read(self, id_: str, props: Props) -> ReadResult:
-        outs = _told(lambda: runtimes.read(_plain(props), _cluster))
+        outs, notes = _told(lambda: runtimes.read(_plain(props), _cluster))
+        _note(notes)
         return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
 
     def delete(self, _id: str, props: Props) -> None:
-        _told(lambda: runtimes.delete(_plain(props), _cluster))
+        _note(_told(lambda: runtimes.delete(_plain(props), _cluster)))
 
 
 class ChannelProvider(_Provider):
@@ -271,9 +349,8 @@ class ChannelProvider(_Provider):
 
     def check(self, olds: Props, news: Props) -> CheckResult:
         checked = _told(lambda: channels.check(_plain(olds), _plain(news), connect))
-        for note in checked.notes:
-            print(f"note: {note}", flush=True)
-        return CheckResult(_pulumi(checked.inputs), [CheckFailure("", f) for f in checked.failures])
+        _note(checked.notes)
+        return CheckResult(_pulumi(checked.inputs), [CheckFailure("", message(f)) for f in checked.failures])
 
     def create(self, props: Props) -> CreateResult:
         id_, outs = _told(lambda: channels.create(_plain(props), connect))
@@ -304,8 +381,7 @@ class QueueGuardProvider(_Provider):
         return UpdateResult(_told(lambda: draining.update(_plain(olds), _plain(news))))
 
     def delete(self, _id: str, props: Props) -> None:
-        for note in _told(lambda: draining.delete(_plain(props), _cluster)):
-            print(f"note: {note}", flush=True)
+        _note(_told(lambda: draining.delete(_plain(props), _cluster)))
 
 
 class TargetProvider(_Provider):
@@ -315,10 +391,11 @@ class TargetProvider(_Provider):
         p = _plain(props)
         identity = _told(lambda: connect(p["target"]).identity())
         where = {**p["target"], **identity}
-        # Stacks of one name in two backends are those of two clones. The state keeps it, so a clone may move; a state that a
-        # crash has lost gets the same again.
-        place = digest([_told(host_id), str(Path.cwd())])[:8]
-        label = f"{p['stack']}-{place}"
+        # Two stacks may have one name: of two clones, or one after the other was renamed. The state alone tells them apart. Where
+        # the engine writes that at the end alone, an `up` that follows one that was killed has to find the same label.
+        lasting = os.environ.get("PULUMI_SKIP_CHECKPOINTS") not in ("1", "true")
+        own = secrets.token_hex(4) if lasting else digest([_told(host_id), str(Path.cwd())])[:8]
+        label = f"{p['stack']}-{own}"
         return CreateResult(label, {"target": where, "sweep": label, "cluster": identity.get("cluster")})
 
     def check(self, olds: Props, news: Props) -> CheckResult:
@@ -334,8 +411,11 @@ class TargetProvider(_Provider):
         return UpdateResult(outs)
 
     def delete(self, id_: str, props: Props) -> None:
+        if id_ in _IN_USE:
+            return
         p = _plain(props)
-        _told(lambda: connect(p["target"]).sweep(id_))
+        swept = _told(lambda: connect(p["target"]).sweep(id_, lambda note: _note([note])))
+        _note(f"{name} has the label {id_} of this stack and is deleted" for name in swept)
 
 
 @contextmanager
@@ -373,6 +453,7 @@ class JobSet(_Resource, module="trainer", name="JobSet"):
     name: pulumi.Output[str]
     uid: pulumi.Output[str]
     phase: pulumi.Output[str]
+    owner: pulumi.Output[str]
     target: pulumi.Output[Props]
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
@@ -385,8 +466,11 @@ class JobSet(_Resource, module="trainer", name="JobSet"):
 class Volume(_Resource, module="trainer", name="Volume"):
     """A volume of the target, by claim name."""
 
+    namespace: pulumi.Output[str]
     name: pulumi.Output[str]
     path: pulumi.Output[str]
+    generation: pulumi.Output[str]
+    """New with each volume that is made, also where the name is the same."""
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
         super().__init__(VolumeProvider(), name, {"path": None, "generation": None, **props}, opts)
@@ -444,6 +528,12 @@ def _pulumi(value: Any) -> Any:
     if isinstance(value, list):
         return [_pulumi(v) for v in value]
     return pulumi.output.UNKNOWN if isinstance(value, Unknown) else value
+
+
+def _note(notes: Iterable[str]) -> None:
+    """Prints notes as lines that the engine shows."""
+    for note in notes:
+        print(f"note: {plain(note)}", flush=True)
 
 
 def _told(call: Callable[[], T]) -> T:

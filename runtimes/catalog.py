@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from importlib.util import find_spec
@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pulumi_trainer.provider.api.documents import parsed
+from pulumi_trainer.provider.api.documents import control_character_problems, parsed
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.labels import RELEASE
+from pulumi_trainer.provider.api.secrets import hide_credentials
 from pulumi_trainer.provider.api.values import Unreadable, from_yaml
 from pulumi_trainer.provider.api.versions import VERSION, by_version
 
@@ -77,7 +78,7 @@ class RuntimeCatalog:
         """
         from . import git
 
-        return cls(lambda: git.folder(url, ref), f"{git.shown(url)}@{ref}")
+        return cls(lambda: git.folder(url, ref), f"{hide_credentials(git.shown(url))}@{ref}")
 
     @classmethod
     def from_package(cls, package: str) -> RuntimeCatalog:
@@ -289,6 +290,8 @@ def _checked(where: str, data: bytes, name: str, release: str) -> dict[str, Any]
     found = [document.content for document in parsed(data, where)]
     if len(found) != 1 or found[0]["kind"] != "ClusterTrainingRuntime":
         raise Invalid(Problem(where, "must hold one ClusterTrainingRuntime, and nothing else"))
+    if hidden := [*control_character_problems(found[0])]:
+        raise Invalid(*(replace(p, where=f"{where}: {p.where}") for p in hidden))
     document, about = found[0], found[0].get("metadata")
     about = about if isinstance(about, dict) else {}
     if about.get("name") != name:

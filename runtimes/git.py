@@ -11,15 +11,19 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import selectors
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.api.secrets import hide_credentials
 
 LOCK = "runtimes.lock"
 """In the program's folder: a commit, two blanks, URL@REF a line."""
@@ -27,27 +31,31 @@ SECONDS = 60.0
 MAX_REPOSITORY = 256 * 2**20
 """Bytes that a fetch may write, and that the files of a catalogue may have in all."""
 MAX_FILES = 10_000
+MAX_FOLDERS = 1_000
+MAX_OUTPUT = MAX_REPOSITORY // 4
+"""Bytes that one command of git may print: the files of a catalogue, or a listing of one folder."""
 
 _URL = re.compile(
     r"(https://|ssh://|file:///|/|\./|\.\./)[^\s\x00-\x1f]+|[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][\w.-]*:[^\s:-][^\s:]*"
 )
 _REF = re.compile(r"(?!.*(\.\.|//|@\{))[A-Za-z0-9][\w./+-]{0,200}")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_FOLDER = re.compile(r"[a-z0-9][-.a-z0-9]{0,62}")
 _KEPT = re.compile(r"catalogue\.lock|about\.yaml|[a-z0-9][-.a-z0-9]*/\d[\d.-]*\.yaml")
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE",
               "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_TEMPLATE_DIR", "GIT_EXTERNAL_DIFF", "GIT_PREFIX")  # fmt: skip
 
 
 def shown(url: str) -> str:
-    """For messages: without what may be a password."""
-    return re.sub(r"://[^/@]*@", "://", str(url))
+    """Return an address for `runtimes.lock` and messages: without the user."""
+    return re.sub(r"://[^/\s]*@", "://", str(url))
 
 
 @cache
 def folder(url: str, ref: str) -> Path:
     """Where the files of that commit lie. Raises Invalid."""
-    where = f"{shown(url)}@{ref}"
     _check(url, ref)
+    where = f"{shown(url)}@{ref}"
     if re.match(r"\.{0,2}/", url):
         url = str(Path(url).absolute())
     locked = ref if _COMMIT.fullmatch(ref) else _locks().get(where)
@@ -66,12 +74,13 @@ def folder(url: str, ref: str) -> Path:
 
 
 def _check(url: str, ref: str) -> None:
+    safe = hide_credentials(str(url))
     if not isinstance(url, str) or not _URL.fullmatch(url) or "::" in url:
         mend = "it is https://..., ssh://..., user@host:path, file:///... or a folder"
-        raise Invalid(Problem(shown(url), "is no address of a git repository that is taken here", mend))
-    if re.match(r"\w+://[^/@]*:[^/@]*@", url):
-        mend = "leave it out; git asks its credential helper, or ssh its agent"
-        raise Invalid(Problem(shown(url), "has a password in it, which would be read by everybody", mend))
+        raise Invalid(Problem(safe, "is no address of a git repository that is taken here", mend))
+    if re.match(r"https://.*[@?]|\w+://[^/]*:[^/]*@|ssh://(?:[^@]*:[^@]*@|.*\?)", url):
+        mend = "leave user, password and token out; git asks its credential helper, or ssh its agent"
+        raise Invalid(Problem(safe, "has credentials in it, which every user of the machine could read", mend))
     if not isinstance(ref, str) or not _REF.fullmatch(ref) or ref.endswith((".lock", "/", ".")):
         raise Invalid(Problem(f"{shown(url)}@{ref}", "is no tag, branch or commit", "a commit is given whole"))
 
@@ -104,12 +113,7 @@ def _extract(repository: Path, where: str, commit: str, kept: Path) -> None:
     """The files of a catalogue, and no others. They appear all at once."""
     blobs: list[tuple[str, str]] = []
     total = 0
-    listed = _git(repository, where, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
-    for entry in filter(None, listed.split(b"\0")):
-        about, _, name = entry.decode(errors="replace").partition("\t")
-        if not _KEPT.fullmatch(name):
-            continue
-        mode, _, blob, size = about.split()
+    for name, mode, blob, size in _listed(repository, where, commit):
         if mode not in ("100644", "100755"):
             raise Invalid(Problem(f"{where}/{name}", "is a link or a submodule, and must be a file"))
         total += int(size)
@@ -136,9 +140,29 @@ def _extract(repository: Path, where: str, commit: str, kept: Path) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
+def _listed(repository: Path, where: str, commit: str) -> Iterator[tuple[str, str, str, str]]:
+    """Name, mode, blob and size of what a catalogue has: of the root, and of the folders in it that are called like runtimes.
+
+    Never of all that is below them: folders that hold the same folder many times over make a repository of 24 KiB a listing of
+    700 MiB."""
+    root = _git(repository, where, "ls-tree", "-z", "--full-tree", commit)
+    names = [entry.decode(errors="replace").partition("\t") for entry in root.split(b"\0") if entry]
+    folders = [name for about, _, name in names if about.split()[1:2] == ["tree"] and _FOLDER.fullmatch(name)]
+    if len(folders) > MAX_FOLDERS:
+        raise Invalid(Problem(where, f"is too large for a catalogue: it has more than {MAX_FOLDERS} folders"))
+    wanted = ("catalogue.lock", "about.yaml", *(f"{folder}/" for folder in folders))
+    listed = _git(repository, where, "ls-tree", "-l", "-z", "--full-tree", commit, "--", *wanted)
+    for entry in filter(None, listed.split(b"\0")):
+        about, _, name = entry.decode(errors="replace").partition("\t")
+        if _KEPT.fullmatch(name):
+            mode, _, blob, size = about.split()
+            yield name, mode, blob, size
+
+
 def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> bytes:
     """What git says. It is ended after `SECONDS`, or when it has written more than a catalogue can have."""
     settings = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "fetch.fsckObjects=true", "gc.auto=0",
+                "fetch.unpackLimit=1", "core.bigFileThreshold=1m",
                 "protocol.allow=never", "protocol.https.allow=always", "protocol.ssh.allow=always",
                 "protocol.file.allow=always")  # fmt: skip
     env = {k: v for k, v in os.environ.items() if k not in _ELSEWHERE and not k.startswith("GIT_CONFIG_")}
@@ -150,43 +174,62 @@ def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> b
     }
     env.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes")
     argv = ["git", *(part for s in settings for part in ("-c", s)), f"--git-dir={repository}", *arguments]
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as given:
+    with tempfile.TemporaryFile() as given:
         given.write(stdin)
         given.seek(0)
+        pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(
-                argv, stdin=given, stdout=out, stderr=told, env=env, cwd=repository.parent, start_new_session=True
+                argv, stdin=given, stdout=pipe, stderr=pipe, env=env, cwd=repository.parent, start_new_session=True
             )
         except FileNotFoundError:
             raise Invalid(Problem(where, "git is not on PATH", "install git")) from None
-        try:
-            why = _watched(process, repository)
-        finally:
-            if process.returncode is None:  # it has a session of its own, which Ctrl-C does not reach
-                os.killpg(process.pid, 9)
-                process.wait()
-        told.seek(0)
+        with process:
+            try:
+                out, told, why = _watched(process, repository)
+            finally:
+                if process.poll() is None:  # it has a session of its own, which Ctrl-C does not reach
+                    os.killpg(process.pid, 9)
         if why or process.returncode:
-            lines = [line for line in told.read(4096).decode(errors="replace").splitlines() if line.strip()]
-            said = "".join(c for c in shown(lines[0] if lines else "git failed") if c.isprintable())
-            raise Invalid(Problem(where, why or f"cannot be fetched: {said[:300]}"))
-        out.seek(0)
-        return out.read()
+            lines = [line for line in told.decode(errors="replace").splitlines() if line.strip()]
+            said = re.sub(r"://\S*@", "://", lines[0][:300] if lines else "git failed")
+            raise Invalid(Problem(where, why or f"cannot be fetched: {said}"))
+        return out
 
 
-def _watched(process: subprocess.Popen[bytes], repository: Path) -> str:
-    """Waits for git; why it was ended, if it was."""
+def _watched(process: subprocess.Popen[bytes], repository: Path) -> tuple[bytes, bytes, str]:
+    """What git prints, the beginning of what it complains of, and why it must be ended, if it must."""
+    out, told = bytearray(), bytearray()
     deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            process.wait(0.2)
-            return ""
-        except subprocess.TimeoutExpired:
-            size = sum(f.stat().st_size for f in repository.rglob("*.pack") if f.exists())
-            size += sum(f.stat().st_size for f in repository.rglob("tmp_*") if f.exists())
-            late = time.monotonic() > deadline
-            if late or size > MAX_REPOSITORY:
-                return f"did not come in {SECONDS:.0f} s" if late else f"is larger than {MAX_REPOSITORY // 2**20} MiB"
+    with selectors.DefaultSelector() as outputs:
+        for stream, kept in ((process.stdout, out), (process.stderr, told)):
+            assert stream is not None
+            outputs.register(stream, selectors.EVENT_READ, kept)
+        while outputs.get_map():
+            for ready, _ in outputs.select(0.2):
+                data = os.read(ready.fd, 2**16)
+                if not data:
+                    outputs.unregister(ready.fileobj)
+                elif ready.data is out or len(told) < 2**16:
+                    ready.data.extend(data)
+            if time.monotonic() > deadline:
+                return b"", b"", f"did not come in {SECONDS:.0f} s"
+            if len(out) > MAX_OUTPUT:
+                return b"", b"", "is too large for a catalogue"
+            if _size(repository) > MAX_REPOSITORY:
+                return b"", b"", f"is larger than {MAX_REPOSITORY // 2**20} MiB"
+    process.wait(max(1.0, deadline - time.monotonic()))
+    return bytes(out), bytes(told), ""
+
+
+def _size(repository: Path) -> int:
+    """Bytes of what a fetch has written so far."""
+    found = 0
+    for pattern in ("*.pack", "tmp_*"):
+        for file in repository.rglob(pattern):
+            with suppress(FileNotFoundError):
+                found += file.stat().st_size
+    return found
 
 
 def _locks() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The Pythons of this machine, and the unit tests on each of them. Run by `make test`, in `.venv`.
+"""The oldest and the newest Python of this machine, and the unit tests on both. Run by `make test`, in `.venv`.
 
 The version in `.venv` is left out: there `make test` runs all tests afterwards.
 """
@@ -70,7 +70,9 @@ def _venv(version: Version) -> Path:
 def main() -> None:
     """All environments first, as they share the links to the package; then one more at a time than there are cores, since
     many tests wait."""
-    others = {version: program for version, program in found(folders()).items() if version != sys.version_info[:2]}
+    pythons = [*found(folders()).items()]
+    oldest_and_newest = dict([*pythons[:1], *pythons[-1:]])
+    others = {version: program for version, program in oldest_and_newest.items() if version != sys.version_info[:2]}
     with alone(setup.ROOT, setup.say):
         for version, program in others.items():
             setup.environment(_venv(version), program, "test")

@@ -4,7 +4,6 @@ by its name. Used by `objects`."""
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -13,7 +12,8 @@ import pulumi
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.unknown import Unknown
 
-from ..arguments import UNKNOWN_FIELD, Args, camel, python_path, to_document
+from ..arguments import Args, python_path, to_document
+from ..naming import camel
 
 if TYPE_CHECKING:
     from .checks import AdmissionCheck
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 Amount = pulumi.Input[int] | pulumi.Input[float] | pulumi.Input[str]
 """A quantity of Kubernetes: 16, "128Gi"."""
 Labels = Mapping[str, pulumi.Input[str]]
-
-
-def free(value: Any) -> Any:
-    """A mapping whose keys are the user's own words."""
-    return to_document(value, free=True)
 
 
 def amount(value: Any) -> Any:
@@ -52,26 +47,6 @@ def wrong_reference(field: str, kind: str, value: Any) -> list[Problem]:
 def items(value: Any) -> Sequence[Any]:
     """Of a list; none of what should be one and is not."""
     return value if isinstance(value, (list, tuple)) else ()
-
-
-def sound(value: Any) -> Any:
-    """Arguments in which what their classes refuse is not known, so that all else can be judged at the same time."""
-    if isinstance(value, Args):
-        made = copy.copy(value)
-        made.__dict__.update({name: sound(given) for name, given in value.__dict__.items()})
-        for found in filter(None, (_PLACE.match(p.where) for p in value.check() if p.why != UNKNOWN_FIELD)):
-            field, at = found["field"], found["at"]
-            listed = list(items(made.__dict__.get(field)))
-            if at is not None and int(at) < len(listed):
-                listed[int(at)] = Unknown(field)
-            made.__dict__[field] = listed if at is not None and listed else Unknown(field)
-        return made
-    if isinstance(value, (list, tuple)):
-        return [sound(each) for each in value]
-    return {name: sound(given) for name, given in value.items()} if isinstance(value, dict) else value
-
-
-_PLACE = re.compile(r"(?P<field>\w+)(?:\[(?P<at>\d+)\])?")
 
 
 class QueueArgs(Args):

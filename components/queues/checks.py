@@ -8,8 +8,9 @@ from typing import Any, Literal
 import pulumi
 from pulumi_trainer.provider.api.errors import Problem
 
+from ..constructors import component
 from ..destinations import Kubernetes
-from .arguments import CheckParameters, Labels, RetryStrategy, Spec, free, named
+from .arguments import CheckParameters, Labels, RetryStrategy, Spec, named
 from .component import QueueObject
 
 
@@ -24,7 +25,6 @@ class _ProvisioningRequestConfig(Spec):
     needs = ("provisioning_class_name",)
     wraps = {"node_selector_updates": "podSetUpdates.nodeSelector"}
     converters = {
-        "parameters": free,
         "node_selector_updates": lambda given: [
             {"key": key, "valueFromProvisioningClassDetail": detail} for key, detail in given.items()
         ],
@@ -42,7 +42,9 @@ class ProvisioningRequestConfig(QueueObject):
     """
 
     kind = "ProvisioningRequestConfig"
+    arguments = _ProvisioningRequestConfig
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -59,14 +61,7 @@ class ProvisioningRequestConfig(QueueObject):
         annotations: Labels | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _ProvisioningRequestConfig(
-            provisioning_class_name=provisioning_class_name, parameters=parameters, managed_resources=managed_resources,
-            retry_strategy=retry_strategy, node_selector_updates=node_selector_updates,
-            pod_set_merge_policy=pod_set_merge_policy, labels=labels, annotations=annotations, **unknown,
-        )  # fmt: skip
-        super().__init__(resource_name, args, name, target, opts)
+    ) -> None: ...
 
 
 class _MultiKueueCluster(Spec):
@@ -92,7 +87,9 @@ class MultiKueueCluster(QueueObject):
     """
 
     kind = "MultiKueueCluster"
+    arguments = _MultiKueueCluster
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -105,13 +102,7 @@ class MultiKueueCluster(QueueObject):
         annotations: Labels | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _MultiKueueCluster(
-            kubeconfig=kubeconfig, location_type=location_type, cluster_profile=cluster_profile, labels=labels,
-            annotations=annotations, **unknown,
-        )  # fmt: skip
-        super().__init__(resource_name, args, name, target, opts)
+    ) -> None: ...
 
 
 class _MultiKueueConfig(Spec):
@@ -131,7 +122,9 @@ class MultiKueueConfig(QueueObject):
     """
 
     kind = "MultiKueueConfig"
+    arguments = _MultiKueueConfig
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -143,12 +136,7 @@ class MultiKueueConfig(QueueObject):
         annotations: Labels | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _MultiKueueConfig(
-            clusters=clusters, quota_management=quota_management, labels=labels, annotations=annotations, **unknown
-        )
-        super().__init__(resource_name, args, name, target, opts)
+    ) -> None: ...
 
 
 _CONTROLLERS = {
@@ -186,7 +174,9 @@ class AdmissionCheck(QueueObject):
     """
 
     kind = "AdmissionCheck"
+    arguments = _AdmissionCheck
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -198,11 +188,10 @@ class AdmissionCheck(QueueObject):
         annotations: Labels | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        if controller_name is None:
-            controller_name = _CONTROLLERS.get(getattr(parameters, "kind", ""))
-        args = _AdmissionCheck(
-            controller_name=controller_name, parameters=parameters, labels=labels, annotations=annotations, **unknown
-        )
-        super().__init__(resource_name, args, name, target, opts)
+    ) -> None: ...
+
+    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
+        parameters = given["parameters"]
+        if given["controller_name"] is None and isinstance(parameters, (QueueObject, CheckParameters)):
+            given["controller_name"] = _CONTROLLERS.get(parameters.kind) if isinstance(parameters.kind, str) else None
+        super().construct(resource_name, given, opts)

@@ -31,14 +31,19 @@ from pulumi_trainer.provider.api.kueue import (
     served_version,
 )
 from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, Work
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
-from .. import destinations, program
-from ..arguments import nested_problems, to_document, walk
+from .. import dependencies, destinations, program
+from ..arguments import check_names, nested_problems, sound, to_document, walk
 from ..destinations import Kubernetes
-from ..resolve import known, put_back, resolve
-from .arguments import Spec, sound
-from .leaving import leaving
+from ..naming import api_names
+from ..removals import jobs_of
+from ..resolve import Resolved, known, put_back, resolve
+from ..signatures import merge_problems
+from .arguments import Spec
+from .leaving import Place, leaving, lost, recorded_kinds, with_work
+from .leaving import refusals as refusals_of_queues
 
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for an object to go, which somebody else's reference may hold."""
@@ -53,6 +58,7 @@ class Composed(pulumi.ComponentResource):
 
     where: str
     making = False
+    misnamed: list[Problem]
 
     @abstractmethod
     def argument(self, kind: str, name: str, path: str) -> str:
@@ -63,24 +69,19 @@ class QueueObject(pulumi.ComponentResource):
     """An object of Kueue's. name: of the object; default the resource's name. kind: of the object."""
 
     kind: ClassVar[str]
+    arguments: ClassVar[type[Spec]]
+    misnamed: list[Problem]
 
-    def __init__(
-        self,
-        resource_name: str,
-        args: Spec,
-        name: str | None,
-        target: Kubernetes | None,
-        opts: pulumi.ResourceOptions | None,
-        *,
-        namespace: Any = None,
-        found: list[Problem] | None = None,
-    ) -> None:
+    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
+        self.misnamed += check_names(given)
+        args = self.arguments(**{field_: given[field_] for field_ in self.arguments.fields})
+        target, namespace = given["target"], given.get("namespace")
         above = opts.parent if opts is not None else None
         self.above = above if isinstance(above, Composed) and above.making else None
         """What makes it, if that is a component of this package."""
         self.resource_name = resource_name
         where = self.above.where if self.above else f'{self.kind}("{resource_name}") ({program.call_site()})'
-        self.name = name or resource_name
+        self.name = given["name"] or resource_name
         self.version = NEWEST
         self.connection: Any = None
         self._args, self._where = sound(args), where
@@ -90,7 +91,7 @@ class QueueObject(pulumi.ComponentResource):
         self._inherited = self.get_provider("kubernetes:x:x")
         self.cluster = _cluster(target, self._inherited)
         """Equal for objects of the same cluster."""
-        wrong = [*(found or []), *nested_problems(args), *destinations.problems(target)]
+        wrong = merge_problems(self.misnamed, [*nested_problems(args), *destinations.problems(target)])
         if target is not None and not isinstance(target, Kubernetes):
             wrong.append(Problem("target", "queues are objects of a cluster", "give a Kubernetes(...)"))
         self._given: dict[str, Any] = self._document(namespace)
@@ -102,6 +103,10 @@ class QueueObject(pulumi.ComponentResource):
         if wrong:
             self._refuse(wrong)
         program.current().queues.append(self.document)
+        self.settled: asyncio.Future[None] | None = None
+        """Done once the document is known as a whole, or wrong; None: that may take until others are made."""
+        if first_unknown(self.document) is None:
+            self.settled = asyncio.get_event_loop().create_future()
         self.made: asyncio.Task[pulumi.Resource | None] = program.current().spawn(self._make())
         self.register_outputs({"name": self.name})
 
@@ -111,10 +116,12 @@ class QueueObject(pulumi.ComponentResource):
             about["namespace"] = namespace
         for field_ in ("labels", "annotations"):
             if value := getattr(self._args, field_):
-                about[field_] = to_document(value, free=True)
+                about[field_] = to_document(value)
         made = {"apiVersion": f"{GROUP}/{NEWEST}", "kind": self.kind, "metadata": about}
         body = self._args.document()
-        return {**made, **body} if self.kind == "WorkloadPriorityClass" else {**made, "spec": body}
+        if self.kind == "WorkloadPriorityClass":
+            return {**made, **api_names(self.kind, body)}
+        return {**made, "spec": api_names(f"{self.kind}.spec", body)}
 
     def _own(self, problems: list[Problem]) -> list[Problem]:
         """With the paths of the arguments."""
@@ -124,6 +131,15 @@ class QueueObject(pulumi.ComponentResource):
         """The object as a resource; None where something is wrong, or the stack is for this machine."""
         self._set.check()
         target = self._destination()
+        try:
+            settled = await self._settle(target)
+        finally:
+            if self.settled is not None:
+                self.settled.set_result(None)
+        return None if settled is None or target is None else await self._register(target, *settled)
+
+    async def _settle(self, target: Kubernetes | None) -> tuple[destinations.Place, Resolved] | None:
+        """Return where the object goes and what is known of it; None if something is wrong, or the stack is for this machine."""
         place = await destinations.place(target or Kubernetes())
         if self.kind == NAMESPACED:
             self._given["metadata"].setdefault("namespace", place.unknown.get("namespace", place.namespace))
@@ -131,6 +147,9 @@ class QueueObject(pulumi.ComponentResource):
         self.document.clear()
         self.document.update(resolved.document)
         wrong = self._own(resolved.problems or refusals(resolved.document)) + place.problems
+        if not self._set.wrong:
+            namespace = resolved.document["metadata"].get("namespace", "")
+            wrong += program.current().claim(place.target, self.kind, namespace, self.name, self._where)
         if wrong:
             self._refuse(wrong)
         if self._set.wrong or target is None:
@@ -140,19 +159,26 @@ class QueueObject(pulumi.ComponentResource):
             self._refuse(wrong)
             return None
         self.connection = place.target
+        return place, resolved
+
+    async def _register(
+        self, target: Kubernetes, place: destinations.Place, resolved: Resolved
+    ) -> pulumi.Resource | None:
         await self._set.versioned(self)
         older, wrong = at_version(printed(self.document), self.version)
         if wrong or self._set.wrong:
             self._refuse(self._own(wrong))
             return None
         if self.kind == NAMESPACED:
-            if wrong := await self._set.taken(self, self.connection, self.version):
+            if self.settled is None and (wrong := await self._set.taken(self, self.connection, self.version)):
                 self._refuse(wrong)
                 return None
-            await self._look_for_namespace()
+            if wrong := await self._lacks_namespace([*place.needs, *resolved.depends_on]):
+                self._refuse(wrong)
+                return None
         older["metadata"] = {
             **older["metadata"],
-            "annotations": {**older["metadata"].get("annotations", {}), MADE_BY: _stack(), **self._marks()},
+            "annotations": {**older["metadata"].get("annotations", {}), MADE_BY: stack_name(), **self._marks()},
         }
         needs = [made for other in self._set.named_by(self) if (made := await other.made) is not None]
         depends_on = [*needs, *place.needs, *resolved.depends_on]
@@ -163,11 +189,17 @@ class QueueObject(pulumi.ComponentResource):
         """Annotations that say what becomes of it when it leaves the program."""
         return {ON_DELETE: "retain"} if self._opts.retain_on_delete else {}
 
-    async def _look_for_namespace(self) -> None:
+    async def _lacks_namespace(self, before: list[pulumi.Resource]) -> list[Problem]:
+        """Return that the namespace does not exist, unless what this depends on may make it. before: what is made before this,
+        besides what the options name."""
         namespace = self.document["metadata"].get("namespace")
-        if isinstance(namespace, str) and await asyncio.to_thread(dynamic.lacks_namespace, self.connection, namespace):
-            missing = Problem("namespace", f"namespace {namespace} does not exist", "create it, or name another one")
-            pulumi.log.warn(str(self._told(missing)), self)
+        made = await dependencies.made_by([*await dependencies.explicit(self._opts), *before])
+        if not isinstance(namespace, str) or made & {ANYTHING, "Namespace/", f"Namespace/{namespace}"}:
+            return []
+        if not await asyncio.to_thread(dynamic.lacks_namespace, self.connection, namespace):
+            return []
+        mend = "create it, name another one, or let the queue depend on it (depends_on)"
+        return [Problem("namespace", f"namespace {namespace} does not exist", mend)]
 
     def _destination(self) -> Kubernetes | None:
         """The cluster: that of `target`, else of the provider among the options, else of the stack's configuration; None:
@@ -217,6 +249,19 @@ class QueueObject(pulumi.ComponentResource):
 
         return program.current().spawn(later())
 
+    def deleted_after(self, kind: str) -> list[dict[str, str]]:
+        """Return what the engine deletes after a resource of `after_users`: the objects of that kind, and all that the object
+        itself needs; those of a namespace that is not known yet are left out."""
+        found = [other for other in self._set.members if other.kind == kind and other.refers_to(self)]
+        needed: list[QueueObject] = [self]
+        for each in needed:
+            needed += [other for other in self._set.named_by(each) if other not in needed]
+        places = (
+            (m.kind, m.version, m.document["metadata"].get("namespace", ""), m.name) for m in [*found, *needed[1:]]
+        )
+        known = sorted(place for place in places if isinstance(place[2], str))
+        return [dict(zip(("kind", "version", "namespace", "name"), place, strict=True)) for place in known]
+
     def refers_to(self, other: QueueObject) -> bool:
         named = ((kind, name) for kind, name, _ in references(self.document))
         return self.cluster == other.cluster and (other.kind, other.name) in named
@@ -251,26 +296,61 @@ class _Set:
         member.version = _version(member.kind, await self.served[member.cluster])
 
     async def _look(self, first: QueueObject) -> Any:
-        """What the cluster serves. What its version cannot say is refused for all members, before any of them is made."""
+        """What the cluster serves. What it refuses of any member, or of a queue that leaves, is refused before one is made."""
         served = await asyncio.to_thread(dynamic.queue_versions, first.connection)
-        for member in [each for each in self.members if each.cluster == first.cluster]:
-            if wrong := at_version(member.document, _version(member.kind, served))[1]:
+        members = [each for each in self.members if each.cluster == first.cluster]
+        for settled in [member.settled for member in members if member.settled is not None]:
+            await settled
+        for member in members:
+            version = _version(member.kind, served)
+            if wrong := at_version(member.document, version)[1]:
                 member._refuse(member._own(wrong))
-            elif member.kind != NAMESPACED and (
-                wrong := await self.taken(member, first.connection, _version(member.kind, served))
+            elif (member.kind != NAMESPACED or member.settled is not None) and (
+                wrong := await self.taken(member, first.connection, version)
             ):
                 member._refuse(wrong)
+        if wrong := [*await self._kept(first, _version("ClusterQueue", served)), *await self._lost(first, served)]:
+            self.refuse(wrong)
         return served
+
+    async def _kept(self, first: QueueObject, version: str) -> list[Problem]:
+        """Return which queues that are no longer among the members cannot be deleted, which an update would do last."""
+        named = {m.name for m in self.members if m.kind == "ClusterQueue" and m.cluster == first.cluster}
+        work = await asyncio.to_thread(with_work, first.connection, version, stack_name(), named)
+        if not work:
+            return []
+        own = jobs_of(await program.current().look_back())
+        wanted = program.current().queue_of
+
+        def stays(each: Work) -> bool:
+            """Whether the job has its work when the queue goes: not one that leaves the program too, or its queue."""
+            kind, _, where = each.job.partition(" ")
+            name = where.rpartition("/")[2]
+            if kind not in MAIN or where not in own:
+                return True
+            return name in wanted and wanted[name] == each.queue.rpartition("/")[2]
+
+        return [*refusals_of_queues(work, stays)]
+
+    async def _lost(self, first: QueueObject, served: Any) -> list[Problem]:
+        """Return which objects that leave the program belong to another stack by now: an update would delete them."""
+        recorded, named = await program.current().look_back(), self._places(first)
+        versions = {kind: _version(kind, served) for kind in {m.kind for m in self.members} | recorded_kinds(recorded)}
+        return await asyncio.to_thread(lambda: [*lost(first.connection, versions, recorded, stack_name(), named)])
+
+    def _places(self, first: QueueObject) -> set[Place]:
+        """Return kind, namespace and name of the members of a cluster."""
+        members = ((m.kind, m.document["metadata"]) for m in self.members if m.cluster == first.cluster)
+        return {(kind, metadata.get("namespace", ""), str(metadata["name"])) for kind, metadata in members}
 
     async def _leave(self, first: QueueObject) -> None:
         """Tells of queues that this stack has made, and that are no longer among them, once all are known."""
         await asyncio.gather(*(member.made for member in self.members))
         if self.wrong:
             return
-        about = [(member.kind, member.document["metadata"]) for member in self.members]
-        named = {(kind, metadata.get("namespace", ""), str(metadata["name"])) for kind, metadata in about}
+        named = self._places(first)
         version = _version("ClusterQueue", await self.served[first.cluster])
-        told = await asyncio.to_thread(lambda: [*leaving(first.connection, version, _stack(), named)])
+        told = await asyncio.to_thread(lambda: [*leaving(first.connection, version, stack_name(), named)])
         for warning in filter(program.current().news, told):
             pulumi.log.warn(str(warning))
 
@@ -320,20 +400,20 @@ def _later(path: str, leaf: Any) -> Any:
     return Unknown(path) if isinstance(leaf, pulumi.Output) else leaf
 
 
-def _stack() -> str:
+def stack_name() -> str:
     return f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
 
 
 def _others(member: QueueObject, found: Mapping[str, Any]) -> list[Problem]:
     """Of a live object that this stack has not made."""
     maker = (found.get("annotations") or {}).get(MADE_BY)
-    if maker == _stack():
+    if maker == stack_name():
         return []
     place = f" -n {found['namespace']}" if "namespace" in found else ""
     why = f"{member.kind} {member.name} exists since {found.get('creationTimestamp')} and " + (
         f"belongs to the stack {maker}" if maker else "was not made by this stack"
     )
-    take = f"kubectl annotate --overwrite {KINDS[member.kind]}.{GROUP}{place} {member.name} {MADE_BY}={_stack()}"
+    take = f"kubectl annotate --overwrite {KINDS[member.kind]}.{GROUP}{place} {member.name} {MADE_BY}={stack_name()}"
     return [Problem("name", why, f"choose another name, or give it to this stack: {take}")]
 
 

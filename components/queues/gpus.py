@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import pulumi
+from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.kueue import BOUNDLESS, quota_rows, quota_table
 from pulumi_trainer.provider.api.names import dns_1123_subdomain
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 
 from .. import program
-from ..arguments import unknown_fields, walk
+from ..arguments import said, walk
+from ..constructors import component
 from ..destinations import Kubernetes
+from ..signatures import merge_problems
 from .arguments import FairSharing, FlavorQuotas, Preemption, ResourceGroup, ResourceQuota
 from .component import Composed, current
 from .objects import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass, release_problems
@@ -21,10 +25,6 @@ from .teams import Team, right, twice, wrong
 
 GPU = "nvidia.com/gpu"
 PRIORITIES = ("low", "normal", "high")
-_FIELDS = (
-    "teams", "gpus", "cohort", "borrowing", "priorities", "topology", "resource", "others", "on_delete", "drain_seconds",
-    "name", "target", "opts",
-)  # fmt: skip
 STEP = 1000
 """Between one priority and the next; that in the middle is 0, which is what jobs without one have."""
 
@@ -64,6 +64,7 @@ class GpuQueues(Composed):
     same to be read, line by line).
     """
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -81,21 +82,22 @@ class GpuQueues(Composed):
         name: str | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
+    ) -> None: ...
+
+    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
         self.where = f'GpuQueues("{resource_name}") ({program.call_site()})'
         super().__init__("trainer:index:GpuQueues", resource_name, None, opts)
-        name = name or resource_name
-        given = {
-            "teams": teams, "gpus": {name: None} if gpus is None else gpus, "cohort": cohort, "borrowing": borrowing,
-            "priorities": priorities, "topology": topology, "others": BOUNDLESS if others is None else others,
-        }  # fmt: skip
-        found = [
-            *unknown_fields(unknown, _FIELDS),
-            *wrong(given, resource, name),
-            *twice(given),
-            *release_problems(on_delete, drain_seconds),
+        texts = {field: given.pop(field) for field in ("name", "resource")}
+        unfit = [
+            Problem(f, f"must be text, not {said(t)}") for f, t in texts.items() if not isinstance(t, (str, NoneType))
         ]
+        name, resource = (text if isinstance(text, str) else "" for text in texts.values())
+        name, resource, target = name or resource_name, resource or GPU, given.pop("target")
+        on_delete, drain_seconds = given.pop("on_delete"), given.pop("drain_seconds")
+        given["gpus"] = {name: None} if given["gpus"] is None else given["gpus"]
+        given["others"] = BOUNDLESS if given["others"] is None else given["others"]
+        found = [*unfit, *wrong(given, resource, name), *twice(given), *release_problems(on_delete, drain_seconds)]
+        found = merge_problems(self.misnamed, found)
         sound = right(given, found)
         teams, kinds, cohort, borrowing = (sound[name_] for name_ in ("teams", "gpus", "cohort", "borrowing"))
         priorities, topology = sound["priorities"], sound["topology"]
@@ -118,8 +120,8 @@ class GpuQueues(Composed):
         common: dict[str, Any] = {"target": target, "opts": own}
         self.making = True
         self.cohort = _cohort(cohort, name, common)
-        if topology is not None and self.topology is None:
-            levels: list[Any] = list(topology)  # type: ignore[arg-type]
+        if topology is not None and not isinstance(topology, Topology):
+            levels: list[Any] = list(topology)
             self.topology = Topology(name, levels=levels, name=_versioned(name, levels), **common)
         for kind, labels in kinds.items():
             if isinstance(labels, ResourceFlavor):

@@ -1,49 +1,114 @@
-"""Queues that a stack has made and its program no longer names: what becomes of their work. Called by `component`, in previews.
+"""Queues that a stack has made and its program no longer names: what becomes of their work. Called by `component`.
 
-The engine asks no provider in the preview of a deletion, so the program itself looks: the objects say whose they are. A
-program without any of Kueue's objects in a cluster does not look there.
+The engine asks no provider in the preview of a deletion, and deletes last in an update, so the program itself looks before
+anything is changed: the objects say whose they are. A program without any of Kueue's objects in a cluster does not look there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem, several
+from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED
 from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
+from pulumi_trainer.provider.api.submission import Work
+
+from ..removals import URN, Resources
 
 Place = tuple[str, str, str]
 """Kind, namespace (empty: of the cluster), name."""
 
 
+def with_work(target: Mapping[str, Any], version: str, stack: str, named: Collection[str]) -> dict[str, list[Work]]:
+    """Return the ClusterQueues whose deletion is refused while they have work, and the work of those that have some.
+
+    Args:
+        target: The cluster.
+        version: Of its ClusterQueues and LocalQueues.
+        stack: What has made them.
+        named: The ClusterQueues of the program.
+    """
+    places = {("ClusterQueue", "", name) for name in named}
+    left = [found for found in _left(target, "ClusterQueue", version, stack, places) if _how(found) != "drain"]
+    names = [str(found["metadata"]["name"]) for found in left]
+    return {name: [*work] for name in names if (work := dynamic.queue_work(target, name, version))}
+
+
+def refusals(work: Mapping[str, list[Work]], stays: Callable[[Work], bool]) -> Iterator[Problem]:
+    """Yield which of these ClusterQueues cannot be deleted. stays: whether a job still has its work by then."""
+    hint = 'end or move these jobs; or leave the queue in the program with on_delete="drain" for one `pulumi up`'
+    for name, found in work.items():
+        if left := [each.text for each in found if stays(each)]:
+            why = f"is no longer in the program, and its deletion is refused while it has work: {several(left)}"
+            yield Problem(f"ClusterQueue {name}", why, hint)
+
+
 def leaving(target: Mapping[str, Any], version: str, stack: str, named: Collection[Place]) -> Iterator[Problem]:
-    """target: the cluster. version: of its ClusterQueues and LocalQueues. named: what the program makes."""
+    """Yield what becomes of the work of queues that are deleted all the same. named: what the program makes."""
     gone = set[str]()
     for found in _left(target, "ClusterQueue", version, stack, named):
         name = found["metadata"]["name"]
         gone.add(name)
-        work = [each for told in dynamic.queue_work(target, name, version).values() for each in told]
+        work = [each.text for each in dynamic.queue_work(target, name, version)] if _how(found) == "drain" else []
         if work:
-            yield _of_cluster_queue(name, several(work), drain=_how(found) == "drain")
+            why = f"is no longer in the program, and is drained before it is deleted: {several(work)}"
+            yield Problem(
+                f"ClusterQueue {name}", why, "what runs is suspended; it waits for another queue of that name"
+            )
     for found in _left(target, "LocalQueue", version, stack, named):
         place, behind = _place("LocalQueue", found), (found.get("spec") or {}).get("clusterQueue")
         queue = f"{place[1]}/{place[2]}"
-        held = dynamic.queue_work(target, behind, version).get(queue) if behind and behind not in gone else None
-        if held:
+        there = dynamic.queue_work(target, behind, version) if behind and behind not in gone else []
+        if held := [each.text for each in there if each.queue == queue]:
             why = f"is no longer in the program, and goes while it has work: {several(held)}"
             mend = "what runs goes on; what waits, or is suspended later, waits for a LocalQueue of that name"
             yield Problem(f"LocalQueue {queue}", why, mend)
 
 
-def _of_cluster_queue(name: str, work: str, *, drain: bool) -> Problem:
-    where = f"ClusterQueue {name}"
-    if drain:
-        why = f"is no longer in the program, and is drained before it is deleted: {work}"
-        return Problem(where, why, "what runs is suspended; it waits for another queue of that name")
-    why = f"is no longer in the program, and its deletion is refused while it has work: {work}"
-    mend = 'end or move these jobs; or leave the queue in the program with on_delete="drain" for one `pulumi up`'
-    return Problem(where, why, mend)
+def recorded_kinds(recorded: Resources) -> set[str]:
+    """Return the kinds of Kueue's objects that a stack has."""
+    return {kind for kind, _ in _recorded(recorded)}
+
+
+def lost(
+    target: Mapping[str, Any], versions: Mapping[str, str], recorded: Resources, stack: str, named: Collection[Place]
+) -> Iterator[Problem]:
+    """Yield the objects of a stack that leave its program, and that another stack has taken over.
+
+    Args:
+        target: The cluster.
+        versions: Of each kind.
+        recorded: What the stack has.
+        stack: Its name.
+        named: The objects of the program.
+    """
+    gone = {
+        (kind, metadata.get("namespace") if kind == NAMESPACED else "", metadata.get("name")): urn
+        for kind, (metadata, urn) in _recorded(recorded)
+    }
+    for (kind, namespace, name), urn in gone.items():
+        if (kind, namespace, name) in named:
+            continue
+        for found in dynamic.queue_objects(target, kind, versions[kind]):
+            maker = (found["metadata"].get("annotations") or {}).get(MADE_BY)
+            if (
+                _place(kind, found) == (kind, namespace, name)
+                and maker not in (None, stack)
+                and _how(found) != "retain"
+            ):
+                why = f"is no longer in the program, and belongs to the stack {maker} now: it would be deleted"
+                yield Problem(f"{kind} {name}", why, f"make this stack forget it: pulumi state delete '{urn}'")
+
+
+def _recorded(recorded: Resources) -> Iterator[tuple[str, tuple[Mapping[str, Any], str]]]:
+    """Yield kind, metadata and URN of Kueue's objects that a stack has."""
+    for type_, outputs in recorded:
+        group, _, kind = type_.removeprefix("kubernetes:").rpartition(":")
+        metadata = outputs.get("metadata")
+        if group.partition("/")[0] == GROUP and kind in KINDS and isinstance(metadata, Mapping):
+            yield kind, (metadata, str(outputs[URN]))
 
 
 def _left(

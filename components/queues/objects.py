@@ -10,6 +10,7 @@ from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.labels import ON_DELETE
 
+from ..constructors import component
 from ..destinations import Kubernetes
 from .arguments import (
     AdmissionCheckRule,
@@ -20,12 +21,11 @@ from .arguments import (
     Preemption,
     ResourceGroup,
     Spec,
-    free,
     items,
     named,
 )
 from .checks import AdmissionCheck
-from .component import QueueObject
+from .component import QueueObject, stack_name
 
 
 class _Topology(Spec):
@@ -41,7 +41,9 @@ class Topology(QueueObject):
     `kubernetes.io/hostname`, which can only be the last. They never change: with other levels it needs another name."""
 
     kind = "Topology"
+    arguments = _Topology
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -52,10 +54,7 @@ class Topology(QueueObject):
         annotations: Labels | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _Topology(levels=levels, labels=labels, annotations=annotations, **unknown)
-        super().__init__(resource_name, args, name, target, opts)
+    ) -> None: ...
 
 
 class _ResourceFlavor(Spec):
@@ -66,7 +65,6 @@ class _ResourceFlavor(Spec):
 
     refers = {"topology": "Topology"}
     wraps = {"topology": "topologyName"}
-    converters = {"node_labels": free}
     lists = frozenset({"node_taints", "tolerations"})
     mappings = frozenset({"labels", "annotations", "node_labels"})
 
@@ -81,7 +79,9 @@ class ResourceFlavor(QueueObject):
     """
 
     kind = "ResourceFlavor"
+    arguments = _ResourceFlavor
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -95,13 +95,7 @@ class ResourceFlavor(QueueObject):
         annotations: Labels | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _ResourceFlavor(
-            node_labels=node_labels, node_taints=node_taints, tolerations=tolerations, topology=topology,
-            labels=labels, annotations=annotations, **unknown,
-        )  # fmt: skip
-        super().__init__(resource_name, args, name, target, opts)
+    ) -> None: ...
 
 
 class _Cohort(Spec):
@@ -122,7 +116,9 @@ class Cohort(QueueObject):
     """
 
     kind = "Cohort"
+    arguments = _Cohort
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -135,13 +131,7 @@ class Cohort(QueueObject):
         annotations: Labels | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _Cohort(
-            parent=parent, resource_groups=resource_groups, fair_sharing=fair_sharing, labels=labels,
-            annotations=annotations, **unknown,
-        )  # fmt: skip
-        super().__init__(resource_name, args, name, target, opts)
+    ) -> None: ...
 
 
 def _checks(given: Any) -> Any:
@@ -194,7 +184,9 @@ class ClusterQueue(QueueObject):
     """
 
     kind = "ClusterQueue"
+    arguments = _ClusterQueue
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -217,17 +209,14 @@ class ClusterQueue(QueueObject):
         annotations: Labels | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _ClusterQueue(
-            resource_groups=resource_groups, cohort=cohort, queueing_strategy=queueing_strategy,
-            namespace_selector={} if namespace_selector is None else namespace_selector,
-            flavor_fungibility=flavor_fungibility, preemption=preemption, admission_checks=admission_checks,
-            stop_policy=stop_policy, fair_sharing=fair_sharing, admission_mode=admission_mode,
-            concurrent_admission_policy=concurrent_admission_policy, labels=labels, annotations=annotations, **unknown,
-        )  # fmt: skip
-        self._release = {"drain": on_delete == "drain", "seconds": drain_seconds}
-        super().__init__(resource_name, args, name, target, opts, found=release_problems(on_delete, drain_seconds))
+    ) -> None: ...
+
+    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
+        if given["namespace_selector"] is None:
+            given["namespace_selector"] = {}
+        self._release = {"drain": given["on_delete"] == "drain", "seconds": given["drain_seconds"]}
+        self.misnamed += release_problems(given["on_delete"], given["drain_seconds"])
+        super().construct(resource_name, given, opts)
         self.guard = self.after_users("LocalQueue", self._guard)
 
     def _marks(self) -> dict[str, str]:
@@ -235,7 +224,13 @@ class ClusterQueue(QueueObject):
 
     def _guard(self, made: pulumi.Resource, users: list[pulumi.Resource]) -> dynamic.QueueGuard:
         """What lets the queue go only without work; deleted before its LocalQueues, and made after them."""
-        props = {"name": self.name, "version": self.version, **self._release, "target": self.connection}
+        release = {"name": self.name, "version": self.version, **self._release}
+        props = {
+            **release,
+            "target": self.connection,
+            "stack": stack_name(),
+            "beside": self.deleted_after("LocalQueue"),
+        }
         return dynamic.QueueGuard(self._name, props, self.below(depends_on=[made, *users]))
 
 
@@ -266,7 +261,9 @@ class LocalQueue(QueueObject):
     """
 
     kind = "LocalQueue"
+    arguments = _LocalQueue
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -280,13 +277,7 @@ class LocalQueue(QueueObject):
         annotations: Labels | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _LocalQueue(
-            cluster_queue=cluster_queue, stop_policy=stop_policy, fair_sharing=fair_sharing, labels=labels,
-            annotations=annotations, **unknown,
-        )  # fmt: skip
-        super().__init__(resource_name, args, name, target, opts, namespace=namespace)
+    ) -> None: ...
 
 
 class _WorkloadPriorityClass(Spec):
@@ -301,7 +292,9 @@ class WorkloadPriorityClass(QueueObject):
     mostly 0. A change of it is for jobs that are made later. description: for readers, at most 2048 characters."""
 
     kind = "WorkloadPriorityClass"
+    arguments = _WorkloadPriorityClass
 
+    @component
     def __init__(
         self,
         resource_name: str,
@@ -313,9 +306,4 @@ class WorkloadPriorityClass(QueueObject):
         annotations: Labels | None = None,
         target: Kubernetes | None = None,
         opts: pulumi.ResourceOptions | None = None,
-        **unknown: Any,
-    ) -> None:
-        args = _WorkloadPriorityClass(
-            value=value, description=description, labels=labels, annotations=annotations, **unknown
-        )
-        super().__init__(resource_name, args, name, target, opts)
+    ) -> None: ...

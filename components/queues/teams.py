@@ -39,6 +39,8 @@ def wrong(given: Mapping[str, Any], resource: str, own: str) -> Iterator[Problem
     """What the objects could not say in the words of this component's arguments. own: what the component is called."""
     teams, kinds, topology, cohort = given["teams"], given["gpus"], given["topology"], given["cohort"]
     yield from _name("name", own)
+    for argument in ("gpus", "topology", "others", "priorities"):
+        yield from nested_problems(given[argument], argument)
     if not isinstance(teams, Mapping) or not teams:
         yield Problem("teams", "must name at least one team and its GPUs", 'for example teams={"nlp": 16}')
     if not isinstance(kinds, Mapping) or not kinds:
@@ -110,11 +112,12 @@ def twice(given: Mapping[str, Any]) -> Iterator[Problem]:
     made = {(m.kind, m.resource_name): m.above.where for m in current().members if m.above is not None}
     priorities, kinds, cohort = given["priorities"], given["gpus"], given["cohort"]
     if isinstance(priorities, (list, tuple, Mapping)):
-        both = [(made["WorkloadPriorityClass", p], p) for p in priorities if ("WorkloadPriorityClass", p) in made]
+        names = [p for p in priorities if isinstance(p, str)]
+        both = [(made["WorkloadPriorityClass", p], p) for p in names if ("WorkloadPriorityClass", p) in made]
         for where in dict.fromkeys(where for where, _ in both):
-            names = ", ".join(p for w, p in both if w == where)
+            again = ", ".join(p for w, p in both if w == where)
             mend = "give the second one priorities=(), or other names"
-            yield Problem("priorities", f"{where} makes {names} too", mend)
+            yield Problem("priorities", f"{where} makes {again} too", mend)
     for kind, labels in kinds.items() if isinstance(kinds, Mapping) else ():
         if not isinstance(labels, ResourceFlavor) and ("ResourceFlavor", kind) in made:
             mend = "call it otherwise, or make a ResourceFlavor and give it to both"

@@ -27,7 +27,7 @@ from .known_queues import Queues
 from .podsets import PodSet, pod_sets
 from .quota import ZERO, Node, Slot, text
 from .reading import listed, mapping, texts
-from .taints import borne
+from .taints import Tolerations
 from .verdict import Document
 
 Cause = Literal["uncovered", "flavor", "capacity"]
@@ -212,7 +212,7 @@ class _Search:
         if first_unknown(flavor) is not None:
             return ""
         for pods in group.members:
-            if why := self._off_topology(name, flavor, pods, resources) or _off_node(name, flavor, pods.spec):
+            if why := self._off_topology(name, flavor, pods, resources) or _off_node(name, flavor, pods):
                 return why
         return ""
 
@@ -248,13 +248,14 @@ def _names(group: Document) -> list[str]:
     return [str(mapping(flavor).get("name")) for flavor in listed(group.get("flavors"))]
 
 
-def _off_node(name: str, flavor: Document, pod: Document) -> str:
+def _off_node(name: str, flavor: Document, pods: PodSet) -> str:
     """Taints of the flavor's nodes that the pod does not tolerate, or labels that it does not want."""
-    spec = mapping(flavor, "spec")
-    tolerations = [*listed(pod.get("tolerations")), *listed(spec.get("tolerations"))]
-    for taint in listed(spec.get("nodeTaints")):
-        if mapping(taint).get("effect") in ("NoSchedule", "NoExecute") and not borne(mapping(taint), tolerations):
-            shown = " ".join(str(mapping(taint).get(k, "")) for k in ("key", "value", "effect"))
+    spec, pod = mapping(flavor, "spec"), pods.spec
+    added = Tolerations(listed(spec.get("tolerations")))
+    for taint in map(mapping, listed(spec.get("nodeTaints"))):
+        borne = taint.get("effect") not in ("NoSchedule", "NoExecute") or pods.tolerations.bear(taint)
+        if not borne and not added.bear(taint):
+            shown = " ".join(str(taint.get(k, "")) for k in ("key", "value", "effect"))
             return f"untolerated taint {{{shown} <nil>}} in flavor {name}"
     labels = mapping(spec, "nodeLabels")
     selector = {k: v for k, v in mapping(pod, "nodeSelector").items() if k in labels}

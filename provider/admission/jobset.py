@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pulumi_trainer.provider.api import regexp
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.names import (
     dns_1035_label,
@@ -20,6 +21,7 @@ from pulumi_trainer.provider.api.names import (
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .defaults import stored_jobset
+from .pod_names import pod_name_problems
 from .reading import mapping
 
 Document = dict[str, Any]
@@ -47,6 +49,11 @@ def review_jobset(jobset: Document) -> list[Problem]:
         return found
     stored = stored_jobset(jobset)
     return [*_check_jobs(stored), *_check_policies(stored), *_check_coordinator(stored), *_check_claims(stored)]
+
+
+def pod_refusals(jobset: Document) -> list[Problem]:
+    """Return what the API server will have against names and paths when the JobSet's Pods are made."""
+    return [p for path, pod in _pods(jobset) for p in pod_name_problems(pod, path)]
 
 
 def _check_jobs(jobset: Document) -> Iterator[Problem]:
@@ -145,8 +152,8 @@ def _check_rule(rule: Document, path: str) -> Iterator[Problem]:
     for place, pattern in enumerate(_values(rule, "onJobFailureMessagePatterns")):
         if isinstance(pattern, str):
             try:
-                re.compile(pattern)
-            except (re.error, RecursionError, OverflowError) as error:
+                regexp.compiled(pattern)
+            except ValueError as error:
                 where = f"{path}.onJobFailureMessagePatterns[{place}]"
                 yield Problem(where, f"must be a regular expression: {error}")
 
@@ -224,6 +231,7 @@ def _check_claims(jobset: Document) -> Iterator[Problem]:
 
 
 def _check_pod(pod: Document, path: str) -> Iterator[Problem]:
+    yield from pod_name_problems(pod, path)
     if not pod.get("containers"):
         yield Problem(f"{path}.containers", "must have a container")
     for name, keys in _UNIQUE_IN_POD.items():
@@ -231,10 +239,10 @@ def _check_pod(pod: Document, path: str) -> Iterator[Problem]:
     for kind in ("initContainers", "containers"):
         for place, container in enumerate(_list(pod, kind)):
             where = f"{path}.{kind}[{place}]"
+            if not container.get("image"):
+                yield Problem(f"{where}.image", "is required")
             for field in ("name", "image"):
-                if not container.get(field):
-                    yield Problem(f"{where}.{field}", "is required")
-                elif not isinstance(container[field], (str, Unknown)):
+                if not isinstance(container.get(field, ""), (str, Unknown)):
                     yield Problem(f"{where}.{field}", "must be a string")
             for field in ("command", "args"):
                 words = container.get(field, [])

@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.names import dns_1035_label, dns_1123_subdomain, domain_prefixed_path, label_value
+from pulumi_trainer.provider.api.names import (
+    dns_1035_label,
+    dns_1123_subdomain,
+    domain_prefixed_path,
+    label_value,
+    quoted,
+)
 from pulumi_trainer.provider.api.typed import Findings, typed
 from pulumi_trainer.provider.api.unknown import Unknown
 
@@ -318,7 +324,7 @@ def _invalid(where: str, value: Any, why: str) -> Problem:
 
 
 def _quoted(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return quoted(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _each(where: str, value: str, wrong: list[str], too_long: str = _OVER) -> Iterator[Problem]:

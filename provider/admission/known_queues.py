@@ -5,7 +5,7 @@ Documents are plain and of v1beta2, with ResourceFlavors, Topologies and Nodes a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,7 @@ class Queues:
 
     def find(self, kind: str, name: Any, namespace: Any = "") -> Document | None:
         """An object by its name; namespace: of a LocalQueue."""
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not isinstance(namespace, Hashable):
             return None
         found = self._by_name.get((kind, namespace if kind in NAMESPACED else "", name))
         return self.below.find(kind, name, namespace) if found is None and self.below is not None else found
@@ -55,7 +55,8 @@ class Queues:
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, Any, Any], Document]:
-        return {key: d for d in self.documents if isinstance((key := _key(d))[2], str)}
+        keys = [(_key(document), document) for document in self.documents]
+        return {key: document for key, document in keys if None not in key}
 
     def levels(self, flavor: Document) -> list[str] | None:
         """Node labels of a flavor's topology, the widest first; none: it has no topology; None: not known."""
@@ -81,5 +82,6 @@ def among(documents: Iterable[Document]) -> Queues:
 
 def _key(document: Document) -> tuple[str, Any, Any]:
     metadata, kind = mapping(document, "metadata"), str(document.get("kind"))
-    namespace = metadata.get("namespace") or "default"
-    return kind, namespace if kind in NAMESPACED else "", metadata.get("name")
+    namespace = (metadata.get("namespace") or "default") if kind in NAMESPACED else ""
+    name = metadata.get("name")
+    return kind, namespace if isinstance(namespace, Hashable) else None, name if isinstance(name, str) else None

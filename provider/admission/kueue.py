@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem
@@ -100,7 +101,7 @@ def conflicts(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Pro
     for at, document in enumerate(documents):
         kind, metadata = document.get("kind"), mapping(document, "metadata")
         name, namespace = metadata.get("name"), metadata.get("namespace")
-        if isinstance(name, str) and name and not isinstance(namespace, Unknown):
+        if isinstance(name, str) and name and isinstance(namespace, (str, NoneType)):
             if (kind, namespace, name) in seen:
                 yield (
                     at,

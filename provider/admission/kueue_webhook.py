@@ -13,7 +13,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.kueue import FINALIZER, QUOTAS, printed
-from pulumi_trainer.provider.api.names import label_value, qualified_name
+from pulumi_trainer.provider.api.names import label_value, qualified_name, quoted
 from pulumi_trainer.provider.api.quantity import Quantity
 from pulumi_trainer.provider.api.unknown import Unknown
 
@@ -78,7 +78,7 @@ def _checks(spec: Mapping[str, Any], groups: list[Any]) -> Iterator[Problem]:
     for i, check in enumerate(listed(mapping(spec, "admissionChecksStrategy").get("admissionChecks"))):
         for j, flavor in enumerate(listed(mapping(check).get("onFlavors"))):
             if isinstance(flavor, str) and flavor not in names:
-                shown = ", ".join(f'"{name}"' for name in sorted(set(names)))
+                shown = ", ".join(map(quoted, sorted(set(names))))
                 yield Problem(f"{at}[{i}].onFlavors[{j}]", f"supported values: {shown}", type=NOT_SUPPORTED)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pipeline.requests import pod_requests
 
 from .reading import listed, mapping
+from .taints import Tolerations
 from .verdict import Document
 
 
@@ -36,6 +38,10 @@ class PodSet:
     @property
     def spec(self) -> Document:
         return mapping(self.template, "spec")
+
+    @cached_property
+    def tolerations(self) -> Tolerations:
+        return Tolerations(listed(self.spec.get("tolerations")))
 
     def requests(self) -> dict[str, Fraction] | None:
         """Of all its pods, by resource; None: not known yet, or no quantity. A limit counts as a request where there is none,

@@ -67,18 +67,24 @@ def _unreadable(pods: PodSet) -> Iterator[Problem]:
             why = f"topology constraints must contain between 1 and {_LAYERS} entries: got {len(layers)}"
             yield Problem(f"{at}[{SLICES}]", why, type=INVALID)
     elif SLICE_LEVEL in notes and isinstance(size := notes.get(SLICE_SIZE), str):
-        if not re.fullmatch(r"[+-]?[0-9]+", size):
-            yield Problem(f"{at}[{SLICE_SIZE}]", f'strconv.ParseInt: parsing "{size}": invalid syntax', type=INVALID)
-        elif not -(2**31) <= int(size[:12]) < 2**31:
-            yield Problem(
-                f"{at}[{SLICE_SIZE}]", f'strconv.ParseInt: parsing "{size}": value out of range', type=INVALID
-            )
+        number = _integer(size, 32)
+        if isinstance(number, str):
+            yield Problem(f"{at}[{SLICE_SIZE}]", f'strconv.ParseInt: parsing "{size}": {number}', type=INVALID)
+
+
+def _integer(text: str, bits: int) -> int | str:
+    """The number as Go's strconv reads it, or what it has against it. Python reads no more than 4,300 digits."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        return "invalid syntax"
+    digits, sign = text.lstrip("+-").lstrip("0"), -1 if text[0] == "-" else 1
+    number = sign * int(digits[:20] or 0)
+    return number if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) else "value out of range"
 
 
 def _read(text: str) -> list[Document] | None:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, list) and all(isinstance(layer, dict) for layer in found) else None
 
@@ -89,9 +95,10 @@ def _labels(labels: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(f"metadata.labels[{QUEUE}]", ",".join(wrong), type=INVALID)
     if isinstance(limit, str):
         at = f"metadata.labels[{MAX_EXECUTION}]"
-        if not re.fullmatch(r"[+-]?[0-9]+", limit):
-            yield Problem(at, f'strconv.Atoi: parsing "{limit}": invalid syntax', type=INVALID)
-        elif int(limit) <= 0:
+        number = _integer(limit, 64)
+        if isinstance(number, str):
+            yield Problem(at, f'strconv.Atoi: parsing "{limit}": {number}', type=INVALID)
+        elif number <= 0:
             yield Problem(at, "should be greater than 0", type=INVALID)
 
 
@@ -117,7 +124,7 @@ def _group(notes: Mapping[str, Any], at: str) -> Iterator[Problem]:
     name, at = notes.get(TOGETHER), f"{at}[{TOGETHER}]"
     if TOGETHER not in notes:
         return
-    if isinstance(name, str) and name.isascii() and name.isdecimal() and int(name) < 2**64:
+    if isinstance(name, str) and name[:1] not in ("+", "-") and isinstance(_integer(name, 65), int):
         yield Problem(at, "must not be a number", type=INVALID)
     for other in (SLICE_SIZE, SLICE_LEVEL, SLICES):
         if other in notes:
@@ -134,8 +141,8 @@ def _slices(pods: PodSet, notes: Mapping[str, Any], at: str) -> Iterator[Problem
     if SLICE_SIZE in notes and SLICE_LEVEL not in notes:
         yield Problem(f"{at}[{SLICE_SIZE}]", f"may not be set when '{SLICE_LEVEL}' is not specified", type=FORBIDDEN)
     if isinstance(size, str):
-        number = int(size) if re.fullmatch(r"[+-]?[0-9]{1,10}", size) else 0
-        if number < 1:
+        number = _integer(size, 32)
+        if isinstance(number, str) or number < 1:
             yield Problem(f"{at}[{SLICE_SIZE}]", "must be greater than or equal to 1", type=INVALID)
         elif pods.count is not None and number > pods.count:
             why = f"must not be greater than pod set count {pods.count}"

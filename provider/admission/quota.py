@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.api.quantity import Quantity
@@ -49,10 +50,17 @@ class Node:
 
     def subtree(self, slot: Slot) -> Fraction:
         """Its own nominal quota, and what its children share."""
-        if ("subtree", slot) not in self._sums:
-            shared = sum((c.subtree(slot) - c.guaranteed(slot) for c in self.children), ZERO)
-            self._sums["subtree", slot] = self.quota(slot).nominal + shared
+        for node in self._not_summed("subtree", slot):
+            shared = sum((c.subtree(slot) - c.guaranteed(slot) for c in node.children), ZERO)
+            node._sums["subtree", slot] = node.quota(slot).nominal + shared
         return self._sums["subtree", slot]
+
+    def _not_summed(self, what: str, slot: Slot) -> list[Node]:
+        """Itself and all below of which a sum is not known, children before their parents: a tree may have any depth."""
+        found: list[Node] = [] if (what, slot) in self._sums else [self]
+        for node in found:
+            found += [child for child in node.children if (what, slot) not in child._sums]
+        return found[::-1]
 
     def guaranteed(self, slot: Slot) -> Fraction:
         """What it never lends."""
@@ -62,30 +70,30 @@ class Node:
     def usage(self, slot: Slot) -> Fraction:
         if self.queue:
             return self.own.get(slot, ZERO)
-        if ("usage", slot) not in self._sums:
-            used = (max(ZERO, c.usage(slot) - c.guaranteed(slot)) for c in self.children)
-            self._sums["usage", slot] = sum(used, ZERO)
+        for node in self._not_summed("usage", slot):
+            used = (max(ZERO, c.usage(slot) - c.guaranteed(slot)) for c in node.children)
+            node._sums["usage", slot] = node.own.get(slot, ZERO) if node.queue else sum(used, ZERO)
         return self._sums["usage", slot]
 
     def potential(self, slot: Slot) -> Fraction:
         """The most that it could ever have, with nothing in use."""
-        if self.parent is None:
-            return self.subtree(slot)
-        most, limit = self.guaranteed(slot) + self.parent.potential(slot), self.quota(slot).borrowing
-        return most if limit is None else min(most, self.subtree(slot) + limit)
+        *below, root = self.path
+        most = root.subtree(slot)
+        for node in reversed(below):
+            most, limit = node.guaranteed(slot) + most, node.quota(slot).borrowing
+            most = most if limit is None else min(most, node.subtree(slot) + limit)
+        return most
 
     def available(self, slot: Slot) -> Fraction:
         """What is free for it now, at least nothing."""
-        return max(ZERO, self._left(slot))
-
-    def _left(self, slot: Slot) -> Fraction:
-        if self.parent is None:
-            return self.subtree(slot) - self.usage(slot)
-        kept, used, limit = self.guaranteed(slot), self.usage(slot), self.quota(slot).borrowing
-        lent = self.parent._left(slot)
-        if limit is not None:
-            lent = min(lent, self.subtree(slot) - kept - max(ZERO, used - kept) + limit)
-        return max(ZERO, kept - used) + lent
+        *below, root = self.path
+        left = root.subtree(slot) - root.usage(slot)
+        for node in reversed(below):
+            kept, used, limit = node.guaranteed(slot), node.usage(slot), node.quota(slot).borrowing
+            if limit is not None:
+                left = min(left, node.subtree(slot) - kept - max(ZERO, used - kept) + limit)
+            left = max(ZERO, kept - used) + left
+        return max(ZERO, left)
 
     def borrowed(self, slot: Slot) -> Fraction:
         """What it uses beyond its own."""
@@ -94,7 +102,10 @@ class Node:
     @property
     def path(self) -> list[Node]:
         """From itself to the root."""
-        return [self, *(self.parent.path if self.parent else [])]
+        found: list[Node] = [self]
+        while found[-1].parent is not None:
+            found.append(found[-1].parent)
+        return found
 
 
 @dataclass(frozen=True)
@@ -106,11 +117,13 @@ class Tree:
     cohorts: Mapping[str, Node]
     cycles: tuple[tuple[str, ...], ...] = ()
 
-    @property
+    @cached_property
     def looped(self) -> frozenset[str]:
         """Cohorts of a cycle, or below one."""
-        inside = {name for cycle in self.cycles for name in cycle}
-        return frozenset(n for n, node in self.cohorts.items() if inside & {each.name for each in node.path})
+        found = [self.cohorts[name] for cycle in self.cycles for name in cycle]
+        for node in found:
+            found += [child for child in node.children if not child.queue]
+        return frozenset(node.name for node in found)
 
 
 def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fraction]] | None = None) -> Tree:
@@ -179,12 +192,12 @@ def _cycles(parents: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
     found: list[tuple[str, ...]] = []
     done: set[str] = set()
     for start in sorted(parents):
-        path: list[str] = []
+        path: dict[str, int] = {}
         name: str | None = start
         while name is not None and name not in done and name not in path:
-            path.append(name)
+            path[name] = len(path)
             name = parents.get(name)
         if name in path:
-            found.append(tuple(path[path.index(name) :]))
+            found.append(tuple(path)[path[name] :])
         done.update(path)
     return tuple(found)

@@ -6,6 +6,7 @@ taints, node selectors and pods of others are left out. Called by `warnings.queu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -88,7 +89,7 @@ def _in_flavor(
     labels, size = mapping(flavor, "spec", "nodeLabels"), notes.get(SLICE_SIZE, "1")
     nodes = [node for node in queues.of("Node") if labels.items() <= mapping(node, "metadata", "labels").items()]
     free = _leaves(nodes, levels)
-    if not free or not str(size).isdecimal() or not int(size):
+    if not free or not re.fullmatch("[0-9]{1,10}", str(size)) or not int(size):
         return None
     room = {leaf: _pods(amounts, each) for leaf, amounts in free.items()}
     if slice_:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
+from pulumi_trainer.provider.api import regexp
+from pulumi_trainer.provider.api.names import quoted
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from .data import emptied, identity, is_date_time, named, plain, scalar
@@ -97,7 +98,7 @@ class Schema:
         self.list_keys: tuple[str, ...] = tuple(given.get("x-kubernetes-list-map-keys", ()))
         self.format = _known_format(kind, given.get("format", ""))
         self.bounds = {name: given[name] for name in _BOUNDS if name in given}
-        self.pattern = _compiled(given.get("pattern", ""))
+        self.pattern = _known_pattern(given.get("pattern", ""))
         self.rules = tuple(Rule(each) for each in given.get("x-kubernetes-validations", ()))
 
     @cached_property
@@ -312,10 +313,10 @@ class Schema:
             yield Fault(at, TOO_LONG, detail=f"may not be more than {most} byte{'' if most == 1 else 's'}")
         elif len(value) < bounds.get("minLength", 0):
             yield Fault(at, INVALID, after=f" in body should be at least {bounds['minLength']} chars long")
-        elif self.pattern is not None and not self.pattern.search(value):
+        elif self.pattern and not regexp.matches(self.pattern, value):
             yield Fault(at, INVALID, after=f" in body should match '{self.given['pattern']}'")
         if self.format == "date-time" and not is_date_time(value):
-            yield Fault(at, TYPE_INVALID, after=f" in body must be of type date-time: {json.dumps(value)}")
+            yield Fault(at, TYPE_INVALID, after=f" in body must be of type date-time: {quoted(value)}")
 
     def _number_faults(self, value: int | float, at: At) -> Iterator[Fault]:
         if self.types == ("integer",) and not (type(value) is int and _fits(value, self.format or "int64")):
@@ -331,12 +332,12 @@ class Schema:
 _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 
 
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """The pattern for Python; None for one that only RE2 knows, which is not checked."""
+def _known_pattern(pattern: str) -> str:
+    """The pattern; empty for one that cannot be read, which is not checked."""
     try:
-        return re.compile(re.sub(r"\$\Z", r"\\Z", pattern), re.ASCII) if pattern else None  # RE2's $: only the end
-    except re.error:
-        return None
+        return pattern if regexp.compiled(pattern) else ""
+    except ValueError:
+        return ""
 
 
 def _known_format(kind: str | None, given: str) -> str:

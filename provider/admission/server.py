@@ -21,15 +21,10 @@ from .kinds import Kind, kinds, queue_kinds
 from .own import laid_aside
 from .reading import mapping
 from .schema import Schema
-from .verdict import Document, Lookup, Stage, Verdict
+from .verdict import NOT_CHECKED, Document, Lookup, Stage, Verdict
 
 NOW = "2026-01-01T00:00:00Z"
 """What stands for the time of a request, so that the same document always gets the same answer."""
-
-_NOT_CHECKED = (
-    "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
-    " validation"
-)
 
 
 def review(
@@ -132,7 +127,7 @@ def _schema_problems(stored: Document, old: Document | None, kind: Kind) -> list
     rest = {name: value for name, value in stored.items() if name != "metadata"}
     found = [*metadata.faults(stored["metadata"], was), *_new(schema.faults(rest), stored, old, schema)]
     if any(fault.type in BLOCKING for fault in found):
-        found.append(Fault(None, INVALID, detail=_NOT_CHECKED))
+        found.append(Fault(None, INVALID, detail=NOT_CHECKED))
     else:
         found += _new(rules.broken(schema, stored, old), stored, old, schema)
     return [fault.problem() for fault in found]

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import Any
 
 from .reading import mapping
 from .verdict import Document
 
 
-def borne(taint: Mapping[str, Any], tolerations: Sequence[Any]) -> bool:
-    """Whether one of the tolerations bears a taint: https://github.com/kubernetes/api/blob/v0.36.3/core/v1/toleration.go"""
-    return any(_bears(mapping(toleration), taint) for toleration in tolerations)
+class Tolerations:
+    """What the tolerations of a Pod bear: https://github.com/kubernetes/api/blob/v0.36.3/core/v1/toleration.go"""
+
+    def __init__(self, tolerations: Iterable[Any]) -> None:
+        self._known = {known for each in tolerations if (known := _known(mapping(each))) is not None}
+
+    def bear(self, taint: Mapping[str, Any]) -> bool:
+        """Whether one of the tolerations bears a taint: the same time for one as for thousands."""
+        effects, keys = ({_text(taint.get(field)), _ANY} for field in ("effect", "key"))
+        values = {_text(taint.get("value")), None}
+        return not self._known.isdisjoint(product(effects, keys, values))
 
 
-def _bears(toleration: Document, taint: Mapping[str, Any]) -> bool:
-    for field in ("effect", "key"):
-        if toleration.get(field) and toleration[field] != taint.get(field):
-            return False
+_ANY = ""
+
+
+def _known(toleration: Document) -> tuple[str, str, str | None] | None:
+    """Effect, key and value of the taints that it bears; value None: any; None: it bears none."""
+    effect, key = _text(toleration.get("effect")), _text(toleration.get("key"))
     if toleration.get("operator") == "Exists":
-        return True
-    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
+        return effect, key, None
+    return (effect, key, _text(toleration.get("value"))) if key else None
+
+
+def _text(value: Any) -> str:
+    return str(value or "")

@@ -13,6 +13,7 @@ from typing import Any
 
 from pulumi_trainer.provider import pipeline
 from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.api.names import quoted
 from pulumi_trainer.provider.api.typed import Findings, typed
 from pulumi_trainer.provider.api.unknown import Unknown
 
@@ -99,7 +100,9 @@ def _not_found(kind: str, name: str) -> Problem:
     plural = kinds()[kind].plural
     shown = kind[0].lower() + kind[1:]
     field = "spec.RuntimeRef" if kind == CLUSTER_WIDE else "spec.runtimeRef"
-    why = f'{plural}.{_GROUP} "{name}" not found: specified {shown} must be created before the TrainJob is created'
+    why = (
+        f"{plural}.{_GROUP} {quoted(name)} not found: specified {shown} must be created before the TrainJob is created"
+    )
     return Problem(field, why, f"create the {kind} {name}, or correct spec.runtimeRef")
 
 

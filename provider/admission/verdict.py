@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pulumi_trainer.provider.api.errors import Problem
+
+from .faults import NOWHERE
 
 Document = dict[str, Any]
 
 Lookup = Callable[[str, str, str], Document | None]
 """(kind, namespace, name) -> the object as the cluster has it, None where it has none. Cluster-wide: namespace ""."""
+
+NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
+    " validation"
+)
 
 Stage = Literal["decode", "mutating-webhook", "schema", "validating-webhook"]
 
@@ -31,3 +38,8 @@ class Verdict:
     warnings: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     stored: Document | None = None
+
+    def problems(self) -> list[Problem]:
+        """Return the errors for a reader who sees them all at once: `where` is empty for those of the whole document, and
+        the server's notice that it stopped checking is left out."""
+        return [replace(p, where="" if p.where == NOWHERE else p.where) for p in self.errors if p.why != NOT_CHECKED]

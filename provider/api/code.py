@@ -4,6 +4,10 @@
 therefore in one place.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+
 CODE_VOLUME = "trainer-code"
 CODE_PATH = "/etc/pulumi-trainer/code"
 BOOTSTRAP_FILE = "bootstrap.py"
@@ -17,9 +21,21 @@ DATASET_PATH = "/workspace/dataset"
 MODEL_PATH = "/workspace/model"
 OUTPUT_PATH = "/workspace/output"
 
+MANIFEST = ".pulumi-trainer.json"
+"""What an initializer writes about the data that it has fetched."""
+
+
+def manifest_of(data: Path) -> Path:
+    """Return where the manifest of a folder lies: beside it, so that whoever lists the folder finds data alone."""
+    return data.with_name(f".{data.name}{MANIFEST}")
+
+
 LAYER_ENV = "PULUMI_TRAINER_LAYER"
 """Set by the Local target: the program that answers a set of packages with a cached environment
 (`targets/local/layer.py`)."""
 
 ENVIRONMENTS_ENV = "PULUMI_TRAINER_ENVIRONMENTS"
 """Set by the Local target: the folder that holds one cached Python environment per set of packages."""
+
+INSTALLED_ENV = "PULUMI_TRAINER_INSTALLED"
+"""Set by the Local target: the file that `layer.py` makes when the packages are there."""

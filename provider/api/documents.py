@@ -18,7 +18,8 @@ from typing import IO, Any
 import yaml
 
 from .errors import Invalid, Problem
-from .values import BLANK, MAX_LENGTH, Unreadable, from_json, from_yaml, locate
+from .terminal import control_character
+from .values import BLANK, MAX_LENGTH, Unreadable, from_json, from_yaml, places
 
 MAX_FILE = 64 * 2**20
 """Bytes of one file, or of standard input."""
@@ -52,11 +53,25 @@ class Document:
     def _found(self, path: str) -> tuple[int, str | None]:
         prefix = [] if self.item is None else ["items", str(self.item)]
         steps = [*prefix, *(key or index for key, index in _STEP.findall(path))]
-        try:
-            line, text = locate(self.text, steps)
-        except yaml.YAMLError:  # JSON that is no YAML
-            line, text = 0, None
-        return self.line + line, text
+        place = places(self.text).find(steps)
+        return self.line + place.line, place.written
+
+
+def control_character_problems(document: Any, where: str = "") -> Iterator[Problem]:
+    """A problem for each text of somebody else's document that holds control characters: `pulumi preview --diff` prints texts of
+    several lines as they are, so one could hide others."""
+    if isinstance(document, str) and (found := control_character(document)):
+        why = f"holds the control character {found}, which could hide a part of the plan on a terminal"
+        yield Problem(
+            where, why, "leave it out, or write it as an escape that the program in the container understands"
+        )
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            yield from control_character_problems(str(key), where)
+            yield from control_character_problems(value, f"{where}.{key}".lstrip("."))
+    elif isinstance(document, list):
+        for at, value in enumerate(document):
+            yield from control_character_problems(value, f"{where}[{at}]")
 
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")

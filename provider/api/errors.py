@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from . import terminal
+
+LONGEST = 10_000
+"""Characters of a part of a problem: what is quoted may have any length, and the message of a failed job has 8,000."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -18,12 +23,25 @@ class Problem:
     why: the reason in words, without a full stop at the end.
     mend: what the user can do about it; empty where the reason says it already.
     type: the API server's name for this kind of error (`field.ErrorType` of Kubernetes' apimachinery).
+
+    Any of them may quote a file, a name or a server: what a terminal would act on is removed here, and so is the middle of a
+    text that is too long.
     """
 
     where: str
     why: str
     mend: str = ""
     type: str = "FieldValueInvalid"
+
+    def __post_init__(self) -> None:
+        for name, made_safe in (("where", terminal.plain), ("why", terminal.message), ("mend", terminal.plain)):
+            text = whole = getattr(self, name)
+            if len(text) > LONGEST:
+                text = f"{text[: LONGEST // 2]}[...]{text[-LONGEST // 2 :]}"
+            if not text.isprintable():
+                text = made_safe(text)
+            if text is not whole:
+                object.__setattr__(self, name, text)
 
     def __str__(self) -> str:
         why = self.why or _TYPES.get(self.type, "")

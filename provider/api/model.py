@@ -92,6 +92,8 @@ def _problem(model: type[Model], kind: str, loc: tuple[int | str, ...], value: A
     if kind in ("too_long", "too_short", "string_too_long", "string_too_short"):
         return Problem(where, f"must{message.partition('should')[2].replace(' after validation', '')}")
     why = _WORDS.get(kind) or message.replace("Input should be", "must be")
+    if "env" in loc[:-1] and loc[-1] == "value":  # it may be a secret
+        return Problem(where, f"{why}, not {type(value).__name__}")
     return Problem(where, f"{why}, not {shown(value)}")
 
 

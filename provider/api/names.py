@@ -85,6 +85,30 @@ def domain_prefixed_path(path: str) -> list[str]:
     return found
 
 
+def quoted(text: str) -> str:
+    """Return a name as Go's `%q` writes it into a message: `a"b` and a line feed become `"a\\"b\\n"`.
+
+    https://github.com/golang/go/blob/go1.26.0/src/strconv/quote.go
+    """
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+_ESCAPES = {"\a": "a", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v", "\\": "\\", '"': '"'}
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if short := _ESCAPES.get(character):
+        return f"\\{short}"
+    if character.isprintable():
+        return character
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    if 0xD800 <= code < 0xE000:  # Go has no such character
+        return "\\ufffd"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
 def _checked(name: str, longest: int, pattern: str, why: str, unit: str = "characters") -> list[str]:
     found = _too_long(name, longest, unit)
     if not _matches(pattern, name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
 LONGEST_LINE = 1 << 16
@@ -33,7 +34,12 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
     metrics = given.get("metrics")
     if isinstance(metrics, list):
         found["metrics"] = [m for m in map(_metric, metrics[:256]) if m]
-    return {**found, "lastUpdatedTime": now} if found else None
+    return {**found, "lastUpdatedTime": written(now)} if found else None
+
+
+def written(seconds: float) -> str:
+    """A time as Kubernetes writes it."""
+    return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _is_int(value: object) -> TypeGuard[int]:

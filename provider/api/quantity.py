@@ -18,6 +18,9 @@ _TEXT = re.compile(
 )
 _EXPONENT = re.compile(r"[eE](?P<exponent>[+-]?[0-9]+)")
 
+_SPACES = "\x20\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+"""What Go trims of the text in a document: white space that JSON does not have to escape. `"1\\n"` is not trimmed."""
+
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
@@ -85,7 +88,8 @@ def canonical(value: str | int) -> str:
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> Quantity:
-    match = _TEXT.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
+    trimmed = text.strip(_SPACES)
+    match = _TEXT.fullmatch(trimmed) if len(text) <= _MAX_TEXT else None
     if match is None:
         raise ValueError(_wrong(text))
     whole = (match["whole"] or "").lstrip("0") or "0"
@@ -101,7 +105,7 @@ def _parse(text: str) -> Quantity:
         if 0 < size < 1:
             format_ = Format.DECIMAL
     amount = -size if match["sign"] == "-" else size
-    return Quantity(amount, format_, text.strip() if written else _printed(amount, format_), len(whole + part))
+    return Quantity(amount, format_, trimmed if written else _printed(amount, format_), len(whole + part))
 
 
 def _suffix(text: str, suffix: str) -> tuple[Format, int]:
@@ -158,3 +162,12 @@ def _away_from_zero(number: Fraction) -> int:
 def _wrong(text: str) -> str:
     shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
     return f"must be a quantity such as 3, 500m or 4Gi, not {shown!r}"
+
+
+def human(size: float) -> str:
+    """1234567 -> 1.2 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
+from .terminal import lines
+
 OUTCOME_UNKNOWN = "OutcomeUnknown"
 """Reason of a Deleted job that has ended, and nobody saw how: it is not run again."""
 
@@ -52,13 +54,73 @@ class Step:
     finished: float = 0.0
 
 
+TAKE_BACK = (
+    "Remove the TrainJob from this program; or to take the job back, set adopt=True, then run `pulumi refresh` and"
+    " `pulumi up`"
+)
+"""What to do about a job that another stack has adopted."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose a job or a volume is.
+
+    id: see `lifecycle.identity.owner_id`. stack: label of the stack. program: "project/stack", for messages. Both are empty where
+    they were not written down.
+    """
+
+    id: str
+    stack: str = ""
+    program: str = ""
+
+    def owns(self, found: Owner) -> bool:
+        """Return whether what has the owner `found` is still ours. Stacks of one name in two backends have the same ids."""
+        return self.id == found.id and (not self.stack or not found.stack or self.stack == found.stack)
+
+    @property
+    def adopted(self) -> str:
+        """What to tell a stack whose job or volume is theirs by now."""
+        return f"belongs to {self} now, which has adopted it"
+
+    def __str__(self) -> str:
+        return f"the stack {self.program}" if self.program else "another program"
+
+
+NAMESAKE = "another stack of this name: in another backend, renamed since, or one whose state is lost"
+"""Whose that is which differs from us in the last part of a stack's label alone."""
+
+
+class Loss(Enum):
+    """What has become of a volume that somebody has deleted, by the name of its folder or claim."""
+
+    NONE = ""
+    LEAVING = "leaving"
+    """It goes as soon as no Pod mounts it any more."""
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Presence:
+    """What a target has of a job, at a glance.
+
+    owner: as its record says; None: there is no record. deleted: a mark, another one each time, of a job that was deleted before
+    it ended while its record stayed; empty: that has not happened. missing: "Kind/name" of other objects of the job that somebody
+    has deleted before it ended.
+    """
+
+    owner: Owner | None = None
+    deleted: str = ""
+    missing: tuple[str, ...] = ()
+
+
 @dataclass
 class JobStatus:
     """A job as its target sees it now.
 
     restarts: whole-JobSet restarts (upstream: `status.restarts`). progress: the newest `trainerStatus` that rank 0
     printed (upstream: `status.trainerStatus`: progressPercentage 0-100, estimatedRemainingSeconds, metrics), or None.
-    uid: identity of this run on the target. Times are seconds since the epoch, 0 for "not yet".
+    uid: identity of this run on the target. owner, stack, program: see `Owner`. Times are seconds since the epoch, 0 for "not
+    yet".
     """
 
     name: str
@@ -77,6 +139,12 @@ class JobStatus:
     progress: dict[str, Any] | None = None
     output: str = ""
     logs: str = ""
+    stack: str = ""
+    program: str = ""
+
+    @property
+    def whose(self) -> Owner:
+        return Owner(self.owner, self.stack, self.program)
 
     @property
     def terminal(self) -> bool:
@@ -89,6 +157,7 @@ class JobStatus:
     def from_dict(cls, data: dict[str, Any]) -> JobStatus:
         """Unknown keys (of a newer version) are dropped."""
         known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        known["message"] = lines(str(known.get("message", "")))  # a job's own words
         known["steps"] = [
             Step(**{k: v for k, v in s.items() if k in Step.__dataclass_fields__}) for s in data.get("steps", [])
         ]

@@ -12,6 +12,8 @@ from .unknown import Unknown, first_unknown
 Objects = dict[str, dict[str, Any]]
 """Rendered objects keyed "Kind/name" (JobSet/digits-1a2b3, ConfigMap/digits-1a2b3-code-0f3c...)."""
 
+ANYTHING = "*"
+"""Among what the dependencies of a job make: objects of any kind."""
 MAIN = ("TrainJob", "JobSet")
 """Kinds of the object that is the job itself: in mode trainer the TrainJob, from which a controller makes the JobSet."""
 
@@ -36,6 +38,11 @@ def main_key(objects: Objects) -> str:
     return next((k for kind in MAIN for k in objects if k.startswith(f"{kind}/")), "")
 
 
+def secret_name(job: str) -> str:
+    """Return the name of the Secret that holds the values of a job's secret Outputs."""
+    return f"{job}-env"
+
+
 @dataclass(frozen=True)
 class Submission:
     """One job for a target.
@@ -44,6 +51,7 @@ class Submission:
     digest: of what the user wrote. run: the user's `run` key. sweep: label that all objects of a stack carry.
     secrets: Secret name -> key -> value; never written to disk or logs by a target on this machine. retain: a sweep
     leaves it alone. runtime: name, and release, channel and follow where there are any, of what it was made from.
+    program: "project/stack" for messages, empty where that is not known.
     """
 
     namespace: str
@@ -56,6 +64,7 @@ class Submission:
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     retain: bool = False
     runtime: Mapping[str, Any] = field(default_factory=dict)
+    program: str = ""
 
     def __post_init__(self) -> None:
         if not main_key(self.objects):
@@ -72,9 +81,19 @@ class Submission:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What a job has in a ClusterQueue. queue: namespace/name of its LocalQueue. job: kind and namespace/name. text: what it
+    holds, or that it waits."""
+
+    queue: str
+    job: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Consumer:
     """A user of a runtime: a job that is there, as its record says. where: namespace/name. stack: label of its stack. ended:
-    whether that is known."""
+    whether that is known. channel_of: "project/stack" of the channel; empty where that is not known."""
 
     where: str
     runtime: str
@@ -83,6 +102,7 @@ class Consumer:
     follow: str = ""
     stack: str = ""
     ended: bool = False
+    channel_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +110,9 @@ class Draft:
     """A job that a program is about to submit, or shows in a preview: leaves, namespace and digest may be unknown.
 
     made: what runs in the end where a controller makes it of the objects. secrets: Secret -> its keys, of those that come with
-    the job. promised: "Kind/name" of what the program makes beside. adopt: take over what is there.
+    the job. promised: "Kind/name" of what the program makes beside. awaited: the same of what the job's dependencies make:
+    "Kind/" if the name is not known, "*" if it may be anything. adopt: take over what is there. interrupts: it may end an
+    unfinished run. workers: the clusters that MultiKueue may send it to, in words; empty: it stays where it is submitted.
     """
 
     namespace: Any
@@ -100,7 +122,10 @@ class Draft:
     made: Objects = field(default_factory=dict)
     secrets: Mapping[str, Collection[str]] = field(default_factory=dict)
     promised: Collection[str] = ()
+    awaited: Collection[str] = ()
     adopt: bool = False
+    interrupts: bool = False
+    workers: str = ""
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:

@@ -5,6 +5,7 @@ Source: pkg/apis/trainer/v1alpha1 of https://github.com/kubeflow/trainer/tree/v2
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
@@ -24,8 +25,8 @@ def _once(key: str = "") -> BeforeValidator:
     def check(value: Any) -> Any:
         items = value if isinstance(value, list) else []
         names = [item.get(key) if isinstance(item, dict) else item for item in items]
-        given = [n for n in names if isinstance(n, str)]
-        if twice := sorted({n for n in given if given.count(n) > 1}):
+        given = Counter(n for n in names if isinstance(n, str))
+        if twice := sorted(name for name, count in given.items() if count > 1):
             raise ValueError(f"{f'{key} ' if key else ''}{', '.join(twice)} stands more than once")
         return value
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -224,7 +227,8 @@ def from_json(text: str) -> Iterator[Any]:
     """The objects of a JSON text, one after the other."""
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
     at = 0
-    while at < len(text) and (at := len(text) - len(text[at:].lstrip(BLANK))) < len(text):
+    while (at := _after_blanks(text, at)) < len(text):
+        begun = at
         try:
             value, at = decoder.raw_decode(text, at)
         except RecursionError:
@@ -234,12 +238,19 @@ def from_json(text: str) -> Iterator[Any]:
                 raise
             raise Unreadable("holds a number that is too long") from None
         _measured(value)
-        if _HALF.search(text):
+        if _HALF.search(text, begun, at):
             _encoded(value)
         yield value
 
 
+_BLANKS = re.compile(f"[{BLANK}]*")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _after_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    assert found is not None  # no blank at all matches too
+    return found.end()
 
 
 def _encoded(value: Any) -> None:
@@ -253,9 +264,11 @@ def _encoded(value: Any) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"the key {twice} is there twice", "keep one of them")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise Unreadable(f"the key {name} is there twice", "keep one of them")
+            seen.add(name)
     return found
 
 
@@ -281,36 +294,68 @@ def _measured(value: Any) -> None:
     raise Unreadable(f"is nested more than {MAX_DEPTH} levels deep")
 
 
-def locate(text: str, steps: list[str]) -> tuple[int, str | None]:
-    """Line, from 0, of the value that `steps` lead to, or of the last one on the way there; and its text if plain."""
-    best = line = 0
-    path: list[str | None] = []  # of what is open: the key or index that is next, None while a mapping waits for a key
-    lists: list[bool] = []
+@dataclass(slots=True)
+class Place:
+    """Where a value stands. line: from 0. written: a scalar without quotes, as the text has it. below: by key or index."""
+
+    line: int = 0
+    written: str | None = None
+    below: dict[str, Place] | None = None
+
+    def find(self, steps: list[str]) -> Place:
+        """The value that `steps` lead to, or the last one on the way there, without what is written there."""
+        here = self
+        for step in steps:
+            found = (here.below or {}).get(step)
+            if found is None:
+                return Place(here.line)
+            here = found
+        return here
+
+
+@lru_cache(maxsize=1)
+def places(text: str) -> Place:
+    """Return where the values of a YAML document stand: read once, however many problems it has."""
+    root = Place()
+    with suppress(yaml.YAMLError):  # JSON that is no YAML: as far as it goes
+        _fill(root, text)
+    return root
+
+
+def _fill(root: Place, text: str) -> None:
+    opened: list[Place] = []  # mappings and lists around
+    waits: list[Place | int | None] = []  # of each: the value whose key was read, None before a key; the next index
     for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.DocumentEndEvent):
-            break
+            return
         if isinstance(event, yaml.CollectionEndEvent):
-            path.pop()
-            lists.pop()
+            opened.pop()
+            waits.pop()
         elif not isinstance(event, yaml.NodeEvent):
             continue
         else:
-            key = bool(path) and path[-1] is None
-            if key:
-                path[-1] = getattr(event, "value", "")
-            if best < len(path) <= len(steps) and path == steps[: len(path)]:
-                best, line = len(path), _line(event)
-            if key:
-                continue
-            if isinstance(event, yaml.ScalarEvent) and best == len(steps) and path == steps:
-                return line, event.value if event.implicit[0] and event.tag is None else None
+            place, state = root, waits[-1] if waits else root
+            if state is None or isinstance(state, int):
+                key = str(getattr(event, "value", "")) if state is None else str(state)
+                place = Place(_line(event))
+                below = opened[-1].below
+                assert below is not None
+                below.setdefault(key, place)
+                if state is None:
+                    waits[-1] = place
+                    continue
+            else:
+                place = state
             if isinstance(event, yaml.CollectionStartEvent):
-                lists.append(isinstance(event, yaml.SequenceStartEvent))
-                path.append("0" if lists[-1] else None)
+                place.below = {}
+                opened.append(place)
+                waits.append(0 if isinstance(event, yaml.SequenceStartEvent) else None)
                 continue
-        if path:
-            path[-1] = str(int(path[-1] or 0) + 1) if lists[-1] else None
-    return line, None
+            if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.tag is None:
+                place.written = event.value
+        if waits:
+            state = waits[-1]
+            waits[-1] = state + 1 if isinstance(state, int) else None
 
 
 def _line(event: yaml.Event) -> int:

@@ -19,6 +19,7 @@ import yaml
 from pulumi_trainer.provider.admission.warnings import Severities
 from pulumi_trainer.provider.api.documents import Document, documents
 from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.api.terminal import escaped, plain
 from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.pipeline import Mode
 
@@ -37,6 +38,7 @@ _BY = {
     "schema": "by the schema",
     "validating-webhook": "by Trainer's webhook",
     "jobset": "by JobSet",
+    "pods": "by the API server when its Pods are made",
     "warning": "because of warnings that are errors here",
 }
 
@@ -55,7 +57,7 @@ def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> in
     """Prints the verdict on all documents together: text as each comes, or the last one as JSON or YAML."""
     verdicts = Verdicts()
     try:
-        for document, result in judge(_read(files), _cluster(mode, taken), verdicts):
+        for document, result in judge(_read(files), _cluster(mode, taken, pods=True), verdicts):
             if output == "text":
                 print(_verdict(document, result, mode))
     except Invalid as error:
@@ -71,7 +73,7 @@ def render(files: list[str], mode: Mode, output: str, taken: Severities) -> int:
     verdicts = Verdicts()
     with tempfile.SpooledTemporaryFile(max_size=2**23, mode="w+", encoding="utf-8") as rendered:
         try:
-            for document, result in judge(_read(files), _cluster(mode, taken), verdicts):
+            for document, result in judge(_read(files), _cluster(mode, taken, pods=True), verdicts):
                 if output == "yaml":
                     _dump_all(result.objects, rendered)
                 if not result.admitted or result.warnings or result.notes or result.found:
@@ -109,7 +111,7 @@ def batch(folder: Path, mode: Mode) -> int:
 def print_objects(objects: list[dict[str, Any]], output: str) -> None:
     """Objects that are rendered already: those of a job of the stack."""
     if output == "json":
-        print(json.dumps(objects, indent=2, ensure_ascii=False))
+        print(escaped(json.dumps(objects, indent=2, ensure_ascii=False)))
     else:
         _dump_all(objects, sys.stdout)
 
@@ -133,8 +135,9 @@ def _read(files: Iterable[str]) -> Iterator[Document]:
     return chain.from_iterable(documents(name, sys.stdin.buffer if sys.stdin else None) for name in files)
 
 
-def _cluster(mode: Mode, taken: Severities) -> Cluster:
-    return Cluster(mode, catalogue=_from_catalogue if mode == "jobset" else None, severities=taken)
+def _cluster(mode: Mode, taken: Severities, *, pods: bool = False) -> Cluster:
+    catalogue = _from_catalogue if mode == "jobset" else None
+    return Cluster(mode, catalogue=catalogue, severities=taken, pods=pods)
 
 
 def _from_catalogue(name: str) -> dict[str, Any] | None:
@@ -149,7 +152,7 @@ def _verdict(document: Document, result: Result, mode: Mode) -> str:
     """A verdict for people: what, whether, and each problem with its line, why and what to do."""
     name = f"{result.kind} {result.namespace}/{result.name}" if result.namespace else f"{result.kind} {result.name}"
     outcome = "is admitted" if result.admitted else f"is refused {_BY.get(result.stage or '', '')}".rstrip()
-    lines = [f"{document}, line {document.line}: {name} {outcome}"]
+    lines = [plain(f"{document}, line {document.line}: {name} {outcome}")]
     lines += [f"  error: {_told(problem, document)}" for problem in result.errors]
     lines += [f"  warning: {warning}" for warning in result.warnings]
     lines += [f"  warning: {problem}" for problem in result.found]
@@ -182,11 +185,19 @@ def _unusable(error: Invalid, output: str) -> int:
 
 def _print(found: dict[str, Any], output: str) -> None:
     if output == "json":
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(escaped(json.dumps(found, indent=2, ensure_ascii=False)))
     else:
         _dump_all([found], sys.stdout)
 
 
 def _dump_all(found: list[dict[str, Any]], file: IO[str]) -> None:
     for one in found:
-        yaml.dump(one, file, Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=2**16)
+        text = _yaml(one, allow_unicode=True)
+        file.write(text if escaped(text) == text else _yaml(one, allow_unicode=False))
+
+
+def _yaml(document: dict[str, Any], *, allow_unicode: bool) -> str:
+    text: str = yaml.dump(
+        document, None, Dumper, sort_keys=False, explicit_start=True, allow_unicode=allow_unicode, width=2**16
+    )
+    return text

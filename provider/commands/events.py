@@ -8,10 +8,10 @@ import time
 
 from pulumi_trainer.provider.api.errors import Problem, TargetFault
 from pulumi_trainer.provider.api.status import duration
+from pulumi_trainer.provider.api.terminal import plain
 from pulumi_trainer.provider.lifecycle.events import Happened
 
 from .jobs import Where, chosen, only_one
-from .terminal import plain
 
 _YELLOW, _RESET = "\x1b[33m", "\x1b[0m"
 

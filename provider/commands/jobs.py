@@ -6,6 +6,7 @@ no Pulumi is needed; a cluster's client is loaded for jobs of a cluster only.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase, duration
+from pulumi_trainer.provider.api.terminal import plain
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.lifecycle.diagnosis import Seen
@@ -57,7 +59,7 @@ class Job:
 
     @property
     def label(self) -> str:
-        return self.resource or self.name
+        return plain(self.resource or self.name)
 
 
 @dataclass(frozen=True)
@@ -115,17 +117,18 @@ def states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
 
 def everything(where: Where) -> list[State]:
     """All jobs of a namespace or, with `everywhere`, of the cluster."""
-    from pulumi_trainer.provider.targets.kubernetes.listing import seen_all
+    from pulumi_trainer.provider.targets.kubernetes.listing import seen_all, with_losses
 
     client, namespace = opened(where)
-    found = seen_all(client, "" if where.everywhere else namespace)
+    namespace = "" if where.everywhere else namespace
+    found = with_losses(client, seen_all(client, namespace), namespace)
     return [_state(Job(s.namespace, s.name, client=client), s) for s in found]
 
 
 def look(job: Job, *, lines: bool = False) -> Seen | None:
     """What the cluster shows of it; None: nothing. lines: with all that `why` needs. Raises TargetFault for a job that was asked
     for by name and is not there."""
-    from pulumi_trainer.provider.targets.kubernetes.listing import seen_one
+    from pulumi_trainer.provider.targets.kubernetes.listing import seen_one, with_losses
     from pulumi_trainer.provider.targets.kubernetes.seen import snapshot, with_lines, with_room
 
     assert job.client is not None
@@ -133,6 +136,7 @@ def look(job: Job, *, lines: bool = False) -> Seen | None:
         seen = snapshot(job.client, job.namespace, job.name)
     else:
         seen = seen_one(job.client, job.namespace, job.name, job.kind)
+    (seen,) = with_losses(job.client, [seen], job.namespace)
     return with_room(job.client, with_lines(job.client, seen)) if lines else seen
 
 
@@ -166,11 +170,12 @@ def _group(job: Job) -> tuple[int, str]:
 
 
 def _all_of(job: Job, many: dict[tuple[int, str], dict[str, Seen]]) -> dict[str, Seen]:
-    from pulumi_trainer.provider.targets.kubernetes.listing import seen_all
+    from pulumi_trainer.provider.targets.kubernetes.listing import seen_all, with_losses
 
     assert job.client is not None
     if _group(job) not in many:
-        many[_group(job)] = {s.name: s for s in seen_all(job.client, job.namespace)}
+        found = with_losses(job.client, seen_all(job.client, job.namespace), job.namespace)
+        many[_group(job)] = {s.name: s for s in found}
     return many[_group(job)]
 
 
@@ -201,9 +206,15 @@ def opened(where: Where) -> tuple[Client, str]:
     from pulumi_trainer.provider.targets.kubernetes.access import open_client
     from pulumi_trainer.provider.targets.kubernetes.kubeconfig import chosen as context
 
-    client = open_client({"kubeconfig": where.kubeconfig, "context": where.context}).within(PATIENCE)
+    reached = {"kubeconfig": where.kubeconfig, "context": where.context}
+    client = open_client(reached, warn=show_warning).within(PATIENCE)
     namespace = where.namespace or context(where.kubeconfig, "", where.context).namespace
     return client, namespace or "default"
+
+
+def show_warning(warning: Problem) -> None:
+    """Prints a warning about the access to a cluster."""
+    print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
 def in_project() -> bool:

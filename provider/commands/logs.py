@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.api.terminal import Prefixes, harmless, plain
 
 from .jobs import Job, Where, chosen, look, none, of_stack, states
-from .terminal import Prefixes, harmless, plain
 
 MOST = 20
 """Jobs of a cluster that are followed at once."""

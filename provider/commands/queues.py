@@ -13,6 +13,7 @@ from pulumi_trainer.provider.admission.quota import amount as quantity
 from pulumi_trainer.provider.admission.quota import text as amount
 from pulumi_trainer.provider.api.kueue import BOUNDLESS
 from pulumi_trainer.provider.api.status import duration
+from pulumi_trainer.provider.api.terminal import plain
 from pulumi_trainer.provider.lifecycle.occupancy import Occupancy, Queue, Share, Work, occupancy
 from rich.console import Console
 from rich.progress_bar import ProgressBar
@@ -20,7 +21,6 @@ from rich.table import Table
 from rich.text import Text
 
 from .jobs import Where, of_stack, opened
-from .terminal import plain
 
 Cell = Text | ProgressBar | str
 _MISSED = {
@@ -47,7 +47,7 @@ def queues(where: Where, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
         return
-    out = Console() if sys.stdout.isatty() else Console(width=2**10)
+    out = Console(width=None if sys.stdout.isatty() else 2**10, markup=False, emoji=False)  # names are no markup
     jobs = _work_table(found.work, namespaces=where.everywhere)
     parts = [_cluster_table(found.cluster_queues), _local_table(found.local_queues), jobs]
     shown = [_printed(out, part) for part in parts if part.row_count]

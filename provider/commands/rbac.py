@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.names import dns_1123_label
-from pulumi_trainer.provider.targets.kubernetes.rbac import Mode, Permission, Subject, needed, objects, queue_admin
+from pulumi_trainer.provider.targets.kubernetes.rbac import (
+    Mode,
+    Permission,
+    Subject,
+    needed,
+    objects,
+    queue_admin,
+)
+from pulumi_trainer.provider.targets.kubernetes.rbac import quotas as quota_permissions
 
 from . import documents
 
@@ -14,13 +22,21 @@ from . import documents
 def print_all(
     namespaces: Sequence[str], mode: Mode, subjects: Sequence[Subject], *, queues: bool, quotas: bool
 ) -> None:
-    """A comment with what each rule is for, then the objects. Raises Invalid."""
+    """Print a comment with what each rule is for, then the objects.
+
+    Raises:
+        Invalid: A namespace has no valid name.
+    """
     wrong = [Problem("--namespace", f"{name!r}: {why}") for name in namespaces for why in dns_1123_label(name)]
     if wrong:
         raise Invalid(*wrong)
-    permissions = needed(mode, queues=queues, quotas=quotas)
-    print("\n".join(_reasons(permissions)))
-    documents.print_objects(list(objects(permissions, namespaces, subjects)), "yaml")
+    permissions, of_quotas = needed(mode, queues=queues), quota_permissions() if quotas else []
+    print("\n".join(_reasons([*permissions, *of_quotas])))
+    of = ("-mode-trainer" if mode == "trainer" else "") + ("" if queues else "-no-queues")
+    found = list(objects(permissions, namespaces, subjects, of=of))
+    if of_quotas:  # a role of its own: users who may not see all queues have the others too
+        found += objects(of_quotas, [], subjects, of="-quotas")
+    documents.print_objects(found, "yaml")
 
 
 def print_queue_admin(subjects: Sequence[Subject]) -> None:

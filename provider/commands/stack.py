@@ -7,14 +7,17 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
 
-from .jobs import PATIENCE, Job, Where
+from .jobs import PATIENCE, Job, Where, show_warning
+
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.targets.kubernetes.client import Client
 
 _TYPE = "pulumi-python:dynamic/trainer:JobSet"
 
@@ -43,7 +46,8 @@ def jobs(stack: str | None, wanted: str | None) -> list[Job]:
         found = resources(stack, wanted, secrets=True)
     if any(job.inputs["target"].get("kind") != "local" for job in found):
         connection.configure(_configured(stack))
-    return [_reached(job) for job in found]
+    patient: dict[int, Client] = {}  # one a cluster, so that its jobs are listed together
+    return [_reached(job, patient) for job in found]
 
 
 def resources(stack: str | None, wanted: str | None, *, secrets: bool = False) -> list[StackJob]:
@@ -71,11 +75,14 @@ def _hidden(job: StackJob) -> bool:
     return any(isinstance(v, dict) for v in job.inputs["target"].values())
 
 
-def _reached(job: StackJob) -> Job:
+def _reached(job: StackJob, patient: dict[int, Client]) -> Job:
+    """patient: the clients of this command, by the identity of their target's."""
+    connection.warn_with(show_warning)
     target = connection.connect(job.inputs["target"])
     if isinstance(target, LocalTarget):
         return Job(job.namespace, job.name, job.resource, local=target)
-    return Job(job.namespace, job.name, job.resource, client=target.client.within(PATIENCE))
+    client = target.client
+    return Job(job.namespace, job.name, job.resource, client=patient.setdefault(id(client), client.within(PATIENCE)))
 
 
 def cluster_of(stack: str | None) -> Where:

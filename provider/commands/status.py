@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pulumi_trainer.provider.api.status import JobStatus, Phase, describe, duration
+from pulumi_trainer.provider.api.terminal import message, plain
 from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -16,7 +17,6 @@ from rich.text import Text
 
 from .jobs import State, Where, chosen, everything, none, of_stack, states, with_progress
 from .jobs import why as paragraph
-from .terminal import plain, shown
 
 _COLOURS = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.DELETED: "red", Phase.RUNNING: "cyan"}
 
@@ -29,14 +29,15 @@ def status(job: str | None, where: Where, *, as_json: bool) -> None:
         return
     if not found and not of_stack(job, where):
         raise none(where)
-    out = Console() if sys.stdout.isatty() else Console(width=2**12)
+    out = Console(width=None if sys.stdout.isatty() else 2**12, markup=False, emoji=False)  # names are no markup
     with out.capture() as table:  # nothing is cut off where a program reads it, and no line ends in blanks
         out.print(_table(found, namespaces=where.everywhere))
     print("\n".join(line.rstrip() for line in table.get().splitlines()))
     for each in found:
         now = each.status
-        if now and now.message and now.phase in (Phase.FAILED, Phase.DELETED):
-            out.print(Text(f"\n{each.job.label}: {now.reason}\n{shown(now.message)}"), soft_wrap=True)
+        lossy = each.seen is not None and each.seen.losses
+        if now and now.message and (lossy or now.phase in (Phase.FAILED, Phase.DELETED)):
+            out.print(Text(f"\n{each.job.label}: {plain(now.reason)}\n{message(now.message)}"), soft_wrap=True)
 
 
 def why(job: str | None, where: Where) -> None:
@@ -44,7 +45,7 @@ def why(job: str | None, where: Where) -> None:
     for i, each in enumerate(chosen(job, where)):
         if i:
             print()
-        print(shown(paragraph(each)))
+        print(message(paragraph(each)))
 
 
 def _found(job: str | None, where: Where) -> Sequence[State]:

@@ -7,9 +7,10 @@ https://github.com/kubeflow/trainer/tree/v2.3.0
 
 from __future__ import annotations
 
+from .changes import fingerprint, is_current
 from .contract import Kind
 from .fetching import fetch
 from .manifest import Manifest
 from .schemes import check_uri
 
-__all__ = ["Kind", "Manifest", "check_uri", "fetch"]
+__all__ = ["Kind", "Manifest", "check_uri", "fetch", "fingerprint", "is_current"]

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.api.secrets import mask, secret_forms
 
 Kind = Literal["dataset", "model"]
 
@@ -55,15 +56,9 @@ def secret(env: Mapping[str, str], name: str) -> str:
 
 def scrubber(env: Mapping[str, str]) -> Callable[[str], str]:
     """Hides the values of `SECRETS` in a text, whoever wrote it: a server may send back what it was sent."""
-    values: list[str] = sorted({env.get(name, "").strip() for name in SECRETS}, key=len, reverse=True)
-    values = [value for value in values if len(value) > 3]
-
-    def scrub(text: str) -> str:
-        for value in values:
-            text = text.replace(value, "[secret]")
-        return text
-
-    return scrub
+    given = {env.get(name, "").strip() for name in SECRETS}
+    values = secret_forms(value for value in given if len(value) > 3)
+    return lambda text: mask(text, values)
 
 
 def scrubbed(error: TrainerError, scrub: Callable[[str], str]) -> TrainerError:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -22,11 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.api.quantity import human
 
 from . import contract, manifest, names, staging
 from .contract import Kind
 from .manifest import FetchedFile, Manifest
-from .progress import Meter, Progress, Report, human
+from .progress import Meter, Progress, Report
 from .schemes import SCHEMES, check_uri, split
 from .source import Entry, Listing, Order, Patterns, Source, Tuning, digests
 from .staging import Staging
@@ -198,15 +198,6 @@ def _install(output: Path, done: Manifest, before: set[str], staged: Mapping[str
         place.parent.mkdir(parents=True, exist_ok=True)
         source.replace(place)
     for parent in {(output / path).parent for path in staged} | {output}:
-        _sync(parent)
+        manifest.sync(parent)
     manifest.write(output, done, stage.folder)
-    _sync(output)
     stage.remove()
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -9,18 +9,37 @@ listing know no timeout and its cache would hold everything twice.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.api.extras import not_installed
+from pulumi_trainer.provider.api.secrets import hide_credentials, is_loopback
 
 from . import contract
 from .contract import STORAGE_URI, Kind
-from .source import Busy, Chunks, Entry, Listing, Order, Patterns, retry_after, window
+from .source import (
+    LARGEST_PAGE,
+    MIB,
+    MOST_PAGES,
+    MOST_SEPARATORS,
+    Busy,
+    Chunks,
+    Entry,
+    Listing,
+    Order,
+    Patterns,
+    gathered,
+    retry_after,
+    window,
+)
+
+log = logging.getLogger(__name__)
 
 MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
 """What upstream fetches of a model: pkg/initializers/model/huggingface.py of kubeflow/trainer v2.3.0."""
@@ -47,10 +66,11 @@ def check(location: str, kind: Kind) -> list[Problem]:
     if "@" in first:
         return [Problem(STORAGE_URI, "has something before the owner", "give a token as ACCESS_TOKEN")]
     if not match:
-        return [Problem(STORAGE_URI, f"{location!r} names no repository", "write hf://OWNER/NAME[@REVISION][/PATH]")]
+        why = f"{hide_credentials(location)!r} names no repository"
+        return [Problem(STORAGE_URI, why, "write hf://OWNER/NAME[@REVISION][/PATH]")]
     path = (match["path"] or "").rstrip("/")
     if path and any(part in ("", ".", "..") for part in path.split("/")):
-        return [Problem(STORAGE_URI, f"{match['path']!r} is no path in a repository")]
+        return [Problem(STORAGE_URI, f"{hide_credentials(match['path'])!r} is no path in a repository")]
     return []
 
 
@@ -73,8 +93,7 @@ class _Repository:
             from huggingface_hub import get_session, hf_hub_url
             from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
         except ImportError:
-            why = "huggingface_hub is not installed"
-            raise TargetFault(Problem("hf://", why, "pip install 'pulumi-trainer[hub]'")) from None
+            raise not_installed("huggingface_hub", "hf://") from None
         match = _LOCATION.fullmatch(order.location)
         assert match is not None  # `check` has been asked
         self._repo, self._path = match["repo"], (match["path"] or "").strip("/")
@@ -84,6 +103,11 @@ class _Repository:
         if not self._endpoint.startswith(("http://", "https://")) or "@" in self._endpoint:
             raise Invalid(Problem(contract.HF_ENDPOINT, "is no http(s) URL", "write https://HOST[:PORT]"))
         token = contract.secret(order.env, contract.ACCESS_TOKEN) or contract.secret(order.env, contract.HF_TOKEN)
+        if token and self._endpoint.lower().startswith("http://"):
+            if not is_loopback(self._endpoint):
+                why = "is an http:// address, and anybody on the network could read the token"
+                raise Invalid(Problem(contract.HF_ENDPOINT, why, "write https://HOST[:PORT], or give no token"))
+            log.warning("%s: the token is sent unencrypted, though not beyond this machine", contract.HF_ENDPOINT)
         self._has_token = bool(token)
         self._headers = build_hf_headers(token=token or False, library_name="pulumi-trainer")
         self._session, self._url = get_session, hf_hub_url
@@ -97,7 +121,7 @@ class _Repository:
             self._commit = str(answer.get("sha")) if isinstance(answer, dict) else ""
             if not _COMMIT.fullmatch(self._commit):
                 raise self._odd("the server names no commit")
-        return Listing(self._commit, [self._entry(f) for f in self._files()])
+        return Listing(self._commit, gathered(map(self._entry, self._files()), self._odd))
 
     def inspect(self, entry: Entry) -> Entry:
         return entry
@@ -110,11 +134,9 @@ class _Repository:
         session = self._session()
         request = session.build_request("GET", url, headers=headers, timeout=self._timeout)
         response = session.send(request, stream=True, follow_redirects=True)
-        if response.status_code not in (200, 206):
-            try:
+        if response.status_code not in (200, 206) or _is_compressed(response):
+            with closing(response):
                 self._refuse(response, self.where(entry))
-            finally:
-                response.close()
         return entry, _chunks(response, start if response.status_code == 200 else 0)
 
     def where(self, entry: Entry) -> str:
@@ -130,7 +152,7 @@ class _Repository:
                     return
         below = f"/{quote(self._path)}" if self._path else ""
         cursor: dict[str, str] = {}
-        while True:
+        for _ in range(MOST_PAGES):
             found, more = self._json("GET", f"tree/{self._commit}{below}", params={"recursive": "true", **cursor})
             yield from (item for item in self._items(found) if item.get("type") == "file")
             # Only the cursor of the next page's address is taken, so that the token goes to no other host.
@@ -138,7 +160,8 @@ class _Repository:
             if not cursor:
                 return
             if cursor == before:
-                raise self._odd("a listing has no end")
+                break
+        raise self._odd("a listing has no end")
 
     def _items(self, found: Any) -> list[dict[str, Any]]:
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
@@ -149,7 +172,7 @@ class _Repository:
         """LFS files are known by their sha256, the others by git's blob id."""
         path, blob, size, lfs = item.get("path"), item.get("oid"), item.get("size"), item.get("lfs")
         sha256 = lfs.get("oid") if isinstance(lfs, dict) else None
-        if not isinstance(path, str) or not isinstance(blob, str) or not isinstance(size, int) or size < 0:
+        if not isinstance(path, str) or not isinstance(blob, str) or not isinstance(size, int):
             raise self._odd(f"a file has no path, size or id: {str(item)[:200]}")
         if isinstance(sha256, str) and _SHA256.fullmatch(sha256):
             return Entry(path, path, size, sha256, {"sha256": sha256})
@@ -158,12 +181,20 @@ class _Repository:
     def _json(self, method: str, path: str, **arguments: Any) -> tuple[Any, str]:
         """The answer, and the address of its next page."""
         url = f"{self._endpoint}/api/{self._kind}s/{self._repo}/{path}"
-        response = self._session().request(
-            method, url, headers=self._headers, timeout=self._timeout, follow_redirects=True, **arguments
-        )
-        if response.status_code != 200:
-            self._refuse(response, self._uri())
-        return response.json(), str(response.links.get("next", {}).get("url", ""))
+        headers = {**self._headers, "Accept-Encoding": "identity"}
+        session = self._session()
+        request = session.build_request(method, url, headers=headers, timeout=self._timeout, **arguments)
+        with closing(session.send(request, stream=True, follow_redirects=True)) as response:
+            if response.status_code != 200 or _is_compressed(response):
+                self._refuse(response, self._uri())
+            text = bytearray()
+            for chunk in response.iter_raw():
+                text += chunk
+                if len(text) > LARGEST_PAGE:
+                    raise self._odd(f"a listing's page has more than {LARGEST_PAGE // MIB} MiB")
+        if text.count(b",") + 2 * (text.count(b"{") + text.count(b"[")) > MOST_SEPARATORS:
+            raise self._odd("a listing's page has more values than files have")
+        return json.loads(text), str(response.links.get("next", {}).get("url", ""))
 
     def _uri(self) -> str:
         return f"hf://{self._repo}@{self._commit or self._revision}{'/' if self._path else ''}{self._path}"
@@ -173,6 +204,8 @@ class _Repository:
         return TargetFault(Problem(self._uri(), why, mend))
 
     def _refuse(self, response: Any, where: str) -> None:
+        if _is_compressed(response):
+            raise TargetFault(Problem(where, "the answer is compressed, which was not asked for", self._endpoint))
         status = response.status_code
         said = response.headers.get("x-error-message") or _said(response) or response.reason_phrase
         words = f"{status} {said}"
@@ -190,18 +223,20 @@ class _Repository:
         raise TargetFault(Problem(where, words, mend))
 
 
+def _is_compressed(response: Any) -> bool:
+    """Whether an answer is longer than what comes over the network, without a limit."""
+    return bool(response.headers.get("Content-Encoding", "identity") not in ("", "identity"))
+
+
 def _said(response: Any) -> str:
     """The `error` of a JSON body, or its text if that is short."""
     text = b""
     with suppress(Exception):
-        if response.is_stream_consumed:
-            text = response.content[:_WORDS]
-        else:
-            for chunk in response.iter_bytes():
-                text += chunk
-                if len(text) > _WORDS:
-                    break
-    with suppress(ValueError, AttributeError):
+        for chunk in response.iter_raw():
+            text += chunk
+            if len(text) > _WORDS:
+                break
+    with suppress(ValueError, AttributeError, RecursionError):
         return str(json.loads(text).get("error", ""))[:300]
     words = text.decode(errors="replace")
     return words if len(words) < 200 and "<" not in words else ""
@@ -209,6 +244,6 @@ def _said(response: Any) -> str:
 
 def _chunks(response: Any, skip: int) -> Chunks:
     try:
-        yield from window(response.iter_bytes(), skip)
+        yield from window(response.iter_raw(), skip)
     finally:
         response.close()

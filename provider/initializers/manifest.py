@@ -1,6 +1,8 @@
-"""The manifest `.pulumi-trainer.json` of a folder: what was fetched, at which revision, and that all of it is there.
+"""The manifest of a folder: what was fetched, at which revision, and that all of it is there.
 
-Written last, so a folder without one, or with `complete: false`, is not complete. Written and read by `fetching`.
+It lies beside the folder, as `.FOLDER.pulumi-trainer.json`, so that the folder holds data alone; in the folder where nothing can
+lie beside it (a mount point, for one), and where an earlier version has put it. Written last, so a folder without one, or with
+`complete: false`, is not complete. Written and read by `fetching`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .names import MANIFEST, unsafe
+from pulumi_trainer.provider.api.code import MANIFEST, manifest_of
+
+from .names import unsafe
 from .source import Patterns
 
 VERSION = 1
@@ -53,9 +57,20 @@ class Manifest:
         return {f.path for f in self.files} | set(self.stale)
 
 
+def place(output: Path) -> Path:
+    """Return where the manifest of a folder is to be written."""
+    inside = os.path.ismount(output) or not os.access(output.parent, os.W_OK)
+    return output / MANIFEST if inside else manifest_of(output)
+
+
 def read(output: Path) -> Manifest | None:
-    """None: there is none, or it is damaged. What other programs may have written into it leads nowhere."""
-    path = output / MANIFEST
+    """None: there is none, it is damaged, or nothing that it names is there. What other programs may have written into it leads
+    nowhere."""
+    found = _read(manifest_of(output)) or _read(output / MANIFEST)
+    return found if found and any(os.path.lexists(output / path) for path in found.paths) else None
+
+
+def _read(path: Path) -> Manifest | None:
     try:
         if path.is_symlink():
             return None
@@ -79,14 +94,33 @@ def _parsed(data: Any) -> Manifest:
     )
 
 
+def written(output: Path) -> float:
+    """Return when the manifest was written, in seconds since the epoch."""
+    path = manifest_of(output)
+    return (path if path.exists() else output / MANIFEST).lstat().st_mtime
+
+
 def write(output: Path, manifest: Manifest, staging: Path) -> None:
-    """Atomically, through a file in the staging folder."""
-    temporary = staging / MANIFEST
+    """Atomically, so that a crash leaves the one of before."""
+    path = place(output)
+    temporary = staging / MANIFEST if path.parent == output else path.with_name(f"{path.name}.new")
     with temporary.open("w") as file:
         json.dump({"version": VERSION, **asdict(manifest)}, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(output / MANIFEST)
+    temporary.replace(path)
+    if path.parent != output:
+        (output / MANIFEST).unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def sync(folder: Path) -> None:
+    """Puts the names in a folder on the disk."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def in_place(output: Path, file: FetchedFile) -> bool:

@@ -8,12 +8,14 @@ import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from pulumi_trainer.provider.api.code import MANIFEST
 from pulumi_trainer.provider.api.errors import Problem
 
-MANIFEST = ".pulumi-trainer.json"
 STAGING = ".incomplete"
 NAME_MAX = 255
 PATH_MAX = 4096
+DEPTH_MAX = 64
+"""Folders around a file: each is made, and remembered while names are compared."""
 
 
 def unsafe(path: str, room: int = PATH_MAX) -> str:
@@ -33,6 +35,8 @@ def unsafe(path: str, room: int = PATH_MAX) -> str:
         return "is no valid text"
     if len(encoded) >= room or max(len(c) for c in encoded.split(b"/")) > NAME_MAX:
         return "is too long for a file name"
+    if len(parts) > DEPTH_MAX:
+        return f"has more than {DEPTH_MAX} folders"
     if parts[0] in (MANIFEST, STAGING):
         return "is a name that this program uses itself"
     return ""

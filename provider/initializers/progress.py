@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pulumi_trainer.provider.api.quantity import human
+
 INTERVAL = 1.0
 LONGEST = (1 << 31) - 1
 """Trainer's estimatedRemainingSeconds has 32 bits."""
@@ -75,12 +77,3 @@ class Meter:
         rate = (self._done - self._kept) / max(1e-3, self._told - self._begun)
         left = min(LONGEST, int((self._total - self._done) / rate)) if rate > 0 else None
         self._report(Progress(self._done, self._total, self._files_done, self._files, left))
-
-
-def human(size: float) -> str:
-    """1234567 -> 1.2 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

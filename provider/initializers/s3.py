@@ -16,10 +16,11 @@ from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.api.extras import not_installed
 
 from . import contract
 from .contract import STORAGE_URI, Kind
-from .source import CHUNK, Busy, Chunks, Entry, Listing, Order, Patterns, retry_after, window
+from .source import CHUNK, MOST_PAGES, Busy, Chunks, Entry, Listing, Order, Patterns, gathered, retry_after, window
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -35,8 +36,9 @@ _MENDS = {
 
 def check(location: str, kind: Kind) -> list[Problem]:  # noqa: ARG001
     bucket = location.partition("/")[0]
-    if "@" in bucket:
-        return [Problem(STORAGE_URI, "has credentials in it", "give them as ACCESS_KEY_ID and SECRET_ACCESS_KEY")]
+    if "@" in bucket or ":" in bucket:
+        why = "has credentials in it, or a bucket name that is not valid"
+        return [Problem(STORAGE_URI, why, "give credentials as ACCESS_KEY_ID and SECRET_ACCESS_KEY")]
     if not _BUCKET.fullmatch(bucket):
         return [Problem(STORAGE_URI, f"{bucket!r} is no name of a bucket", "write s3://BUCKET/PREFIX")]
     return []
@@ -60,7 +62,7 @@ class _Bucket:
         self._client = self._connected(order)
 
     def listing(self, recorded: str) -> Listing:  # noqa: ARG002
-        below = [self._entry(o) for o in self._below()]
+        below = gathered(map(self._entry, self._below()), self._odd)
         found = [*(e for e in self._single() if e.size or not below), *below]
         text = json.dumps(sorted([e.key, e.version, e.size] for e in found))
         return Listing(hashlib.sha256(text.encode()).hexdigest(), found)
@@ -98,19 +100,23 @@ class _Bucket:
         """Without the empty objects that stand for folders."""
         prefix = f"{self._prefix}/" if self._prefix else ""
         more: dict[str, str] = {}
-        while True:
+        for _ in range(MOST_PAGES):
             answer = self._call("list_objects_v2", prefix, Prefix=prefix, **more)
             yield from (o for o in answer.get("Contents", []) if not o["Key"].endswith("/") or o["Size"])
             if not answer.get("IsTruncated"):
                 return
             before, more = more, {"ContinuationToken": answer.get("NextContinuationToken", "")}
             if more in (before, {"ContinuationToken": ""}):
-                raise TargetFault(Problem(self._uri(prefix), "the listing has no end", _MENDS[400]))
+                break
+        raise TargetFault(Problem(self._uri(prefix), "the listing has no end", _MENDS[400]))
 
     def _entry(self, found: Mapping[str, Any]) -> Entry:
         """A leading `/` after the prefix goes, as upstream."""
         key = found["Key"]
         return Entry(key[len(self._prefix) :].lstrip("/"), key, int(found["Size"]), found["ETag"])
+
+    def _odd(self, why: str) -> TargetFault:
+        return TargetFault(Problem(self._uri(self._prefix), why))
 
     def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
@@ -151,8 +157,7 @@ class _Bucket:
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError
         except ImportError:
-            why = "boto3 is not installed"
-            raise TargetFault(Problem("s3://", why, "pip install 'pulumi-trainer[s3]'")) from None
+            raise not_installed("boto3", "s3://") from None
         env, tuning = order.env, order.tuning
         core = botocore.session.Session()
         region = env.get(contract.REGION) or core.get_config_variable("region") or "us-east-1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.secrets import hide_credentials
 
 from . import contract, file, hf, s3
 from .source import Scheme
@@ -31,10 +32,10 @@ def check_uri(uri: str, kind: str) -> list[Problem]:
     if not uri:
         return [Problem(contract.STORAGE_URI, "is empty", f"give {FORMS}")]
     if scheme not in SCHEMES:
-        shown = f"{scheme}://" if scheme else repr(uri[:80])
+        shown = f"{scheme}://" if scheme else repr(hide_credentials(uri)[:80])
         return [Problem(contract.STORAGE_URI, f"{shown} is not supported", f"supported are {FORMS}")]
     if len(uri) > 2048:
         return [Problem(contract.STORAGE_URI, f"has {len(uri)} characters", "at most 2048 are allowed")]
     if not uri.isprintable():
-        return [Problem(contract.STORAGE_URI, f"{uri!r} holds control characters")]
+        return [Problem(contract.STORAGE_URI, f"{hide_credentials(uri)!r} holds control characters")]
     return SCHEMES[scheme].check(location, "model" if kind == "model" else "dataset")

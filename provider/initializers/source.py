@@ -7,18 +7,28 @@ repetition mends (403, 404, bad names); any other exception is tried again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.errors import Problem, TargetFault
 
 from .contract import Kind
 
 CHUNK = 1 << 16
 MIB = 1 << 20
+MOST_FILES = 1_000_000
+"""Files of a dataset or a model."""
+MOST_PAGES = 10_000
+"""Requests for one listing; a server gives 1,000 files a page."""
+LARGEST_PAGE = 64 * MIB
+"""Bytes of one page of a listing."""
+MOST_SEPARATORS = 4_000_000
+"""Of JSON on one page: an empty object takes three bytes there, and 64 in memory."""
+MOST_CHARACTERS = 256 * MIB
+"""Of all names and versions of a listing."""
 
 Chunks = Generator[bytes, None, None]
 
@@ -82,6 +92,22 @@ class Listing:
 
     revision: str
     entries: list[Entry]
+
+
+def gathered(entries: Iterable[Entry], refusal: Callable[[str], TargetFault]) -> list[Entry]:
+    """All entries of a listing, as far as they fit into memory. refusal: makes an error of what is wrong."""
+    found: list[Entry] = []
+    characters = 0
+    for entry in entries:
+        characters += len(entry.path) + len(entry.version)
+        if len(found) == MOST_FILES:
+            raise refusal(f"has more than {MOST_FILES:,} files")
+        if characters > MOST_CHARACTERS:
+            raise refusal(f"the names of its files have more than {MOST_CHARACTERS:,} characters")
+        if not 0 <= entry.size < 2**63:
+            raise refusal(f"a file has no size: {entry.path[:200]}")
+        found.append(entry)
+    return found
 
 
 class Source(Protocol):

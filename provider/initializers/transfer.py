@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.api.quantity import human
 
 from .manifest import FetchedFile
-from .progress import Meter, human
+from .progress import Meter
 from .source import MIB, Busy, Entry, Source, Tuning, digests
 from .staging import Staging
 

@@ -2,7 +2,8 @@
 
 A channel makes nothing in a cluster: its state is the release in use, and its plan says what a move does to the jobs that take
 releases from it. Inputs: channel, runtime (name), release, document, releases (numbers of all that the catalogue has), target,
-component; force where there is one. Outputs: the same, less the document.
+component; force where there is one; formerly, set here: "project/stack" of the stack before it was renamed. Outputs: the same,
+less the document, and with names, what the stack is and was called (absent in those of earlier versions).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pulumi_trainer.provider.api.submission import Consumer
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
 from .calls import WHERE, Checked, Diff, rerouted, way
+from .identity import program_of
 from .releases import Effect, compare, held_back, level_of
 
 Props = dict[str, Any]
@@ -37,6 +39,8 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     """Says what a move does, and refuses one that takes away a release that a job uses."""
     if not olds or any(isinstance(news.get(k), Unknown) for k in ("release", "document", "runtime")):
         return Checked(news)
+    if formerly := {*olds.get("formerly", ()), program_of(str(olds.get("component")))} - {_program(news), ""}:
+        news = {**news, "formerly": sorted(formerly)}
     where = f"channel {news['channel']}"
     if olds["runtime"] != news["runtime"]:
         why = f"is of {olds['runtime']}, and its jobs would get {news['runtime']}"
@@ -62,7 +66,8 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
 
 def diff(olds: Props, news: Props) -> Diff:
     """olds are outputs, news are checked inputs."""
-    return Diff(_kept(olds) != _kept(news) or way(olds) != way(news))
+    renamed = "names" in olds and olds["names"] != _names(news)
+    return Diff(renamed or _kept(olds) != _kept(news) or way(olds) != way(news))
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
@@ -74,13 +79,28 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
 
 
 def delete(outputs: Props, connect: Connect) -> None:
-    """Raises Refused while a job takes its releases from it, unless it has `force`."""
+    """Remove the channel.
+
+    Raises:
+        Refused: A job takes its releases from the channel, which has no `force`.
+    """
+    if refused := removal_refusals(outputs, connect, lambda _: True):
+        raise Refused(*refused)
+
+
+def removal_refusals(outputs: Props, connect: Connect, uses: Callable[[str], bool]) -> list[Problem]:
+    """Return why a channel cannot be removed.
+
+    Args:
+        outputs: Of the channel.
+        uses: Tells of the namespace/name of a job that uses it now whether it will then.
+    """
     if outputs.get("force"):
-        return
+        return []
     found, _ = connect(outputs["target"]).consumers(outputs["runtime"])
-    if users := [c for c in found if c.channel == outputs["channel"]]:
-        mend = "remove those jobs first, or set force=True and run `pulumi up` before it is removed"
-        raise Refused(Problem(f"channel {outputs['channel']}", _used(users), mend))
+    users = [c for c in found if _takes(c, outputs["channel"], outputs.get("names")) and uses(c.where)]
+    hint = "remove those jobs first, or set force=True and run `pulumi up` before it is removed"
+    return [Problem(f"channel {outputs['channel']}", _used(users), hint)] if users else []
 
 
 def runtime_notes(olds: Props, news: Props, connect: Connect) -> list[str]:
@@ -116,7 +136,8 @@ def _move(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str]:
     effects = compare(olds["document"], news["document"])
     lines = [f"{news['runtime']} {before} => {after}: {level_of(effects)} for jobs"]
     lines += _effects(effects)
-    mine = [c for c in found if c.channel == news["channel"]]
+    names = _names(news)
+    mine = [c for c in found if _takes(c, news["channel"], names)]
     groups: dict[str, list[str]] = {}
     for job in mine:
         if job.release == after:
@@ -128,10 +149,24 @@ def _move(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str]:
         groups.setdefault(said, []).append(_shown(job, news))
     lines.append(f"jobs here that take releases from it: {len(mine)}")
     lines += [f"  {len(jobs)} {said}: {named(jobs)}" for said, jobs in sorted(groups.items())]
-    if others := [_shown(c, news) for c in found if c.channel != news["channel"]]:
+    if others := [_shown(c, news) for c in found if not _takes(c, news["channel"], names)]:
         lines.append(f"jobs with {news['runtime']} and without the channel, which keep what they have: {len(others)}")
         lines.append(f"  {named(others)}")
     return lines
+
+
+def _takes(job: Consumer, channel: str, names: Sequence[str] | None) -> bool:
+    """Return whether a job takes its releases from a channel of that name, and of a stack that is or was called so. What is not
+    known counts: jobs and channels of earlier versions, and jobs of another stack than the channel."""
+    return job.channel == channel and (not names or job.channel_of in ("", *names))
+
+
+def _names(props: Props) -> list[str]:
+    return [name for name in (_program(props), *props.get("formerly", ())) if name]
+
+
+def _program(props: Props) -> str:
+    return program_of(str(props.get("component") or ""))
 
 
 def _shown(job: Consumer, news: Props) -> str:
@@ -151,4 +186,4 @@ def _kept(props: Props) -> Props:
 def _outputs(inputs: Props, target: Mapping[str, Any], connect: Connect) -> Props:
     identity = connect(target).identity()
     where = {**{k: v for k, v in target.items() if k in WHERE}, **identity}
-    return {**_kept(inputs), "target": where}
+    return {**_kept(inputs), "names": _names(inputs), "target": where}

@@ -1,7 +1,4 @@
-"""Names and ids: how a job is called, whose it is, and what counts as "what the user wrote".
-
-Called by the components (name, digest) and by `calls.check` (owner).
-"""
+"""Names and ids: how a job is called, whose it is, and what counts as "what the user wrote"."""
 
 from __future__ import annotations
 
@@ -39,3 +36,10 @@ def owner_id(urn: str, content: str, run: str) -> str:
     state was written finds its own object again.
     """
     return digest([urn, content, run])[:20]
+
+
+def program_of(urn: str) -> str:
+    """Return "project/stack" of a URN, or "" if it is not one."""
+    parts = urn.split("::")
+    stack = parts[0].removeprefix("urn:pulumi:")
+    return f"{parts[1]}/{stack}" if len(parts) > 2 and stack != parts[0] else ""

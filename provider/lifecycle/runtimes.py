@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
-from .calls import WHERE, Diff, rerouted, way
+from .calls import WHERE, Diff, conflict, known_target, rerouted, way
 from .identity import digest
 
 Props = dict[str, Any]
@@ -20,8 +21,12 @@ class Target(Protocol):
     """What runtimes ask of a target."""
 
     def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str: ...
+    def check_runtime(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None: ...
     def runtime(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None: ...
-    def delete_runtime(self, document: Mapping[str, Any], uid: str, *, force: bool = False) -> None: ...
+    def runtime_owner(self, found: Mapping[str, Any]) -> Owner: ...
+    def delete_runtime(
+        self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False
+    ) -> Owner | None: ...
 
 
 Connect = Callable[[Mapping[str, Any]], Target]
@@ -32,6 +37,14 @@ def check(olds: Props, news: Props) -> Props:
     component = news["component"]
     new = component if isinstance(component, Unknown) else digest([component])[:20]
     return {**news, "owner": olds.get("owner", new)}
+
+
+def taken(inputs: Props, connect: Connect) -> str:
+    """Return that a runtime which is to be created is there and belongs to others; empty if it does not, or nobody can tell."""
+    target = known_target(inputs)
+    if target is None or first_unknown(inputs["document"]) is not None:
+        return ""
+    return conflict(lambda: connect(target).check_runtime(inputs["document"], inputs["owner"], target.get("sweep")))
 
 
 def diff(olds: Props, news: Props) -> Diff:
@@ -53,17 +66,32 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     return _applied(inputs, {**inputs["target"], **rerouted(outputs, inputs)["target"]}, connect)
 
 
-def read(outputs: Props, connect: Connect) -> Props | None:
-    """The document with the cluster's values in its fields; None: it is gone, or somebody else's."""
+def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
+    """The document with the cluster's values in its fields, and what to tell; None: it is gone, or somebody else's."""
     kind, namespace, name = _identity(outputs["document"])
-    found = connect(outputs["target"]).runtime(kind, namespace, name)
+    target = connect(outputs["target"])
+    found = target.runtime(kind, namespace, name)
     if found is None or found["metadata"].get("uid") != outputs["uid"]:
-        return None
-    return {**outputs, "document": seen(outputs["document"], found)}
+        return None, []
+    if not _owner(outputs).owns(whose := target.runtime_owner(found)):
+        return None, [f"{_left(outputs, whose)}, and no longer in the state of this stack"]
+    return {**outputs, "document": seen(outputs["document"], found)}, []
 
 
-def delete(outputs: Props, connect: Connect) -> None:
-    connect(outputs["target"]).delete_runtime(outputs["document"], outputs["uid"], force=bool(outputs.get("force")))
+def delete(outputs: Props, connect: Connect) -> list[str]:
+    """What to tell."""
+    target, force = connect(outputs["target"]), bool(outputs.get("force"))
+    taker = target.delete_runtime(outputs["document"], outputs["uid"], _owner(outputs), force=force)
+    return [_left(outputs, taker)] if taker else []
+
+
+def _owner(outputs: Props) -> Owner:
+    return Owner(outputs["owner"], str(outputs["target"].get("sweep") or ""))
+
+
+def _left(outputs: Props, taker: Owner) -> str:
+    kind, _, name = _identity(outputs["document"])
+    return f"{kind} {name} belongs to {taker} now. It is left alone"
 
 
 def seen(written: Any, live: Any) -> Any:

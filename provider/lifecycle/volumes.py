@@ -1,7 +1,9 @@
 """check, diff, create, update, read and delete of a volume, on plain data. Called by `dynamic.VolumeProvider`.
 
-Inputs: namespace, name, digest, target, component, and in a cluster `claim`: size, storageClass, accessMode, retain, and
-`chosen`, true where the user wrote the access mode. It keeps its name, and what it has, while its digest is the same.
+Inputs: namespace, name, digest, target, component, retain (absent where it is not kept), and in a cluster `claim`: size,
+storageClass, accessMode, retain, and `chosen`, true where the user wrote the access mode. It keeps its name, and what it has,
+while its digest is the same. again, set here, counts how often somebody else has deleted it, so that it is made again (absent:
+never). generation is set here where a claim has been changed in place.
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from pulumi_trainer.provider.api.errors import TrainerError
 from pulumi_trainer.provider.api.quantity import Quantity
+from pulumi_trainer.provider.api.status import Loss, Owner
 
-from .calls import Checked, Diff, rerouted, way
+from .calls import Checked, Diff, rerouted, way, with_known_digest
 
 Props = dict[str, Any]
 
@@ -23,9 +27,11 @@ class Target(Protocol):
         self, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any] | None = None
     ) -> dict[str, str]: ...
     def identity(self) -> dict[str, str]: ...
-    def update_volume(self, namespace: str, name: str, claim: Mapping[str, Any]) -> None: ...
-    def volume(self, namespace: str, name: str) -> dict[str, str] | None: ...
-    def delete_volume(self, namespace: str, name: str, generation: str) -> None: ...
+    def update_volume(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None: ...
+    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
+    def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str: ...
+    def lost_volume(self, namespace: str, name: str) -> Loss: ...
+    def describe_volume(self, namespace: str, name: str) -> str: ...
 
 
 Connect = Callable[[Mapping[str, Any]], Target]
@@ -34,20 +40,59 @@ ONE, MANY = "ReadWriteOnce", "ReadWriteMany"
 _NAMES = ("namespace", "name", "digest")
 
 
-def check(olds: Props, news: Props) -> Checked:
+def check(olds: Props, news: Props, connect: Connect) -> Checked:
     """Freezes the inputs. What a claim cannot become is refused before anything is touched."""
-    if not olds or olds.get("digest") != news.get("digest"):
+    news = with_known_digest(olds, news)
+    if not olds:
         return Checked(news)
+    if olds.get("digest") != news.get("digest"):
+        return Checked(news, notes=() if news.get("retain") else losses(olds, connect, "is to be deleted"))
+    known, notes = _with_loss(olds, news, connect)
     before, after = olds.get("claim"), news.get("claim")
     if before is None or after is None or before == after:
-        return Checked(rerouted(olds, news))
-    where = f"volume {olds['namespace']}/{olds['name']}"
-    failures = [f"{where}: {why}; {_ANEW.format(**olds)}" for why in _impossible(before, after)]
+        return Checked(known, notes=notes)
+    failures = [f"{_where(olds)}: {why}; {_ANEW.format(**olds)}" for why in _impossible(before, after)]
     kept = before["accessMode"]  # a volume that several nodes can mount serves one as well
     claim = {**after, "accessMode": kept, **({"storageClass": c} if (c := before.get("storageClass")) else {})}
     if not after.get("size") and before.get("size"):
         claim["size"] = before["size"]
-    return Checked({**rerouted(olds, news), "claim": claim}, failures=tuple(failures))
+    same = {} if known.get(AGAIN) != olds.get(AGAIN) else _generation(known, connect)
+    return Checked({**known, **same, "claim": claim}, failures=tuple(failures), notes=notes)
+
+
+def _generation(known: Props, connect: Connect) -> Props:
+    """Return the generation of a volume that is changed in place: a preview shows inputs for what an update returns, and a fetch
+    would seem to be needed again."""
+    try:
+        found = connect(known["target"]).volume(known["namespace"], known["name"])
+    except TrainerError:
+        return {}
+    return {"generation": found[0]["generation"]} if found is not None else {}
+
+
+def _with_loss(olds: Props, news: Props, connect: Connect) -> tuple[Props, tuple[str, ...]]:
+    """Return the inputs of a volume that stays, and what to tell if somebody else has deleted it: then it is made again."""
+    known = rerouted(olds, news)
+    try:
+        lost = connect(known["target"]).lost_volume(olds["namespace"], olds["name"])
+    except TrainerError:
+        return known, ()
+    if lost is Loss.GONE:
+        note = f"{_where(olds)}: {_LOST[_is_written(olds)]}; it is created again, empty"
+        lasting = {k: v for k, v in known.items() if k != "generation"}
+        return {**lasting, AGAIN: int(olds.get(AGAIN, 0)) + 1}, (note,)
+    if lost is Loss.LEAVING:
+        note = f"{_where(olds)}: somebody has deleted it. It goes, with what is in it, when no Pod mounts it any more"
+        return known, (f"{note}; copy what you need before",)
+    return known, ()
+
+
+_LOST = {
+    True: "somebody has deleted it, with the output in it",
+    False: "somebody has deleted it, with the data in it, which is fetched again",
+}
+"""Whether jobs write to it -> what has become of it."""
+AGAIN = "again"
 
 
 _ANEW = (
@@ -73,37 +118,92 @@ def _impossible(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 def diff(olds: Props, news: Props) -> Diff:
     """olds are outputs, news are checked inputs."""
     replaces = tuple(k for k in _NAMES if olds.get(k) != news.get(k))
-    return Diff(bool(replaces) or olds.get("claim") != news.get("claim") or way(olds) != way(news), replaces)
+    changed = olds.get("claim") != news.get("claim") or way(olds) != way(news) or _is_made_again(olds, news)
+    return Diff(bool(replaces) or changed, replaces)
+
+
+def _is_made_again(outputs: Props, news: Props) -> bool:
+    return news.get(AGAIN) not in (None, outputs.get(AGAIN))
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
     """Safe to repeat; what is in it stays."""
     namespace, name, target = inputs["namespace"], inputs["name"], inputs["target"]
+    claim = inputs.get("claim")
+    kept = claim is None and inputs.get("retain")  # a folder that stays when its stack goes is any later stack's
     made = connect(target).create_volume(
-        namespace, name, inputs["component"], target["sweep"], claim=inputs.get("claim")
+        namespace, name, inputs["component"], "" if kept else target["sweep"], claim=claim
     )
-    return f"{namespace}/{name}", {**_kept(inputs), **made}
+    return f"{namespace}/{name}", {**_kept(inputs), **made, "owner": inputs["component"]}
 
 
 def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
-    """Another size, and whether it is kept; another way to the target."""
+    """Another size, and whether it is kept; another way to the target; one that somebody has deleted is made again."""
     known = rerouted(outputs, inputs)
+    if _is_made_again(outputs, inputs):
+        return create({**inputs, "target": known["target"]}, connect)[1]
     if outputs.get("claim") == inputs.get("claim"):
         connect(known["target"]).identity()  # a way that leads elsewhere is not written down
         return known
-    connect(known["target"]).update_volume(outputs["namespace"], outputs["name"], inputs["claim"])
+    place = outputs["namespace"], outputs["name"]
+    connect(known["target"]).update_volume(*place, outputs["generation"], inputs["claim"])
     return {**known, "claim": inputs["claim"]}
 
 
-def read(outputs: Props, connect: Connect) -> Props | None:
-    """None: it is gone."""
-    found = connect(outputs["target"]).volume(outputs["namespace"], outputs["name"])
-    return None if found is None else {**outputs, **found}
+def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
+    """The volume as it is now, and what to tell; None: it is gone, or belongs to another stack."""
+    there = connect(outputs["target"]).volume(outputs["namespace"], outputs["name"])
+    if there is None:
+        lost = f"{_where(outputs)}: {_LOST[_is_written(outputs)]}"
+        return None, [f"{lost}; it is no longer in the state of this stack, and `pulumi up` creates it again, empty"]
+    found, whose = there
+    if not _is_ours(outputs, whose):
+        return None, [f"{_where(outputs)} {whose.adopted}. It is left alone, and no longer in the state of this stack"]
+    return {**outputs, **found}, []
 
 
-def delete(outputs: Props, connect: Connect) -> None:
-    connect(outputs["target"]).delete_volume(outputs["namespace"], outputs["name"], outputs["generation"])
+def delete(outputs: Props, connect: Connect) -> list[str]:
+    """Returns what to tell: output that is lost, why the volume stays for now, or whose it is."""
+    lost = losses(outputs, connect, "is deleted")
+    place = outputs["namespace"], outputs["name"]
+    left = connect(outputs["target"]).delete_volume(*place, outputs["generation"])
+    if isinstance(left, str):
+        return [left] if left else [*lost]
+    if _is_ours(outputs, left):  # of a later life of this stack
+        return []
+    return [f"{_where(outputs)} {left.adopted}. It is left alone"]
+
+
+def _is_ours(outputs: Props, whose: Owner) -> bool:
+    """Outputs of earlier versions do not have the owner's id."""
+    return Owner(outputs.get("owner", whose.id), str(outputs["target"].get("sweep") or "")).owns(whose)
+
+
+def _where(props: Props) -> str:
+    return f"volume {props['namespace']}/{props['name']}"
+
+
+def losses(props: Props, connect: Connect, becomes: str) -> tuple[str, ...]:
+    """Return what is in a volume that goes, if a job has written it; what was fetched can be fetched again. One that a sweep
+    leaves alone is kept."""
+    if not _is_written(props) or (props.get("claim") or {}).get("retain"):
+        return ()
+    try:
+        held = connect(props["target"]).describe_volume(props["namespace"], props["name"])
+    except TrainerError as fault:
+        held = f"what is in it cannot be seen: {fault}"
+    return (f"{_where(props)} {becomes} with the output in it: {held}{_KEEP}",) if held else ()
+
+
+def _is_written(props: Props) -> bool:
+    """Return whether jobs write to a volume."""
+    return props.get("digest") in OUTPUTS
+
+
+OUTPUTS = ("", "claim")
+"""Digests of the volumes that jobs write to (`composition._mounted`); that of a fetched one is hexadecimal."""
+_KEEP = ". OutputVolume(retain=True), applied by an `up` before, keeps one"
 
 
 def _kept(inputs: Props) -> Props:
-    return {k: inputs[k] for k in ("namespace", "name", "target", "digest", "claim") if k in inputs}
+    return {k: inputs[k] for k in ("namespace", "name", "target", "digest", "claim", AGAIN) if k in inputs}

@@ -11,12 +11,12 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
 from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.admission.faults import NOWHERE
+from pulumi_trainer.provider.admission.jobset import pod_refusals
 from pulumi_trainer.provider.admission.kinds import kinds
 from pulumi_trainer.provider.admission.queued import queued_problems
 from pulumi_trainer.provider.admission.reading import mapping
@@ -60,7 +60,8 @@ _CERTIFICATE = ("kubeflow-system", "kubeflow-trainer-webhook-cert")
 @dataclass
 class Result:
     """What became of a runtime or a TrainJob. stage, errors: which step refuses, and why: one of `admission`'s, or
-    "jobset" for what JobSet has against the rendered one, or "warning" for warnings that were made errors. objects: what
+    "jobset" for what JobSet has against the rendered one, "pods" for what the server has against its Pods, or "warning" for
+    warnings that were made errors. objects: what
     the controller applied, in that order. notes: why it applied none, and what will fail later. found: warnings with codes.
     """
 
@@ -88,6 +89,7 @@ class Cluster:
 
     catalogue: a runtime that the documents don't have, by name; None if that has none either. now: seconds since the
     epoch, the time of all that happens here (default: of the clock). severities: which warnings are told, and which refuse.
+    pods: whether what is refused when Pods are made refuses the TrainJob, which no server does.
     """
 
     def __init__(
@@ -97,7 +99,9 @@ class Cluster:
         catalogue: Callable[[str], Document | None] | None = None,
         now: float | None = None,
         severities: Severities | None = None,
+        pods: bool = False,
     ) -> None:
+        self._pods = pods
         self.severities = severities or Severities()
         self.mode: Mode = mode
         self.now = time.time() if now is None else now
@@ -157,6 +161,8 @@ class Cluster:
                 result.refuse("jobset", against)
             else:
                 result.notes += notes
+            if result.admitted and self._pods and (wrong := _of_pods(result.objects)):
+                result.refuse("pods", wrong)
             if errors and result.admitted:
                 result.refuse("warning", errors)
         return result
@@ -228,10 +234,10 @@ class Cluster:
         train_job = self.get(key) or {}
         jobset = _of("JobSet", *key[2:])
         managed_by = train_job["spec"].get("managedBy", CONTROLLER)
-        objects, notes = self._build(train_job)
         if self.mode == "trainer" and managed_by != CONTROLLER:
-            why = f"is {managed_by}: Trainer's controller leaves the TrainJob alone, and applies none of its objects"
-            return objects, [*notes, Problem("spec.managedBy", why)]
+            why = f"is {managed_by}: Trainer's controller leaves the TrainJob alone and makes no objects of it"
+            return [], [Problem("spec.managedBy", why)]
+        objects, notes = self._build(train_job)
         if not finished(train_job):
             for document in objects:
                 notes += self._applied(document)
@@ -301,8 +307,7 @@ class Cluster:
             verdict = review(verdict.stored, old=old, lookup=self._lookup)
         if verdict.stored is None:
             where = f"JobSet/{document['metadata']['name']}"
-            found = [p for p in verdict.errors if p.where != NOWHERE] or [replace(p, where="") for p in verdict.errors]
-            return [p.below(where) for p in found]
+            return [p.below(where) for p in verdict.problems()]
         self._put(key, {**verdict.stored, **({"status": old["status"]} if old and "status" in old else {})})
         return []
 
@@ -324,6 +329,11 @@ class Cluster:
         elif key[1] == "Node" or key[0] == "kueue.x-k8s.io":
             self._places[key], self._known = None, None
         self._stored[key] = document if key[1] in RUNTIMES else json.dumps(document).encode()
+
+
+def _of_pods(objects: Iterable[Document]) -> list[Problem]:
+    jobsets = [document for document in objects if document["kind"] == "JobSet"]
+    return [p.below(f"JobSet/{each['metadata']['name']}") for each in jobsets for p in pod_refusals(each)]
 
 
 def _key(document: Document) -> Key:

@@ -5,6 +5,7 @@ As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apply/apply.go
 
 from __future__ import annotations
 
+import heapq
 from typing import Any
 
 from pulumi_trainer.provider.api.unknown import Unknown
@@ -28,11 +29,25 @@ def upsert_ports(current: Any, new: Any) -> Any:
     """Ports are the same if their number or their name is: so two without a name are."""
     if isinstance(current, Unknown) or isinstance(new, Unknown):
         return current if isinstance(current, Unknown) else new
-    merged = list(current)
-    for port in new:
-        same = (at for at, other in enumerate(merged) if any(_key(other, k) == _key(port, k) for k in _PORT_KEYS))
-        at = next(same, len(merged))
+    merged: list[Any] = []
+    places: dict[tuple[str, Any], list[int]] = {}
+    """Field and value -> a heap of where ports had them; some have been replaced since."""
+
+    def put(at: int, port: Any) -> None:
         merged[at : at + 1] = [port]
+        for field in _PORT_KEYS:
+            heapq.heappush(places.setdefault((field, _key(port, field)), []), at)
+
+    def first(field: str, value: Any) -> int:
+        heap = places.get((field, value), [])
+        while heap and _key(merged[heap[0]], field) != value:
+            heapq.heappop(heap)
+        return heap[0] if heap else len(merged)
+
+    for port in current:
+        put(len(merged), port)
+    for port in new:
+        put(min(first(field, _key(port, field)) for field in _PORT_KEYS), port)
     return merged
 
 

@@ -6,8 +6,8 @@ and the plugin reads with it what a runtime says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin
 
 from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.model import Model, problems
@@ -69,6 +69,11 @@ class Policy(Model, metaclass=_Keeping):
         """What is wrong with the policy of a runtime, by its path in the runtime."""
         return [p.below(f"spec.{cls.serves}") for p in problems(cls, document)]
 
+    @classmethod
+    def api_names(cls, value: Any) -> Any:
+        """The policy of a runtime by the API's names, where a program has given it as a mapping by Python's."""
+        return _api_names(cls, value)
+
     @property
     def framework(self) -> str:
         """The runtime's label `trainer.kubeflow.org/framework`, where the runtime gives none."""
@@ -90,6 +95,23 @@ class Policy(Model, metaclass=_Keeping):
         names = {info.alias: field for field, info in type(self).model_fields.items() if info.alias}
         names["numNodes"] = "num_nodes"
         return "" if own == self.parts()[1] else ".".join(names.get(word, word) for word in own.split("."))
+
+
+def _api_names(type_: Any, value: Any) -> Any:
+    """Along the types of a policy: names of fields become the API's, keys of mappings stay."""
+    if isinstance(type_, type) and issubclass(type_, Model) and isinstance(value, dict):
+        aliases: dict[Any, str] = {field: info.alias or field for field, info in type_.model_fields.items()}
+        types: dict[Any, Any] = {aliases[field]: info.annotation for field, info in type_.model_fields.items()}
+        given = {aliases.get(key, key): item for key, item in value.items() if item is not None}
+        return {name: _api_names(types.get(name), item) for name, item in given.items()}
+    of = get_args(type_)
+    if get_origin(type_) in (dict, Mapping) and isinstance(value, dict):
+        return {key: _api_names(of[1], item) for key, item in value.items()}
+    if get_origin(type_) in (list, Sequence) and isinstance(value, list):
+        return [_api_names(of[0], item) for item in value]
+    for each in of:  # alternatives, or the first of Annotated
+        value = _api_names(each, value)
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -33,7 +33,7 @@ for i in range({count}):
     trainer.TrainJob(
         f"job-{{i}}", runtime=runtime, suspend=True,
         trainer=trainer.CustomTrainer(
-            func=train, func_args={{"lr": i / 1000}}, num_nodes=2, env={{"A": "1"}},
+            func=train, func_args={{"lr": i / 1000}}, num_nodes=2, env={{"A": "1"}}, packages_to_install=["torch"],
             resources_per_node={{"cpu": 1, "memory": "1Gi"}},
         ),
     )
@@ -111,14 +111,21 @@ def exported(folder: Path, env: dict[str, str]) -> dict[str, Any]:
 
 
 def lifecycle(
-    folder: Path, program: str, more: Mapping[str, str] | None = None
+    folder: Path,
+    program: str,
+    more: Mapping[str, str] | None = None,
+    commands: Mapping[str, list[str]] | None = None,
+    rest: float = 0.0,
 ) -> tuple[dict[str, float], float, list[dict[str, Any]]]:
-    """Seconds of up, no-op preview and destroy; KB of state a job; the resources. more: environment."""
+    """Seconds of up, no-op preview, other commands on the stack by their names, and destroy; KB of state a job; the resources.
+    more: environment. rest: seconds after `up` in which a cluster ends what it has begun."""
     env = {**environment(folder), **(more or {})}
     (folder / "__main__.py").write_text(textwrap.dedent(program))
     timed(["pulumi", "stack", "init", "bench", "--non-interactive"], folder, env)
     seconds = {"up": timed(["pulumi", "up", *FLAGS], folder, env)}
+    time.sleep(rest)
     seconds["no-op preview"] = timed(["pulumi", "preview", "--expect-no-changes", "--non-interactive"], folder, env)
+    seconds |= {name: timed(argv, folder, env) for name, argv in (commands or {}).items()}
     resources = exported(folder, env)["deployment"]["resources"]
     ours = [r for r in resources if "TrainJob" in r["urn"]]
     jobs = sum(1 for r in ours if r["type"].endswith(":JobSet"))

@@ -1,7 +1,8 @@
 """Measures what docs/benchmarks.md reports of the Kubernetes target, beside the other ways, in one run. `make bench-cluster`.
 
 The cluster is one of its own, or that of KUBECONFIG and PULUMI_TRAINER_TEST_CONTEXT. Arguments: many (300 suspended jobs), flat
-(100, 300, 1,000), running (1,000 running jobs), queues (10 teams); all without any.
+(100, 300, 1,000), large (no-op previews of 1,000 jobs, `status` of 500), running (1,000 running jobs), queues (10 teams); all
+without any.
 """
 
 from __future__ import annotations
@@ -51,13 +52,19 @@ Seconds = dict[str, float]
 
 
 def ours(
-    folder: Path, kubeconfig: Path, count: int, more: Mapping[str, str] | None = None
+    folder: Path,
+    kubeconfig: Path,
+    count: int,
+    more: Mapping[str, str] | None = None,
+    commands: Mapping[str, list[str]] | None = None,
+    rest: float = 0.0,
 ) -> tuple[Seconds, list[dict[str, Any]], list[dict[str, Any]]]:
-    """Seconds of up, no-op preview and destroy; the rendered JobSets, and the ConfigMaps with their code. more: environment."""
+    """Seconds of up, no-op preview, commands and destroy; the rendered JobSets, and the ConfigMaps with their code. more:
+    environment. rest: seconds after `up`."""
     folder.mkdir(parents=True)
     config = {"trainer:target": "kubernetes", "trainer:namespace": NAMESPACE, "trainer:kubeconfig": str(kubeconfig)}
     (folder / "Pulumi.bench.yaml").write_text(json.dumps({"config": config}))
-    seconds, _, resources = bench.lifecycle(folder, bench.OURS.format(count=count), more)
+    seconds, _, resources = bench.lifecycle(folder, bench.OURS.format(count=count), more, commands, rest)
     inputs = {k: v for k, v in resources[0]["inputs"].items() if k != "__provider"}
     (folder / "inputs.json").write_text(json.dumps(inputs))
     objects = [o for r in resources for o in from_state(r["inputs"]["objects"]).values()]
@@ -175,6 +182,26 @@ def flat(counts: list[int], folder: Path, kubeconfig: Path, more: Mapping[str, s
         print(f"| {count} | {own['up']:.1f} | {empty['up']:.1f} | {difference:.0f} |", flush=True)
 
 
+def large(folder: Path, kubeconfig: Path) -> None:
+    """No-op previews of 1,000 suspended jobs beside as many empty resources; `status` of 500 in the project and by namespace."""
+    local = folder / "large-local"
+    local.mkdir()
+    seconds, _, _ = bench.lifecycle(local, bench.OURS.format(count=1000), ONCE)
+    rows = [("no-op preview of 1,000 jobs, Local", seconds["no-op preview"], 12)]
+    seconds, _, _ = ours(folder / "large", kubeconfig, 1000, ONCE, rest=60)
+    rows.append(("no-op preview of 1,000 jobs, cluster", seconds["no-op preview"], 12))
+    seconds = _empty(folder / "large", folder / "large-empty", 1000, ONCE, bench.BASELINE)
+    empty = seconds["no-op preview"]
+    status = [str(Path(sys.executable).with_name("pulumi-trainer")), "status"]
+    commands = {"project": status, "namespace": [*status, "-n", NAMESPACE, "--kubeconfig", str(kubeconfig)]}
+    seconds, _, _ = ours(folder / "large-status", kubeconfig, 500, ONCE, commands, rest=30)
+    rows += [(f"`status` of 500 jobs, by {name}", seconds[name], 2) for name in commands]
+    print("\n| many jobs | s | goal, s | empty resources, s | ratio |\n| --- | --- | --- | --- | --- |")
+    for what, mine, goal in rows:
+        beside = f"{empty:.1f} | {mine / empty:.2f}" if "preview" in what else " | "
+        print(f"| {what} | {mine:.1f} | {goal} | {beside} |", flush=True)
+
+
 def _empty(sample: Path, folder: Path, count: int, more: Mapping[str, str], program: str) -> Seconds:
     folder.mkdir(parents=True)
     (folder / "nothing.py").write_text(bench.NOTHING)
@@ -208,7 +235,7 @@ def cluster(folder: Path) -> Iterator[Path]:
 
 def main() -> None:
     """All tables, or those named."""
-    chosen = sys.argv[1:] or ["many", "running", "flat", "queues"]
+    chosen = sys.argv[1:] or ["many", "running", "flat", "large", "queues"]
     programs = build.built(["pulumi-resource-kubernetes", *([] if shutil.which("kubectl") else ["kubectl"])], say)
     plugin = programs["pulumi-resource-kubernetes"] / "bin"
     kubectl = shutil.which("kubectl") or str(programs["kubectl"] / "bin" / "kubectl")
@@ -222,6 +249,8 @@ def main() -> None:
             running.measure(1000, folder, kubeconfig)
         if "queues" in chosen:
             queues.live(folder / "queues", kubeconfig, plugin)
+        if "large" in chosen:
+            large(folder, kubeconfig)
         if "flat" in chosen:
             flat([100, 300], folder, kubeconfig, {})
             flat([100, 300, 1000], folder, kubeconfig, ONCE)

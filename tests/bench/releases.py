@@ -32,7 +32,7 @@ def train(lr: float):
 for i in range({count}):
     trainer.TrainJob(
         f"job-{{i}}", runtime=channel, follow="minor", suspend=True,
-        trainer=trainer.CustomTrainer(func=train, func_args={{"lr": i / 1000}}, num_nodes=2),
+        trainer=trainer.CustomTrainer(func=train, func_args={{"lr": i / 1000}}, num_nodes=2, packages_to_install=["torch"]),
     )
 """
 

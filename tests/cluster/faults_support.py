@@ -63,7 +63,7 @@ def inputs(
     """Inputs of a job as `lifecycle.calls.check` leaves them: a JobSet of one pod, code, and a Secret where there is a value.
 
     outcome, simulated: what the simulated node does with the pod."""
-    code, keys = f"{name}-code", f"{name}-secret"
+    code, keys = f"{name}-code", f"{name}-env"
     container: Document = {"name": "node", "image": "python:3.12", "command": ["python", "/code/main.py"]}
     if secret:
         container["env"] = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": keys, "key": "token"}}}]

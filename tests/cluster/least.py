@@ -21,7 +21,7 @@ def grant(admin: ApiClient, namespace: str, user: str, permissions: Sequence[Per
     subject = Subject("ServiceAccount", user, namespace)
     name = f"pulumi-trainer-{namespace}"
     for document in rbac.objects(permissions or EVERYTHING, [namespace], [subject], name=name):
-        _made(api, document, namespace)
+        made(api, document, namespace)
     return subject.binding
 
 
@@ -32,7 +32,7 @@ def revoke(admin: ApiClient, namespace: str, binding: str) -> None:
     api.delete_cluster_role(f"pulumi-trainer-{namespace}")
 
 
-def _made(api: client.RbacAuthorizationV1Api, document: dict[str, Any], namespace: str) -> None:
+def made(api: client.RbacAuthorizationV1Api, document: dict[str, Any], namespace: str) -> None:
     """Replaces what an earlier call has made."""
     name = document["metadata"]["name"]
     kind = {

@@ -16,6 +16,7 @@ from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster
 from tools.cluster.build import built
 
+from .queue_lab import with_plugin
 from .test_up import Lab, head, lab  # noqa: F401 (a fixture)
 
 
@@ -120,6 +121,8 @@ def test_nothing_is_made_in_or_taken_from_another_cluster(
         lab.program(program("") + second, head())
         result = lab.up(ok=False)
         assert "is another cluster" in result.out and "than the recorded one" in result.out, result
+        assert "does not exist" not in result.out and "has no JobSet" not in result.out, result
+        assert "is another cluster" in lab.preview(ok=False).out
         lab.destroy()
         assert lab.jobs() == {}
         assert {o["metadata"]["uid"] for o in other.list(CONFIG_MAP)[0]} == {o["metadata"]["uid"] for o in before}
@@ -138,3 +141,19 @@ def test_credentials_that_were_replaced(lab: Lab, user_kubeconfig: Path, tmp_pat
     first.write_text(yaml.safe_dump(content))
     lab.destroy()
     assert lab.jobs() == {}
+
+
+def test_a_preview_of_queues_alone_warns_of_a_server_that_is_not_verified(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
+    content: dict[str, Any] = yaml.safe_load(user_kubeconfig.read_text())
+    cluster = content["clusters"][0]["cluster"]
+    cluster.pop("certificate-authority-data", None)
+    cluster.pop("certificate-authority", None)
+    cluster["insecure-skip-tls-verify"] = True
+    user_kubeconfig.write_text(yaml.safe_dump(content))
+    lab.program('trainer.ResourceFlavor("gpus", node_labels={"kind": "gpu"})\n', "import pulumi_trainer as trainer\n")
+    lab.env = {"PATH": with_plugin()}
+    warning = "insecure-skip-tls-verify: the server's certificate is not verified"
+    assert lab.preview().out.partition("Diagnostics:")[2].count(warning) == 1
+    lab.program(program("") + program("").replace('"train"', '"second"', 1), head())
+    shown = lab.preview().out.partition("Diagnostics:")[2]
+    assert shown.partition("pulumi:pulumi:Stack")[2].partition("\n\n")[0].count(warning) == 1, shown

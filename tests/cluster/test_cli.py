@@ -12,10 +12,13 @@ import pytest
 from pulumi_trainer.provider.targets.kubernetes.client import Client
 from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, LOCAL_QUEUE, TRAIN_JOB
 
+from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster
 
 from .jobs import condition, jobset, until
+from .proxy import Proxy
 from .test_logs import create, running
+from .test_up import Lab, head, lab  # noqa: F401 (a fixture)
 
 TRAIN = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -109,6 +112,34 @@ def test_jobs_of_others(cli: Cli, root: Client, cluster: Cluster, namespace: str
     assert {"JobSet", "Job", "Pod"} == {e["kind"] for e in happened}
     assert all(o.startswith("breaks") for e in happened for o in e["objects"])
     assert "Job/breaks-node-0" in cli.out("events", "breaks")
+
+
+def test_jobs_of_a_stack_are_listed_together(
+    lab: Lab,  # noqa: F811
+    cluster: Cluster,
+    user_kubeconfig: Path,
+    tmp_path: Path,
+) -> None:
+    """However many jobs the stack has, none is asked for by itself."""
+    with Proxy(cluster.kubeconfig) as proxy:
+        lab.config("trainer:kubeconfig", str(proxy.kubeconfig(tmp_path / "through-the-proxy", like=user_kubeconfig)))
+        lab.program(
+            """
+            for i in range(4):
+                trainer.TrainJob(f"job-{i}", runtime=simulated, suspend=True, trainer=trainer.CustomTrainer(command=["a"]))
+            """,
+            head(),
+        )
+        lab.up()
+        proxy.reset()
+        command = str(Path(sys.executable).with_name("pulumi-trainer"))
+        done = subprocess.run(
+            [command, "status", "--stack", lab.stack], capture_output=True, text=True, cwd=lab.folder, env=lab.environment,
+            check=False, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0 and done.stdout.count("SuspendedJobs") == 4, done
+        assert proxy.count(path=f"/namespaces/{lab.namespace}/jobsets") == 1
+        assert proxy.count(path="/jobsets/") == 0
 
 
 def test_nothing_there(cli: Cli, root: Client, namespace: str) -> None:

@@ -88,7 +88,7 @@ def test_a_killed_create_is_finished_by_the_next(
         jobsets = listed(admin_client, kinds.JOBSET, namespace)
         assert [j["metadata"]["name"] for j in jobsets] == [name]
         assert before <= {j["metadata"]["uid"] for j in jobsets}, "what was made is kept, not made again"
-        assert {f"ConfigMap/{name}", f"ConfigMap/{name}-code", f"Secret/{name}-secret"} <= set(
+        assert {f"ConfigMap/{name}", f"ConfigMap/{name}-code", f"Secret/{name}-env"} <= set(
             left(admin_client, namespace)
         )
         driver.ok("delete", outputs)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.errors import Conflict, TargetFault, TrainerError
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.api.status import Owner, Phase, Presence
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets import keys
 from pulumi_trainer.provider.targets.kubernetes import deletion, marks, overview
@@ -21,6 +21,9 @@ from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET,
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import Document, jobset, left, pod_template, submission, until
+
+OURS = Owner("owner", "stack")
+"""Of the jobs that `submission` makes."""
 
 
 @pytest.fixture
@@ -73,13 +76,14 @@ class TestCreate:
     ) -> None:
         """As a program tells of each job that it has made; one that was there before is looked at."""
         monkeypatch.setattr(overview, "AGE", 0.0)
+        monkeypatch.setattr(overview, "REST", 0)
         target.create(submission(namespace, jobset("before")))
         known = target.overview(namespace).record("before")
         made = target.create(submission(namespace, jobset("a")))
         sent = client.requests
-        told = target.glance(namespace, "a", made.uid, "Starting")
+        told = target.glance(namespace, "a", made.uid, "Starting", OURS)
         assert told is not None and told.phase == "Starting" and client.requests == sent
-        assert known is not None and target.glance(namespace, "before", known.uid, "") and client.requests > sent
+        assert known is not None and target.glance(namespace, "before", known.uid, "", OURS) and client.requests > sent
 
     def test_what_a_crash_has_left_is_completed(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
         wanted = submission(namespace, jobset("a"))
@@ -87,6 +91,7 @@ class TestCreate:
         root.delete(JOBSET, namespace, "a")
         until(lambda: root.get(JOBSET, namespace, "a") is None)
         root.delete(SECRET, namespace, "a-env")
+        until(lambda: root.get(SECRET, namespace, "a-env") is None)
         target.create(wanted)
         assert root.get(JOBSET, namespace, "a") and root.get(SECRET, namespace, "a-env")
 
@@ -186,10 +191,19 @@ class TestAdopt:
         before = self.pods(root, namespace)
         with pytest.raises(Conflict, match="it differs in"):
             target.create(submission(namespace, jobset("a", pods=3)), adopt=True)
-        taken = target.create(submission(namespace, jobset("a", pods=2), owner="ours", sweep="ours"), adopt=True)
+        taken = target.create(
+            submission(namespace, jobset("a", pods=2), owner="ours", sweep="ours", program="lab/ours"), adopt=True
+        )
         assert taken.uid == first.uid
         assert self.pods(root, namespace) == before
         assert (status := target.status(namespace, "a")) and status.owner == "ours"
+        lost = Owner("theirs", "theirs")
+        assert target.delete(namespace, "a", uid=first.uid, owner=lost) == status.whose
+        with pytest.raises(Conflict, match="belongs to the stack lab/ours"):
+            target.update(submission(namespace, jobset("a", pods=2, suspend=True), owner="theirs", sweep="theirs"))
+        told = target.glance(namespace, "a", first.uid, "Running", lost)
+        assert told is not None and told.whose == status.whose == Owner("ours", "ours", "lab/ours")
+        assert self.pods(root, namespace) == before
         assert target.sweep("theirs") == []
         assert target.sweep("ours") == [f"{namespace}/a"]
 
@@ -222,20 +236,20 @@ class TestEnd:
     ) -> None:
         wanted = submission(namespace, jobset("a"))
         made = target.create(wanted)
-        assert target.vanished(namespace, "a", "digest") == ""
+        assert target.seen(namespace, "a") == Presence(OURS)
         root.delete(JOBSET, namespace, "a")
         until(lambda: root.get(JOBSET, namespace, "a") is None)
         status = target.status(namespace, "a")
         assert status and (status.phase, status.reason) == (Phase.DELETED, "DeletedByOthers")
         fresh = KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
-        mark = fresh.vanished(namespace, "a", "digest")
-        assert mark and fresh.vanished(namespace, "a", "other") == ""
+        seen = fresh.seen(namespace, "a")
+        assert seen is not None and seen.owner == OURS and seen.deleted
         assert target.create(wanted).uid == made.uid
         assert client.get(JOBSET, namespace, "a")
         root.delete(JOBSET, namespace, "a")
         until(lambda: root.get(JOBSET, namespace, "a") is None)
-        again = KubernetesTarget(client, cluster=lambda: "", namespace=namespace).vanished(namespace, "a", "digest")
-        assert again not in ("", mark)
+        again = KubernetesTarget(client, cluster=lambda: "", namespace=namespace).seen(namespace, "a")
+        assert again is not None and again.deleted not in ("", seen.deleted)
 
 
 def suspended(document: Document) -> None:

@@ -211,7 +211,7 @@ def test_a_webhook_that_stays_down_is_said_and_the_next_attempt_goes_on(
     client = open_client({"kubeconfig": str(user_kubeconfig)})
     root = open_client({"kubeconfig": str(own_cluster.kubeconfig)})
     own_cluster.kill("jobset")
-    hasty = KubernetesTarget(client.within(2.0), cluster=lambda: "", namespace=namespace)
+    hasty = KubernetesTarget(client.within(10.0), cluster=lambda: "", namespace=namespace)
     with pytest.raises(TrainerError, match=r"failed calling webhook.*jobset"):
         hasty.create(submission(namespace, jobset("a")))
     own_cluster.restart("jobset")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.admission.podgroups import refusals
+from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client
 from pulumi_trainer.provider.targets.kubernetes.kinds import JOB, JOBSET, POD_GROUP
 
@@ -20,6 +21,7 @@ from tests.unit.podgroups_support import BAD, GOOD
 from tools.cluster.build import built
 
 from .jobs import until
+from .test_owners import second
 from .test_up import Lab, lab  # noqa: F401 (a fixture)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gangs.md"
@@ -89,10 +91,10 @@ def test_runtimes_of_other_schedulers(stack: Lab, program: str) -> None:
     job = 'trainer.TrainJob("job", runtime=runtime, trainer=trainer.Trainer(image="trainer:1", command=["torchrun", "train.py"]))'
     text = program.replace("trainer.ClusterTrainingRuntime(", "runtime = trainer.ClusterTrainingRuntime(", 1)
     stack.program(f"{text}\n{job}\n", "")
-    out = stack.preview("--diff").out
+    out = stack.preview("--diff", ok="VolcanoPolicy" not in program).out
     if "VolcanoPolicy" in program:
         assert "the cluster has no Volcano (scheduling.volcano.sh/v1beta1); install Volcano before the job" in out, out
-        assert "PT1" not in out and re.search(r'queue\s*: "research"', out), out
+        assert "PT1" not in out and re.search(r'queue-name\s*: "research"', out), out
     else:
         assert re.search(r'schedulerName\s*: "kai-scheduler"', out) and "PT1" not in out, out
         assert out.count('kai.scheduler/queue: "research"') == 4, out  # of JobSet and pods, in the runtime and the job
@@ -117,3 +119,46 @@ def test_a_podgroup_of_its_own(stack: Lab, root: Client, cluster: Any) -> None:
     assert ".min_member: " in refused, refused
     stack.destroy()
     assert groups(root, stack.namespace) == {}
+
+
+def test_a_podgroup_of_another_stack_or_of_a_job_is_not_taken(stack: Lab, root: Client) -> None:
+    own = 'trainer.CoschedulingPodGroup("gang", min_member=2)\n'
+    head = "import pulumi\nimport pulumi_trainer as trainer\n"
+    stack.program(own, head)
+    stack.up()
+    stack.up("--expect-no-changes")
+    second(stack)
+    stack.program(own, head)
+    refused = stack.preview(ok=False).out
+    assert "PodGroup gang exists since" in refused and "belongs to the stack organization/lab/test; choose" in refused
+    take = f"kubectl annotate --overwrite podgroups.scheduling.x-k8s.io -n {stack.namespace} gang"
+    assert f"{take} pulumi-trainer.dev/made-by=organization/lab/second" in refused
+    stack.up(ok=False)
+    given = {"metadata": {"annotations": {MADE_BY: "organization/lab/second"}}}
+    root.patch(POD_GROUP, stack.namespace, "gang", given)
+    stack.up()
+    stack.stack = "test"
+    assert "belongs to the stack organization/lab/second" in stack.preview(ok=False).out
+    stack.up(ok=False)
+    by_hand = {"apiVersion": POD_GROUP.api_version, "kind": "PodGroup", "spec": {"minMember": 3}}
+    root.create(POD_GROUP, {**by_hand, "metadata": {"name": "hand", "namespace": stack.namespace}})
+    stack.stack = "second"
+    stack.program(own + own.replace("gang", "hand"), head)
+    assert (
+        "PodGroup hand exists since" in (shown := stack.preview(ok=False).out) and "was not made by this stack" in shown
+    )
+    assert groups(root, stack.namespace)["hand"] == {"minMember": 3}
+    gang = """
+runtime = trainer.ClusterTrainingRuntime(
+    "gang", ml_policy=trainer.PlainPolicy(num_nodes=1), pod_group_policy=trainer.CoschedulingPolicy(),
+    template=trainer.JobSetTemplate(replicated_jobs=[trainer.ReplicatedJob(
+        name="node", pod_spec={"restart_policy": "Never", "scheduler_name": "scheduler-plugins-scheduler",
+                               "containers": [{"name": "node", "image": "trainer:1"}]},
+    )]),
+)
+trainer.TrainJob("hand", name="hand", runtime=runtime)
+"""
+    stack.program(own + gang, head)
+    assert "PodGroup/hand: exists since" in (shown := stack.preview(ok=False).out) and "was made by" in shown, shown
+    stack.up(ok=False)
+    assert groups(root, stack.namespace)["hand"] == {"minMember": 3}

@@ -112,9 +112,9 @@ def test_a_plan_says_what_work_a_queue_has_that_leaves(lab: Lab) -> None:  # noq
     name = lab.prefix
     said = f"(JobSet {lab.namespace}/first) holds 1 cpu since 20"
 
-    def told(teams: dict[str, dict[str, str]], queues: dict[str, str]) -> str:
+    def told(teams: dict[str, dict[str, str]], queues: dict[str, str], *, ok: bool = True) -> str:
         lab.program(lab.text(LEAVING, teams=teams, queues=queues))
-        return " ".join(lab.preview().out.split())
+        return " ".join(lab.preview(ok=ok).out.split())
 
     lab.up_of(lab.text(LEAVING, teams={name: {}, f"{name}-idle": {}}, queues={name: name, f"{name}-other": name}))
     lab.job("first")
@@ -122,7 +122,12 @@ def test_a_plan_says_what_work_a_queue_has_that_leaves(lab: Lab) -> None:  # noq
     until(lambda: lab.running() == {"first"} and len(lab.root_client.list(WORKLOAD, lab.namespace)[0]) == 2)
     assert f"{name}: is no longer" not in told({name: {}}, {name: name})
 
-    found = told({}, {})
+    before = lab.objects("ClusterQueue")[name]["metadata"]["generation"]
+    found = told({}, {}, ok=False)
+    assert "is no longer in the program" in lab.up(ok=False).out and lab.count()["ClusterQueue"] == 2, (
+        "nothing is touched"
+    )
+    assert lab.objects("ClusterQueue")[name]["metadata"]["generation"] == before
     assert f"ClusterQueue {name}: is no longer in the program, and its deletion is refused while it has work: " in found
     assert (
         said in found

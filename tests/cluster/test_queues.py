@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes.client import ApiClient
+from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED, NEWEST
+from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, WORKLOAD
+from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, WORKLOAD, Kind
 from pulumi_trainer.provider.targets.kubernetes.rbac import queue_admin
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
@@ -87,9 +89,27 @@ def test_what_another_stack_has_made_is_not_taken(lab: Lab, tmp_path: Path, user
     lab.destroy()
 
 
-def test_a_namespace_that_is_not_there_is_told(lab: Lab) -> None:
-    lab.program(lab.text('trainer.LocalQueue("{name}", cluster_queue="{name}", namespace="{name}-nowhere")\n'))
-    assert f"namespace: namespace {lab.prefix}-nowhere does not exist; create it" in lab.preview().out
+def test_a_namespace_that_is_not_there_is_refused_before_a_queue_moves_to_it(lab: Lab, user_kubeconfig: Path) -> None:
+    queues = """
+flavor = trainer.ResourceFlavor("{name}")
+queue = trainer.ClusterQueue("{name}", resource_groups=[
+    trainer.ResourceGroup(flavors=[trainer.FlavorQuotas(flavor=flavor, resources={{"cpu": 10}})])])
+"""
+    local = 'trainer.LocalQueue("{name}", cluster_queue=queue, namespace=NAMESPACE)\n'
+    lab.program(lab.text(queues + local.replace("NAMESPACE", repr(lab.namespace))))
+    lab.up()
+    lab.program(lab.text(queues + local.replace("NAMESPACE", '"{name}-nowhere"')))
+    for refused in (lab.preview(ok=False).out, lab.up(ok=False).out):
+        assert f"namespace: namespace {lab.prefix}-nowhere does not exist; create it" in refused
+    assert lab.objects("LocalQueue")[lab.prefix]["metadata"]["namespace"] == lab.namespace
+    made = """
+import pulumi_kubernetes
+space = pulumi_kubernetes.core.v1.Namespace("{name}-later", metadata={{"name": "{name}-later"}},
+    opts=pulumi.ResourceOptions(provider=pulumi_kubernetes.Provider("k", kubeconfig=KUBECONFIG)))
+"""
+    after = local.replace("NAMESPACE)", '"{name}-later", opts=pulumi.ResourceOptions(depends_on=[space]))')
+    lab.program(lab.text(queues + made.replace("KUBECONFIG", repr(str(user_kubeconfig))) + after))
+    lab.preview()
 
 
 EVERYTHING = """
@@ -274,3 +294,122 @@ def test_the_cluster_of_a_provider_of_the_program(lab: Lab, user_kubeconfig: Pat
     assert token not in "".join(p.read_text(errors="replace") for p in (lab.folder / "state").rglob("*") if p.is_file())
     lab.destroy()
     assert lab.count() == {}
+
+
+DISPATCHED = """
+flavor = trainer.ResourceFlavor("{name}")
+check = {check}
+queue = trainer.ClusterQueue(
+    "{name}", admission_checks=[check],
+    resource_groups=[trainer.ResourceGroup(flavors=[trainer.FlavorQuotas(flavor=flavor, resources={{"cpu": 8}})])],
+)
+local = trainer.LocalQueue("{name}", cluster_queue=queue)
+
+def train():
+    pass
+
+trainer.TrainJob(
+    "job", name="job", runtime="torch-distributed", queue=local, output=True, target=trainer.Kubernetes(),
+    trainer=trainer.CustomTrainer(func=train, env={{"TOKEN": pulumi.Output.secret("canary-91bc")}}),
+)
+"""
+OWN_CHECK = """trainer.AdmissionCheck("{name}", parameters=trainer.MultiKueueConfig("{name}", clusters=[
+    trainer.MultiKueueCluster("{name}", kubeconfig="workers"),
+]))"""
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["of the program", "of the cluster"])
+def test_a_job_that_multikueue_sends_away_without_what_it_needs_is_refused(lab: Lab, own: bool) -> None:
+    """Nothing is made, and the plan says what stays here."""
+    check = OWN_CHECK.format(name=lab.prefix) if own else f'"{lab.prefix}"'
+    kinds = ("MultiKueueCluster", "MultiKueueConfig", "AdmissionCheck")
+    specs: tuple[Any, ...] = (
+        {"clusterSource": {"kubeConfig": {"location": "workers", "locationType": "Secret"}}},
+        {"clusters": [lab.prefix]},
+        {
+            "controllerName": "kueue.x-k8s.io/multikueue",
+            "parameters": {"apiGroup": GROUP, "kind": "MultiKueueConfig", "name": lab.prefix},
+        },
+    )
+    of = {kind: Kind(f"{GROUP}/{NEWEST}", kind, KINDS[kind], False) for kind in kinds}
+    for kind, spec in zip(kinds, specs, strict=True) if not own else ():
+        about = {"apiVersion": of[kind].api_version, "kind": kind, "metadata": {"name": lab.prefix}, "spec": spec}
+        lab.root_client.create(of[kind], about)
+    try:
+        lab.program(lab.text(DISPATCHED, check=check))
+        own_objects = "ConfigMap job-code, PersistentVolumeClaim job-output, Secret job-env"
+        told = f"and what its pods need stays in this cluster: {own_objects}"
+        for refused in (lab.preview(ok=False).out, lab.up(ok=False).out):
+            where = (
+                f"MultiKueue sends the job to {lab.prefix} (AdmissionCheck {lab.prefix} of ClusterQueue {lab.prefix}),"
+            )
+            assert f"{where} {told}; choose a queue without MultiKueue" in refused, refused
+        assert lab.root_client.list(JOBSET, lab.namespace)[0] == []
+    finally:
+        for kind in reversed(kinds) if not own else ():
+            lab.root_client.delete(of[kind], "", lab.prefix, propagation="Background")
+        lab.destroy()
+
+
+TAKEN = """
+flavor = trainer.ResourceFlavor("{name}")
+queue = trainer.ClusterQueue(
+    "{name}", resource_groups=[trainer.ResourceGroup(flavors=[trainer.FlavorQuotas(flavor=flavor, resources={{"cpu": 1}})])],
+)
+trainer.LocalQueue("{name}", cluster_queue=queue)
+{more}
+"""
+
+
+def test_what_another_stack_has_taken_over_is_left_alone(lab: Lab) -> None:
+    """By an update that no longer has it, and by a destroy."""
+    high = f'trainer.WorkloadPriorityClass("{lab.prefix}", value=7)'
+    lab.program(lab.text(TAKEN, more=high))
+    lab.up()
+    of = {kind: Kind(f"{GROUP}/{NEWEST}", kind, KINDS[kind], kind == NAMESPACED) for kind in KINDS}
+
+    def give(kind: str, owner: str) -> None:
+        where = lab.namespace if kind == "LocalQueue" else ""
+        lab.root_client.patch(of[kind], where, lab.prefix, {"metadata": {"annotations": {MADE_BY: owner}}})
+
+    give("WorkloadPriorityClass", "organization/lab/second")
+    lab.program(lab.text(TAKEN))
+    gone = f"WorkloadPriorityClass {lab.prefix}: is no longer in the program, and belongs to the stack organization/lab/second"
+    for refused in (lab.preview(ok=False).out, lab.up(ok=False).out):
+        assert gone in refused and "pulumi state delete 'urn:pulumi:test::lab::" in refused, refused
+    give("WorkloadPriorityClass", "organization/lab/test")
+    lab.up()
+    before = lab.count()
+    for kind in ("LocalQueue", "ResourceFlavor"):
+        give(kind, "organization/lab/second")
+        refused = lab.destroy(ok=False).out
+        assert (
+            f"{kind} " in refused and "belongs to the stack organization/lab/second now, and is left alone" in refused
+        )
+        assert lab.count() == before
+        give(kind, "organization/lab/test")
+    lab.destroy()
+    assert lab.count() == {}
+
+
+def test_queues_of_a_namespace_that_is_not_known_yet(lab: Lab) -> None:
+    job = """
+job = trainer.TrainJob("job", runtime="torch-distributed", suspend=True, target=trainer.Kubernetes(),
+                       trainer=trainer.Trainer(image="trainer:1", command=["true"]))
+for name in ("a", "b"):
+    trainer.LocalQueue(f"{name}-{{name}}", cluster_queue=queue, namespace=job.phase.apply(lambda _: "{namespace}"))
+"""
+    more = job.replace("{namespace}", lab.namespace).replace("{name}-{{name}}", f"{lab.prefix}-{{name}}")
+    lab.program(lab.text(TAKEN, more=more))
+    assert "LocalQueue" in lab.preview().out
+    lab.up()
+    assert lab.count()["LocalQueue"] == 3
+    (guard,) = lab.resources("QueueGuard")
+    places = [(each["kind"], each["name"]) for each in guard["outputs"]["beside"]]
+    assert places == [
+        ("LocalQueue", lab.prefix),
+        ("LocalQueue", f"{lab.prefix}-a"),
+        ("LocalQueue", f"{lab.prefix}-b"),
+        ("ResourceFlavor", lab.prefix),
+    ]
+    lab.destroy()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes import client
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.api.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.targets.kubernetes import rbac
@@ -159,3 +160,32 @@ def test_who_may_not_see_which_cluster_it_is_may_do_nothing(
         TargetFault, match=r'Namespace kube-system: .*cannot get resource "namespaces".*pulumi-trainer rbac'
     ):
         client.within(2).get(rbac.kinds.CONFIG_MAP, namespace, "a")
+
+
+@pytest.mark.parametrize("modes", [("jobset", "trainer"), ("trainer", "jobset")], ids=" then ".join)
+def test_who_works_in_both_modes_keeps_the_rights_of_the_first(
+    cluster: Any, admin: ApiClient, namespace: str, modes: tuple[rbac.Mode, ...]
+) -> None:
+    """What the command prints for each mode, applied one after the other."""
+    api, core = client.RbacAuthorizationV1Api(admin), client.CoreV1Api(admin)
+    core.create_namespaced_service_account(namespace, {"metadata": {"name": "both"}})
+    asked: Any = {"spec": {"expirationSeconds": 3600, "audiences": []}}
+    token = core.create_namespaced_service_account_token("both", namespace, asked).status.token
+    content = yaml.safe_load(cluster.kubeconfig.read_text())
+    content["users"] = [{"name": content["contexts"][0]["context"]["user"], "user": {"token": token}}]
+    both = open_client({"content": json.dumps(content)}).within(5)
+    argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", "rbac", "-n", namespace]
+    outside: dict[str, str] = {}
+    try:
+        for mode in modes:
+            command = [*argv, "--mode", mode, "--service-account", f"{namespace}:both"]
+            printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            for document in yaml.safe_load_all(printed):
+                least.made(api, document, namespace)
+                if "namespace" not in document["metadata"]:
+                    outside[document["metadata"]["name"]] = document["kind"]
+        until(lambda: granted(both, namespace) == triples(least.EVERYTHING))
+    finally:
+        for name, kind in outside.items():
+            delete = api.delete_cluster_role if kind == "ClusterRole" else api.delete_cluster_role_binding
+            delete(name)

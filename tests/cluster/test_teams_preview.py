@@ -167,7 +167,7 @@ def test_who_sees_less_is_told_less(teams: Teams) -> None:
     plain(teams)
     teams.ready("red")
     assert [str(w) for w in teams.seeing(teams.own).plan("job", 3, queue="red").warnings] == []
-    binding = least.grant(teams.admin, teams.namespace, "trainer-user", rbac.needed(quotas=True))
+    binding = least.grant(teams.admin, teams.namespace, "trainer-user", [*rbac.needed(), *rbac.quotas()])
     assert binding
     assert [str(w).partition(":")[0] for w in teams.seeing(teams.own).plan("job", 3, queue="red").warnings] == ["PT203"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,12 @@ from pulumi_trainer import composition, runtimes, selection
 from pulumi_trainer.job import Plan
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.errors import Conflict, Refused, TrainerError
+from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Objects, Submission, differences
+from pulumi_trainer.provider.lifecycle.status import seconds
+from pulumi_trainer.provider.offline import Cluster
 from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.pipeline.modes import MULTIKUEUE
 from pulumi_trainer.provider.targets.kubernetes import kinds, marks
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
@@ -27,7 +32,11 @@ from pulumi_trainer.resolve import put_back
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
 from .jobs import left, submission, until
+from .test_owners import second
 from .test_up import Lab, head, lab, program  # noqa: F401 (a fixture)
+
+OWNER = Owner("owner", "stack")
+"""Of the runtimes that these tests make."""
 
 Document = dict[str, Any]
 
@@ -147,6 +156,41 @@ def asked(name: str) -> dict[str, Any]:
     return {**both, "trainer": code}
 
 
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [({"suspend": True}, "Suspended"), ({"activeDeadlineSeconds": 1}, "Failed"), ({"managedBy": MULTIKUEUE}, "")],
+    ids=["suspended", "past its deadline", "of MultiKueue"],
+)
+def test_the_status_where_the_controller_makes_no_objects(
+    root: Client, namespace: str, fields: dict[str, Any], condition: str
+) -> None:
+    """It cannot read its snapshot of the runtime, or leaves the TrainJob alone: `validate` says the same of both."""
+    runtime = in_namespace("torch-distributed", namespace)
+    meta = {"name": "job-runtime-snapshot", "namespace": namespace}
+    snapshot = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"other": ""}}
+    job = train_job(namespace, runtime, **fields)
+    for kind, document in ((kinds.TRAINING_RUNTIME, runtime), (kinds.CONFIG_MAP, snapshot), (kinds.TRAIN_JOB, job)):
+        root.create(kind, document)
+
+    def conditions(status: Document | None) -> list[tuple[str, str]]:
+        return [(c["type"], c["reason"]) for c in (status or {}).get("conditions") or []]
+
+    def stored() -> Document | None:
+        return root.get(kinds.TRAIN_JOB, namespace, "job")
+
+    if condition:
+        until(lambda: conditions((stored() or {}).get("status")))
+    else:
+        time.sleep(3)
+    live = stored()
+    assert live is not None and root.get(kinds.JOBSET, namespace, "job") is None
+    offline = Cluster("trainer", now=seconds(live["metadata"]["creationTimestamp"], 0.0) + 5)
+    results = [offline.apply(document) for document in (runtime, snapshot, {**job, "metadata": live["metadata"]})]
+    assert results[-1] is not None and results[-1].admitted and not results[-1].objects
+    assert conditions(offline.status(results[-1])) == conditions(live.get("status"))
+    assert {type_ for type_, _ in conditions(live.get("status"))} == ({condition} if condition else set())
+
+
 @pytest.mark.parametrize("name", runtimes.names())
 def test_a_program_runs_as_it_is_planned(
     target: KubernetesTarget, client: Client, root: Client, namespace: str, name: str, monkeypatch: pytest.MonkeyPatch
@@ -221,11 +265,12 @@ def test_a_runtime_lives_as_an_object_of_its_own(platform: KubernetesTarget, roo
     finally:
         root.delete(kinds.CLUSTER_RUNTIME, "", f"{name}-hand")
 
-    target.delete_runtime(own, "of another life")
+    target.delete_runtime(own, "of another life", OWNER)
+    assert str(target.delete_runtime(own, uid, Owner("owner", "stack-elsewhere"))) == "another program"
     assert target.runtime("ClusterTrainingRuntime", "", name) is not None
-    target.delete_runtime(own, uid)
+    target.delete_runtime(own, uid, OWNER)
     assert target.runtime("ClusterTrainingRuntime", "", name) is None
-    target.delete_runtime(own, uid)
+    target.delete_runtime(own, uid, OWNER)
 
 
 def test_a_runtime_is_not_deleted_under_an_unfinished_job(
@@ -235,12 +280,12 @@ def test_a_runtime_is_not_deleted_under_an_unfinished_job(
     uid = target.apply_runtime(own, "owner", "stack")
     target.create(submission(namespace, train_job(namespace, own, "holds", suspend=True)))
     with pytest.raises(Refused, match=f"is the runtime of TrainJob {namespace}/holds, which has not finished"):
-        target.delete_runtime(own, uid)
-    target.delete_runtime(own, uid, force=True)
+        target.delete_runtime(own, uid, OWNER)
+    target.delete_runtime(own, uid, OWNER, force=True)
     assert target.runtime("ClusterTrainingRuntime", "", own["metadata"]["name"]) is None
     uid = target.apply_runtime(own, "owner", "stack")
     target.delete(namespace, "holds")
-    target.delete_runtime(own, uid)
+    target.delete_runtime(own, uid, OWNER)
     assert target.runtime("ClusterTrainingRuntime", "", own["metadata"]["name"]) is None
 
 
@@ -256,7 +301,7 @@ def test_a_runtime_held_by_a_finalizer_is_named(
     finalizer = {"metadata": {"finalizers": ["tests/held"]}}
     root.patch(kinds.CLUSTER_RUNTIME, "", name, finalizer)
     with pytest.raises(TrainerError, match="is being deleted, and held by tests/held; "):
-        target.delete_runtime(own, uid)
+        target.delete_runtime(own, uid, OWNER)
     root.patch(kinds.CLUSTER_RUNTIME, "", name, {"metadata": {"finalizers": None}})
 
 
@@ -359,8 +404,38 @@ trainer.TrainJob(
     until(lambda: left(root, namespace) == [])
 
 
+def test_another_stack_adopts_a_train_job_with_code_and_is_refused_its_runtime(
+    lab: Lab, root: Client, namespace: str  # noqa: F811
+) -> None:  # fmt: skip
+    name = f"plain-{namespace}"
+    top = head("outcome: forever").replace('"simulated"', f'"{name}"')
+    lab.config("trainer:mode", "trainer")
+    lab.program(program('), name="a0",'), top)
+    lab.up()
+    pods = lab.pods(2)
+    second(lab)
+    belongs = (
+        f"ClusterTrainingRuntime {name}: exists and is another program's; to use it as it is, give TrainJobs runtime="
+    )
+    lab.program(program('), name="a1",'), top)
+    assert belongs in lab.preview(ok=False).out
+    theirs = program('), name="a0", adopt=True,').replace("runtime=simulated", f'runtime="{name}"')
+    lab.program(theirs.replace("num_nodes=2", "num_nodes=1"), head())
+    for refused in (lab.preview(ok=False).out, lab.up(ok=False).out):
+        assert "cannot be adopted: it differs in spec.trainer.numNodes" in refused, refused
+    lab.program(theirs, head())
+    lab.preview()
+    lab.up()
+    assert lab.pods(2) == pods
+    lab.preview("--expect-no-changes")
+    lab.destroy()
+    lab.stack = "test"
+    lab.destroy()
+    assert left(root, namespace) == []
+
+
 def test_a_runtime_by_name_is_the_clusters_own(lab: Lab, root: Client, namespace: str, own: Document) -> None:  # noqa: F811
-    """One of the platform's, which no catalogue has; where there is none, the preview warns and the server refuses."""
+    """One of the platform's, which no catalogue has; where there is none, the preview and the server refuse."""
     name = own["metadata"]["name"]
     own["spec"]["mlPolicy"]["numNodes"] = 2
     pod = own["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
@@ -374,8 +449,9 @@ def test_a_runtime_by_name_is_the_clusters_own(lab: Lab, root: Client, namespace
     lab.pods(2)
     missing = text.replace(name, "paddle")
     lab.program(missing.replace('"train"', '"other"', 1), head())
-    said = lab.preview().out
+    said = lab.preview(ok=False).out
     assert "the cluster has no ClusterTrainingRuntime 'paddle'" in said, said
+    assert "ClusterTrainingRuntime paddle does not exist" in said, said
     assert "paddle" in lab.up(ok=False).out
     lab.destroy()
     assert root.get(kinds.CLUSTER_RUNTIME, "", name) is not None, "it is not the program's"

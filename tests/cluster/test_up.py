@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,22 @@ def test_a_change_of_running_work_is_refused_with_reasons_and_made_when_asked(la
     lab.program(program('env={"A": "1"}), interrupt="allow",'), head())
     lab.up()
     until(lambda: not pods & lab.pods(2))
+
+
+def test_a_creation_that_was_refused_halfway_is_refused_in_the_next_plan_too(lab: Lab) -> None:
+    quota = Kind("v1", "ResourceQuota", "resourcequotas")
+    made = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "one", "namespace": lab.namespace}}
+    lab.root_client.create(quota, {**made, "spec": {"hard": {"count/jobsets.jobset.x-k8s.io": "1"}}})
+    until(lambda: "hard" in (lab.root_client.get(quota, lab.namespace, "one") or {}).get("status", {}))
+    second = 'trainer.TrainJob("second", runtime=simulated, trainer=trainer.Trainer(command=["train"]))\n'
+    lab.program(PLAIN + second, head())
+    lab.preview()
+    for refused in (lab.up(ok=False).out, lab.preview(ok=False).out, lab.up(ok=False).out):
+        assert "exceeded quota: one" in refused, refused
+    lab.root_client.delete(quota, lab.namespace, "one")
+    lab.preview()
+    lab.up()
+    lab.preview("--expect-no-changes")
 
 
 def test_suspend_is_an_update_in_place(lab: Lab) -> None:
@@ -270,6 +288,35 @@ def test_a_secret_output_is_in_the_cluster_s_secret_alone(lab: Lab, kind: Kind) 
     assert len(lab.root_client.list(SECRET, lab.namespace)[0]) == 1
     lab.pods(2)
     assert canary not in json.dumps([lab.root_client.list(each, lab.namespace)[0] for each in (POD, EVENT)])
+    lab.destroy()
+
+
+@pytest.mark.parametrize("kind", [JOBSET, TRAIN_JOB], ids=["jobset", "trainer"])
+@pytest.mark.parametrize(("sim", "phase"), [("outcome: forever", "Running"), ("run: 1s", "Succeeded")])
+def test_a_rotated_secret_changes_the_secret_in_place(lab: Lab, kind: Kind, sim: str, phase: str) -> None:
+    if kind is TRAIN_JOB:
+        lab.config("trainer:mode", "trainer")
+    wait = "running" if phase == "Running" else "complete"
+    text = program(f'env={{"TOKEN": pulumi.Config().require_secret("token")}}), wait_for="{wait}",')
+    lab.program(text, head(sim).replace('"simulated"', f'"plain-{lab.namespace}"'))
+    lab.config("token", "first-canary", "--secret")
+    lab.up()
+
+    def there(each: Kind) -> dict[str, str]:
+        return {d["metadata"]["name"]: d["metadata"]["uid"] for d in lab.root_client.list(each, lab.namespace)[0]}
+
+    before = [there(each) for each in (kind, JOBSET, POD, SECRET, CONFIG_MAP)]
+    lab.config("token", "second-canary", "--secret")
+    plan = lab.preview("--diff").out
+    assert f"the job is {phase}: applies at the next run" in plan
+    assert re.search(r"\+ \S+-env/trainer\.TOKEN *: 1", plan) and "replace" not in plan
+    done = lab.up("--diff").out
+    assert "1 updated" in done and "-canary" not in plan + done
+    assert [there(each) for each in (kind, JOBSET, POD, SECRET, CONFIG_MAP)] == before
+    (secret,) = lab.root_client.list(SECRET, lab.namespace)[0]
+    assert [base64.b64decode(value) for value in secret["data"].values()] == [b"second-canary"]
+    lab.preview("--expect-no-changes")
+    lab.refresh("--expect-no-changes")
     lab.destroy()
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.errors import Conflict, Refused, TrainerError
+from pulumi_trainer.provider.api.errors import Conflict, Invalid, Refused, TrainerError
+from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.targets.kubernetes import kinds, marks, volumes
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
@@ -49,6 +54,33 @@ def with_claim(name: str, **given: Any) -> Document:
     return document
 
 
+def test_claims_of_policies_never_take_the_volume_of_a_program(
+    target: KubernetesTarget, root: Client, namespace: str
+) -> None:
+    """JobSet mounts a claim that is there already, and makes and deletes only its own."""
+    target.create_volume(namespace, "victim-output", "urn:victim", "stack", ONE)
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    document = jobset("output")
+    document["spec"]["volumeClaimPolicies"] = [{"templates": [{"metadata": {"name": "victim"}, "spec": spec}]}]
+    (container,) = pod_template(document)["spec"]["containers"]
+    container["volumeMounts"] = [{"name": "victim", "mountPath": "/x"}]
+    with pytest.raises(
+        Invalid, match=f"volume {namespace}/victim-output: exists and belongs to another program .urn:victim"
+    ):
+        target.create(submission(namespace, document))
+    draft = Draft(namespace, "output", "digest", {"JobSet/output": document})
+    assert "victim-output: exists and belongs" in str(target.review(draft)[0][0])
+    assert root.get(kinds.JOBSET, namespace, "output") is None
+
+    document["spec"]["volumeClaimPolicies"][0]["templates"][0]["metadata"]["name"] = "own"
+    container["volumeMounts"][0]["name"] = "own"
+    target.create(submission(namespace, document))
+    until(lambda: root.get(kinds.CLAIM, namespace, "own-output"))
+    target.delete(namespace, "output")
+    until(lambda: root.get(kinds.CLAIM, namespace, "own-output") is None)
+    assert claim(root, namespace, "victim-output")["metadata"].get("deletionTimestamp") is None
+
+
 def test_a_claim_is_made_once_and_goes_with_its_generation(
     target: KubernetesTarget, root: Client, namespace: str
 ) -> None:
@@ -57,13 +89,13 @@ def test_a_claim_is_made_once_and_goes_with_its_generation(
     assert first["path"] == "pvc://data" and live["spec"]["resources"]["requests"]["storage"] == volumes.SIZE
     assert live["spec"]["accessModes"] == ["ReadWriteOnce"]
     assert live["metadata"]["labels"] == {marks.MANAGED_BY: "pulumi-trainer", marks.STACK: "stack"}
-    assert target.volume(namespace, "data") == first
+    assert target.volume(namespace, "data") == (first, Owner("urn:a", "stack"))
 
     second = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
     assert second["generation"] != first["generation"]
     assert claim(root, namespace)["metadata"]["uid"] == live["metadata"]["uid"], "what is in it stays"
     target.delete_volume(namespace, "data", first["generation"])
-    assert target.volume(namespace, "data") == second, "a late delete of an earlier life"
+    assert target.volume(namespace, "data") == (second, Owner("urn:a", "stack")), "a late delete of an earlier life"
     target.delete_volume(namespace, "data", second["generation"])
     assert target.volume(namespace, "data") is None
     target.delete_volume(namespace, "data", second["generation"])
@@ -71,16 +103,22 @@ def test_a_claim_is_made_once_and_goes_with_its_generation(
 
 def test_a_claim_of_others_is_left_alone(target: KubernetesTarget, root: Client, namespace: str) -> None:
     made = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
-    with pytest.raises(Conflict, match="exists and belongs to urn:a"):
+    with pytest.raises(Conflict, match="exists and belongs to another program \\(urn:a\\)"):
         target.create_volume(namespace, "data", "urn:b", "stack", ONE)
     with pytest.raises(Conflict, match="its access mode \\(ReadWriteOnce\\) of a claim cannot change"):
         target.create_volume(namespace, "data", "urn:a", "stack", MANY)
     with pytest.raises(Conflict, match=r"belongs to another stack of this name.* pulumi-trainer.dev/retain=true"):
         target.create_volume(namespace, "data", "urn:a", "another", ONE)
-    assert target.volume(namespace, "data") == made
-    target.update_volume(namespace, "data", {**ONE, "retain": True})
-    assert target.create_volume(namespace, "data", "urn:a", "another", ONE)["generation"] != made["generation"]
+    assert target.volume(namespace, "data") == (made, Owner("urn:a", "stack"))
+    target.update_volume(namespace, "data", made["generation"], {**ONE, "retain": True})
+    theirs = target.create_volume(namespace, "data", "urn:a", "another", {**ONE, "retain": True})
+    assert theirs["generation"] != made["generation"]
     assert claim(root, namespace)["metadata"]["labels"][marks.STACK] == "another", "kept ones are for a later life"
+    assert target.delete_volume(namespace, "data", made["generation"]) == Owner("urn:a", "another")
+    with pytest.raises(Conflict, match="belongs to"):
+        target.update_volume(namespace, "data", made["generation"], {**ONE, "size": "40Gi"})
+    target.update_volume(namespace, "data", theirs["generation"], {**ONE, "retain": True})
+    assert target.volume(namespace, "data") == (theirs, Owner("urn:a", "another"))
     by_hand = {
         "metadata": {"name": "hand", "namespace": namespace},
         "apiVersion": "v1",
@@ -93,15 +131,56 @@ def test_a_claim_of_others_is_left_alone(target: KubernetesTarget, root: Client,
     assert target.volume(namespace, "hand") is None
 
 
-def test_a_claim_is_not_deleted_while_an_unfinished_job_mounts_it(
+def owners(root: Client, namespace: str) -> list[str]:
+    return [o["name"] for o in claim(root, namespace)["metadata"].get("ownerReferences") or []]
+
+
+def test_a_claim_is_left_to_the_unfinished_jobs_that_mount_it(
+    target: KubernetesTarget, root: Client, namespace: str
+) -> None:
+    volume = target.create_volume(namespace, "data", "urn:a", "stack", MANY)
+    for name in ("first", "second"):
+        target.create(submission(namespace, with_claim(name, suspend=True), code=False))
+    said = target.delete_volume(namespace, "data", volume["generation"])
+    assert f"volume {namespace}/data stays for JobSet {namespace}/first, JobSet {namespace}/second" in said
+    assert owners(root, namespace) == ["first", "second"]
+    target.delete(namespace, "first")
+    until(lambda: root.get(kinds.JOBSET, namespace, "first") is None)
+    assert "deletionTimestamp" not in claim(root, namespace)["metadata"]
+    target.delete(namespace, "second")
+    until(lambda: root.get(kinds.CLAIM, namespace, "data") is None)
+
+
+def test_a_claim_that_is_wanted_again_does_not_go_with_the_job(
+    target: KubernetesTarget, root: Client, namespace: str
+) -> None:
+    volume = target.create_volume(namespace, "data", "urn:a", "stack", MANY)
+    target.create(submission(namespace, with_claim("waits", suspend=True), code=False))
+    assert target.delete_volume(namespace, "data", volume["generation"])
+    again = target.create_volume(namespace, "data", "urn:a", "stack", MANY)
+    assert owners(root, namespace) == []
+    target.delete(namespace, "waits")
+    until(lambda: root.get(kinds.JOBSET, namespace, "waits") is None)
+    found = target.volume(namespace, "data")
+    assert found is not None and found[0] == again
+
+
+def test_size_and_age_of_what_may_hold_output_are_told(
+    target: KubernetesTarget, root: Client, namespace: str, made: str
+) -> None:
+    target.create_volume(namespace, "waits", "urn:a", "stack", ONE)
+    assert target.describe_volume(namespace, "waits") == "", "never bound, so nothing is in it"
+    target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made, "size": "1Gi"})
+    until(lambda: claim(root, namespace)["status"]["phase"] == "Bound")
+    held = target.describe_volume(namespace, "data")
+    assert held == f"a claim of 20Gi, made {claim(root, namespace)['metadata']['creationTimestamp']}"
+    assert target.describe_volume(namespace, "nosuch") == ""
+
+
+def test_a_claim_is_not_deleted_while_an_unfinished_pod_mounts_it(
     target: KubernetesTarget, root: Client, namespace: str, made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume = target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
-    target.create(submission(namespace, with_claim("waits", suspend=True), code=False))
-    with pytest.raises(Refused, match=f"is mounted by JobSet {namespace}/waits, which has not finished"):
-        target.delete_volume(namespace, "data", volume["generation"])
-    target.delete(namespace, "waits")
-
     ends = with_claim("ends", simulate={"run": "100ms", "outcome": "succeed"})
     target.create(submission(namespace, ends, code=False))
     until(lambda: (root.get(kinds.JOBSET, namespace, "ends") or {}).get("status", {}).get("terminalState"))
@@ -128,6 +207,21 @@ def test_a_claim_is_not_deleted_while_an_unfinished_job_mounts_it(
     until(lambda: root.get(kinds.CLAIM, namespace, "data") is None)
 
 
+def test_a_claim_waits_for_pods_that_a_jobset_has_left(
+    target: KubernetesTarget, root: Client, namespace: str, made: str
+) -> None:
+    volume = target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
+    pod = {"containers": [{"name": "c", "image": "x"}], **pod_template(with_claim("x"))["spec"]}
+    about = {"name": "left", "namespace": namespace, "labels": {"jobset.sigs.k8s.io/jobset-name": "gone"}}
+    root.create(kinds.POD, {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": pod})
+    with ThreadPoolExecutor(1) as pool:
+        deletion = pool.submit(target.delete_volume, namespace, "data", volume["generation"])
+        with pytest.raises(FutureTimeout):
+            deletion.result(timeout=1)
+        root.delete(kinds.POD, namespace, "left")
+        assert deletion.result(timeout=60) == ""
+
+
 def test_what_holds_a_deletion_is_said(
     target: KubernetesTarget, root: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,32 +239,42 @@ def test_what_holds_a_deletion_is_said(
 
 def test_a_sweep_takes_what_nobody_keeps(target: KubernetesTarget, root: Client, namespace: str) -> None:
     target.create_volume(namespace, "left", "urn:a", "stack", ONE)
-    target.create_volume(namespace, "kept", "urn:a", "stack", {**ONE, "retain": True})
+    kept = target.create_volume(namespace, "kept", "urn:a", "stack", {**ONE, "retain": True})
     target.create_volume(namespace, "theirs", "urn:a", "another", ONE)
     target.create_volume(namespace, "data", "urn:a", "stack", ONE)
     target.create(submission(namespace, with_claim("waits", suspend=True), sweep="", code=False))
     assert target.sweep("stack") == [f"{namespace}/left"]
     until(lambda: target.volume(namespace, "left") is None)
     assert all(target.volume(namespace, name) for name in ("kept", "theirs", "data"))
-    target.update_volume(namespace, "kept", ONE)
+    target.update_volume(namespace, "kept", kept["generation"], ONE)
     assert target.sweep("stack") == [f"{namespace}/kept"], "it is not to be kept any more"
 
 
 def test_a_bound_claim_grows_and_another_says_why_not(
     target: KubernetesTarget, root: Client, namespace: str, made: str
 ) -> None:
-    target.create_volume(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": made, "size": "1Gi"})
+    volume = target.create_volume(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": made, "size": "1Gi"})
     until(lambda: claim(root, namespace)["status"]["phase"] == "Bound")
-    target.update_volume(namespace, "data", {"size": "2Gi", "retain": True})
+    target.update_volume(namespace, "data", volume["generation"], {"size": "2Gi", "retain": True})
     live = claim(root, namespace)
     assert live["spec"]["resources"]["requests"]["storage"] == "2Gi"
     assert live["metadata"]["annotations"][marks.RETAIN] == "true"
     with pytest.raises(TrainerError, match="can not be less than"):
-        target.update_volume(namespace, "data", {"size": "1Gi"})
-    target.create_volume(namespace, "waits", "urn:a", "stack", ONE)
+        target.update_volume(namespace, "data", volume["generation"], {"size": "1Gi"})
+    waits = target.create_volume(namespace, "waits", "urn:a", "stack", ONE)
     with pytest.raises(TrainerError, match="allowVolumeExpansion") as error:
-        target.update_volume(namespace, "waits", {"size": "40Gi"})
+        target.update_volume(namespace, "waits", waits["generation"], {"size": "40Gi"})
     assert "@@" not in str(error.value), "without the server's own diff"
+
+
+def test_a_sweep_tells_what_may_hold_data(target: KubernetesTarget, root: Client, namespace: str, made: str) -> None:
+    target.create_volume(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": made, "size": "1Gi"})
+    target.create_volume(namespace, "waits", "urn:a", "stack", ONE)
+    until(lambda: claim(root, namespace)["status"]["phase"] == "Bound")
+    told: list[str] = []
+    assert sorted(target.sweep("stack", told.append)) == [f"{namespace}/data", f"{namespace}/waits"]
+    (line,) = told
+    assert re.fullmatch(rf"volume {namespace}/data is deleted with what is in it: a claim of \d+Gi, made 20\S+", line)
 
 
 @pytest.mark.parametrize("provisioner", ONE_NODE)
@@ -178,19 +282,41 @@ def test_a_class_for_one_node_is_refused_for_several(
     target: KubernetesTarget, root: Client, namespace: str, provisioner: str
 ) -> None:
     with storage_class(root, namespace, provisioner) as name:
-        (refused,), warned = target.review_volume(namespace, "data", {**MANY, "storageClass": name})
+        (refused,), warned = target.review_volume(
+            namespace, "data", {**MANY, "storageClass": name}, "job", "urn:a", adopt=False
+        )
         assert provisioner in refused.why and name in refused.why and warned == []
-        assert target.review_volume(namespace, "data", {**ONE, "storageClass": name}) == ([], [])
-        chosen = target.review_volume(namespace, "data", {**MANY, "storageClass": name, "chosen": True})
+        assert target.review_volume(namespace, "data", {**ONE, "storageClass": name}, "job", "urn:a", adopt=False) == (
+            [],
+            [],
+        )
+        chosen = target.review_volume(
+            namespace, "data", {**MANY, "storageClass": name, "chosen": True}, "job", "urn:a", adopt=False
+        )
         assert [len(found) for found in chosen] == ([0, 1] if ONE_NODE[provisioner].shared else [1, 0])
+
+
+def test_a_claim_of_others_is_refused_to_a_new_job_and_a_warning_for_one_that_adopts(
+    target: KubernetesTarget, namespace: str
+) -> None:
+    target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+
+    def reviewed(*, adopt: bool) -> list[int]:
+        fresh = KubernetesTarget(target.client, cluster=lambda: "", namespace=namespace)
+        return [len(found) for found in fresh.review_volume(namespace, "data", ONE, "job", "urn:b", adopt=adopt)]
+
+    assert reviewed(adopt=False) == reviewed(adopt=True) == [1, 0]
+    target.create(submission(namespace, with_claim("job", suspend=True), owner="urn:a"))
+    assert reviewed(adopt=False) == [0, 0], "the stack may have been renamed"
+    assert reviewed(adopt=True) == [0, 1]
 
 
 def test_a_class_that_there_is_not_is_a_warning_and_then_an_error(
     target: KubernetesTarget, root: Client, namespace: str, made: str
 ) -> None:
     wanted = {**ONE, "storageClass": "nosuch"}
-    refused, (warned,) = target.review_volume(namespace, "data", wanted)
-    assert refused == [] and "there is no StorageClass 'nosuch'" in warned.why and made in warned.mend
+    (refused,), warned = target.review_volume(namespace, "data", wanted, "job", "urn:a", adopt=False)
+    assert warned == [] and "there is no StorageClass 'nosuch'" in refused.why and made in refused.mend
     with pytest.raises(TrainerError, match="there is no StorageClass 'nosuch'"):
         target.create_volume(namespace, "data", "urn:a", "stack", wanted)
     assert target.volume(namespace, "data") is None, "it would wait for ever"

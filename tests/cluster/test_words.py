@@ -20,6 +20,7 @@ from pulumi_trainer.provider.targets.kubernetes import kinds
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.client import Client
 from pulumi_trainer.provider.targets.kubernetes.kinds import Kind
+from pulumi_trainer.provider.targets.kubernetes.listing import seen_all
 from pulumi_trainer.provider.targets.kubernetes.seen import snapshot
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.targets.kubernetes.watch import Observer
@@ -203,15 +204,36 @@ def refused_job(world: World) -> None:
     world.submit(document)
 
 
-def refused_pods(world: World) -> None:
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": world.namespace}}
-    world.root.create(Kind("v1", "ResourceQuota", "resourcequotas"), {**quota, "spec": {"hard": {"pods": "0"}}})
-    until(
-        lambda: (world.root.get(Kind("v1", "ResourceQuota", "resourcequotas"), world.namespace, "none") or {}).get(
-            "status"
-        )
-    )
-    world.submit(job())
+QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
+
+
+def with_quota(pods: int, document: Callable[[], Document]) -> Callable[[World], None]:
+    """A job in a namespace that may have so many pods."""
+
+    def arrange(world: World) -> None:
+        world.make(QUOTA, "none", spec={"hard": {"pods": str(pods)}})
+        until(lambda: (world.root.get(QUOTA, world.namespace, "none") or {}).get("status"))
+        world.submit(document())
+
+    return arrange
+
+
+def limited(world: World) -> None:
+    """The second step asks for more than the namespace allows a container."""
+    limit = {"type": "Container", "max": {"cpu": "2"}, "default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}}
+    world.make(Kind("v1", "LimitRange", "limitranges"), "small", spec={"limits": [limit]})
+    document, large = job(simulate=FOREVER), with_pod(job(simulate=FOREVER))
+    pod_template(large)["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "64"}}
+    document["spec"]["replicatedJobs"] += [{**large["spec"]["replicatedJobs"][0], "name": "large"}]
+    time.sleep(1)  # until the admission plugin knows the LimitRange
+    world.submit(document)
+
+
+def restricted(world: World) -> None:
+    """PodSecurity admits no pod of the job."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    world.root.patch(kinds.NAMESPACE, "", world.namespace, {"metadata": {"labels": labels}})
+    world.submit(job(pods=2))
 
 
 def race(world: World) -> None:
@@ -304,8 +326,14 @@ ROWS = [
         "ends soon after each start"),
     Row("a Job that is refused", refused_job, "Pending", "JobCreationFailed", "spec.completions: Required value",
         "the cluster refuses what JobSet's controller wants to make"),
-    Row("pods that are refused", refused_pods, "Starting", "FailedCreate", "exceeded quota: none",
+    Row("pods that are refused", with_quota(0, job), "Starting", "FailedCreate", "exceeded quota: none",
         "the cluster refuses its pods"),
+    Row("pods of a gang that are refused", with_quota(3, lambda: job(pods=5, simulate=FOREVER)), "Starting", "FailedCreate",
+        "^2 of 5 pods cannot be created: .*exceeded quota: none", "the cluster refuses 2 of its 5 pods: .*exceeded quota"),
+    Row("a step that the namespace's limits refuse", limited, "Starting", "FailedCreate",
+        "^1 of 2 pods cannot be created: .*maximum cpu usage per Container is 2", "the cluster refuses 1 of its 2 pods: .*cpu"),
+    Row("pods that PodSecurity refuses", restricted, "Starting", "FailedCreate", 'violates PodSecurity "restricted',
+        "the cluster refuses its pods: .*violates PodSecurity"),
     Row("a race that harms nobody", race, "Running", "", "^$", "its pods run"),
     Row("gang", gang, "Starting", "WaitingForGang", r"^\d of 9 pods of PodGroup job \(\w+\) have a node: .*Insufficient",
         "its 9 pods start together or not at all"),
@@ -375,6 +403,18 @@ def test_words(row: Row, world: World, client: Client) -> None:
             told(row, lambda: asked(row, world))
     finally:
         observer.stop()
+
+
+def test_a_list_of_all_jobs_says_which_pods_are_refused(world: World, client: Client) -> None:
+    """`pulumi-trainer status` without a name."""
+    with_quota(3, lambda: job(pods=5, simulate=FOREVER))(world)
+
+    def listed() -> str:
+        (seen,) = seen_all(client, world.namespace)
+        status = diagnose(seen, time.time())
+        return f"{status.phase} {status.reason} {status.message}"
+
+    until(lambda: re.match(r"Starting FailedCreate 2 of 5 pods cannot be created: .*exceeded quota: none", listed()))
 
 
 PASSING = ("ErrImagePull", "CrashLoopBackOff", "DefaultFailurePolicy", "FailurePolicy_host")

@@ -215,3 +215,62 @@ def test_a_channel_in_use_is_not_removed(project: Project) -> None:
     refused = project.up(ok=False).out
     assert "\n    error: channel stable: 1 job uses it, " in refused, "nothing before our own words"
     assert "Exception calling" not in refused and "Traceback" not in refused
+
+
+REMOVED = """
+import pulumi
+import pulumi_trainer as trainer
+
+catalog = trainer.RuntimeCatalog.from_dir("runtimes")
+plain = trainer.ClusterTrainingRuntime("plain", release="1.0.0", catalog=catalog)
+other = trainer.RuntimeChannel("other", release="plain@1.0.0", catalog=catalog)
+"""
+USING = REMOVED + 'stable = trainer.RuntimeChannel("stable", release="plain@1.0.0", catalog=catalog, force=FORCE)\n'
+JOB = 'trainer.TrainJob("job", name="job", runtime=RUNTIME, run=RUN, trainer=trainer.Trainer(command=["true"]))\n'
+
+
+def test_a_channel_cannot_be_removed_while_a_job_uses_it_which_the_plan_says(project: Project) -> None:
+    write(project.folder / "runtimes", release("1.0.0"))
+    program(project, USING + JOB, FORCE="False", RUNTIME="stable", RUN='"1"')
+    project.up()
+    why = "channel stable: 1 job uses it"
+    program(project, REMOVED + JOB, RUNTIME="plain", RUN='"1"')
+    assert why in project.preview(ok=False).out, "the job is the same, and keeps the release that it was made with"
+    refused = project.up("--skip-preview", ok=False).out
+    assert why in refused and "remove those jobs first, or set force=True" in refused, "as the plan says"
+
+    program(project, REMOVED + JOB, RUNTIME="other", RUN='"1"')
+    assert why in project.preview(ok=False).out, "which a job that only moves to another channel does as well"
+
+    program(project, REMOVED + JOB, RUNTIME="plain", RUN='"2"')
+    project.up()
+    assert [r["outputs"]["channel"] for r in project.resources("Channel")] == ["other"], "a new run left the channel"
+
+
+def test_a_channel_goes_with_its_jobs_or_by_force(project: Project) -> None:
+    write(project.folder / "runtimes", release("1.0.0"))
+    program(project, USING + JOB, FORCE="False", RUNTIME="stable", RUN='"1"')
+    project.up()
+    program(project, REMOVED)
+    project.up()
+    assert project.resources() == []
+    program(project, USING + JOB, FORCE="True", RUNTIME="stable", RUN='"1"')
+    project.up()
+    program(project, REMOVED + JOB, RUNTIME="plain", RUN='"1"')
+    project.up()
+    assert [r["outputs"]["channel"] for r in project.resources("Channel")] == ["other"]
+
+
+def test_channels_of_one_name_in_two_stacks_do_not_count_each_others_jobs(project: Project) -> None:
+    write(project.folder / "runtimes", release("1.0.0"))
+    for stack in (project.stack, "second"):
+        if stack != project.stack:
+            project.stack = stack
+            assert project.run("stack", "init").code == 0
+        named = JOB.replace('name="job"', f'name="{stack}"')
+        program(project, USING + named, FORCE="False", RUNTIME="stable", RUN='"1"')
+        project.up()
+    program(project, REMOVED)
+    assert "stable: 1 job uses it" not in project.preview().out
+    project.up()
+    assert [r["outputs"]["channel"] for r in project.resources("Channel")] == ["other"]

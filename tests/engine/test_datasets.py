@@ -73,21 +73,30 @@ def test_a_volume_is_not_deleted_under_a_running_job(project: Project) -> None:
     project.up()
     before = claims(project)
     project.program(program("running", 600).replace("file://first", "file://second"))
-    refused = project.up(ok=False)
-    assert "has finished, or delete it first" in refused.out, refused
-    assert set(before) <= set(claims(project))
-    assert project.job("one").phase == "Running"
+    out = project.up().out
+    assert "stays for default/one-b3ff0, unfinished since 20" in out or "stays for default/two-b3ff0" in out, out
+    assert set(before) < set(claims(project))
+    assert project.job("one").phase == project.job("two").phase == "Running"
+    project.program(
+        program("complete", 0)
+        .replace("file://first", "file://second")
+        .replace("name, runtime", 'name, interrupt="allow", runtime')
+    )
+    project.up()
+    assert "TRAINER_DATASET_DIR b.txt BBB" in project.logs("one")
+    assert len(claims(project)) == 2, "it has gone with the last run that mounted it"
     project.destroy()
     eventually(lambda: not project.processes())
 
 
-def test_a_failed_fetch_fails_the_up_and_its_jobs_are_not_created(project: Project) -> None:
+def test_what_cannot_be_fetched_is_a_problem_of_the_plan(project: Project) -> None:
     prepared(project)
     (project.folder / "first" / "link").symlink_to("/etc/passwd")
     project.program(program("complete", 0))
-    failed = project.up(ok=False)
-    assert 'DatasetInitializer("data") Failed' in failed.out and "link" in failed.out, failed
-    assert project.job("one") is None
+    refused = project.preview(ok=False).out
+    assert 'DatasetInitializer("data")' in refused and "leads out of the folder" in refused and "link" in refused, (
+        refused
+    )
 
 
 def test_retained_output_survives_destroy(project: Project) -> None:

@@ -24,6 +24,7 @@ def quickstart(project: Project) -> Project:
     """The project at the root of the clone, in a folder of its own."""
     shutil.copytree(ROOT / "examples" / "quickstart", project.folder / "examples" / "quickstart")
     shutil.copy(ROOT / "Pulumi.yaml", project.folder / "Pulumi.yaml")
+    (project.folder / "provider").symlink_to(ROOT / "provider")  # it names our host of dynamic providers
     project.name = "quickstart"
     project.stack = "local"
     assert project.run("stack", "init").code == 0

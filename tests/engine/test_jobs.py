@@ -94,6 +94,17 @@ def test_pulumi_does_not_look_at_all_outputs_each_time_that_one_is_known(project
     assert len((project.folder / "looks").read_text()) <= 5
 
 
+def test_debug_messages_of_the_sdk_come_many_at_a_time_and_none_is_lost(project: Project) -> None:
+    project.program(MANY)
+    told = project.preview("--debug").out
+    every = {f"job-{i}" for i in range(30)}
+    assert every <= set(re.findall(r"registering resource: ty=trainer:index:TrainJob, name=(job-\d+),", told))
+    ends = r"registration successful: ty=pulumi-python:dynamic/trainer:JobSet, urn=\S+::(job-\d+)"
+    assert every <= set(re.findall(ends, told))
+    assert "run_pulumi_func completed" in told  # the last one
+    assert told.count("debug: ") < told.count("registration successful")
+
+
 def test_a_change_of_the_code_is_a_line_diff_and_runs_again(project: Project) -> None:
     project.program(QUICK)
     project.up()
@@ -235,3 +246,28 @@ def test_ignore_changes_and_target(project: Project) -> None:
     project.program(ignoring.replace('"good day"', '"changed"'))
     project.up()
     assert uids == {project.job("quick").uid, project.job("other").uid}
+
+
+LASTS = """
+def work():
+    import time
+    time.sleep(600)
+
+trainer.TrainJob("NAME", runtime=plain, trainer=trainer.CustomTrainer(func=work), wait_for="running")
+"""
+
+
+def test_a_plan_names_unfinished_jobs_that_leave_the_program(project: Project) -> None:
+    project.program(LASTS.replace("NAME", "old"))
+    project.up()
+    name = project.job("old").name
+    ends = re.compile(
+        rf"warning: default/{name} is Running since 20.* UTC, and has left the program: this update ends it"
+    )
+    assert not ends.search(project.preview().out)
+    project.program(LASTS.replace("NAME", "new"))
+    assert ends.search(project.preview().out)
+    project.program(LASTS.replace('"NAME"', '"new", opts=pulumi.ResourceOptions(aliases=[pulumi.Alias(name="old")])'))
+    assert not ends.search(project.preview("--expect-no-changes").out)
+    project.program("")
+    assert ends.search(project.preview().out)

@@ -92,7 +92,7 @@ BOTH = [
     "on_delete: must be refuse or drain, not 'never'",
     "labels: must be a mapping, not str",
     "resource_groups[0].flavors[0]: must be a FlavorQuotas, not int",
-    "resources[cpu].borowing_limit: unknown field; did you mean borrowing_limit?",
+    'resources["cpu"].borowing_limit: unknown field; did you mean borrowing_limit?',
     "resources[cpu].nominal_quota: must be greater than or equal to 0",
     "resources[memory].nominal_quota: must be a quantity such as 3, 500m or 4Gi, not 'x'",
     'LocalQueue("late") (__main__.py:11).fair_sharing.weight: spec.fairSharing.weight in body should match',

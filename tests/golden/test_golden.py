@@ -165,6 +165,8 @@ WITHOUT_IMAGE = {
     "i-empty-image-command",
 }
 """JobSet admits containers without an image, of which no Pod can be made: we say so at once."""
+WITHOUT_MOUNT_PATH = "g-volumemount-no-path"
+"""The same for a mount without a path."""
 
 
 @pytest.mark.parametrize("name", having("jobSetAdmission"))
@@ -172,5 +174,7 @@ def test_what_users_are_told_about_a_jobset(name: str) -> None:
     found = review_jobset(jobset_of(name))
     if name in WITHOUT_IMAGE:
         assert [problem.why for problem in found] == ["is required"] and found[0].where.endswith(".image")
+    elif name == WITHOUT_MOUNT_PATH:
+        assert [problem.why for problem in found] == ["Required value"] and found[0].where.endswith(".mountPath")
     else:
         assert (not found) == expected(name)["jobSetAdmission"]["admitted"]

@@ -56,6 +56,7 @@ def example(name: str, folder: Path, home: Path, core: client.CoreV1Api, setting
     shutil.copytree(ROOT / "examples" / name, folder if own.exists() else folder / "examples" / name)
     if not own.exists():
         shutil.copy(ROOT / "Pulumi.yaml", folder / "Pulumi.yaml")
+        (folder / "provider").symlink_to(ROOT / "provider")  # it names our host of dynamic providers
     (folder / "state").mkdir()
     made = Example(folder, home, name=name, stack="cluster")
     made.core, made.namespace = core, settings["trainer:namespace"]

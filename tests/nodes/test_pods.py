@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET
+
 from tests.cluster.jobs import submission
 from tests.engine.conftest import eventually
 
@@ -108,14 +110,18 @@ def test_a_key_that_is_not_there(lab: Lab) -> None:
     lab.ended("unset")
 
 
-def test_a_volume_of_a_secret_that_is_not_there(lab: Lab) -> None:
+def test_a_volume_of_a_secret_that_goes_before_the_job_starts(lab: Lab) -> None:
+    secret = {"metadata": {"name": "nobody"}, "stringData": {"k": "v"}}
+    lab.core.create_namespaced_secret(lab.namespace, secret)
     volumes = [{"name": "keys", "secret": {"secretName": "nobody"}}]
     mounts = {"volumeMounts": [{"name": "keys", "mountPath": "/keys"}]}
-    lab.run("unmounted", "pass", pod={"volumes": volumes}, container=mounts)
+    lab.run("unmounted", "pass", pod={"volumes": volumes}, container=mounts, suspend=True)
+    lab.core.delete_namespaced_secret("nobody", lab.namespace)
+    lab.target.client.patch(JOBSET, lab.namespace, "unmounted", {"spec": {"suspend": False}})
     lab.until("unmounted", lambda s: s.reason == "FailedMount")
     why = lab.said("why", "unmounted")
     assert 'secret "nobody" not found' in why and "keys" in why, why
-    lab.core.create_namespaced_secret(lab.namespace, {"metadata": {"name": "nobody"}, "stringData": {"k": "v"}})
+    lab.core.create_namespaced_secret(lab.namespace, secret)
     lab.ended("unmounted")
 
 

@@ -296,12 +296,8 @@ def _error(status: int, code: str, message: str) -> Answer:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Path -> content of every file below a folder, the manifest left out."""
-    return {
-        str(p.relative_to(folder)): p.read_bytes()
-        for p in sorted(folder.rglob("*"))
-        if p.is_file() and p.name != ".pulumi-trainer.json"
-    }
+    """Path -> content of every file below a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def command(kind: str = "dataset", before: str = "") -> list[str]:

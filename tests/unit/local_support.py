@@ -143,3 +143,24 @@ def local(home: Path, tmp_path: Path) -> Iterator[LocalTarget]:
     yield target
     for file in (target.root / "jobs").glob("*/*/record.json"):
         target.delete(file.parent.parent.name, file.parent.name, grace=0)
+
+
+FULL_DISK = """
+import errno, functools, os, sys
+
+here = os.path.dirname(__file__)
+
+def refuse(real, makes, path, *given, **named):
+    if os.path.exists(here + "/full") and makes(path, *given):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    return real(path, *given, **named)
+
+def new(path, flags=0, *_):
+    return bool(flags & os.O_CREAT) and not os.path.exists(path) and str(path).startswith(os.path.dirname(here))
+
+if "supervisor" in " ".join(sys.orig_argv):
+    # Objects, not functions: pathlib of Python 3.10 keeps them as attributes of a class, where a function becomes a method.
+    os.open = functools.partial(refuse, os.open, new)
+    os.mkdir = functools.partial(refuse, os.mkdir, lambda path, *_: str(path).startswith(os.path.dirname(here)))
+"""
+"""A `sitecustomize.py` for the supervisor: while a file `full` lies beside it, nothing new can be made on the disk."""

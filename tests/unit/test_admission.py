@@ -165,7 +165,7 @@ WRONG: list[tuple[list[tuple[str, Any]], str, str]] = [
     ),
     ([(f"{POD}.containers", [])], f"spec.{POD}".replace(".1.", "[1].") + ".containers", "must have a container"),
     ([(f"{POD}.containers.0.image", ...)], "containers[0].image", "is required"),
-    ([(f"{POD}.containers.0.name", "")], "containers[0].name", "is required"),
+    ([(f"{POD}.containers.0.name", "")], "containers[0].name", "Required value"),
     ([(f"{POD}.containers.0.command", "python")], "containers[0].command", "list of strings"),
     ([(f"{POD}.containers.0.args", [1])], "containers[0].args", "list of strings"),
     ([(f"{POD}.containers.0.env", [{"name": "A"}, {"name": "A"}])], "containers[0].env[1]", "the same name"),

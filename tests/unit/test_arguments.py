@@ -9,8 +9,9 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import policies, template, trainers
-from pulumi_trainer.arguments import Args, camel, nested_problems, python_path, snake, to_document
+from pulumi_trainer.arguments import Args, nested_problems, python_path, to_document
 from pulumi_trainer.composition import TrainJobArgs
+from pulumi_trainer.naming import camel, snake
 from pulumi_trainer.provider.api import jobset as jobset_api
 from pulumi_trainer.provider.api import trainer as trainer_api
 from pulumi_trainer.provider.api.model import Model, problems
@@ -155,7 +156,7 @@ def test_short_forms_of_resources() -> None:
     ("given", "says"),
     [
         (trainer.CustomTrainer(func=print, num_node=2), "num_node: unknown field; did you mean num_nodes?"),
-        (trainer.CustomTrainer(func=print, numNodes=2), "numNodes: unknown field; did you mean num_nodes?"),
+        (trainer.CustomTrainer(func=print, numNodes=2), "numNodes: unknown field numNodes; did you mean num_nodes?"),
         (trainer.CustomTrainer(), "takes exactly one of func, script and command, not none"),
         (trainer.CustomTrainer(func=print, script="x"), "not func and script"),
         (trainer.CustomTrainer(script="x", func_args={}), "func_args: are the arguments of func"),
@@ -195,7 +196,7 @@ def document(**spec: Any) -> dict[str, Any]:
         ({"trainer": {"numNodes": -1}}, "spec.trainer.numNodes"),
         ({"trainer": {"numProcPerNode": 0}}, "spec.trainer.numProcPerNode"),
         ({"trainer": {"numNode": 1}}, "spec.trainer.numNode: unknown field; did you mean numNodes?"),
-        ({"trainer": {"env": [{"name": "A", "value": 1}]}}, "spec.trainer.env[0].value: must be a string, not 1"),
+        ({"trainer": {"env": [{"name": "A", "value": 1}]}}, "spec.trainer.env[0].value: must be a string, not int"),
         ({"trainer": {"resourcesPerNode": {"limits": {"cpu": "3 x"}}}}, "'3 x'"),
         ({"trainer": {"resourcesPerNode": {"limits": {"cpu": 0.5}}}}, "cpu"),
         ({"initializer": {"dataset": {"storageUri": "x"}}}, "spec.initializer.dataset.storageUri"),

@@ -65,6 +65,16 @@ def test_a_folder(folder: Path) -> None:
     assert "did you mean 1.1.0 or 1.0.0" in refused(catalog, "mine", "1.0")
 
 
+@pytest.mark.parametrize("hidden", ["\x1b[1A\x1b[2K", "\u202e", "\r", "\x9b"])
+def test_control_characters_could_hide_a_part_of_a_plan(tmp_path: Path, hidden: str) -> None:
+    written(tmp_path, "1.0.0", env=[{"name": "A", "value": f"first\n{hidden}last"}])
+    with pytest.raises(Invalid, match=r"containers\[0\]\.env\[0\]\.value: holds the control character '\\") as caught:
+        RuntimeCatalog.from_dir(tmp_path).draft("mine", "1.0.0")
+    assert hidden not in str(caught.value)
+    written(tmp_path, "1.0.0", env=[{"name": "A", "value": "first\n\tlast \N{GREEK SMALL LETTER ALPHA}"}])
+    RuntimeCatalog.from_dir(tmp_path).draft("mine", "1.0.0")
+
+
 def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
     catalog = RuntimeCatalog.from_dir(tmp_path / "runtims")
     assert "runtims: is no folder; a catalogue has" in refused(catalog)
@@ -371,6 +381,14 @@ def test_without_the_network(repository: Path, capsys: pytest.CaptureFixture[str
         ("git://localhost/x", "v1"),
         ("fd::17/foo", "v1"),
         ("https://me:secret@localhost/x", "v1"),
+        ("https://secret@localhost/x", "v1"),
+        ("https://me:p@secret@localhost/x", "v1"),
+        ("ssh://me:secret@localhost/x", "v1"),
+        ("https://me:p/secret@localhost/x", "v1"),
+        ("https://localhost/x.git?private_token=secret", "v1"),
+        ("ssh://me:p/secret@localhost/x", "v1"),
+        ("ssh://localhost/x?token=secret", "v1"),
+        ("git+https://me:p/secret@localhost/x", "v1"),
         ("https://localhost/x\n", "v1"),
         ("/tmp", "--upload-pack=touch"),
         ("/tmp", "-x"),
@@ -386,7 +404,7 @@ def test_addresses_and_refs_that_are_something_else(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = refused(again(url, ref))
-    assert "is no address" in said or "has a password" in said or "is no tag, branch or commit" in said
+    assert "is no address" in said or "has credentials" in said or "is no tag, branch or commit" in said
     assert "secret" not in said and not list(tmp_path.iterdir())
 
 
@@ -427,6 +445,41 @@ def test_a_repository_that_is_too_large(repository: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(git, "MAX_FILES", 2)
     assert "is too large for a catalogue" in refused(again(repository, "v1"))
     assert not Path("runtimes.lock").exists()
+
+
+def tree_bomb(repository: Path, name: str, width: int, depth: int) -> None:
+    """A commit with folders that hold the same folder many times over; all of it is a few objects."""
+    blob = in_git(repository, "hash-object", "-w", "catalogue.lock")
+    entry = f"100644 blob {blob}\t1.0.0.yaml\n"
+    for level in range(depth):
+        made = subprocess.run(
+            ["git", "mktree"], cwd=repository, input=entry, capture_output=True, text=True, check=True
+        )
+        tree = made.stdout.strip()
+        names = [name.format(i) if level == depth - 2 else f"{i}" for i in range(width)]
+        entry = "".join(f"040000 tree {tree}\t{each}\n" for each in sorted(names))
+    commit = in_git(repository, "commit-tree", "-m", "bomb", tree)
+    in_git(repository, "update-ref", "refs/heads/bomb", commit)
+
+
+def test_folders_within_folders_are_not_listed(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 times 1,000 times 1,000 files in a few KiB: git's listing of it has 60 GB."""
+    monkeypatch.setattr(git, "MAX_OUTPUT", 2**21)
+    tree_bomb(repository, "N{}", 1000, 4)
+    assert "there is: " not in refused(again(repository, "bomb")), "folders that are no runtimes are left alone"
+    Path("runtimes.lock").unlink()
+    tree_bomb(repository, "n{}", 1000, 4)
+    assert "is too large for a catalogue" in refused(again(repository, "bomb"))
+    tree_bomb(repository, "n{}", 1001, 2)
+    assert "it has more than 1000 folders" in refused(again(repository, "bomb"))
+    assert sum(p.stat().st_size for p in (tmp_path / "home").rglob("*")) < 2**20
+
+
+def test_what_git_prints_is_bounded(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git, "MAX_OUTPUT", 200)
+    assert "is too large for a catalogue" in refused(again(repository, "v1"))
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for(

@@ -248,6 +248,54 @@ class TestControllers:
         )
         assert told(found)[:3] == ("Starting", "FailedCreate", said)
 
+    GANG: dict[str, Any] = {**JOB, "spec": {"parallelism": 4, "completions": 4}}
+    REFUSED = 'Error creating: pods "job-node-0-2-x" is forbidden: exceeded quota: gpus'
+
+    @pytest.mark.parametrize(
+        ("status", "pods", "time", "message"),
+        [
+            ({"active": 2, "ready": 2}, ["00:59:20"], "00:59:30", "2 of 4 pods cannot be created: " + REFUSED),
+            (
+                {"active": 2, "ready": 2, "succeeded": 1},
+                ["00:59:20"],
+                "00:59:30",
+                "1 of 3 pods cannot be created: " + REFUSED,
+            ),
+            ({"active": 0}, [], "00:59:30", REFUSED),
+            ({"active": 4, "ready": 4}, ["00:59:20"], "00:59:30", ""),
+            ({"active": 2, "ready": 2}, ["00:59:50"], "00:59:30", ""),
+            ({"active": 2, "ready": 2}, ["00:59:20"], "00:10:00", ""),
+        ],
+        ids=["half", "some are done", "none", "all are there by now", "a pod was made since", "of an earlier attempt"],
+    )
+    def test_a_gang_of_which_the_cluster_refuses_pods(
+        self, status: dict[str, Any], pods: list[str], time: str, message: str
+    ) -> None:
+        running = {"phase": "Running", "containerStatuses": [{"name": "node", "state": {"running": {}}, "ready": True}]}
+        made = [pod(**running) for _ in pods]
+        for each, at in zip(made, pods, strict=True):
+            each["metadata"]["creationTimestamp"] = f"2026-01-01T{at}Z"
+        counts = [{"name": "node", "active": status["active"], "ready": status.get("ready", 0)}]
+        found = seen(
+            *made,
+            jobset={**JOBSET, "status": {"replicatedJobsStatus": counts}},
+            jobs=[{**self.GANG, "status": {**status, "startTime": BEFORE}}],
+            events=[event("Job", "job-node-0", "FailedCreate", self.REFUSED, f"2026-01-01T{time}Z")],
+        )
+        phase, reason, said, paragraph = told(found)
+        assert said == message
+        if message:
+            assert (phase, reason) == ("Starting", "FailedCreate")
+            assert "nothing is known to be wrong" not in paragraph and "exceeded quota: gpus" in paragraph
+
+    @pytest.mark.parametrize("spec", [{"suspend": True}, {}])
+    def test_jobs_that_lack_no_pods(self, spec: dict[str, Any]) -> None:
+        """A suspended Job has none, and neither has one that has ended."""
+        ended = {"conditions": [{"type": "Complete", "status": "True"}]}
+        job = {**self.GANG, "spec": {**self.GANG["spec"], **spec}, "status": {} if spec else ended}
+        found = seen(jobs=[job], events=[event("Job", "job-node-0", "FailedCreate", self.REFUSED)])
+        assert told(found)[1] != "FailedCreate"
+
     def test_jobs_that_the_cluster_refuses_but_not_the_harmless_race(self) -> None:
         race = 'admission webhook "mjob.kb.io" denied the request: JobSet.jobset.x-k8s.io "job" not found'
         wrong = 'Job.batch "job-node-0" is invalid: spec.template: must be no more than 63 characters'

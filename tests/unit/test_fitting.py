@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.admission import fitting, podsets
 from pulumi_trainer.provider.admission.fitting import never
 from pulumi_trainer.provider.admission.known_queues import Queues, among
 from pulumi_trainer.provider.admission.quota import amount
+from pulumi_trainer.provider.admission.taints import Tolerations
 from pulumi_trainer.provider.api.labels import PREFERRED, REQUIRED, TOGETHER
 from pulumi_trainer.provider.api.unknown import Unknown
 
@@ -121,6 +123,25 @@ def test_taints_and_labels() -> None:
     )
 
 
+def test_the_tolerations_of_pods_are_read_once_for_all_flavors(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    class Counted(Tolerations):
+        def __init__(self, tolerations: list[Document]) -> None:
+            read.append(len(tolerations))
+            super().__init__(tolerations)
+
+    for module in (fitting, podsets):
+        monkeypatch.setattr(module, "Tolerations", Counted)
+    taints = [{"key": f"k{at}", "effect": "NoSchedule"} for at in range(8)]
+    names = [f"f{at}" for at in range(50)]
+    flavors = tuple(kueue("ResourceFlavor", name, nodeTaints=taints) for name in names)
+    tolerations = [{"key": f"t{at}", "operator": "Exists"} for at in range(1000)]
+    groups = [group(*((name, {GPU: 8}) for name in names))]
+    assert "untolerated taint" in said(groups, step("node", gpu=1, spec={"tolerations": tolerations}), beside=flavors)
+    assert sum(read) == 1000
+
+
 @pytest.mark.parametrize(
     ("expression", "fits"),
     [
@@ -186,3 +207,10 @@ def test_many_flavors_are_given_up_on() -> None:
     steps = [step(f"s{i}", gpu=1) for i in range(4)] + [step("last", 2, gpu=8)]
     assert said([many], *steps) == "", "after so many tries it may fit"
     assert amount("8") == 8
+
+
+@pytest.mark.parametrize("metadata", [{"name": "x", "namespace": {"name": "a"}}, {"name": ["x"]}, {"name": {}}])
+def test_names_that_are_no_texts_are_passed_over(metadata: Any) -> None:
+    odd = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": metadata}
+    queues = Queues((odd,), below=among([odd]))
+    assert queues.of("LocalQueue") and queues.find("LocalQueue", "x", {"name": "a"}) is None

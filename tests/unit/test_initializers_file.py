@@ -14,8 +14,19 @@ from typing import Any
 
 import pytest
 from initializers_support import QUICK, command, environment, running, tree
+from pulumi_trainer.provider.api.code import manifest_of
 from pulumi_trainer.provider.api.errors import Invalid, TargetFault
-from pulumi_trainer.provider.initializers import Manifest, check_uri, contract, fetch, fetching, file, manifest
+from pulumi_trainer.provider.initializers import (
+    Manifest,
+    check_uri,
+    contract,
+    fetch,
+    fetching,
+    file,
+    fingerprint,
+    is_current,
+    manifest,
+)
 from pulumi_trainer.provider.initializers.__main__ import main
 from pulumi_trainer.provider.initializers.names import MANIFEST, STAGING, problems
 from pulumi_trainer.provider.initializers.progress import Meter, Progress
@@ -68,6 +79,56 @@ def test_a_folder(source: Path, output: Path) -> None:
     assert [f.path for f in done.files] == sorted(tree(source))
     assert seen[-1].percent == 100
     assert all(p.percent < 100 for p in seen[:-1])
+
+
+def test_the_manifest_lies_beside_the_data(source: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = get(source, output)
+    assert sorted(p.name for p in output.parent.iterdir()) == [".out.pulumi-trainer.json", "out", "source"]
+    manifest_of(output).rename(output / MANIFEST)
+    assert get(source, output) == done, "where an earlier version has put it"
+    (output / "a.csv").unlink()
+    assert get(source, output) == done
+    assert tree(output) == tree(source) and manifest_of(output).exists()
+    for path in tree(output):
+        (output / path).unlink()
+    assert manifest.read(output) is None, "what was emptied by hand holds nothing"
+    (source / "a.csv").write_text("another")
+    assert get(source, output).revision != done.revision
+    monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == output)
+    manifest_of(output).unlink()
+    get(source, output)
+    assert (output / MANIFEST).exists() and not manifest_of(output).exists(), "nothing can be kept beside a mount point"
+
+
+def test_a_fingerprint_is_that_of_the_content(source: Path, output: Path) -> None:
+    first = fingerprint(f"file://{source}", [])
+    done = get(source, output)
+    assert first == done.revision and is_current(f"file://{source}", [], output)
+    (source / "a.csv").touch()
+    assert fingerprint(f"file://{source}", []) == first and is_current(f"file://{source}", [], output)
+    (source / "a.csv").write_bytes(b"1,2,4\n")
+    assert fingerprint(f"file://{source}", []) != first and not is_current(f"file://{source}", [], output)
+    assert fingerprint(f"file://{source}", ["a.csv"]) == fingerprint(f"file://{source}", ["a.*"])
+    (source / "sub" / "new").write_text("")
+    assert not is_current(f"file://{source}", ["a.csv"], output)
+    (source / "link").symlink_to("/etc/hostname")
+    with pytest.raises(TargetFault, match="leads out of the folder"):
+        fingerprint(f"file://{source}", [])
+
+
+def test_of_a_large_folder_sizes_and_times_count(source: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "HASHED", 10)
+    monkeypatch.setattr(file, "digests", lambda *_: pytest.fail("a plan reads no large folder"))
+    first = fingerprint(f"file://{source}", [])
+    assert fingerprint(f"file://{source}", []) == first
+    (source / "a.csv").write_bytes(b"1,2,4\n")
+    assert fingerprint(f"file://{source}", []) != first
+    monkeypatch.undo()
+    get(source, output)
+    monkeypatch.setattr(file, "HASHED", 10)
+    assert is_current(f"file://{source}", [], output)
+    os.utime(source / "a.csv", (2e9, 2e9))
+    assert not is_current(f"file://{source}", [], output)
 
 
 def test_a_file(source: Path, output: Path) -> None:
@@ -246,9 +307,9 @@ def test_a_hostile_manifest_deletes_nothing_outside(source: Path, output: Path, 
     get(source / "a.csv", output)
     precious = tmp_path / "precious"
     precious.write_text("keep")
-    data = json.loads((output / MANIFEST).read_text())
+    data = json.loads(manifest_of(output).read_text())
     data["files"][0]["path"] = "../precious"
-    (output / MANIFEST).write_text(json.dumps(data))
+    manifest_of(output).write_text(json.dumps(data))
     get(source, output)
     assert precious.read_text() == "keep"
 
@@ -256,7 +317,7 @@ def test_a_hostile_manifest_deletes_nothing_outside(source: Path, output: Path, 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"version": 1}', "[" * 100_000, '{"version": 9}'])
 def test_a_damaged_manifest_is_none(source: Path, output: Path, text: str) -> None:
     get(source, output)
-    (output / MANIFEST).write_text(text)
+    manifest_of(output).write_text(text)
     assert manifest.read(output) is None
     assert get(source, output).complete
 
@@ -464,7 +525,9 @@ def test_checking_loads_no_client() -> None:
 def test_a_missing_extra(scheme: str, module: str, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     extra = {"boto3": "s3", "huggingface_hub": "hub"}[module]
-    with pytest.raises(TargetFault, match=rf"{module} is not installed; pip install 'pulumi-trainer\[{extra}\]'"):
+    with pytest.raises(
+        TargetFault, match=rf'which is not installed \({module} is missing\); pip install "pulumi-trainer\[{extra}\]"'
+    ):
         get(scheme, output)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +16,8 @@ from typing import Any
 
 import pytest
 from initializers_support import QUICK, Answer, Hub, command, environment, tree
-from pulumi_trainer.provider.api.errors import TargetFault
-from pulumi_trainer.provider.initializers import Kind, Manifest, fetch, manifest
+from pulumi_trainer.provider.api.errors import Invalid, TargetFault
+from pulumi_trainer.provider.initializers import Kind, Manifest, fetch, hf, manifest, source
 from pulumi_trainer.provider.initializers.names import STAGING
 
 TOKEN = "hf_canaryCANARYcanary"
@@ -158,7 +161,7 @@ def test_a_wrong_token_is_not_shown(hub: Hub, tmp_path: Path) -> None:
     done = subprocess.run(command(), env=env, capture_output=True, text=True)
     assert done.returncode == 1
     assert "403 Access is restricted; you sent Bearer [secret]; the token may not read it" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.count("\n") == 2
     assert TOKEN not in done.stderr + done.stdout
     assert len(hub.server.requests) == 1
 
@@ -242,7 +245,7 @@ def test_parts_resume(hub: Hub, tmp_path: Path) -> None:
     assert tree(tmp_path) == FILES
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "x" * 300, ".incomplete/x", "a\0b"])
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "x" * 300, ".incomplete/x", "a\0b", "a/" * 64 + "b"])
 def test_hostile_names(hub: Hub, tmp_path: Path, name: str) -> None:
     hub.add(NAME, {"good": b"good", name: b"hostile"})
     with pytest.raises(TargetFault, match="so it is not fetched"):
@@ -258,7 +261,8 @@ def test_hostile_names(hub: Hub, tmp_path: Path, name: str) -> None:
         ("/revision/", [1], "names no commit"),
         ("/tree/", {"a": 1}, "is no list of files"),
         ("/tree/", [1], "is no list of files"),
-        ("/tree/", [{"type": "file", "path": "x", "oid": "x", "size": -1}], "no path, size or id"),
+        ("/tree/", [{"type": "file", "path": "x", "oid": "x", "size": -1}], "has no size"),
+        ("/tree/", [{"type": "file", "path": "x", "oid": "x", "size": 10**400}], "has no size"),
         ("/tree/", [{"type": "file", "path": 3, "oid": "x", "size": 1}], "no path, size or id"),
         ("/tree/", [{"type": "directory"}], "has no files"),
     ],
@@ -275,6 +279,90 @@ def test_a_listing_without_an_end(hub: Hub, tmp_path: Path) -> None:
     hub.server.fault("/tree/", times=1000, answer=page)
     with pytest.raises(TargetFault, match="a listing has no end"):
         get(hub, tmp_path)
+
+
+@pytest.mark.parametrize("page", [[], [{"type": "directory", "path": "x", "oid": "x", "size": 0}]])
+def test_a_listing_with_ever_new_pages(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: list[Any]
+) -> None:
+    monkeypatch.setattr(hf, "MOST_PAGES", 20)
+    numbers = itertools.count()
+
+    def answer(request: Any) -> Answer | None:
+        link = f'<http://x.invalid/?cursor={next(numbers)}>; rel="next"'
+        return Answer(200, json.dumps(page).encode(), {"Link": link}) if "/tree/" in request.path else None
+
+    monkeypatch.setattr(hub, "_tree", lambda request, *_: answer(request))
+    with pytest.raises(TargetFault, match="a listing has no end"):
+        get(hub, tmp_path)
+    assert next(numbers) == 20
+
+
+def test_a_listing_with_too_many_files(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MOST_FILES", 4)
+    with pytest.raises(TargetFault, match="has more than 4 files"):
+        get(hub, tmp_path)
+
+
+def test_a_page_without_an_end(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hf, "LARGEST_PAGE", 1 << 20)
+    hub.server.fault("/tree/", times=99, answer=Answer(200, b" " * (2 << 20)))
+    with pytest.raises(TargetFault, match="a listing's page has more than"):
+        get(hub, tmp_path)
+
+
+@pytest.mark.parametrize("part", ["path", "oid"])
+def test_names_of_any_length(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """Names are compared when the listing is complete: until then they are kept."""
+    monkeypatch.setattr(source, "MOST_CHARACTERS", 3 << 20)
+    numbers = itertools.count()
+
+    def answer(request: Any) -> Answer | None:
+        number = str(next(numbers))
+        file = {"type": "file", "path": number, "oid": "x", "size": 1, part: number + "a" * (1 << 20)}
+        link = f'<http://x.invalid/?cursor={number}>; rel="next"'
+        return Answer(200, json.dumps([file]).encode(), {"Link": link}) if "/tree/" in request.path else None
+
+    monkeypatch.setattr(hub, "_tree", lambda request, *_: answer(request))
+    with pytest.raises(TargetFault, match="names of its files have more than 3,145,728 characters"):
+        get(hub, tmp_path)
+    assert next(numbers) == 3
+
+
+@pytest.mark.parametrize("value", [b"{},", b"[],", b"[", b"1,"])
+def test_a_page_of_many_values(hub: Hub, tmp_path: Path, value: bytes) -> None:
+    """63 MiB of `{}` were 1.5 GiB."""
+    hub.server.fault("/tree/", times=1, answer=Answer(200, b"[" + value * (20 << 20) + b"1]"))
+    with pytest.raises(TargetFault, match="has more values than files have"):
+        get(hub, tmp_path)
+
+
+def test_a_refusal_of_many_levels(hub: Hub, tmp_path: Path) -> None:
+    hub.server.fault("/revision/", times=1, answer=Answer(401, b"[" * 60_000))
+    with pytest.raises(TargetFault, match=r"401 .*no token is given"):
+        get(hub, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
+def test_nothing_is_decompressed(hub: Hub, tmp_path: Path, place: str) -> None:
+    """200 MiB in 200 KiB."""
+    bomb = Answer(200, gzip.compress(bytes(200 << 20)), {"Content-Encoding": "gzip"})
+    hub.server.fault(place, times=99, answer=bomb)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TargetFault, match="the answer is compressed, which was not asked for"):
+            get(hub, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_token_over_http(hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(Invalid, match="HF_ENDPOINT: is an http:// address, and anybody on the network"):
+        get(hub, tmp_path, HF_ENDPOINT="http://hub.example", ACCESS_TOKEN=TOKEN)
+    get(hub, tmp_path, ACCESS_TOKEN=TOKEN)
+    assert "HF_ENDPOINT: the token is sent unencrypted, though not beyond this machine" in caplog.text
+    assert TOKEN not in caplog.text
 
 
 def test_an_answer_that_is_no_json(hub: Hub, tmp_path: Path) -> None:

@@ -8,18 +8,22 @@ import os
 import stat
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import psutil
 import pytest
 import yaml
+from documents_support import BOMB
 from kubernetes_support import Server, answer, named, refusal, server
-from pulumi_trainer.provider.api.errors import Refused, TargetFault
+from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault
+from pulumi_trainer.provider.commands import jobs
 from pulumi_trainer.provider.targets.kubernetes import access, client, kubeconfig, plugin
 from pulumi_trainer.provider.targets.kubernetes.access import cluster_id, open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Unreachable
+from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Unreachable
 from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP
 from pulumi_trainer.provider.targets.kubernetes.kubeconfig import chosen
 
@@ -69,6 +73,10 @@ def said(call: Any) -> str:
         call()
     assert CANARY not in str(caught.value) + repr(caught.value)
     return str(caught.value)
+
+
+MERGES = "".join(f"b{i}: &b{i}\n  <<: [{', '.join([f'*b{i - 1}' if i else '*a'] * 30)}]\n" for i in range(30))
+"""Merge keys that repeat what was merged before them."""
 
 
 class TestFiles:
@@ -124,6 +132,8 @@ class TestFiles:
             (f"users:\n- token: {CANARY}\n  x: [", "not a YAML mapping (line 3)"),
             (f"[{CANARY}]", "is no kubeconfig"),
             ("a: \x01", "is no kubeconfig"),
+            (f"current-context: one\n{BOMB}", "not a YAML mapping (line 7)"),
+            (f"a: &a {{token: {CANARY}}}\n" + MERGES, "not a YAML mapping (line"),
             ({"kind": "Config"}, "names no current context; choose one of: none"),
             ({**config(), "current-context": "b"}, 'has no context "b"; it has: one'),
             ({**config(), "clusters": []}, 'its cluster "one" has no entry with a server'),
@@ -132,6 +142,7 @@ class TestFiles:
             ({**config(), "contexts": [1, {}, {"name": "one", "context": 1}]}, "has no entry with a server"),
             (config("file:///etc"), "its server is no https:// address"),
             (config(f"{CANARY}"), "its server is no https:// address"),
+            (config(f"https://me:{CANARY}@one"), "its server has credentials in its address"),
         ],
     )
     def test_what_is_wrong_is_told_without_its_content(self, tmp_path: Path, document: Any, words: str) -> None:
@@ -139,6 +150,9 @@ class TestFiles:
         assert words in said(lambda: chosen(write(tmp_path / "config", text)))
         if text:
             assert words in said(lambda: chosen(content=text))
+
+    def test_a_file_without_end_is_not_read(self) -> None:
+        assert "is longer than 3 MiB" in said(lambda: chosen("/dev/zero"))
 
     def test_a_file_that_is_not_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "/nosuch: cannot be read: No such file" in said(lambda: chosen("/nosuch"))
@@ -212,6 +226,23 @@ class TestPlugins:
         env = [{"name": "LOGIN_TOKEN", "value": CANARY}]
         text = said(lambda: run(body, tmp_path, env=env))
         assert words in text and text.startswith(f"here: credential plugin {tmp_path}/login: ") and len(text) < 1500
+
+    @pytest.mark.parametrize("stream", ["stdout", "stderr"])
+    def test_one_that_prints_without_an_end(self, tmp_path: Path, stream: str) -> None:
+        body = f"""
+while True:
+    sys.{stream}.write("x " * 2**19)
+    if {stream!r} == "stderr" and (rounds := globals().get("rounds", 0) + 1) > 40:
+        sys.exit("the end")
+"""
+        tracemalloc.start()
+        try:
+            text = said(lambda: run(body, tmp_path))
+            assert tracemalloc.get_traced_memory()[1] < 4 * plugin.MAX_OUTPUT
+        finally:
+            tracemalloc.stop()
+        words = {"stdout": "printed more than 4 MiB; run it by hand", "stderr": "exit code 1: ..."}
+        assert words[stream] in text and len(text) < 1500
 
     def test_it_is_not_there(self) -> None:
         given = {"apiVersion": "client.authentication.k8s.io/v1", "command": "nosuch-auth-plugin"}
@@ -332,13 +363,13 @@ class TestCredentials:
             "as": "jane",
             "as-uid": "7",
             "as-groups": ["a", "b"],
-            "as-user-extra": {"scopes": ["x", "y"]},
+            "as-user-extra": {"scopes": ["x", "z"]},
         }
         sent = self.asked(api, opened(api, user, tmp_path))
         found = {k: sent.get_all(k) for k in sent if k.startswith("Impersonate")}
         assert found == {
             "Impersonate-User": ["jane"], "Impersonate-Uid": ["7"], "Impersonate-Group": ["a", "b"],
-            "Impersonate-Extra-scopes": ["x", "y"],
+            "Impersonate-Extra-scopes": ["x", "z"],
         }  # fmt: skip
 
     def test_the_proxy_of_the_kubeconfig(self, api: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,6 +418,57 @@ class TestCredentials:
         path = write(tmp_path / "config", config("https://127.0.0.1:1", **{"insecure-skip-tls-verify": True}))
         (caution,) = open_client({"kubeconfig": path}).cautions
         assert "insecure-skip-tls-verify" in str(caution) and str(tmp_path) in str(caution)
+
+    def test_a_caution_is_shown_once_a_process(self, api: Server, tmp_path: Path) -> None:
+        path = write(tmp_path / "config", config(api.url, {"token": "t"}, **{"insecure-skip-tls-verify": True}))
+        shown: list[Problem] = []
+        for _ in range(2):
+            assert open_client({"kubeconfig": path}, warn=shown.append).get(CONFIG_MAP, "team", "a")
+        assert ["http://: credentials are sent unencrypted" in str(p) for p in shown] == [True, False]
+        assert "insecure-skip-tls-verify" in str(shown[1])
+
+    def test_commands_show_it(
+        self, api: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = write(tmp_path / "config", config("https://127.0.0.1:1", **{"insecure-skip-tls-verify": True}))
+        client, _ = jobs.opened(jobs.Where(kubeconfig=path))
+        assert client.host and "warning: kubeconfig" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("user", ["token", "password", "tokenFile", "exec"])
+    def test_no_credentials_over_http(self, api: Server, tmp_path: Path, user: str) -> None:
+        """As client-go; http is for this machine alone."""
+        plugin = program(tmp_path / "plugin", prints(token=CANARY) + f"\nopen({str(tmp_path / 'ran')!r}, 'w')")
+        users = {
+            "token": {"token": CANARY, "as": "jane"}, "password": {"username": "me", "password": CANARY},
+            "tokenFile": {"tokenFile": write(tmp_path / "token", CANARY)},
+            "exec": {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": plugin}},
+        }  # fmt: skip
+        path = write(tmp_path / "config", config("http://cluster.example", users[user], **{"proxy-url": api.url}))
+        made = open_client({"kubeconfig": path}).within(1.0)
+        assert made.get(CONFIG_MAP, "team", "a")
+        sent = api.headers[-1]
+        assert sent["Authorization"] is None and sent["Impersonate-User"] is None and CANARY not in str(sent)
+        assert not (tmp_path / "ran").exists()
+        (caution,) = made.cautions
+        assert "http://: anybody on the network could read the credentials, so none are sent" in str(caution)
+
+    @pytest.mark.parametrize("written", [
+        str, lambda t: "".join(f"\\u{ord(c):04x}" for c in t), lambda t: f"\\u{ord(t[0]):04x}{t[1:]}", quote_plus,
+        lambda t: base64.b64encode(f"me:{t}".encode()).decode(),
+    ], ids=["as it is", "all escaped", "one escaped", "of a URL", "Basic"])  # fmt: skip
+    @pytest.mark.parametrize("password", [True, False])
+    def test_what_a_server_echoes(self, api: Server, tmp_path: Path, written: Any, password: bool) -> None:
+        secret = f"p+{CANARY}"
+        user = {"username": "me", "password": secret} if password else {"token": secret}
+        echo = written(secret)
+        causes = f'{{"causes": [{{"message": "{echo}"}}]}}'
+        body = f'{{"kind": "Status", "message": "you sent {echo}", "reason": "{echo}", "details": {causes}}}'
+        api.does(answer(422, body.encode()))
+        with pytest.raises(ApiError) as caught:
+            opened(api, user, tmp_path).get(CONFIG_MAP, "team", "a")
+        error = caught.value
+        told = f"{error} {error.reason} {error.causes} {error.details}"
+        assert CANARY not in told and (not password or echo not in told)
 
 
 def cluster_of(uid: str) -> Any:

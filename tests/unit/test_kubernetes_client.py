@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -425,3 +425,22 @@ def test_a_cluster_without_identity(api: Server) -> None:
     api.does(refusal(404, "NotFound"))
     with pytest.raises(TargetFault, match="has no namespace kube-system"):
         api.client().cluster_id()
+
+
+class Endless(Client):
+    """A server whose log never ends."""
+
+    asked: Mapping[str, str]
+
+    def logs(self, namespace: str, pod: str, query: Mapping[str, str], **_: Any) -> Iterator[bytes]:
+        type(self).asked = query
+        while True:
+            yield b"x" * 65536
+
+
+def test_the_tail_of_a_log_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Endless.__new__(Endless)
+    assert len(client.log_tail("a", "pod", {"tailLines": "1"}, 100_000)) == 100_000
+    assert Endless.asked == {"tailLines": "1", "limitBytes": "100000"}
+    monkeypatch.setattr(client_module, "TAIL_SECONDS", 0.0)
+    assert len(client.log_tail("a", "pod", {}, 1 << 30)) == 65536, "one that drips is not waited for"

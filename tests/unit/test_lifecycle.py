@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.errors import Refused
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.api.errors import Conflict, Problem, Refused
+from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
 from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import calls
 from pulumi_trainer.provider.lifecycle.changes import compare
-from pulumi_trainer.provider.lifecycle.identity import digest, job_name
+from pulumi_trainer.provider.lifecycle.identity import digest, job_name, program_of
 
 
 class Target:
@@ -22,22 +23,45 @@ class Target:
         self.phase, self.asked = phase, list[tuple[str, Any]]()
         self.jobs: dict[str, JobStatus] = {}
         self.elsewhere = False
+        self.deleted, self.missing = "", tuple[str, ...]()
+        self.unlike = False
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
         self.asked.append(("create", submission))
         self.jobs[submission.name] = JobStatus(
-            submission.name, submission.namespace, "uid-1", submission.owner, submission.digest, self.phase, created=1.0
-        )
+            submission.name, submission.namespace, "uid-1", submission.owner, submission.digest, self.phase, created=1.0,
+            stack=submission.sweep, program=submission.program,
+        )  # fmt: skip
         return self.jobs[submission.name]
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:
         self.asked.append(("update", submission))
         return self.jobs[submission.name]
 
+    def update_secrets(self, submission: Submission) -> None:
+        self.asked.append(("update_secrets", submission))
+
     def status(self, namespace: str, name: str) -> JobStatus | None:
         if self.elsewhere:
             raise Refused("ran on another host")
         return self.jobs.get(name)
+
+    def seen(self, namespace: str, name: str, beside: Collection[str]) -> Presence | None:
+        self.beside = sorted(beside)
+        if self.elsewhere:
+            raise Refused("ran on another host")
+        return Presence(job.whose, self.deleted, self.missing) if (job := self.jobs.get(name)) else Presence()
+
+    def check_adoption(self, submission: Submission) -> None:
+        if self.elsewhere:
+            raise Refused("ran on another host")
+        if self.jobs.get(submission.name) is not None and self.unlike:
+            raise Conflict(Problem("JobSet", "cannot be adopted: it differs in spec"))
+
+    def holder(self, namespace: str, name: str) -> Owner | None:
+        if self.elsewhere:
+            raise Refused("ran on another host")
+        return job.whose if (job := self.jobs.get(name)) else None
 
     def drift(self, namespace: str, name: str) -> dict[str, Any]:
         return {}
@@ -47,9 +71,12 @@ class Target:
             raise Refused("is another cluster")
         return {}
 
-    def delete(self, namespace: str, name: str, *, uid: str = "") -> None:
+    def delete(self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None) -> Owner | None:
         self.asked.append(("delete", uid))
+        if owner and (job := self.jobs.get(name)) and not owner.owns(job.whose):
+            return job.whose
         self.jobs.pop(name, None)
+        return None
 
 
 def objects(**spec: Any) -> dict[str, Any]:
@@ -65,6 +92,45 @@ def inputs(**changed: Any) -> dict[str, Any]:
         "adopt": False, "component": "urn:1",
     }  # fmt: skip
     return {**base, **changed}
+
+
+class TestNamesInUse:
+    """Of a job that is new to the stack."""
+
+    @staticmethod
+    def failures(owner: Owner, **news: Any) -> tuple[str, ...]:
+        target = Target()
+        target.jobs["j"] = JobStatus("j", "default", owner=owner.id, stack=owner.stack, program=owner.program)
+        return checked({}, inputs(**news), target).failures
+
+    def test_by_another_program(self) -> None:
+        (failure,) = self.failures(Owner("other", "t", "vision/prod"))
+        assert failure == (
+            "default/j: exists and belongs to the stack vision/prod; give the TrainJob another name, or take the job over with"
+            " adopt=True"
+        )
+        assert self.failures(Owner("other", "t"), target={"kind": "local", "sweep": Unknown("sweep")}) != ()
+
+    def test_by_the_run_that_is_replaced(self) -> None:
+        assert self.failures(Owner("other", "s", "vision/dev")) == ()
+        assert self.failures(Owner("other", ""), retain=True) == ()
+        assert self.failures(Owner("other", "")) != ()
+
+    def test_that_is_taken_over(self) -> None:
+        assert self.failures(Owner("other", "t"), adopt=True) == ()
+        target = Target()
+        target.jobs["j"] = JobStatus("j", "default", owner="other", stack="t")
+        target.unlike = True
+        assert checked({}, inputs(adopt=True), target).failures == ("JobSet: cannot be adopted: it differs in spec",)
+        ours = checked({}, inputs(), Target()).inputs["owner"]
+        assert self.failures(Owner(ours, "s")) == (), "a creation that was cut off goes on"
+
+    @pytest.mark.parametrize("unknown", ["namespace", "digest", "component", "target"])
+    def test_that_nobody_can_know_of(self, unknown: str) -> None:
+        assert self.failures(Owner("other", "t"), **{unknown: Unknown(unknown)}) == ()
+        away = Target()
+        away.elsewhere = True
+        assert checked({}, inputs(), away).failures == ()
 
 
 def checked(olds: dict[str, Any], news: dict[str, Any], target: Target) -> calls.Checked:
@@ -137,7 +203,6 @@ def test_a_change_of_the_code_replaces() -> None:
     [
         ({"digest": "d2", "objects": objects(image="x:2")}, "containers[node].image"),
         ({"digest": "d2", "run": "2"}, "run '1' => '2'"),
-        ({"digest": "d2", "secrets": {"j-env": {"A": "b"}}}, "a secret value changed"),
         ({"digest": "d2", "name": "k"}, "name default/j => default/k"),
     ],
 )
@@ -179,24 +244,235 @@ def test_an_unknown_value_is_no_difference_yet() -> None:
     assert calls.diff(outs, result.inputs).changes is None
 
 
-def test_a_changed_secret_is_seen_without_a_digest_of_it() -> None:
-    target = Target("Succeeded")
-    news = inputs(secrets={"j-env": {"A": "one"}})
-    made = checked({}, news, target).inputs
+SECRET = {"j-env": {"trainer.A": "one-secret", "trainer.B": "same-secret"}}
+ROTATED = {"j-env": {"trainer.A": "another-secret", "trainer.B": "same-secret"}}
+
+
+@pytest.mark.parametrize(
+    ("phase", "when"),
+    [("Running", "at the next run"), ("Succeeded", "at the next run"), ("Queued", "when it starts")],
+)
+def test_a_rotated_secret_changes_the_secret_alone(phase: str, when: str) -> None:
+    target = Target(phase)
+    made = checked({}, inputs(secrets=SECRET), target).inputs
     _, outs = calls.create(made, lambda _: target)
-    assert "one" not in str(outs)
-    result = checked(made, inputs(secrets={"j-env": {"A": "two"}}), target)
-    assert calls.diff(outs, result.inputs).replaces == ("generation",)
+    rotated = checked(made, inputs(secrets=ROTATED, objects=objects(image="newer:2")), target)
+    assert (
+        rotated.inputs == {**made, "secrets": ROTATED, "secretRevisions": {"j-env/trainer.A": 1}}
+        and not rotated.failures
+    )
+    (note,) = rotated.notes
+    assert "new secret value in Secret j-env/trainer.A; " in note and f"the job is {phase}: applies {when}" in note
+    diff = calls.diff(outs, rotated.inputs)
+    assert diff.changes and not diff.replaces
+    updated = calls.update(outs, rotated.inputs, lambda _: target)
+    what, submission = target.asked[-1]
+    assert what == "update_secrets" and submission.secrets == ROTATED
+    assert not calls.diff(updated, rotated.inputs).changes and updated["generation"] == 1
+    again = checked(rotated.inputs, inputs(secrets=ROTATED), target)
+    assert again.inputs == rotated.inputs and not calls.diff(updated, again.inputs).changes
+    third = checked(rotated.inputs, inputs(secrets=SECRET), target).inputs
+    assert third["secretRevisions"] == {"j-env/trainer.A": 2} and calls.diff(updated, third).changes
+    assert calls.read(updated, lambda _: target) == (updated, [])
+    for text in (note, str(outs), str(updated)):
+        assert "-secret" not in text
+
+
+def test_a_rotated_secret_beside_another_change() -> None:
+    """What decides is the other change."""
+    target = Target("Running")
+    made = checked({}, inputs(secrets=SECRET), target).inputs
+    _, outs = calls.create(made, lambda _: target)
+    held = checked(made, inputs(digest="d2", objects=objects(suspend=True), secrets=ROTATED), target)
+    assert not held.failures and not calls.diff(outs, held.inputs).replaces
+    updated = calls.update(outs, held.inputs, lambda _: target)
+    assert target.asked[-1][0] == "update" and target.asked[-1][1].secrets == ROTATED
+    assert not calls.diff(updated, held.inputs).changes
+    other = checked(made, inputs(digest="d2", objects=objects(image="x:2"), secrets=ROTATED), target)
+    assert "containers[node].image" in other.failures[0] and "secret" not in other.failures[0]
+    target.jobs["j"].phase = "Failed"
+    again = checked(made, inputs(digest="d2", run="2", secrets=ROTATED), target)
+    assert calls.diff(outs, again.inputs).replaces == ("generation",)
+
+
+def test_a_secret_that_is_not_known_yet_replaces_nothing() -> None:
+    target = Target("Running")
+    made = checked({}, inputs(secrets=SECRET), target).inputs
+    _, outs = calls.create(made, lambda _: target)
+    result = checked(made, inputs(secrets={"j-env": {"trainer.A": Unknown("x"), "trainer.B": "same-secret"}}), target)
+    diff = calls.diff(outs, result.inputs)
+    assert not result.failures and diff.changes and not diff.replaces
+
+
+def test_a_secret_is_rotated_where_the_job_cannot_be_seen() -> None:
+    target = Target("Succeeded")
+    made = checked({}, inputs(secrets=SECRET), target).inputs
+    target.elsewhere = True
+    (note,) = checked(made, inputs(secrets=ROTATED), target).notes
+    assert "a job reads it when its Pods start" in note
+
+
+def test_a_job_that_somebody_has_deleted_is_made_again_with_the_rotated_secret() -> None:
+    target = Target("Deleted")
+    made = checked({}, inputs(secrets=SECRET), target).inputs
+    _, outs = calls.create(made, lambda _: target)
+    target.deleted = "mark"
+    news = checked(made, inputs(secrets=ROTATED), target).inputs
+    assert news["again"] == "mark" and news["secrets"] == ROTATED
+    calls.update(outs, news, lambda _: target)
+    assert target.asked[-1][0] == "create"
 
 
 def test_read_and_delete() -> None:
     target = Target("Succeeded")
     _, outs = first(target)
-    assert calls.read(outs, lambda _: target) == outs
-    target.jobs["j"].owner = "someone else"
-    assert calls.read(outs, lambda _: target) is None
-    calls.delete(outs, lambda _: target)
+    assert calls.read(outs, lambda _: target) == (outs, [])
+    assert calls.delete(outs, lambda _: target) == []
     assert target.asked[-1] == ("delete", "uid-1")
+    gone, (note,) = calls.read(outs, lambda _: target)
+    assert gone is None and "default/j is gone" in note
+
+
+ADOPTED = {"id": {"owner": "another"}, "stack of the same name": {"stack": "s-other"}}
+URN = "urn:pulumi:prod::vision::trainer:index:TrainJob$trainer:JobSet::j"
+
+
+@pytest.fixture(params=ADOPTED.values(), ids=ADOPTED.keys())
+def lost(request: pytest.FixtureRequest) -> tuple[Target, dict[str, Any], dict[str, Any]]:
+    """A job that another stack has adopted since; with inputs and outputs."""
+    target = Target("Running")
+    made, outs = first(target)
+    for field, value in {**request.param, "program": "vision/prod"}.items():
+        setattr(target.jobs["j"], field, value)
+    target.asked.clear()
+    return target, made, outs
+
+
+Lost = tuple[Target, dict[str, Any], dict[str, Any]]
+
+
+def test_an_adopted_job_stays_as_it_is_in_the_plan(lost: Lost) -> None:
+    target, made, outs = lost
+    result = checked(made, inputs(), target)
+    assert result.inputs == made and not result.failures
+    assert calls.diff(outs, result.inputs) == calls.Diff(False)
+
+
+@pytest.mark.parametrize("news", [{"digest": "d2", "run": "2"}, {"digest": "d2", "objects": objects(suspend=True)}])
+def test_a_change_of_an_adopted_job_is_refused(lost: Lost, news: dict[str, Any]) -> None:
+    target, made, _ = lost
+    (failure,) = checked(made, inputs(**news, interrupt="allow"), target).failures
+    assert "default/j belongs to the stack vision/prod now" in failure and "adopt=True" in failure
+
+
+def test_refresh_and_destroy_leave_an_adopted_job(lost: Lost) -> None:
+    target, _, outs = lost
+    found, (note,) = calls.read(outs, lambda _: target)
+    assert found is None and "default/j belongs to the stack vision/prod now" in note
+    (note,) = calls.delete(outs, lambda _: target)
+    assert "belongs to the stack vision/prod now" in note and "left alone" in note
+    assert "j" in target.jobs
+
+
+def test_a_stack_that_did_not_write_down_its_label_knows_its_jobs() -> None:
+    target = Target("Running")
+    made, outs = first(target)
+    del outs["target"]["sweep"]
+    assert calls.read(outs, lambda _: target)[0] is not None
+    assert calls.delete(outs, lambda _: target) == [] and not target.jobs
+    assert made["target"]["sweep"] == "s"
+
+
+def test_the_program_of_a_job_is_that_of_its_component() -> None:
+    target = Target()
+    calls.create(checked({}, inputs(component=URN), target).inputs, lambda _: target)
+    assert target.asked[-1][1].program == "vision/prod"
+    assert [program_of(each) for each in ("", "urn:1", "urn:pulumi:a", "a::b::c")] == [""] * 4
+
+
+def lose(target: Target, outs: dict[str, Any], phase: str) -> dict[str, Any]:
+    """The record goes; the outputs of a stack that saw that phase at last."""
+    target.jobs.clear()
+    target.asked.clear()
+    return {**outs, "phase": phase}
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Queued", "Running", "Suspended", "Deleted"])
+def test_a_job_whose_record_is_gone_is_made_again(phase: str) -> None:
+    target = Target()
+    made, outs = first(target)
+    for _ in range(2):
+        outs = lose(target, outs, phase)
+        result = checked(made, inputs(), target)
+        diff = calls.diff(outs, result.inputs)
+        assert diff.changes and not diff.replaces
+        assert f"the job was {phase}: it is taken for unfinished" in diff.notes[0] and "suspend=True" in diff.notes[0]
+        outs = calls.update(outs, result.inputs, lambda _: target)
+        assert [what for what, _ in target.asked] == ["create"] and target.jobs["j"].owner == made["owner"]
+        made = result.inputs
+        again = checked(made, inputs(), target)
+        assert again.inputs == made and calls.diff(outs, again.inputs) == calls.Diff(False)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_job_that_was_seen_to_end_is_not_run_again_without_its_record(phase: str) -> None:
+    target = Target()
+    made, outs = first(target)
+    outs = lose(target, outs, phase)
+    for _ in range(2):
+        result = checked(made, inputs(), target)
+        diff = calls.diff(outs, result.inputs)
+        assert diff.changes is False and "another run= key" in diff.notes[0]
+        made = result.inputs
+    moved = {**result.inputs, "target": {**made["target"], "kubeconfig": "new"}}
+    calls.update(outs, moved, lambda _: target)
+    assert not target.asked
+
+
+@pytest.mark.parametrize("news", [{"run": "2"}, {"objects": objects(suspend=True)}])
+def test_a_changed_job_whose_record_is_gone_is_a_new_run(news: dict[str, Any]) -> None:
+    target = Target()
+    made, outs = first(target)
+    lose(target, outs, "Running")
+    result = checked(made, inputs(digest="d2", **news), target)
+    assert not result.failures and calls.diff(outs, result.inputs).replaces == ("generation",)
+
+
+def test_what_cannot_be_seen_is_as_the_stack_says() -> None:
+    target = Target()
+    made, outs = first(target)
+    target.jobs.clear()
+    for there in (inputs(target={"kind": "local", "sweep": "s", "host": "another"}), inputs()):
+        target.elsewhere = "host" not in there["target"]
+        result = checked(made, there, target)
+        assert calls.diff(outs, result.inputs).changes is False
+
+
+def test_what_somebody_has_deleted_beside_a_job_is_made_again() -> None:
+    target = Target()
+    code = {"kind": "ConfigMap", "metadata": {"name": "j-code"}}
+    given = {"objects": to_state({**objects(), "ConfigMap/j-code": code}), "secrets": {"j-env": {"A": "b"}}}
+    made = checked({}, inputs(**given), target).inputs
+    _, outs = calls.create(made, lambda _: target)
+    for count in (1, 2):
+        target.missing = ("ConfigMap/j-code", "Secret/j-env")
+        result = checked(made, inputs(**given), target)
+        assert target.beside == ["ConfigMap/j-code", "Secret/j-env"]
+        diff = calls.diff(outs, result.inputs)
+        assert diff.changes and not diff.replaces and result.inputs["again"].startswith(f"missing-{count} ")
+        assert "its ConfigMap/j-code, Secret/j-env, which is created again; the job itself stays" in diff.notes[0]
+        outs, made = calls.update(outs, result.inputs, lambda _: target), result.inputs
+        assert target.asked[-1][0] == "create"
+        target.missing = ()
+        assert calls.diff(outs, checked(made, inputs(**given), target).inputs) == calls.Diff(False)
+
+
+def test_a_mark_that_somebody_has_edited_is_a_mark() -> None:
+    target = Target()
+    made, outs = first(target)
+    outs = lose(target, {**outs, "again": "no-record-x"}, "Running")
+    result = checked({**made, "again": "no-record-x"}, inputs(), target)
+    assert calls.diff(outs, result.inputs).changes
 
 
 EDITS = [
@@ -317,12 +593,12 @@ def test_another_way_to_the_cluster_is_written_down_and_nothing_is_sent() -> Non
     target = Target()
     made = checked({}, inputs(target=reached(content="old", context="c")), target).inputs
     outs = calls.create(made, lambda _: target)[1]
-    assert outs["target"] == {"kind": "kubernetes", "cluster": "u-1", "content": "old", "context": "c"}
+    assert outs["target"] == {"kind": "kubernetes", "cluster": "u-1", "content": "old", "context": "c", "sweep": "s"}
     news = checked(made, inputs(target=reached(kubeconfig="new")), target).inputs
     assert news["target"] == reached(kubeconfig="new")  # the engine would store what was secret in clear
     assert calls.diff(outs, news) == calls.Diff(True)
     after = calls.update(outs, news, lambda _: target)
-    assert after == {**outs, "target": {"kind": "kubernetes", "cluster": "u-1", "kubeconfig": "new"}}
+    assert after == {**outs, "target": {"kind": "kubernetes", "cluster": "u-1", "kubeconfig": "new", "sweep": "s"}}
     assert [call for call, _ in target.asked] == ["create"]
     assert calls.diff(after, news) == calls.Diff(False)
 
@@ -335,3 +611,116 @@ def test_a_way_to_another_cluster_is_not_written_down() -> None:
     target.elsewhere = True
     with pytest.raises(Refused, match="another cluster"):
         calls.update(outs, news, lambda _: target)
+
+
+def data(version: str, kind: str = "dataset") -> dict[str, Any]:
+    return {"data": {kind: {"name": "digits", "version": version}}}
+
+
+def mounting(claim: str) -> dict[str, Any]:
+    """Objects as stacks kept them whose jobs remembered no data."""
+    found = objects()
+    pod = found["JobSet/j"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": "trainer-dataset", "persistentVolumeClaim": {"claimName": claim}}]
+    return to_state(found)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "note"),
+    [
+        (inputs(**data("5d72a1bc")), inputs(**data("91fc0def")), 'digits 5d72a -> 91fc0; run="2" trains on it'),
+        (inputs(**data("5d72a1bc")), inputs(**data("")), 'digits 5d72a -> unreadable; run="2" trains on it'),
+        (inputs(**data("5d72a1bc")), inputs(**data("5d72a1bc")), ""),
+        (inputs(**data("5d72a1bc")), inputs(**data("unknown")), ""),
+        (inputs(**data("5d72a1bc")), inputs(data=Unknown("x")), ""),
+        (inputs(**data("5d72a1bc")), inputs(), ""),
+        (inputs(), inputs(**data("91fc0def")), ""),
+        (inputs(objects=mounting("digits-b3ff0-5d72a1bc")), inputs(**data("91fc0def")), "digits 5d72a -> 91fc0"),
+        (inputs(objects=mounting("digits-b3ff0-5d72a1bc")), inputs(**data("5d72a1bc")), ""),
+        (inputs(run="b", **data("5d72a1bc")), inputs(run="b", **data("91fc0def")), "; another run= trains on it"),
+    ],
+)
+def test_data_that_has_changed_since_is_a_note(before: dict[str, Any], now: dict[str, Any], note: str) -> None:
+    target = Target("Succeeded")
+    made = checked({}, before, target).inputs
+    outs = calls.create(made, lambda _: target)[1]
+    result = checked(made, now, target)
+    assert result.inputs == made and not calls.diff(outs, result.inputs).changes, "what it was started with stays"
+    assert all(n.startswith("default/j: dataset digits ") and note in n for n in result.notes)
+    assert bool(result.notes) is bool(note)
+
+
+def started(target: Target, **given: Any) -> dict[str, Any]:
+    """Inputs of a job that was created."""
+    made = checked({}, inputs(**given), target).inputs
+    calls.create(made, lambda _: target)
+    return made
+
+
+def test_another_run_remembers_the_data_of_now_and_a_change_in_place_what_it_runs_on() -> None:
+    target = Target("Succeeded")
+    made = started(target, **data("5d72a1bc"))
+    again = checked(made, inputs(run="2", digest="d2", **data("91fc0def")), target)
+    assert again.inputs["data"] == data("91fc0def")["data"] and again.notes == ()
+    in_place = checked(made, inputs(digest="d2", objects=objects(suspend=True), **data("91fc0def")), target)
+    assert in_place.inputs["generation"] == 1 and in_place.inputs["data"] == data("5d72a1bc")["data"]
+
+
+def test_a_job_that_somebody_has_deleted_is_made_again_with_the_volume_that_there_is() -> None:
+    target = Target("Running")
+    made = started(target, objects=mounting("digits-b3ff0-5d72a1bc"), **data("5d72a1bc"))
+    news = inputs(objects=mounting("digits-b3ff0-91fc0def"), **data("91fc0def"))
+    target.deleted = "mark"
+    result = checked(made, news, target)
+    assert result.inputs == {**news, "owner": made["owner"], "generation": 1, "again": "mark"} and not result.notes
+    assert checked(made, {**news, **data("5d72a1bc")}, target).inputs["objects"] == made["objects"]
+    target.jobs.clear()
+    unknown = checked(made, news, target)
+    assert unknown.inputs["objects"] == news["objects"] and unknown.inputs["data"] == made["data"]
+    assert "trains on it" in unknown.notes[0], "it may have ended, and then it stays so"
+
+
+def fetch(image: str = "fetch:1", **more: Any) -> dict[str, Any]:
+    where = {**inputs()["target"], "kind": "kubernetes"}
+    return inputs(**{"fills": "g1", "target": where, "objects": objects(image=image), **more})
+
+
+@pytest.mark.parametrize(
+    ("phase", "change", "again"),
+    [
+        ("Failed", {"secrets": ROTATED}, True), ("Failed", {"image": "fetch:2"}, True), ("Failed", {}, False),
+        ("Starting", {"image": "fetch:2"}, True), ("Starting", {"secrets": ROTATED}, False),
+        ("Running", {"image": "fetch:2"}, False), ("Succeeded", {"image": "fetch:2"}, False),
+        ("Succeeded", {"secrets": ROTATED}, False),
+    ],
+)  # fmt: skip
+def test_a_fetch_that_has_failed_is_tried_again_when_its_secret_or_image_changes(
+    phase: str, change: dict[str, Any], again: bool
+) -> None:
+    target = Target(phase)
+    made = checked({}, fetch(secrets=SECRET), target).inputs
+    calls.create(made, lambda _: target)
+    result = checked(made, fetch(**{"secrets": SECRET, **change}), target)
+    assert result.inputs["generation"] == (2 if again else 1) and not result.failures
+    assert bool(result.notes) is bool(change)
+    if "image" in change and not again:
+        assert "with the image fetch:1; image=fetch:2 is for the next fetch" in result.notes[0]
+        assert result.inputs["objects"] == made["objects"]
+
+
+def test_the_image_of_a_job_that_carries_its_files_is_not_reported() -> None:
+    target = Target("Succeeded")
+    packed = {"ConfigMap/j-files": {"data": {}}}
+    made = checked({}, fetch(objects={**objects(image="a:1"), **packed}), target).inputs
+    calls.create(made, lambda _: target)
+    assert not checked(made, fetch(objects={**objects(image="a:2"), **packed}), target).notes
+
+
+def test_a_fetch_runs_again_into_a_volume_that_was_made_anew() -> None:
+    target = Target("Succeeded")
+    made = started(target, fills="g1")
+    assert checked(made, inputs(fills="g1"), target).inputs == made
+    for fills in ("g2", Unknown("x")):
+        assert checked(made, inputs(fills=fills), target).inputs["generation"] == 2
+    older = started(target)
+    assert checked(older, inputs(fills="g1"), target).inputs == older, "a stack that did not know of it"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import runtimes
 
@@ -23,17 +24,27 @@ class Cluster:
 
     def __init__(self, live: dict[str, Any] | None = None) -> None:
         self.live, self.asked = live, []  # type: ignore[var-annotated]
+        self.owner = Owner(inputs()["owner"], "s")
 
     def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
         self.asked.append((document["metadata"]["name"], owner, sweep))
         return "uid"
 
+    def check_runtime(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
+        self.asked.append((document["metadata"]["name"], owner, sweep))
+
     def runtime(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         self.asked.append((kind, namespace, name))
         return self.live
 
-    def delete_runtime(self, document: Mapping[str, Any], uid: str, *, force: bool = False) -> None:
+    def runtime_owner(self, found: Mapping[str, Any]) -> Owner:
+        return self.owner
+
+    def delete_runtime(
+        self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False
+    ) -> Owner | None:
         self.asked.append((document["metadata"]["name"], uid, force))
+        return None if owner.owns(self.owner) else self.owner
 
 
 def inputs(**document: Any) -> dict[str, Any]:
@@ -71,7 +82,7 @@ def test_create_keeps_how_to_get_there_and_no_more() -> None:
     cluster = Cluster()
     id_, outs = runtimes.create(inputs(), lambda _: cluster)
     assert id_ == "ClusterTrainingRuntime/r" and cluster.asked == [("r", inputs()["owner"], "s")]
-    assert outs["target"] == {"kind": "kubernetes", "context": "c"} and outs["uid"] == "uid"
+    assert outs["target"] == {"kind": "kubernetes", "context": "c", "sweep": "s"} and outs["uid"] == "uid"
 
 
 def test_a_refresh_shows_what_others_have_changed_and_nothing_else() -> None:
@@ -81,21 +92,33 @@ def test_a_refresh_shows_what_others_have_changed_and_nothing_else() -> None:
         "metadata": {**DOCUMENT["metadata"], "uid": "uid", "labels": {"a": "b", "theirs": "1"}, "generation": 2},
         "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "list": [{"name": "x", "image": "one", "pull": "Always"}]},
     }
-    same = runtimes.read(outs, lambda _: Cluster(live))
+    same, _ = runtimes.read(outs, lambda _: Cluster(live))
     assert same is not None and same["document"] == DOCUMENT
     live["spec"]["list"][0]["image"] = "two"
-    seen = runtimes.read(outs, lambda _: Cluster(live))
+    seen, _ = runtimes.read(outs, lambda _: Cluster(live))
     assert seen is not None and seen["document"]["spec"]["list"] == [{"name": "x", "image": "two"}]
     assert runtimes.diff(seen, inputs()).changes
     live["spec"]["list"].append({"name": "y"})
-    more = runtimes.read(outs, lambda _: Cluster(live))
+    more, _ = runtimes.read(outs, lambda _: Cluster(live))
     assert more is not None and len(more["document"]["spec"]["list"]) == 2
 
 
 def test_one_that_is_gone_or_made_anew_by_others_is_not_ours() -> None:
     _, outs = runtimes.create(inputs(), lambda _: Cluster())
-    assert runtimes.read(outs, lambda _: Cluster()) is None
-    assert runtimes.read(outs, lambda _: Cluster({**DOCUMENT, "metadata": {"uid": "another"}})) is None
+    assert runtimes.read(outs, lambda _: Cluster()) == (None, [])
+    assert runtimes.read(outs, lambda _: Cluster({**DOCUMENT, "metadata": {"uid": "another"}})) == (None, [])
+
+
+@pytest.mark.parametrize("whose", [("another", "s"), (None, "another-clone")])
+def test_one_that_another_stack_has_taken_is_left_alone(whose: tuple[str | None, str]) -> None:
+    _, outs = runtimes.create(inputs(), lambda _: Cluster())
+    cluster = Cluster({**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "uid": "uid"}})
+    cluster.owner = Owner(whose[0] or outs["owner"], whose[1])
+    found, (note,) = runtimes.read(outs, lambda _: cluster)
+    assert found is None and "ClusterTrainingRuntime r belongs to another program now. It is left alone" in note
+    assert runtimes.delete(outs, lambda _: cluster) == [
+        "ClusterTrainingRuntime r belongs to another program now. It is left alone"
+    ]
 
 
 @pytest.mark.parametrize("force", [True, False])
@@ -105,5 +128,5 @@ def test_only_force_removes_what_is_in_use(force: bool) -> None:
     cluster = Cluster()
     _, outs = runtimes.create({**inputs(), **given}, lambda _: cluster)
     assert runtimes.diff(outs, inputs()).changes == force
-    runtimes.delete(outs, lambda _: cluster)
+    assert runtimes.delete(outs, lambda _: cluster) == []
     assert cluster.asked[-1] == ("r", "uid", force)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.errors import TargetFault
+from pulumi_trainer.provider.api.status import Loss, Owner
 from pulumi_trainer.provider.lifecycle import volumes
 
 BEFORE: dict[str, Any] = {
@@ -16,8 +18,47 @@ BEFORE: dict[str, Any] = {
 }
 
 
+class Target:
+    """Says what a volume holds, and whom it is left to."""
+
+    def __init__(self, held: str = "", left: str = "", lost: Loss = Loss.NONE) -> None:
+        self.held, self.left, self.lost, self.deleted = held, left, lost, []
+
+    def __call__(self, _: Any) -> Any:
+        return self
+
+    def lost_volume(self, *_: str) -> Loss:
+        if self.held == "unreachable":
+            raise TargetFault("no answer")
+        return self.lost
+
+    def create_volume(self, *_: Any, **__: Any) -> dict[str, str]:
+        self.lost = Loss.NONE
+        return {"path": "pvc://job-output", "generation": "g2"}
+
+    def volume(self, *_: str) -> tuple[dict[str, str], Owner]:
+        if self.held == "unreachable":
+            raise TargetFault("no answer")
+        return {"path": "pvc://job-output", "generation": "g1"}, Owner(URN, "s")
+
+    def identity(self) -> dict[str, str]:
+        return {}
+
+    def describe_volume(self, namespace: str, name: str) -> str:
+        if self.held == "unreachable":
+            raise TargetFault("no answer")
+        return f"{self.held} in {namespace}/{name}" if self.held else ""
+
+    def delete_volume(self, namespace: str, name: str, generation: str) -> str:
+        self.deleted.append((namespace, name, generation))
+        return self.left
+
+
+NOTHING = Target()
+
+
 def checked(claim: dict[str, Any], **news: Any) -> Any:
-    return volumes.check(BEFORE, {**BEFORE, "claim": claim, **news})
+    return volumes.check(BEFORE, {**BEFORE, "claim": claim, **news}, NOTHING)
 
 
 def test_another_digest_is_another_volume() -> None:
@@ -62,12 +103,127 @@ def test_it_grows_in_place(claim: dict[str, Any], now: str) -> None:
 )
 def test_what_it_cannot_become_is_refused(before: dict[str, Any], after: dict[str, Any], why: str) -> None:
     was = {**BEFORE, "claim": {**BEFORE["claim"], **before}}
-    found = volumes.check(was, {**was, "claim": {**was["claim"], **after}})
+    found = volumes.check(was, {**was, "claim": {**was["claim"], **after}}, NOTHING)
     assert len(found.failures) == 1 and why in found.failures[0]
     assert "kubectl delete pvc -n team job-output" in found.failures[0]
 
 
 def test_a_folder_on_this_machine_has_no_claim() -> None:
     local = {k: v for k, v in BEFORE.items() if k != "claim"}
-    assert volumes.check(local, {**local, "name": "x"}).inputs == local
+    assert volumes.check(local, {**local, "name": "x"}, NOTHING).inputs == local
     assert not volumes.diff(local, local).changes
+
+
+@pytest.mark.parametrize(
+    ("digest", "told"), [("claim", "with the output in it;"), ("d", "with the data in it, which is fetched again;")]
+)
+def test_a_deleted_volume_is_made_again_each_time(digest: str, told: str) -> None:
+    state = {**BEFORE, "digest": digest, "component": URN}
+    outputs: dict[str, Any] = state
+    for count in (1, 2):
+        target = Target(lost=Loss.GONE)
+        found = volumes.check(state, {**BEFORE, "digest": digest, "component": URN}, target)
+        assert found.notes == (
+            f"volume team/job-output: somebody has deleted it, {told[:-1]}; it is created again, empty",
+        )
+        assert found.inputs == {**state, "again": count} and volumes.diff(outputs, found.inputs).changes
+        assert volumes.diff(outputs, found.inputs).replaces == ()
+        state, outputs = found.inputs, volumes.update(outputs, found.inputs, target)
+        assert outputs["generation"] == "g2"
+        again = volumes.check(state, {**BEFORE, "digest": digest, "component": URN}, target)
+        assert again.inputs == state and not volumes.diff(outputs, again.inputs).changes and not again.notes
+
+
+def test_a_preview_knows_the_generation_of_a_volume_that_grows_and_not_of_one_that_is_made_again() -> None:
+    grown = volumes.check(BEFORE, {**BEFORE, "claim": {**BEFORE["claim"], "size": "20Gi"}}, Target())
+    assert grown.inputs["generation"] == "g1" and volumes.diff(BEFORE, grown.inputs).changes
+    larger = {**BEFORE, "claim": {**BEFORE["claim"], "size": "30Gi"}}
+    both = volumes.check(grown.inputs, larger, Target(lost=Loss.GONE))
+    assert "generation" not in both.inputs and both.inputs["again"] == 1
+    assert "generation" not in volumes.check(BEFORE, larger, Target("unreachable")).inputs
+
+
+def test_a_volume_that_is_being_deleted_is_only_told() -> None:
+    found = volumes.check(BEFORE, BEFORE, Target(lost=Loss.LEAVING))
+    assert found.inputs == BEFORE and "copy what you need before" in found.notes[0]
+    assert volumes.check(BEFORE, BEFORE, Target("unreachable", lost=Loss.GONE)).notes == ()
+
+
+URN = "urn:pulumi:dev::vision::trainer:index:TrainJob$trainer:Volume::job-output"
+
+
+class Holder:
+    """A target with one volume, of an owner and a generation."""
+
+    def __init__(self, whose: Owner, generation: str) -> None:
+        self.whose, self.generation, self.asked = whose, generation, list[Any]()
+
+    def create_volume(self, *_: Any, **__: Any) -> dict[str, str]:
+        return {"path": "pvc://job-output", "generation": "g1"}
+
+    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
+        return {"path": "pvc://job-output", "generation": self.generation}, self.whose
+
+    def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str:
+        self.asked.append(generation)
+        return "" if generation == self.generation else self.whose
+
+    def describe_volume(self, namespace: str, name: str) -> str:
+        return ""
+
+    def update_volume(self, namespace: str, name: str, generation: str, claim: Any) -> None:
+        self.asked.append((generation, claim))
+
+    def identity(self) -> dict[str, str]:
+        return {}
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_volume_that_a_stack_of_the_same_name_has_taken_is_left_alone(older: bool) -> None:
+    """`older`: the state of an earlier version, which did not keep the owner."""
+    target = Holder(Owner(URN, "s"), "g1")
+    _, outs = volumes.create({**BEFORE, "component": URN}, lambda _: target)
+    assert outs["owner"] == URN
+    outs = {k: v for k, v in outs.items() if not older or k != "owner"}
+    assert volumes.read(outs, lambda _: target)[0] == outs
+    target.generation = "g2"
+    assert volumes.delete(outs, lambda _: target) == []  # a later life of this very stack
+    target.whose = Owner(URN, "s-elsewhere", "vision/dev")
+    found, (note,) = volumes.read(outs, lambda _: target)
+    assert found is None and "volume team/job-output belongs to the stack vision/dev now" in note
+    (note,) = volumes.delete(outs, lambda _: target)
+    assert "left alone" in note and target.asked == ["g1", "g1"]
+
+
+def test_only_the_generation_of_the_stack_is_changed() -> None:
+    target = Holder(Owner(URN, "s"), "g1")
+    _, outs = volumes.create({**BEFORE, "component": URN}, lambda _: target)
+    news = {**BEFORE, "claim": {**BEFORE["claim"], "size": "20Gi"}}
+    volumes.update(outs, news, lambda _: target)
+    assert target.asked == [("g1", news["claim"])]
+
+
+OUTPUT: dict[str, Any] = {**BEFORE, "digest": "claim", "generation": "g"}
+"""A volume that a job writes to."""
+
+
+@pytest.mark.parametrize("digest", ["", "claim"])
+def test_output_that_another_target_makes_go_is_told_in_the_plan(digest: str) -> None:
+    was = {**OUTPUT, "digest": digest}
+    after = {**was, "digest": "claim" if not digest else "", "name": "other"}
+    (note,) = volumes.check(was, after, Target("2 files")).notes
+    assert note.startswith("volume team/job-output is to be deleted with the output in it: 2 files in team/job-output")
+    assert volumes.check(was, after, Target()).notes == (), "nothing is lost of an empty one"
+    assert volumes.check(was, {**after, "retain": True}, Target("2 files")).notes == ()
+    (note,) = volumes.check(was, after, Target("unreachable")).notes
+    assert "what is in it cannot be seen: no answer" in note
+    assert volumes.check(BEFORE, {**BEFORE, "digest": "e"}, Target("2 files")).notes == (), "it can be fetched again"
+
+
+def test_a_delete_says_what_is_lost_or_why_it_stays() -> None:
+    target = Target("2 files")
+    (note,) = volumes.delete(OUTPUT, target)
+    assert note.startswith("volume team/job-output is deleted with the output in it: 2 files")
+    assert volumes.delete(BEFORE | {"generation": "g"}, Target("2 files")) == []
+    assert volumes.delete(BEFORE | {"generation": "g"}, Target("2 files", left="stays")) == ["stays"]
+    assert target.deleted == [("team", "job-output", "g")]

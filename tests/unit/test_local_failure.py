@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.targets.local.failure import LIMIT, Failure, first_cause, report
+from local_support import jobset, python, run, step
+from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local.failure import LIMIT, Failure, first_cause, in_short, read_error_file, report
 
 AGENT = """\
 E1121 07:30:50.652000 29169 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) local_rank: 0
@@ -73,7 +76,6 @@ def failed(index: int = 0, **fields: Any) -> Failure:
         "code": 1,
         "at": NOON + 1,
         "tail": "",
-        "error_file": Path("/none"),
         "log": Path(f"/logs/job-node-0-{index}/node.log"),
     }
     return Failure(**{**given, **fields})
@@ -126,17 +128,62 @@ def test_the_error_file_wins_over_the_log(tmp_path: Path) -> None:
         "extraInfo": {"py_callstack": "Traceback: deep\n", "timestamp": str(int(NOON))},
     }
     file.write_text(json.dumps({"message": message, "errorCode": 1}))
-    text = report("v", [failed(tail=OWN.format(rank=0) + agent(0, 1), error_file=file)])
+    traceback, noted_at = read_error_file(file)
+    text = report("v", [failed(tail=OWN.format(rank=0) + agent(0, 1), traceback=traceback, noted_at=noted_at)])
     assert "Traceback: deep\nlast" in text
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"message": 1}', '{"message": {"extraInfo": {"timestamp": "x"}}}', "[" * 100_000]
+    "content",
+    [
+        *("", "{", "[]", "{}", '{"message": 1}', "[" * 100_000),
+        *(f'{{"message": {{"extraInfo": {{"timestamp": {at}}}}}}}' for at in ('"x"', "1" * 400, "NaN", "Infinity")),
+    ],
 )
 def test_an_odd_error_file_does_no_harm(tmp_path: Path, content: str) -> None:
     file = tmp_path / "error.json"
     file.write_text(content)
-    assert "exit code 1" in report("v", [failed(error_file=file, tail="last words")])
+    traceback, noted_at = read_error_file(file)
+    assert "exit code 1" in report("v", [failed(traceback=traceback or "x", noted_at=noted_at, tail="last words")])
+
+
+def test_an_error_file_that_never_ends_is_not_read(tmp_path: Path) -> None:
+    pipe, link, huge = (tmp_path / name for name in ("pipe", "link", "huge"))
+    os.mkfifo(pipe)
+    link.symlink_to("/dev/zero")
+    with huge.open("w") as file:
+        file.truncate(1 << 42)
+    assert [read_error_file(path) for path in (pipe, link, huge)] == [("", 0.0)] * 3
+
+
+NEVER = "Root Cause (first observed failure):\n[0]:\n  time      : 2026-13-40_99:00:00\n  rank      : 0\n====="
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("time      : 2026-13-40_99:00:00", "index 0: exit code 1"),
+        ("time      : 0001-01-01_00:00:00", "index 0: exit code 1"),
+        ("time      : ٢٠٢٦-01-01_00:00:00", "index 0: exit code 1"),
+        ("rank      : " + "1" * 5000, "index 0: exit code 1"),
+        ("exitcode  : " + "9" * 5000, "index 0: exit code 1"),
+        ("exitcode  : -" + "9" * 25, "index 0: exit code 1"),
+        ("rank      : ²", "index 0: exit code 1"),
+        ("rank      : 3", "rank 3: exit code 1"),
+        ("exitcode  : -999999999", "index 0: exit code 1000000127"),
+    ],
+)
+def test_a_summary_that_a_job_has_made_up_does_no_harm(line: str, words: str) -> None:
+    text = report("v", [failed(tail=f"Root Cause (first observed failure):\n[0]:\n  {line}\n=====\n")])
+    assert words in text
+
+
+def test_a_made_up_summary_ends_no_supervisor(local: LocalTarget) -> None:
+    """The exit code is reported, and the job is tried again, as for any other failure."""
+    command = python(f"import sys; print({NEVER!r}); sys.exit(3)")
+    status = run(local, jobset(step(command=command), failurePolicy={"maxRestarts": 1}))
+    assert (status.phase, status.restarts) == ("Failed", 1)
+    assert "rank 0: exit code 3" in status.message
 
 
 class TestFirst:
@@ -182,12 +229,8 @@ class TestFirst:
         assert report("only the verdict", []) == "only the verdict"
 
 
-def test_it_is_bounded_and_hides_secrets() -> None:
-    tail = "x" * 100_000 + "\n" + "token hunter22\n" * 30
-    text = report("v" * 3000, [failed(tail=tail)], ["hunter22", "abc"])
-    assert len(text) <= LIMIT
-    assert "hunter22" not in text
-    assert "token [secret]" in text
+def test_it_is_bounded() -> None:
+    assert len(report("v" * 3000, [failed(tail="x" * 100_000 + "\n" + "y" * 200)])) <= LIMIT
     long = report("v", [failed(tail="Traceback (most recent call last):\n" + "  f\n" * 50_000 + "E: " + "y" * 9000)])
     assert len(long) <= LIMIT
     assert "log: /logs" in long
@@ -202,7 +245,19 @@ def test_it_is_bounded_and_hides_secrets() -> None:
         "Traceback (most recent call last):\n  x\n\n",
         "[rank1]: ",
         "\n",
+        "Root Cause (first observed failure):\n",
+        "Traceback (most recent call last):\n" + "ChildFailedError" * 60_000 + "\n",
     ],
 )
 def test_hostile_output_does_not_hold_us_up(piece: str) -> None:
-    assert "exit code 1" in report("v", [failed(tail=piece * (130_000 // len(piece)))])
+    """More than is ever kept of a log, so that time that grows with the square of the length ends in the timeout."""
+    assert "exit code 1" in report("v", [failed(tail=piece * (2_000_000 // len(piece)))])
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "piece", [" after connection broken by '", "': /", "WARNING: ", "error: ", " object at 0x1>: "]
+)
+def test_hostile_output_of_an_installation_does_not_either(piece: str) -> None:
+    tail = f"error: x\nWARNING: {piece * (500_000 // len(piece))}\npulumi-trainer: the packages could not be installed"
+    assert "exit code 1" in in_short([failed(tail=tail)])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import re
+import string
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from local_support import (
     NAMESPACE,
+    QUICK,
     config,
     eventually,
     jobset,
@@ -241,6 +247,23 @@ class TestOutput:
         assert "exit code 7" in run(local, jobset(step(command=python(code)))).message
 
 
+WRITTEN = {
+    "token": "".join(random.Random(7).choices(string.ascii_lowercase + string.digits, k=910)),
+    "pem": "-----BEGIN X KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwgg7sAgEAAoIBAQC7VJTUt9Us8cKj\n-----END X KEY-----\n",
+    "back": "domain\\user7Pw",
+    "quotes": "it's\"s\u00e9cret of their own\u20ac7",
+    "json": json.dumps({"private_key": "MIIEvQIBADANBgkqh\nkiG9w0BAQEF", "n": [None, "kiG9w0BAQEFAAS"]}, indent=1),
+}
+"""Secrets that are long, have several lines, or look different in Python's and JSON's spelling."""
+
+
+def parts(secret: str, text: str) -> list[str]:
+    """Return the stretches of eight letters and digits of a secret's lines that stand in a text, however it is written."""
+    *lines, text = (re.sub(r"[^a-zA-Z0-9]", "", line) for line in (*secret.splitlines(), text))
+    pieces = {line[i : i + 8] for line in lines for i in range(len(line) - 7)}
+    return sorted(piece for piece in pieces if piece in text)
+
+
 class TestSecrets:
     def document(self, code: str) -> dict[str, object]:
         env = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "creds", "key": "token"}}}]
@@ -280,6 +303,50 @@ class TestSecrets:
         for file in ("status.json", "record.json", "supervisor.log"):
             assert CANARY not in (local.root / "jobs/default/job" / file).read_text()
 
+    @pytest.mark.parametrize("kind", sorted(WRITTEN))
+    def test_nor_a_part_of_one_nor_another_spelling(self, local: LocalTarget, kind: str) -> None:
+        code = (
+            "import json, os, sys; token = os.environ['TOKEN']\n"
+            "print(dict(os.environ))\n"
+            "print(json.dumps({'key': json.dumps(token)}), json.dumps(token, ensure_ascii=False))\n"
+            "print(token)\n"
+            "print(' '.join(token.split()), token.encode())\n"
+            "raise PermissionError('401 for Authorization: Bearer ' + token, KeyError({'a': token}))"
+        )
+        status = run(local, self.document(code), secrets={"creds": {"token": WRITTEN[kind]}})  # type: ignore[arg-type]
+        shown = status.message + (local.root / "jobs/default/job/status.json").read_text()
+        assert "Bearer [secret]" in status.message
+        assert not parts(WRITTEN[kind], shown)
+
+    def test_nor_where_the_output_that_is_kept_begins_within_one(self, local: LocalTarget) -> None:
+        code = "import os, sys; sys.exit(os.environ['TOKEN'] * 200)"
+        status = run(local, self.document(code), secrets={"creds": {"token": WRITTEN["token"]}})  # type: ignore[arg-type]
+        assert "last 1 lines:\n  [...]" in status.message
+        assert not parts(WRITTEN["token"], status.message)
+
+    def test_nor_in_the_reason_of_a_further_attempt(self, local: LocalTarget) -> None:
+        code = "import os, random, sys; sys.exit(f'{random.random()} Bearer ' + os.environ['TOKEN'])"
+        document = self.document(code)
+        document["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] = 9  # type: ignore[index]
+        local.tuning = replace(QUICK, backoff=2.0)
+        local.create(submission(document, secrets={"creds": {"token": WRITTEN["token"]}}))  # type: ignore[arg-type]
+        status = wait(local, until=lambda s: s.reason == "BackOff")
+        assert "exit code 1: " in status.message and "Bearer [secret]" in status.message
+        assert not parts(WRITTEN["token"], status.message)
+
+    def test_nor_in_what_torchrun_knows_or_in_progress(self, local: LocalTarget) -> None:
+        code = (
+            "import json, os, sys; token = os.environ['TOKEN']\n"
+            "metrics = [{'name': 'of', 'value': token}, {'name': 'loss', 'value': 0.5}]\n"
+            "print(json.dumps({'trainerStatus': {'metrics': metrics}}), flush=True)\n"
+            "json.dump({'message': {'message': 'x', 'extraInfo': {'py_callstack': 'ValueError: ' + repr(token)}}},"
+            " open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w')); sys.exit(1)"
+        )
+        status = run(local, self.document(code), secrets={"creds": {"token": WRITTEN["back"]}})  # type: ignore[arg-type]
+        assert "ValueError: '[secret]'" in status.message
+        assert status.progress is not None
+        assert status.progress["metrics"] == [{"name": "of", "value": "[secret]"}, {"name": "loss", "value": "0.5"}]
+
     def test_a_lost_supervisor_leaves_none(self, local: LocalTarget) -> None:
         document = self.document("print('up', flush=True); import time; time.sleep(120)")
         uid = local.create(submission(document, secrets={"creds": {"token": CANARY}})).uid  # type: ignore[arg-type]
@@ -289,6 +356,20 @@ class TestSecrets:
         supervisor_of(local).kill()
         wait(local)
         assert not list(Path("/dev/shm").glob(f"*{uid}*"))
+
+    def test_a_suspended_job_keeps_none_but_the_name_of_their_folder(self, local: LocalTarget, home: Path) -> None:
+        """Who could make a folder of that name in the meantime would keep the job from going on."""
+        document = self.document("print('up', flush=True); import time; time.sleep(120)")
+        asked = submission(document, secrets={"creds": {"token": CANARY}})  # type: ignore[arg-type]
+        folder = Path(f"/dev/shm/pulumi-trainer-{os.getuid()}-{local.create(asked).uid}")
+        eventually(lambda: log(local))
+        (folder / "socket").touch()
+        suspended = {**document, "spec": {**document["spec"], "suspend": True}}  # type: ignore[dict-item]
+        local.update(submission(suspended, secrets={"creds": {"token": CANARY}}))
+        eventually(lambda: not living(home))
+        assert list(folder.iterdir()) == []
+        local.delete(NAMESPACE, "job")
+        assert not folder.exists()
 
     def test_none_in_argv(self, local: LocalTarget) -> None:
         env = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ class TestInPlace:
             )
         )
         status = wait(local, until=lambda s: s.reason == "BackOff")
-        assert status.message == "job-node-0-0 failed and will be started again"
+        assert status.message == "job-node-0-0 failed and will be started again: exit code 1: it printed nothing"
 
 
 class TestNewPods:
@@ -393,7 +394,7 @@ class TestProgress:
         )
         progress = run(local, jobset(step(command=python(code), pods=2))).progress
         assert progress is not None
-        assert progress.pop("lastUpdatedTime") > 0
+        assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", progress.pop("lastUpdatedTime"))
         assert progress == {
             "progressPercentage": 40,
             "estimatedRemainingSeconds": 7,

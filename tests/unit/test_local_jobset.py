@@ -262,6 +262,9 @@ class TestFailure:
             ({"targetReplicatedJobs": ["other"]}, "Restart"),
             ({"onJobFailureMessagePatterns": ["backoff.*limit$"]}, "Failed"),
             ({"onJobFailureMessagePatterns": ["^nothing"]}, "Restart"),
+            ({"onJobFailureMessagePatterns": [r"^(([\w ]+)*)+\d#$"]}, "Restart"),
+            ({"onJobFailureMessagePatterns": [r"(?<=back)off", "[[:digit:]] backoff"]}, "Restart"),
+            ({"onJobFailureMessagePatterns": ["(?i)[[:upper:]]ACKOFF LIMIT\\z"]}, "Failed"),
             ({}, "Failed"),
         ],
     )

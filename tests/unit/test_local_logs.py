@@ -78,7 +78,7 @@ class TestProgress:
             "progressPercentage": 50,
             "estimatedRemainingSeconds": 0,
             "metrics": [{"name": "loss", "value": "0.25"}, {"name": "epoch", "value": "3"}],
-            "lastUpdatedTime": 12.5,
+            "lastUpdatedTime": "1970-01-01T00:00:12Z",
         }
 
     @pytest.mark.parametrize(
@@ -132,6 +132,11 @@ class TestProgress:
 
 
 class TestReading:
+    def test_a_line_ends_with_a_line_feed_and_nothing_else(self, tmp_path: Path) -> None:
+        path, odd = tmp_path / "a.log", "one\x0btwo\x0cthree\x1cfour\x85five\u2028six\u2029seven\rEIGHT"
+        path.write_bytes(f"{odd}\n\n0\n".encode())
+        assert last_lines(path, 9) == [odd, "", "0"] == [*Follow().new(path)]
+
     def test_last_lines_reach_into_the_rotated_file(self, tmp_path: Path) -> None:
         path = tmp_path / "node.log"
         path.write_text("3\n4\n")

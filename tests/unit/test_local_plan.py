@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from local_support import config, container, jobset, python, step, submission
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.errors import Refused
 from pulumi_trainer.provider.targets.local import machine
 from pulumi_trainer.provider.targets.local.environment import base_environment, expand
 from pulumi_trainer.provider.targets.local.plan import ContainerPlan, PodId, Site, output_folder, plan_pod, trainer_step
@@ -52,6 +53,7 @@ class TestExpansion:
             ("$$$(A)", "$1"),
             ("$(NO)", "$(NO)"),
             ("$(A", "$(A"),
+            ("$(B)$(A$$$(", "2$(A$$("),
             ("$A ${A}", "$A ${A}"),
             ("$", "$"),
             ("$$", "$"),
@@ -253,11 +255,14 @@ class TestMounts:
             "/host": "/usr/sub",
         }
 
-    @pytest.mark.parametrize("run", ["../../etc", "/etc", "a/../../b"])
-    def test_an_expression_stays_in_its_volume(self, run: str) -> None:
-        mounts = planned(self.document(env=[{"name": "RUN", "value": run}])).mounts
-        assert mounts[code.OUTPUT_PATH].startswith("/root-folder/volumes/default/claim-1/data/runs/")
-        assert ".." not in mounts[code.OUTPUT_PATH]
+    @pytest.mark.parametrize("run", ["../../etc", "..", "a/../../b"])
+    def test_an_expression_that_leaves_its_volume(self, run: str) -> None:
+        with pytest.raises(Refused, match="leads out of its folder"):
+            planned(self.document(env=[{"name": "RUN", "value": run}]))
+
+    def test_an_expression_with_an_absolute_path_stays_in_its_volume(self) -> None:
+        mounts = planned(self.document(env=[{"name": "RUN", "value": "/etc"}])).mounts
+        assert mounts[code.OUTPUT_PATH] == "/root-folder/volumes/default/claim-1/data/runs/etc"
 
     def test_the_secrets_folder_is_in_no_job_folder(self) -> None:
         assert not planned(self.document()).mounts["/token"].startswith("/root-folder")

@@ -151,10 +151,10 @@ def test_a_variable_of_the_job_wins(local: LocalTarget) -> None:
 def test_mpirun_has_to_be_there(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = submission(*mpi("true")).objects
     monkeypatch.setenv("PATH", "/nowhere")
-    (problem,) = review.missing_programs(objects)
+    (problem,), _ = review.missing_programs(objects, local.python)
     assert "needs mpirun" in problem.why and "openmpi-bin" in problem.mend
     assert problem in local.review(objects, {})[0]
-    assert not review.missing_programs(submission(jobset(step())).objects)
+    assert review.missing_programs(submission(jobset(step())).objects, local.python) == ([], [])
 
 
 def test_what_starts_user_code_is_mapped_like_its_arguments(local: LocalTarget) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from local_support import NAMESPACE, config, eventually, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.errors import Conflict, Refused
+from pulumi_trainer.provider.api.errors import Conflict
+from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.targets.local import LocalTarget
 
 TREE = """
@@ -136,6 +137,66 @@ def test_claims_of_a_jobset_go_or_stay_with_it(local: LocalTarget) -> None:
     assert [p.name for p in folder.iterdir()] == ["stays-job"]
 
 
+class TestClaimsOfPolicies:
+    """Names are made of a template and a job, so other volumes may have them."""
+
+    def claiming(self, template: str, name: str, **policy: Any) -> dict[str, Any]:
+        policies = [{"templates": [{"metadata": {"name": template}, "spec": {}}], **policy}]
+        command = python("import sys; open(sys.argv[1], 'a').write('x')", "/x/f")
+        return mounted([], {"/x": template}, command, name=name, volumeClaimPolicies=policies)
+
+    @pytest.mark.parametrize("policy", [{}, {"retentionPolicy": {"whenDeleted": "Retain"}}])
+    def test_a_volume_of_a_program_is_refused(self, local: LocalTarget, policy: dict[str, Any]) -> None:
+        path = Path(local.create_volume(NAMESPACE, "victim-output", "urn:victim", "stack-1")["path"])
+        (path / "weights").write_text("work of years")
+        document = self.claiming("victim", "output", **policy)
+        where = "volume default/victim-output: exists and belongs to urn:victim"
+        (refusal,) = local.review({"JobSet/output": document})[0]
+        assert where in str(refusal)
+        with pytest.raises(Conflict, match=where):
+            local.create(submission(document))
+        assert local.status(NAMESPACE, "output") is None
+        assert (path / "weights").exists()
+
+    def test_a_claim_of_another_job_is_refused(self, local: LocalTarget) -> None:
+        run(local, self.claiming("a", "b-c"))
+        other = self.claiming("a-b", "c")
+        with pytest.raises(Conflict, match="exists and belongs to job default/b-c"):
+            local.create(submission(other))
+        with pytest.raises(Conflict, match="exists and belongs to job default/b-c"):
+            local.create_volume(NAMESPACE, "a-b-c", "urn:other", "")
+        assert local.review({"JobSet/b-c": self.claiming("a", "b-c")})[0] == [], "it is the job's own"
+        told = local.delete(NAMESPACE, "b-c")
+        assert str(told).startswith("volume default/a-b-c is deleted with job default/b-c: 1 file, 1 B, last written 2")
+        assert run(local, other).phase == "Succeeded"
+
+    def test_one_that_was_there_before_stays(self, local: LocalTarget) -> None:
+        before = local.root / "volumes/default/data-job/data/f"
+        before.parent.mkdir(parents=True)
+        before.write_text("rows")
+        run(local, self.claiming("data", "job"))
+        assert local.delete(NAMESPACE, "job") is None
+        assert before.read_text() == "rowsx"
+
+    def test_one_taken_by_a_program_in_the_meantime_stays(self, local: LocalTarget) -> None:
+        run(local, self.claiming("data", "job"))
+        file = local.root / "volumes/default/data-job/volume.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "owner": "urn:other", "job": ""}))
+        assert local.delete(NAMESPACE, "job") is None
+        assert file.exists()
+
+    def test_one_that_another_job_mounts_goes_with_that(self, local: LocalTarget) -> None:
+        run(local, self.claiming("data", "job"))
+        claim = [{"name": "v", "persistentVolumeClaim": {"claimName": "data-job"}}]
+        forever = python("import time; time.sleep(600)")
+        local.create(submission(mounted(claim, {"/x": "v"}, forever, name="reader")))
+        wait(local, "reader", lambda s: s.phase == "Running")
+        assert "volume default/data-job stays for default/reader" in str(local.delete(NAMESPACE, "job"))
+        assert (local.root / "volumes/default/data-job/data/f").exists()
+        local.delete(NAMESPACE, "reader", grace=0)
+        assert not (local.root / "volumes/default/data-job").exists()
+
+
 def test_the_output_folder_is_told(local: LocalTarget) -> None:
     volumes = [{"name": "out", "persistentVolumeClaim": {"claimName": "digits-output"}}]
     command = python("import sys; open(sys.argv[1], 'w').write('model')", f"{code.OUTPUT_PATH}/model.pt")
@@ -149,7 +210,7 @@ class TestVolumesOfThePrograms:
         assert local.volume(NAMESPACE, "data") is None
         made = local.create_volume(NAMESPACE, "data", "owner-1", "stack-1")
         assert Path(made["path"]).is_dir()
-        assert local.volume(NAMESPACE, "data") == made
+        assert local.volume(NAMESPACE, "data") == (made, Owner("owner-1", "stack-1"))
         local.delete_volume(NAMESPACE, "data", made["generation"])
         assert local.volume(NAMESPACE, "data") is None
         assert not Path(made["path"]).exists()
@@ -168,15 +229,42 @@ class TestVolumesOfThePrograms:
             local.create_volume(NAMESPACE, "data", "owner-2", "")
 
     @pytest.mark.parametrize("suspend", [True, False])
-    def test_not_under_a_job(self, local: LocalTarget, suspend: bool) -> None:
-        made = local.create_volume(NAMESPACE, "data", "owner-1", "")
+    def test_it_is_left_to_a_job_that_has_not_finished(self, local: LocalTarget, suspend: bool) -> None:
+        made = local.create_volume(NAMESPACE, "data", "owner-1", "stack-1")
+        (Path(made["path"]) / "f").touch()
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
         local.create(submission(mounted(volumes, {"/d": "v"}, python("import time; time.sleep(120)"), suspend=suspend)))
-        with pytest.raises(Refused, match="volume default/data: is mounted by default/job, unfinished since 20"):
-            local.delete_volume(NAMESPACE, "data", made["generation"])
+        said = local.delete_volume(NAMESPACE, "data", made["generation"])
+        assert said.startswith("volume default/data stays for default/job, unfinished since 20")
+        assert (Path(made["path"]) / "f").exists()
         local.delete(NAMESPACE, "job")
+        assert not Path(made["path"]).exists(), "it goes with that run of the job"
+
+    def test_one_that_is_wanted_again_does_not_go_with_the_job(self, local: LocalTarget) -> None:
+        made = local.create_volume(NAMESPACE, "data", "owner-1", "")
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+        local.create(submission(mounted(volumes, {"/d": "v"}, python("pass"), suspend=True)))
+        assert local.delete_volume(NAMESPACE, "data", made["generation"])
+        again = local.create_volume(NAMESPACE, "data", "owner-1", "")
+        local.delete(NAMESPACE, "job")
+        found = local.volume(NAMESPACE, "data")
+        assert found is not None and found[0] == again
+
+    def test_a_sweep_takes_one_that_was_left(self, local: LocalTarget) -> None:
+        made = local.create_volume(NAMESPACE, "data", "owner-1", "stack-1")
+        (Path(made["path"]) / "f").touch()
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+        local.create(submission(mounted(volumes, {"/d": "v"}, python("pass"), suspend=True), sweep=""))
         local.delete_volume(NAMESPACE, "data", made["generation"])
-        assert local.volume(NAMESPACE, "data") is None
+        assert local.sweep("stack-1") == ["default/data"]
+
+    def test_what_it_holds_is_described(self, local: LocalTarget) -> None:
+        made = local.create_volume(NAMESPACE, "job-output", "owner-1", "stack-1")
+        assert local.describe_volume(NAMESPACE, "job-output") == ""
+        (Path(made["path"]) / "run").mkdir()
+        (Path(made["path"]) / "run" / "model.pt").write_bytes(b"x" * 1200)
+        held = local.describe_volume(NAMESPACE, "job-output")
+        assert held.startswith("1 file, 1.2 kB, last written 20")
 
     def test_under_a_finished_job(self, local: LocalTarget) -> None:
         made = local.create_volume(NAMESPACE, "data", "owner-1", "")
@@ -194,6 +282,17 @@ class TestVolumesOfThePrograms:
         assert local.volume(NAMESPACE, "full") is not None
         assert local.volume(NAMESPACE, "other") is not None
 
+    def test_a_sweep_tells_what_was_left_to_a_job(self, local: LocalTarget) -> None:
+        made = local.create_volume(NAMESPACE, "data", "owner-1", "stack-1")
+        (Path(made["path"]) / "model.pt").write_bytes(b"x" * 1200)
+        file = Path(made["path"]).with_name("volume.json")
+        file.write_text(json.dumps({**json.loads(file.read_text()), "left": True}))
+        told: list[str] = []
+        assert local.sweep("stack-1", told.append) == ["default/data"]
+        assert len(told) == 1 and told[0].startswith(
+            "volume default/data is deleted with what is in it: 1 file, 1.2 kB, last written 20"
+        )
+
     def test_a_claim_that_a_job_made_becomes_ours(self, local: LocalTarget) -> None:
         folder = local.root / "volumes/default/data/data"
         folder.mkdir(parents=True)
@@ -201,6 +300,35 @@ class TestVolumesOfThePrograms:
         made = local.create_volume(NAMESPACE, "data", "owner-1", "")
         assert (Path(made["path"]) / "f").exists()
         assert json.loads((folder.parent / "volume.json").read_text())["owner"] == "owner-1"
+
+
+def modes(folder: Path) -> set[int]:
+    return {p.stat().st_mode & 0o222 for p in (folder, *folder.rglob("*")) if not p.is_symlink()}
+
+
+def test_fetched_data_is_read_only_where_it_is_mounted_so(local: LocalTarget, tmp_path: Path) -> None:
+    made = local.create_volume(NAMESPACE, "data", "owner-1", "")
+    data = Path(made["path"])
+    outside = tmp_path / "outside"
+    outside.write_text("not ours")
+    (data / "sub").mkdir()
+    (data / "sub" / "a.txt").write_text("A")
+    (data / "link").symlink_to(outside)
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}}
+    run(local, mounted([volume], {"/d": "v"}, python("pass")))
+    assert modes(data) != {0}, "what nobody has fetched is left as it is"
+    code.manifest_of(data).write_text("{}")
+    run(local, mounted([volume], {"/d": "v"}, python(TREE, "/d/sub"), name="reads"))
+    assert log(local, "reads-node-0-0", "reads").splitlines() == ["a.txt 0o444 A"]
+    assert modes(data) == {0} and outside.stat().st_mode & 0o222, "a link leads nowhere"
+    writable = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    change = "import sys; open(sys.argv[1] + '/sub/a.txt', 'a').write('B')"
+    run(local, mounted([writable], {"/d": "v"}, python(change, "/d"), name="writes"))
+    assert (data / "sub" / "a.txt").read_text() == "AB" and all(mode & 0o200 for mode in modes(data))
+    run(local, mounted([volume], {"/d": "v"}, python("pass"), name="again"))
+    assert modes(data) == {0}
+    local.delete_volume(NAMESPACE, "data", made["generation"])
+    assert not data.exists()
 
 
 def test_leases_that_cannot_be_taken_are_tried_again(local: LocalTarget, home: Path) -> None:

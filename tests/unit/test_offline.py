@@ -106,7 +106,7 @@ def test_a_deadline_ends_the_jobset() -> None:
 def test_multikueue_is_left_to_kueue() -> None:
     job = train_job(managedBy="kueue.x-k8s.io/multikueue")
     cluster, result = applied(runtime(), job)
-    assert result.admitted and kinds(result) == ["JobSet"]
+    assert result.admitted and kinds(result) == []
     assert cluster.get(("jobset.x-k8s.io", "JobSet", "team", "job")) is None and cluster.status(result) == {}
     assert "leaves the TrainJob alone" in str(result.notes[0])
     assert kinds(applied(runtime(), job, mode="jobset")[1]) == ["JobSet"]
@@ -195,6 +195,32 @@ def test_jobsets_own_verdict() -> None:
     cluster, result = applied(runtime(), job)
     assert result.admitted and kinds(result) == ["JobSet"] and "63 characters" in str(result.notes[0])
     assert cluster.get(("jobset.x-k8s.io", "JobSet", "team", "j" * 63)) is None
+
+
+def test_jobsets_refusals_without_a_field_stand_beside_those_with_one() -> None:
+    job = train_job({"name": "j" * 63})
+    rt = runtime()
+    rt["spec"]["template"]["spec"]["successPolicy"] = {"operator": "All", "targetReplicatedJobs": ["nobody"]}
+    _, result = applied(rt, job, mode="jobset")
+    told = [str(problem) for problem in result.errors]
+    assert any("JobSet name is too long" in text for text in told)
+    assert any("invalid replicatedJob name 'nobody' does not appear" in text for text in told)
+    assert not any("<nil>" in text for text in told)
+
+
+def test_a_quantity_with_a_line_feed_is_refused_where_trainers_webhook_decodes_it() -> None:
+    _, result = applied(runtime(), train_job(trainer={"resourcesPerNode": {"limits": {"cpu": "1\n"}}}))
+    assert result.stage == "mutating-webhook"
+    assert "must be a quantity such as 3, 500m or 4Gi, not '1\\n'" in str(result.errors[0])
+    _, result = applied(runtime(), train_job(trainer={"resourcesPerNode": {"limits": {"cpu": " 1 "}}}))
+    assert result.stage == "schema"  # the webhook reads it and writes nothing back
+
+
+def test_names_in_messages_are_quoted_as_go_does() -> None:
+    _, result = applied(runtime(), train_job(runtimeRef={"name": 'a"b\n\x1b[2J'}))
+    assert result.errors[0].why.startswith(
+        'clustertrainingruntimes.trainer.kubeflow.org "a\\"b\\n\\x1b[2J" not found: '
+    )
 
 
 def test_unknown_fields() -> None:

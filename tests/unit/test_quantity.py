@@ -45,6 +45,17 @@ def test_text(given: str, wanted: str) -> None:
     assert Quantity.parse(wanted).amount == Quantity.parse(given).amount or given == "1000E"
 
 
+@pytest.mark.parametrize("space", [" ", "\xa0", "\u3000"])
+def test_white_space_that_json_writes_as_it_is_is_trimmed(space: str) -> None:
+    assert canonical(f"{space}1{space}") == "1"
+
+
+@pytest.mark.parametrize("space", ["\n", "\t", "\r", "\v", "\x1c", "\u2028"])
+def test_white_space_that_json_escapes_is_refused(space: str) -> None:
+    with pytest.raises(ValueError, match="must be a quantity"):
+        canonical(f"1{space}")
+
+
 def test_number() -> None:
     assert canonical(8) == "8"
     assert canonical(1000) == "1k"

@@ -31,7 +31,7 @@ def test_roles_and_bindings() -> None:
         ("Role", "b", "pulumi-trainer"),
         *[
             (kind, place, f"pulumi-trainer-{who}")
-            for who in ("jane", "ci-runner")
+            for who in ("user-jane", "serviceaccount-ci:runner")
             for kind, place in (("ClusterRoleBinding", None), ("RoleBinding", "a"), ("RoleBinding", "b"))
         ],
     ]
@@ -46,6 +46,34 @@ def test_roles_and_bindings() -> None:
 def test_without_a_subject_there_is_no_binding() -> None:
     assert [o["kind"] for o in printed()] == ["ClusterRole", "Role"]
     assert printed()[1]["metadata"]["namespace"] == "default"
+
+
+PRINTED = {
+    "jobset": ("-n", "a", "--user", "jane"),
+    "trainer": ("-n", "a", "--user", "jane", "--mode", "trainer"),
+    "without queues": ("-n", "a", "--user", "jane", "--no-queues"),
+    "trainer without queues": ("-n", "a", "--user", "jane", "--mode", "trainer", "--no-queues"),
+    "quotas": ("-n", "a", "--user", "jane", "--quotas"),
+    "queues-admin": ("--user", "jane", "--queues-admin"),
+    "another team": ("-n", "b", "--user", "jim"),
+    "a group of the same name": ("-n", "a", "--group", "jane"),
+    "a service account of the same name": ("-n", "a", "--service-account", "jane:jane"),
+    "a name with a slash": ("-n", "a", "--user", "jane/doe"),
+    "a name with a dash": ("-n", "a", "--user", "jane-doe"),
+    "a service account a-b:c": ("-n", "a", "--service-account", "a-b:c"),
+    "a service account a:b-c": ("-n", "a", "--service-account", "a:b-c"),
+}
+
+
+def test_what_is_printed_for_one_never_takes_rights_from_another() -> None:
+    """kubectl apply replaces the rules, and the subjects, of an object of the same name."""
+    applied: dict[tuple[str, str, str], tuple[str, dict[str, Any]]] = {}
+    for use, arguments in PRINTED.items():
+        for document in printed(*arguments):
+            metadata = document.pop("metadata")
+            place = document["kind"], metadata.get("namespace", ""), metadata["name"]
+            by, before = applied.setdefault(place, (use, document))
+            assert before == document, f"{place} of {by!r} is another one for {use!r}"
 
 
 def resources(*arguments: str) -> set[str]:
@@ -96,5 +124,8 @@ def test_a_platform_team_s_queues_have_a_role_of_their_own() -> None:
     assert {verb for rule in role["rules"] for verb in rule["verbs"] if rule["resources"] == ["clusterqueues"]} == {
         "get", "list", "watch", "create", "patch", "delete",
     }  # fmt: skip
-    assert (binding["kind"], binding["metadata"]["name"]) == ("ClusterRoleBinding", "pulumi-trainer-platform-queues")
+    assert (binding["kind"], binding["metadata"]["name"]) == (
+        "ClusterRoleBinding",
+        "pulumi-trainer-group-platform-queues",
+    )
     assert binding["roleRef"]["name"] == "pulumi-trainer-queues"

@@ -190,6 +190,12 @@ class Target:
         self.asked += 1
         return JobStatus(name, namespace, owner=self.owner, phase=self.phase, started=1.0, created=1.0)
 
+    def holder(self, namespace: str, name: str) -> None:
+        """Nobody has the name of a new job."""
+
+    def seen(self, namespace: str, name: str, beside: Any) -> None:
+        """What is there of a job is not asked here."""
+
     def consumers(self, runtime: str) -> tuple[list[Consumer], str]:
         self.asked += 1
         if self.phase == "gone":
@@ -400,3 +406,39 @@ def test_an_offer_that_is_none(change: dict[str, Any]) -> None:
         Offer.read({**offered(), **change})
     with pytest.raises(Invalid):
         Offer.read("stable")
+
+
+def urn(stack: str) -> str:
+    return f"urn:pulumi:{stack}::lab::trainer:index:RuntimeChannel::stable"
+
+
+def test_a_channel_counts_no_jobs_of_a_channel_of_another_stack() -> None:
+    jobs = job("own", channel_of="lab/dev"), job("theirs", channel_of="lab/second"), job("offered")
+    target = Target(consumers=jobs)
+    given = channel("1.0.0", component=urn("dev"))
+    _, outputs = channels.create(given, lambda _: target)
+    with pytest.raises(Refused, match=r"2 jobs use it, 2 of which may still run: team/offered .*, team/own"):
+        channels.delete(outputs, lambda _: target)
+    notes, _ = check(given, channel("1.1.0", component=urn("dev")), *jobs)
+    assert (
+        "jobs here that take releases from it: 2" in notes
+        and "without the channel, which keep what they have: 1" in notes
+    )
+    older = {k: v for k, v in outputs.items() if k != "names"}
+    assert not channels.diff(older, given).changes
+    with pytest.raises(Refused, match="3 jobs use it"):
+        channels.delete(older, lambda _: target)
+
+
+def test_a_channel_of_a_renamed_stack_counts_the_jobs_of_before() -> None:
+    target = Target(consumers=(job("before", channel_of="lab/dev"), job("after", channel_of="lab/prod")))
+    inputs = channel("1.0.0", component=urn("dev"))
+    _, outputs = channels.create(inputs, lambda _: target)
+    for stack in ("prod", "main", "main"):
+        changes = inputs["component"] != urn(stack)
+        inputs = channels.check(inputs, channel("1.0.0", component=urn(stack)), lambda _: target).inputs
+        assert channels.diff(outputs, inputs).changes is changes
+        outputs = channels.update(outputs, inputs, lambda _: target)
+    assert outputs["names"] == ["lab/main", "lab/dev", "lab/prod"]
+    with pytest.raises(Refused, match="2 jobs use it"):
+        channels.delete(outputs, lambda _: target)

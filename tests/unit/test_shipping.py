@@ -6,12 +6,15 @@ import functools
 import json
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pulumi_trainer import shipping
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.targets.local.volumes import config_files
 
 OUTSIDE = 7
 
@@ -29,10 +32,6 @@ def uses_global() -> None:
 
 def uses_import() -> Any:
     return functools.partial(print)
-
-
-def annotated(path: Path) -> None:
-    print(path)
 
 
 @functools.lru_cache
@@ -65,8 +64,9 @@ def started(folder: Path, data: dict[str, Any], *args: str) -> subprocess.Comple
 
 
 def test_a_function_arrives_byte_for_byte(tmp_path: Path) -> None:
-    script, problems = shipping.from_function(plain)
-    assert problems == []
+    shipped = shipping.from_function(plain)
+    script = shipped.script
+    assert not shipped.problems and not shipped.warnings
     lines = Path(__file__).read_text().splitlines(keepends=True)
     start = lines.index('def plain(epochs: int, path: str = "$HOME") -> None:\n')
     assert script.startswith("".join(lines[start : start + 5]))
@@ -75,7 +75,7 @@ def test_a_function_arrives_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_the_same_line_numbers_as_in_the_source() -> None:
-    script, _ = shipping.from_function(plain)
+    script = shipping.from_function(plain).script
     assert script.splitlines()[3].strip().startswith("text = ")
 
 
@@ -84,7 +84,6 @@ def test_the_same_line_numbers_as_in_the_source() -> None:
     [
         (uses_global, "OUTSIDE", "print(OUTSIDE)"),
         (uses_import, "functools", "return functools.partial"),
-        (annotated, "Path", "def annotated"),
         (decorated, "@functools.lru_cache", "@functools.lru_cache"),
         (closure(), "captured", "print(captured)"),
         (coroutine, "coroutine", "async def coroutine"),
@@ -92,9 +91,7 @@ def test_the_same_line_numbers_as_in_the_source() -> None:
     ],
 )
 def test_what_would_be_lost_is_named_with_its_line(func: Any, name: str, line: str) -> None:
-    _, problems = shipping.from_function(
-        getattr(func, "__wrapped__", func) if name != "@functools.lru_cache" else func.__wrapped__
-    )
+    problems = shipping.from_function(getattr(func, "__wrapped__", func)).problems
     assert problems, "the loss was not found"
     text = "\n".join(str(p) for p in problems)
     assert name in text
@@ -104,26 +101,80 @@ def test_what_would_be_lost_is_named_with_its_line(func: Any, name: str, line: s
         assert f"test_shipping.py:{number}" in text
 
 
+def twice(func: Any) -> Any:
+    @functools.wraps(func)
+    def both(*args: Any, **more: Any) -> None:
+        func(*args, **more)
+        func(*args, **more)
+
+    return both
+
+
+def other_defaults(text: str = "as written", *, count: int = 1) -> None:
+    print(text, count)
+
+
+def test_what_the_program_has_made_of_a_function_is_refused() -> None:
+    assert "is wrapped" in str(shipping.from_function(twice(recursive)).problems[0])
+    assert not shipping.from_function(other_defaults).problems
+    for name, value in (("__defaults__", ("other",)), ("__defaults__", None), ("__kwdefaults__", {"count": True})):
+        changed = types.FunctionType(other_defaults.__code__, globals(), None, other_defaults.__defaults__)
+        changed.__kwdefaults__ = other_defaults.__kwdefaults__
+        setattr(changed, name, value)
+        assert "other defaults" in str(shipping.from_function(changed).problems[0])
+
+
 def test_recursion_and_builtins_travel() -> None:
-    assert shipping.from_function(recursive)[1] == []
+    assert not shipping.from_function(recursive).problems
 
 
 def test_not_a_function() -> None:
-    assert "must be a plain function" in str(shipping.from_function(print)[1][0])  # type: ignore[arg-type]
+    assert "must be a plain function" in str(shipping.from_function(print).problems[0])
 
 
 def test_arguments_that_the_function_does_not_take() -> None:
-    (problem,) = shipping.argument_problems(plain, {"epoch": 3})
+    problem, _ = shipping.argument_problems(plain, {"epoch": 3})
     assert "plain(" in str(problem) and "epoch" in str(problem)
 
 
 def test_a_script_arrives_byte_for_byte(tmp_path: Path) -> None:
     source = tmp_path / "mine.py"
     source.write_bytes("import sys\nprint('$HOME `id` ä', sys.argv[1:])\n# EOM\n".encode())
-    script, problems = shipping.from_script(source)
-    assert problems == [] and script.encode() == source.read_bytes()
+    shipped = shipping.from_script(source)
+    script = shipped.script
+    assert not shipped.problems and script.encode() == source.read_bytes()
     done = started(tmp_path, shipping.files(script, None, None, None, ""), "--lr", "$X")
     assert done.stdout == "$HOME `id` ä ['--lr', '$X']\n"
+
+
+SCRIPTS = {
+    "CRLF": b"print('a')\r\ntext = 'b\\\r\nc'\r\n",
+    "a lone CR": b"print('a')\rprint('b')\r",
+    "BOM": b"\xef\xbb\xbfprint('\xc3\xa4')\n",
+    "latin-1": b"# coding: latin-1\r\nprint('\xe4')\n",
+    "cookie of the second line": b"#!/usr/bin/python3\n# -*- coding: cp1252 -*-\nprint('\x80')\n",
+    "no newline at the end": b"print('a')",
+    "form feed": b"print('a')\n\x0c\nprint('b')\n\x0c",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("kind", SCRIPTS)
+def test_the_bytes_of_a_script_are_shipped(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_bytes(SCRIPTS[kind])
+    shipped = shipping.from_script(file)
+    assert not shipped.problems and shipped.exact == SCRIPTS[kind]
+    data = shipping.exactly({"main.py": shipped.script, "launch.json": "{}"}, shipped.exact)
+    assert config_files({"ConfigMap/c": data}, "c")["main.py"] == SCRIPTS[kind]
+    assert data["data"]["launch.json"] == "{}" and len([part for part in data.values() if "main.py" in part]) == 1
+
+
+@pytest.mark.parametrize("ending", [b"\r\n", b"\r"])
+def test_line_endings_make_no_other_script(tmp_path: Path, ending: bytes) -> None:
+    file = tmp_path / "mine.py"
+    file.write_bytes(b"print('a')\nprint('b')\n".replace(b"\n", ending))
+    assert shipping.from_script(file).script == "print('a')\nprint('b')\n"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +185,40 @@ def test_a_script_that_cannot_be_shipped(tmp_path: Path, content: bytes | None, 
     file = tmp_path / "mine.py"
     if content is not None:
         file.write_bytes(content)
-    assert says in str(shipping.from_script(file)[1][0])
+    assert says in str(shipping.from_script(file).problems[0])
+
+
+@pytest.mark.parametrize(
+    "word", ["scikit learn", "not a requirement!!", "torch=2.0", "numpy 1.2", "", "torch torchvision", "torch, numpy"]
+)
+def test_a_requirement_that_pip_cannot_read(word: str) -> None:
+    [problem] = shipping.package_problems({"packages": ["torch", word, "numpy"]})
+    assert problem.where == "packages_to_install[1]"
+    assert f"{word!r} is not a valid requirement: Expected " in problem.why
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [
+            "torch>=2.6,<3",
+            "lightning[extra]==2.*",
+            "numpy ; python_version < '3.13'",
+            "x~=1.0",
+            "x @ https://host/x.whl",
+        ],
+        ["git+https://host/x@main", "https://host/x.zip", "file:///x", "./mine", ".", "/mnt/x[extra]", "wheels/x.whl"],
+        ["x-1.0-py3-none-any.whl", "x.tar.gz", "x.whl[extra]", "../up"],
+        ["--find-links", "a folder", "-r", "my requirements.txt", "--no-deps", "-e", "some where", "--index-url=x y"],
+        [Unknown("a"), "torch"],
+    ],
+)
+def test_what_pip_can_read(words: list[Any]) -> None:
+    assert shipping.package_problems({"packages": words}) == []
+
+
+def test_a_requirement_that_holds_a_secret_is_not_shown() -> None:
+    assert shipping.package_problems({"packages": ["x --token=hf_" + "aB3" * 12]}) == []
 
 
 def test_a_launcher_that_is_missing(tmp_path: Path) -> None:
@@ -144,3 +228,15 @@ def test_a_launcher_that_is_missing(tmp_path: Path) -> None:
     argv = [sys.executable, str(tmp_path / code.BOOTSTRAP_FILE)]
     done = subprocess.run(argv, capture_output=True, text=True, env={"PATH": str(tmp_path)}, check=False)
     assert done.returncode == 1 and "torchrun is not on PATH" in done.stderr and "Traceback" not in done.stderr
+
+
+def _json(given: int = 1) -> None:
+    print(given)
+
+
+def test_a_function_may_have_the_name_of_a_module_that_its_call_needs(tmp_path: Path) -> None:
+    script = tmp_path / "main.py"
+    script.write_text(shipping.from_function(_json).script)
+    (tmp_path / "func_args.json").write_text('{"given": 3}')
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout == "3\n"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer.provider.commands.terminal import Prefixes, harmless, plain, shown
+from pulumi_trainer.provider.api.errors import Problem, TrainerError
+from pulumi_trainer.provider.api.terminal import Prefixes, escaped, harmless, message, plain
 
 HOSTILE = st.text(
     st.sampled_from("\x1b\x9b\x9d[]()PX^_;:0123?mhHJKcnq\\\x07\x9c\r\n\t\x00\x08\x7f\x85\u202e\u2066abc "), max_size=40
@@ -54,12 +57,37 @@ def test_cells_of_a_table_are_one_line_without_colours(text: str) -> None:
     assert all(c.isprintable() or c == "\t" for c in plain(text))
 
 
-def test_several_lines() -> None:
-    assert shown("a\x1b[2J\nb\r\n") == "a\nb\n"
-
-
 def test_prefixes() -> None:
     assert Prefixes(coloured=False).of("pod", "side") == "pod/side "
     coloured = Prefixes(coloured=True)
     first, other = coloured.of("a", ""), coloured.of("b", "")
     assert first == coloured.of("a", "") and first.replace("a", "b") != other
+
+
+def test_a_name_is_one_line() -> None:
+    assert plain("real\rhidden\nforged\x85more") == "real hidden forged more"
+
+
+def test_no_line_of_a_message_passes_for_one_of_ours() -> None:
+    told = message("refused\x1b[2J\r\nerror: all is well\u2028TrainJob: Succeeded\n  log line")
+    assert told == "refused\n  error: all is well\n  TrainJob: Succeeded\n  log line"
+
+
+@given(HOSTILE)
+def test_problems_hold_nothing_that_a_terminal_acts_on(text: str) -> None:
+    problem = Problem(text, text, text).below(text)
+    shown_ = [*str(problem).split("\n"), problem.where, problem.mend]
+    assert all(c.isprintable() or c == "\t" for line in shown_ for c in line)
+    assert str(TrainerError(text)) == str(Problem("", text))
+
+
+@given(HOSTILE)
+def test_json_stays_the_same_value(text: str) -> None:
+    shown_ = escaped(json.dumps({text: text}, ensure_ascii=False))
+    assert json.loads(shown_) == {text: text}
+    assert all(c.isprintable() for c in shown_)
+
+
+def test_half_a_character_does_not_stop_the_output() -> None:
+    for shown_ in (harmless("a\ud800b"), str(Problem("a\udcff", "b")), escaped('"\ud800"')):
+        shown_.encode()

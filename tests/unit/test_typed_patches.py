@@ -235,7 +235,7 @@ LONG = "x" * 254
         (container(image="x"), "jobs[0].pod.containers[0].image: unknown field"),
         (container(env=named(129, value="")), "jobs[0].pod.containers[0].env: must have at most 128 items"),
         (container(env=named(1) * 2), "jobs[0].pod.containers[0].env: name n0 stands more than once"),
-        (container(env={"A": 1}), "jobs[0].pod.containers[0].env[0].value: must be a string, not 1"),
+        (container(env={"A": 1}), "jobs[0].pod.containers[0].env[0].value: must be a string, not int"),
         (
             container(volume_mounts=named(129, mountPath="/x")),
             "jobs[0].pod.containers[0].volume_mounts: must have at most 128 items, not 129",

@@ -118,6 +118,42 @@ def test_json_and_yaml(run: Ran) -> None:
     assert set(json.loads(run.out)["errors"][0]) == {"field", "type", "detail"}
 
 
+POD = {
+    "volumes": [{"name": "../../victim", "emptyDir": {}}, {"name": "c", "persistentVolumeClaim": {"claimName": "../x"}}],
+    "containers": [
+        {"name": "../log", "image": "a", "env": [{"name": "A=B", "value": "1"}],
+         "volumeMounts": [{"name": "c", "mountPath": "/c", "subPath": "../up"}]},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_names_that_no_pod_can_have(mode: str, run: Ran) -> None:
+    document = runtime()
+    pod = document["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    node = pod["containers"]
+    pod.update({**POD, "containers": [*node, *POD["containers"]]})
+    file = run.file(document, train_job())
+    assert run("validate", "--mode", mode, file) == 1
+    assert "TrainJob team/job is refused by the API server when its Pods are made\n" in run.out
+    at = "  error: JobSet/job.spec.replicatedJobs[0].template.spec.template.spec"
+    for place, words in (
+        ("volumes[0].name", 'Invalid value: "../../victim": a lowercase RFC 1123 label must consist of'),
+        ("volumes[1].persistentVolumeClaim.claimName", 'Invalid value: "../x": a lowercase RFC 1123 subdomain must'),
+        ("containers[1].name", 'Invalid value: "../log": a lowercase RFC 1123 label must consist of'),
+        ("containers[1].env[0].name", 'Invalid value: "A=B": a valid environment variable name must consist only'),
+        ("containers[1].volumeMounts[0].subPath", "Invalid value: \"../up\": must not contain '..'"),
+    ):
+        assert f"{at}.{place}: {words}" in run.out, f"{place}\n{run.out}"
+    assert run("validate", "--mode", mode, "-o", "json", file) == 1
+    found = json.loads(run.out)
+    assert (found["admitted"], found["stage"], found["objects"]) == (False, "pods", []) and len(found["errors"]) == 5
+    assert run("render", "--mode", mode, file) == 1 and run.out == "" and "when its Pods are made" in run.err
+    (run.folder / "case").mkdir()
+    run.file(document, train_job(), name="case/input.yaml")
+    assert run("validate", "--batch", ".", "--mode", mode) == 0, "no server refuses the TrainJob"
+
+
 def test_render(run: Ran) -> None:
     assert run("render", run.file(runtime(), train_job(), train_job({"name": "other"}, suspend=True))) == 0
     first, second = yaml.safe_load_all(run.out)

@@ -8,7 +8,7 @@ from typing import Any
 from pulumi_trainer.provider.api.errors import Problem
 
 from ..reading import listed, mapping, texts
-from ..taints import borne
+from ..taints import Tolerations
 from .view import Document, Step, Taints, View, amount, gpus
 
 _NCCL = ("torch", "jax", "mpi")
@@ -34,7 +34,8 @@ def gpu_taints(documents: Iterable[Document]) -> Taints | None:
             found[f"node {name}"] = [t for t in listed(spec.get("taints")) if isinstance(t, dict)]
         elif document.get("kind") == "ResourceFlavor" and (not queues or name in flavors):
             taints = [t for t in listed(spec.get("nodeTaints")) if isinstance(t, dict)]
-            found[f"flavor {name}"] = [t for t in taints if not borne(t, listed(spec.get("tolerations")))]
+            own = Tolerations(listed(spec.get("tolerations")))
+            found[f"flavor {name}"] = [taint for taint in taints if not own.bear(taint)]
     return found or None
 
 
@@ -56,7 +57,8 @@ def untolerated_taints(view: View) -> Iterator[Problem]:
         tolerations = step.pod.get("tolerations", [])
         if not isinstance(tolerations, list) or not any(map(gpus, step.containers)):
             continue
-        against = {place: [t for t in taints if not borne(t, tolerations)] for place, taints in view.taints.items()}
+        known = Tolerations(tolerations)
+        against = {place: [t for t in taints if not known.bear(t)] for place, taints in view.taints.items()}
         against = {
             place: [t for t in taints if t.get("effect") != "PreferNoSchedule"] for place, taints in against.items()
         }

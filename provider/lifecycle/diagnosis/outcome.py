@@ -108,14 +108,21 @@ def gone(seen: Seen) -> Finding:
     """What can be said of a job whose objects are no more."""
     known = seen.remembered
     if known is None:
-        return Finding(Phase.DELETED, "NotFound", "there is no such job", "there is no such job, and no record of one")
+        why = "there is no such job, and no record of one"
+        return Finding(
+            Phase.DELETED, "NotFound", "there is no such job", why, "`pulumi preview` says what becomes of it"
+        )
     return Finding(
         Phase(known.phase),
         known.reason,
         known.message,
         f"it is no more ({ended(known.message)})" if known.message else "it is no more",
-        "" if known.phase == Phase.SUCCEEDED else "give the TrainJob another run= key to run it again",
+        _AGAIN.get(Phase(known.phase), "give the TrainJob another run= key to run it again"),
     )
+
+
+_AGAIN = {Phase.SUCCEEDED: "", Phase.DELETED: "`pulumi up` creates it again"}
+"""Phase of a job that is no more -> how it runs again, if not by another run= key."""
 
 
 def deleting(seen: Seen) -> Finding | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step, duration
+from pulumi_trainer.provider.api.terminal import lines, plain
 from pulumi_trainer.provider.lifecycle.reading import (
     condition,
     conditions,
@@ -63,12 +64,17 @@ def find(seen: Seen, now: float) -> Finding:
 
 def diagnose(seen: Seen, now: float) -> JobStatus:
     """The status of a job. now: seconds since the epoch."""
+    status = _diagnosed(seen, now)
+    return replace(status, message="; ".join([status.message, *seen.losses])) if seen.losses else status
+
+
+def _diagnosed(seen: Seen, now: float) -> JobStatus:
     found = find(seen, now)
     known = seen.remembered
     if seen.main is None and known is not None and not seen.awaited:
         return known
     status = JobStatus(seen.name, seen.namespace) if known is None else replace(known)
-    status.phase, status.reason, status.message = found.phase.value, found.reason, found.message
+    status.phase, status.reason, status.message = found.phase.value, plain(found.reason), lines(found.message)
     status.uid = status.uid or text(section(seen.main, "metadata").get("uid"))
     status.steps = [_step(seen, s, found.phase) for s in seen.steps]
     status.restarts = number(section(seen.jobset, "status").get("restarts"))
@@ -89,8 +95,8 @@ def why(seen: Seen, status: JobStatus, now: float) -> str:
     said = ended(found.why or found.message)
     told = f"{seen.namespace}/{seen.name} is {found.phase}{reason}{ago}: {said}"
     if "\n" in said:  # lines of a log end it, each on one of its own
-        return "\n".join(filter(None, (told, _sentence(found.mend))))
-    return " ".join(filter(None, (f"{told}.", _sentence(found.mend))))
+        return "\n".join(filter(None, (told, *map(_sentence, seen.losses), _sentence(found.mend))))
+    return " ".join(filter(None, (f"{told}.", *map(_sentence, seen.losses), _sentence(found.mend))))
 
 
 def _sentence(text_: str) -> str:

@@ -13,7 +13,18 @@ from typing import Any
 
 from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.lifecycle.reading import Document, labels_of, name_of, number, rows, seconds, section, text
+from pulumi_trainer.provider.lifecycle.reading import (
+    Document,
+    conditions,
+    labels_of,
+    name_of,
+    number,
+    rows,
+    seconds,
+    section,
+    text,
+    true,
+)
 
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 STEP = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -36,11 +47,11 @@ class Seen:
 
     workload: Kueue's for it, the newest. preemptor: the job that it had to make room for, as in "JobSet team/llama"; empty: none,
     or nobody has looked. cramped: why the nodes that there are never hold it where its topology wants it; empty likewise. pods:
-    those that are there. gone: pods that had failed and have been deleted since.
-    events: warnings about its objects. remembered: what its record says in case the job itself is no more; None: there is no
-    record. awaited: the record was just made, and the job follows. lines: pod -> the newest lines of its log, where somebody
-    has fetched them. progress: the newest trainerStatus. unseen: plurals of kinds that this cluster does not have or that we
-    may not read.
+    those that are there. gone: pods that had failed and have been deleted since. events: warnings about its objects.
+    remembered: what its record says in case the job itself is no more; None: there is no record. awaited: the record was just
+    made, and the job follows. lines: pod -> the newest lines of its log, where somebody has fetched them. losses: what has
+    become of its volumes that somebody has deleted, where somebody has looked. progress: the newest trainerStatus. unseen:
+    plurals of kinds that this cluster does not have or that we may not read.
     """
 
     namespace: str
@@ -58,6 +69,7 @@ class Seen:
     remembered: JobStatus | None = None
     awaited: bool = False
     lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    losses: Sequence[str] = ()
     progress: Mapping[str, Any] | None = None
     unseen: frozenset[str] = frozenset()
 
@@ -133,6 +145,26 @@ def pods_of(step: Document) -> int:
     return replicas_of(step) * min(parallelism, number(spec.get("completions"), parallelism))
 
 
+def wanted_pods(job: Document) -> int:
+    """Return how many pods a Job should have now: none while it is suspended and once it has ended."""
+    spec, status = section(job, "spec"), section(job, "status")
+    if spec.get("suspend") is True or any(true(conditions(job), type_) for type_ in ("Complete", "Failed")):
+        return 0
+    parallelism = number(spec.get("parallelism"), 1)
+    left = number(spec.get("completions"), parallelism) - number(status.get("succeeded"))
+    return max(min(parallelism, left), 0)
+
+
+def lacks_pods(job: Document) -> bool:
+    """Return whether a Job has fewer pods than it should have."""
+    return number(section(job, "status").get("active")) < wanted_pods(job)
+
+
+def lacks_jobs(seen: Seen) -> bool:
+    """Return whether a step has fewer Jobs than replicas."""
+    return any(len(seen.jobs_of(text(s.get("name")))) < replicas_of(s) for s in seen.steps)
+
+
 def pod_name(pod: Document) -> str:
     return name_of(pod)
 
@@ -176,6 +208,7 @@ _CONTAINER = {
     "name": _ALL, "image": _ALL, "ready": _ALL, "restartCount": _ALL, "state": _STATE, "lastState": {"terminated": _ENDED},
 }  # fmt: skip
 _JOB_SPEC = {"parallelism": _ALL, "completions": _ALL, "backoffLimit": _ALL, "suspend": _ALL}
+_CLAIMS = {"template": {"spec": {"volumes": [{"name": _ALL, "persistentVolumeClaim": {"claimName": _ALL}}]}}}
 
 KEPT: dict[str, Any] = {
     "JobSet": {
@@ -184,7 +217,7 @@ KEPT: dict[str, Any] = {
             "suspend": _ALL, "ttlSecondsAfterFinished": _ALL, "managedBy": _ALL,
             "failurePolicy": {"maxRestarts": _ALL},
             "replicatedJobs": [
-                {"name": _ALL, "replicas": _ALL, "dependsOn": _ALL, "template": {"spec": _JOB_SPEC}},
+                {"name": _ALL, "replicas": _ALL, "dependsOn": _ALL, "template": {"spec": {**_JOB_SPEC, **_CLAIMS}}},
             ],
         },
         "status": {

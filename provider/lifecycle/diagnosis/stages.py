@@ -6,10 +6,20 @@ Called by `phase`.
 from __future__ import annotations
 
 from pulumi_trainer.provider.api.status import Phase, duration
-from pulumi_trainer.provider.lifecycle.reading import conditions, number, rows, section, text, true
+from pulumi_trainer.provider.lifecycle.reading import (
+    Document,
+    conditions,
+    labels_of,
+    name_of,
+    number,
+    rows,
+    section,
+    text,
+    true,
+)
 
-from .finding import Finding, ended, listed
-from .seen import Seen, born, moment, replicas_of
+from .finding import Finding, counted, ended, listed
+from .seen import JOB_NAME, Seen, born, lacks_jobs, lacks_pods, moment, replicas_of, subject, wanted_pods
 
 PATIENCE = 15.0
 """Seconds in which a controller should have done something."""
@@ -19,7 +29,13 @@ _RACE = "not found"
 
 def held(seen: Seen, now: float) -> Finding | None:
     """Why there is no JobSet, no Job or no pod yet; None: there is, or it is too early to tell."""
-    return _no_jobset(seen, now) or _refused_jobs(seen) or _no_controller(seen, now) or _no_pods(seen, now)
+    return (
+        _no_jobset(seen, now)
+        or _refused_jobs(seen)
+        or _no_controller(seen, now)
+        or _refused_pods(seen)
+        or _no_pods(seen, now)
+    )
 
 
 def _no_jobset(seen: Seen, now: float) -> Finding | None:
@@ -71,7 +87,7 @@ def _refused_jobs(seen: Seen) -> Finding | None:
         for e in seen.warnings("JobSet", "JobCreationFailed", "HeadlessServiceCreationFailed", "PVCCreationFailed")
         if not _harmless(text(e.get("message")))
     ]
-    if not events or _all_jobs(seen):
+    if not events or (seen.jobs and not lacks_jobs(seen)):
         return None
     said = text(events[0].get("message"))
     return Finding(
@@ -87,24 +103,39 @@ def _harmless(message: str) -> bool:
     return "mjob.kb.io" in message and "JobSet" in message and message.rstrip().endswith(_RACE)
 
 
-def _all_jobs(seen: Seen) -> bool:
-    return bool(seen.jobs) and all(len(seen.jobs_of(text(s.get("name")))) >= replicas_of(s) for s in seen.steps)
+def _refused_pods(seen: Seen) -> Finding | None:
+    """Return that the API server refuses pods: of those that a Job lacks, what its newest event says."""
+    short = {name_of(job): job for job in seen.jobs if lacks_pods(job)}
+    events = [
+        e
+        for e in seen.warnings("Job", "FailedCreate")
+        if subject(e) in short and moment(e) >= _last_created(seen, short[subject(e)]) - 1
+    ]
+    if not events:
+        return None
+    said = text(events[0].get("message"))
+    wanted = sum(map(wanted_pods, seen.jobs))
+    lacking = sum(wanted_pods(job) - number(section(job, "status").get("active")) for job in short.values())
+    which = f"{lacking} of its {counted(wanted, 'pod')}" if lacking < wanted else "its pods"
+    some = f"{lacking} of {counted(wanted, 'pod')} cannot be created: " if lacking < wanted else ""
+    return Finding(
+        Phase.STARTING,
+        "FailedCreate",
+        f"{some}{said}",
+        f"the cluster refuses {which}: {ended(said)}",
+        "correct what the message names (quota of the namespace, service account, security policy); it is tried again",
+    )
+
+
+def _last_created(seen: Seen, job: Document) -> float:
+    """Return when a Job or the newest of its pods was made: an older event is of an earlier attempt, or no longer true."""
+    mine = (p for p in seen.pods if labels_of(p).get(JOB_NAME) == name_of(job))
+    return max([born(job), *map(born, mine)])
 
 
 def _no_pods(seen: Seen, now: float) -> Finding | None:
     if seen.pods or not seen.jobs:
         return None
-    # Only of the Jobs that are there: one of that name has failed in an earlier attempt.
-    events = [e for e in seen.warnings("Job", "FailedCreate") if moment(e) >= max(map(born, seen.jobs)) - 1]
-    if events:
-        said = text(events[0].get("message"))
-        return Finding(
-            Phase.STARTING,
-            "FailedCreate",
-            said,
-            f"the cluster refuses its pods: {ended(said)}",
-            "correct what the message names (quota of the namespace, service account, security policy); it is tried again",
-        )
     idle = [j for j in seen.jobs if not section(j, "status").get("startTime") and not conditions(j)]
     age = now - min(map(born, seen.jobs))
     if len(idle) < len(seen.jobs) or age < PATIENCE:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.api.names import quoted
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from ..apply import env_vars, upsert, upsert_ports
@@ -108,4 +109,4 @@ def _may_be_there(info: Info, *wanted: Any) -> bool:
 
 
 def _no_target(job: str, container: str) -> str:
-    return f'envInjection target podSet "{job}" container "{container}" not found in runtime template'
+    return f"envInjection target podSet {quoted(job)} container {quoted(container)} not found in runtime template"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.names import quoted
 from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
 
 from ..info import NODE, TRAINER, TRAINER_PORT, Info, TrainJob, head_node, items
@@ -69,7 +70,7 @@ def validate(info: Info, train_job: TrainJob) -> Iterator[Problem]:
         yield Problem("spec.trainer.numNodes", "LoRA fine-tuning is not supported for multi-node training in TorchTune")
     for place, arg in enumerate(args):
         if (key := arg.partition("=")[0]) in MANAGED:
-            why = f'must not set immutable config "{key}" in trainer args; it is managed by the runtime'
+            why = f"must not set immutable config {quoted(key)} in trainer args; it is managed by the runtime"
             yield Problem(f"spec.trainer.args[{place}]", why)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.names import quoted
 from pulumi_trainer.provider.api.unknown import Unknown
 
 from ..info import Info, TrainJob, defaulted, metadata
@@ -35,8 +36,8 @@ class Volcano(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin, CustomValidat
             if name in _HIGHEST:
                 return  # as upstream: what comes after it is not checked
             if info.exists and not isinstance(name, Unknown) and not info.exists("PriorityClass", "", name):
-                missing = f'priorityclasses.scheduling.k8s.io "{name}" not found'
-                why = f'PriorityClass "{name}" doesn\'t exist: {missing}'
+                missing = f"priorityclasses.scheduling.k8s.io {quoted(name)} not found"
+                why = f"PriorityClass {quoted(name)} doesn't exist: {missing}"
                 yield Problem("spec.templateSpec.priorityClassName", why)
 
     def enforce_pod_group_policy(self, info: Info, train_job: TrainJob) -> None:

@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 import urllib3
 from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault, TrainerError
+from pulumi_trainer.provider.api.secrets import is_loopback
 
 from . import plugin
 from .client import PATIENCE, Access, Client, Unreachable
@@ -39,12 +40,18 @@ _ELSEWHERE = 10.0
 """Seconds for a server of which there is another one to try."""
 
 
-def open_client(target: Mapping[str, Any], *, overrides: Mapping[str, Any] | None = None) -> Client:
+def open_client(
+    target: Mapping[str, Any],
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    warn: Callable[[Problem], None] | None = None,
+) -> Client:
     """A client of the target's cluster. Nothing is asked and no file is read before its first request.
 
     target: kubeconfig (a path), content (of a kubeconfig) and context, all optional; cluster: the UID that was recorded,
     absent before the first contact; unknown: a name of these that has no value yet. overrides: kubeconfig and context of the
-    stack's configuration; they win, provided that they lead to the recorded cluster.
+    stack's configuration; they win, provided that they lead to the recorded cluster. warn: is called with what is unwise
+    about the access, once it is opened.
 
     Requests raise TargetFault where there is no way to the server, Refused where none leads to the recorded cluster.
     """
@@ -53,7 +60,7 @@ def open_client(target: Mapping[str, Any], *, overrides: Mapping[str, Any] | Non
     recorded = _way(target)
     wanted = str(target.get("cluster") or "")
     ways = dict.fromkeys([_overridden(recorded, overrides or {}), recorded] if wanted else [recorded])
-    return _client(tuple(ways), wanted, _environment())
+    return _client(tuple(ways), wanted, _environment(), warn)
 
 
 def cluster_id(client: Client) -> str:
@@ -82,8 +89,8 @@ def _environment() -> str:
 
 
 @lru_cache(maxsize=32)
-def _client(ways: tuple[Way, ...], wanted: str, _environment: str) -> Client:
-    return Client(_Opening(ways, wanted), patience=PATIENCE)
+def _client(ways: tuple[Way, ...], wanted: str, _environment: str, warn: Callable[[Problem], None] | None) -> Client:
+    return Client(_Opening(ways, wanted), patience=PATIENCE, warn=warn)
 
 
 class _Opening:
@@ -143,6 +150,11 @@ def access(way: Chosen) -> Access:
 
     cluster, user = way.cluster, dict(way.user)
     expires = None
+    cautions = []
+    if user and str(cluster["server"]).lower().startswith("http://"):
+        local = is_loopback(str(cluster["server"]))
+        cautions.append(replace(_IN_CLEAR if local else _NOT_SENT, where=way.where))
+        user = user if local else {}
     static = any(
         user.get(k) for k in ("token", "tokenFile", "username", "client-certificate", "client-certificate-data")
     )
@@ -169,10 +181,10 @@ def access(way: Chosen) -> Access:
             pool.connection_pool_kw["server_hostname"] = str(name)
     if insecure:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # one of ours instead of one a request
-    cautions = (replace(_INSECURE, where=way.where),) if insecure else ()
+        cautions.append(replace(_INSECURE, where=way.where))
     acting = _acting_as(user)
     return Access(
-        configuration.host, pool, lambda: authorization() + acting, way.where, expires=expires, cautions=cautions
+        configuration.host, pool, lambda: authorization() + acting, way.where, expires=expires, cautions=tuple(cautions)
     )
 
 
@@ -189,6 +201,18 @@ _INSECURE = Problem(
     "",
     "insecure-skip-tls-verify: the server's certificate is not verified, and whoever is in between reads the credentials",
     "give the cluster's certificate-authority-data instead",
+)
+
+
+_IN_CLEAR = Problem(
+    "",
+    "http://: credentials are sent unencrypted, though not beyond this machine",
+    "give the cluster an https:// server",
+)
+_NOT_SENT = Problem(
+    "",
+    "http://: anybody on the network could read the credentials, so none are sent",
+    "give the cluster an https:// server, or reach it through kubectl proxy on this machine",
 )
 
 

@@ -18,7 +18,9 @@ def check(live: Mapping[str, Any], submission: Submission, kind: Kind) -> None:
     """Raises Conflict that names each field in which the live job differs and which cannot change any more."""
     wanted = review(submission.main).stored or submission.main
     key = f"{kind.kind}/{submission.name}"
-    changes = compare({key: {"spec": _spec(admitted.without(live, wanted), kind)}}, {key: {"spec": wanted["spec"]}})
+    changes = compare(
+        {key: {"spec": _spec(admitted.without(live, wanted), kind)}}, {key: {"spec": _spec(wanted, kind)}}
+    )
     fixed = [change.path.partition(": ")[2] for change in changes if change.effect == "replace"]
     if fixed:
         why = f"cannot be adopted: it differs in {', '.join(fixed[:8])}" + (" and more" if len(fixed) > 8 else "")
@@ -35,7 +37,7 @@ def unasked(live: Mapping[str, Any], where: str) -> Problem:
 
 
 def _spec(live: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
-    """The spec without what Kueue has written into it."""
+    """The spec without what Kueue has written into it, and without the times at which patches were seen."""
     spec = dict(live["spec"])
     if kind.kind == "TrainJob" and (patches := spec.get("runtimePatches")):
         kept = [p for p in patches if not str(p.get("manager", "")).startswith("kueue.x-k8s.io/")]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TrainerError
+from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.api.submission import Submission, main_key
 from pulumi_trainer.provider.targets import keys
 
@@ -25,13 +26,18 @@ def documents(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Doc
     for key, rendered in submission.objects.items():
         if key != main and not _holds_values(submission, key):
             yield kinds.of(rendered), marked(rendered, submission, owner)
+    yield from _secrets(submission, owner)
+    job = marked(submission.main, submission, owner)
+    job["metadata"]["annotations"] = {**job["metadata"]["annotations"], **record.notes(submission)}
+    yield kinds.of(job), job
+
+
+def _secrets(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Document]]:
+    """The Secrets whose values come beside the objects."""
     for name, values in submission.secrets.items():
         data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "data": data}
         yield SECRET, marked(secret, submission, owner)
-    job = marked(submission.main, submission, owner)
-    job["metadata"]["annotations"] = {**job["metadata"]["annotations"], **record.notes(submission)}
-    yield kinds.of(job), job
 
 
 def marked(document: Mapping[str, Any], submission: Submission, owner: Record) -> Document:
@@ -44,37 +50,63 @@ def marked(document: Mapping[str, Any], submission: Submission, owner: Record) -
     return {**{k: v for k, v in document.items() if k != "status"}, "metadata": meta}
 
 
+class Changed(TargetFault):
+    """Somebody has changed or deleted an object since it was read."""
+
+
 def send(
-    client: Client, submission: Submission, owner: Record, *, live: Document | None = None, force: bool = False
+    client: Client,
+    submission: Submission,
+    owner: Record,
+    *,
+    live: Mapping[str, Document] = MappingProxyType({}),
+    force: bool = False,
 ) -> Document:
     """Creates or updates all objects; the job itself as the server answers it.
 
-    live: the job that is to be updated (it is never created anew then). force: take fields over from other managers.
-    Raises Conflict with the other manager and the field, Invalid with the fields that the server refuses.
+    live: "Kind/name" -> the object that is to be updated, as it is (it is never created anew then). force: take fields over from
+    other managers. Raises Conflict with the other manager and the field, Invalid with the fields that the server refuses, Changed
+    where a live object is another one by now.
     """
     answer: Document = {}
     for kind, document in documents(submission, owner):
         if kind is SECRET and _generated(document):
             _create_generated(client, document)
             continue
-        main = document["kind"] == submission.main["kind"]
-        if main and live is not None:
-            document = admitted.kept(document, live)
-            document["metadata"]["uid"] = str(live["metadata"]["uid"])
-        try:
-            answer = client.apply(kind, document, force=force)
-        except ApiError as error:
-            raise told(error, kind, document) from None
+        if (found := live.get(f"{kind.kind}/{document['metadata']['name']}")) is not None and kind is kinds.of(
+            submission.main
+        ):
+            document = admitted.kept(document, found)
+        answer = _applied(client, kind, document, live, force=force)
     return answer
+
+
+def send_secrets(client: Client, submission: Submission, owner: Record, live: Mapping[str, Document]) -> None:
+    """Updates the Secrets of a job alone. Arguments and errors are those of `send`."""
+    for kind, document in _secrets(submission, owner):
+        _applied(client, kind, document, live)
+
+
+def _applied(
+    client: Client, kind: Kind, document: Document, live: Mapping[str, Document], *, force: bool = False
+) -> Document:
+    if (found := live.get(f"{kind.kind}/{document['metadata']['name']}")) is not None:
+        document["metadata"] |= {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
+    try:
+        return client.apply(kind, document, force=force)
+    except ApiError as error:
+        raise told(error, kind, document) from None
 
 
 def told(error: ApiError, kind: Kind, document: Mapping[str, Any]) -> TrainerError:
     """The server's refusal of an apply in the words of the fields that it names."""
     where = kind.where(document["metadata"].get("namespace", ""), document["metadata"]["name"])
+    conflicts = [(field, message) for field, reason, message in error.causes if reason == "FieldManagerConflict"]
+    if error.code == 409 and not conflicts and "uid" in document["metadata"]:
+        return Changed(Problem(where, "somebody else changes it again and again", "run the same command again"))
     if kind is SECRET and error.code not in (401, 403):  # what it says may hold what was sent
         fields = ", ".join(field for field, _, _ in error.causes) or error.reason
         return Invalid(Problem(where, f"the server refuses it ({fields})"))
-    conflicts = [(field, message) for field, reason, message in error.causes if reason == "FieldManagerConflict"]
     if error.code == 409 and conflicts:
         mend = "undo that change, or say the same in the program, or take the field over with adopt=True"
         return Conflict(

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.api.errors import Problem, TargetFault
 
 from .kinds import NAMESPACE, POD, Kind
 from .marks import FIELD_MANAGER
-from .transport import Access, ApiError, Configure, Connection, Unreachable
+from .transport import JSON, Access, ApiError, Configure, Connection, Unreachable
 
 __all__ = ["Access", "ApiError", "Client", "Unreachable"]
 
@@ -32,20 +32,27 @@ LASTING = 3.0
 PAGE = 250
 """Objects a page of a list."""
 _TRY_AGAIN = (429, 500, 502, 503, 504)
+TAIL_SECONDS = 5.0
+"""In which the newest lines of a log have to come."""
 UNTYPED = "failed to create typed patch object"
 """What server-side apply says, with status 500, of unknown fields and wrong types: it says so again and again."""
+_METADATA = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+"""A list of objects without what they hold."""
 _APPLY, _MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 
 
 class Client:
     """configure: opens the access; called again when the server stops accepting the credentials, or they have expired.
 
+    warn: is called with what is unwise about an access, once each.
     host: URL of the server. where: how errors call the access. requests: how many have been sent.
     """
 
-    def __init__(self, configure: Configure, *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, configure: Configure, *, patience: float = PATIENCE, warn: Callable[[Problem], None] | None = None
+    ) -> None:
         self.patience = patience
-        self._shared = Connection(configure)
+        self._shared = Connection(configure, warn)
 
     def within(self, patience: float) -> Client:
         """The same connection, with another patience in seconds."""
@@ -99,15 +106,17 @@ class Client:
         labels: str = "",
         fields: str = "",
         keep: Callable[[Document], Document | None] = lambda found: found,
+        whole: bool = True,
     ) -> tuple[list[Document], str]:
-        """All objects, and the resource version to watch from. keep: what to remember of each (None: nothing)."""
+        """All objects, and the resource version to watch from. keep: what to remember of each (None: nothing). whole: else their
+        metadata are enough."""
         found: list[Document] = []
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
         where = f"list of {kind.plural} in {namespace or 'all namespaces'}"
         deadline = time.monotonic() + self.patience
         while True:
             try:
-                page = self._json("GET", kind.path(namespace), query, where=where)
+                page = self._json("GET", kind.path(namespace), query, where=where, accept=JSON if whole else _METADATA)
             except ApiError as error:
                 if error.code != 410 or "continue" not in query or time.monotonic() > deadline:
                     raise
@@ -143,11 +152,21 @@ class Client:
         """A JSON merge patch as `FIELD_MANAGER`."""
         return self._object("PATCH", kind, namespace, name, {"fieldManager": FIELD_MANAGER}, change, _MERGE)
 
-    def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "", propagation: str = "Foreground") -> bool:
-        """Asks for the deletion; False if there is nothing to delete. uid: only that very object."""
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        version: str = "",
+        propagation: str = "Foreground",
+    ) -> bool:
+        """Asks for the deletion; False if there is nothing to delete. uid: only that very object. version: only as it was then,
+        by its resourceVersion."""
         options: Document = {"propagationPolicy": propagation}
         if uid:
-            options["preconditions"] = {"uid": uid}
+            options["preconditions"] = {"uid": uid, **({"resourceVersion": version} if version else {})}
         try:
             self._json("DELETE", kind.path(namespace, name), body=options, where=kind.where(namespace, name))
         except ApiError as error:
@@ -155,6 +174,23 @@ class Client:
                 return False
             raise
         return True
+
+    def delete_if(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        mine: Callable[[Document], bool],
+        *,
+        propagation: str = "Background",
+    ) -> Document | None:
+        """Asks for the deletion if `mine` says so of the object as it is at that moment. Returns it as it was; None: there is
+        none."""
+        while (found := self.get(kind, namespace, name)) is not None and mine(found):
+            about = {"uid": str(found["metadata"]["uid"]), "version": str(found["metadata"]["resourceVersion"])}
+            if self.delete(kind, namespace, name, **about, propagation=propagation):
+                break
+        return found
 
     def read(self, path: str, query: Mapping[str, str] | None = None) -> Document:
         """Any path that answers with JSON, such as /version. Raises ApiError."""
@@ -209,6 +245,16 @@ class Client:
             opened(answer.shut)
         yield from answer.chunks()
 
+    def log_tail(self, namespace: str, pod: str, query: Mapping[str, str], most: int) -> bytes:
+        """Return what comes of a container's log within `TAIL_SECONDS`, up to `most` bytes. Raises as `logs`."""
+        until, found = time.monotonic() + TAIL_SECONDS, bytearray()
+        asked = {**query, "limitBytes": str(most)}
+        for piece in self.within(TAIL_SECONDS).logs(namespace, pod, asked, idle=TAIL_SECONDS):
+            found += piece
+            if len(found) >= most or time.monotonic() > until:
+                break
+        return bytes(found[:most])
+
     def _object(
         self,
         method: str,
@@ -231,9 +277,10 @@ class Client:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Any = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
         *,
         where: str,
+        accept: str = JSON,
     ) -> Document:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         begun, pause = time.monotonic(), 0.1
@@ -244,7 +291,9 @@ class Client:
             read = min(READ_SECONDS, max(1.0, deadline - time.monotonic()))
             timeout = urllib3.Timeout(connect=min(CONNECT_SECONDS, read), read=read)
             try:
-                answer = self._shared.send(method, path, query or {}, data, content_type, where, timeout, self.patience)
+                answer = self._shared.send(
+                    method, path, query or {}, data, content_type, where, timeout, self.patience, accept
+                )
                 asked = answer.retry_after
                 return answer.document(max(deadline, time.monotonic() + read))
             except ApiError as refusal:

@@ -31,7 +31,7 @@ def _listed(client: Client, namespace: str, selector: str) -> list[Consumer]:
             return None
         return Consumer(
             f"{record.namespace}/{record.name}", record.runtime, record.release, record.channel, record.follow,
-            record.stack, record.terminal,
+            record.stack, record.terminal, record.channel_of,
         )  # fmt: skip
 
     found: list[Any] = client.list(CONFIG_MAP, namespace, labels=selector, keep=keep)[0]

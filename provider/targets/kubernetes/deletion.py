@@ -12,7 +12,7 @@ from pulumi_trainer.provider.api.errors import Problem, TargetFault
 from . import marks
 from .client import ApiError, Client, Unreachable
 from .kinds import CONFIG_MAP, JOBSET, NAMESPACE, POD, TRAIN_JOB, Kind
-from .record import SELECTOR
+from .record import SELECTOR, Record, find
 
 DELETE_SECONDS = 120.0
 """How long a deletion may take, besides the grace period of the pods that it ends."""
@@ -149,16 +149,17 @@ def _finalizers(where: str, found: Mapping[str, Any] | None) -> str:
     return ""
 
 
-def delete_record(client: Client, departures: Departures, namespace: str, name: str, uid: str) -> bool:
-    """Deletes a record, and with it the job, and waits until all of it is gone; False: there was none.
-
-    Raises TargetFault that says what holds it after `DELETE_SECONDS` and the pods' grace period.
-    """
-    asked = time.monotonic()
-    if not client.delete(CONFIG_MAP, namespace, name, uid=uid):
-        return False
-    await_gone(client, departures, namespace, name, uid, asked)
-    return True
+def delete_record(
+    client: Client, namespace: str, name: str, mine: Callable[[Record], bool], known: Record | None = None
+) -> Record | None:
+    """Asks for the deletion of a record, and with it of the job, if it is ours at that moment. Returns the record as it was then,
+    ours or not; None: there is none. known: the record as it was seen before."""
+    found = known if known is not None and mine(known) else find(client, namespace, name)
+    while found is not None and mine(found):
+        if client.delete(CONFIG_MAP, namespace, name, uid=found.uid, version=found.version):
+            break
+        found = find(client, namespace, name)  # somebody has changed it since it was read: another owner may have it
+    return found
 
 
 def await_gone(client: Client, departures: Departures, namespace: str, name: str, uid: str, asked: float) -> None:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault, several
-from pulumi_trainer.provider.api.kueue import GROUP
+from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED
+from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.quantity import Quantity
+from pulumi_trainer.provider.api.submission import Work
 
 from . import kinds, marks
-from .client import Client
+from .client import ApiError, Client
 from .facts import Facts
 from .kinds import Kind
 
@@ -47,12 +49,9 @@ class Holder:
         return f"{self.where} ({self.owner}) holds {held or 'nothing'}" + (f" since {self.since}" if self.since else "")
 
 
-def work(client: Client, name: str, version: str) -> dict[str, list[str]]:
-    """LocalQueue of a ClusterQueue, as in "team/queue" -> what its unfinished Workloads hold, or that they wait."""
-    found: dict[str, list[str]] = {}
-    for holder in _holders(client, name, version):
-        found.setdefault(holder.queue, []).append(str(holder))
-    return found
+def work(client: Client, name: str, version: str) -> list[Work]:
+    """Return what the unfinished Workloads of a ClusterQueue hold, or that they wait."""
+    return [Work(holder.queue, holder.owner, str(holder)) for holder in _holders(client, name, version)]
 
 
 def versions(client: Client, patience: float) -> dict[str, list[str]]:
@@ -69,12 +68,14 @@ def reopen(client: Client, name: str, version: str) -> None:
         client.apply(kind, _bare(kind, found), force=True)
 
 
-def release(client: Client, name: str, version: str, *, drain: bool, seconds: float) -> list[str]:
-    """Returns once nothing holds quota of the queue any more; what to tell then. seconds: how long a drained job may take.
+def release(client: Client, name: str, version: str, *, drain: bool, seconds: float, stack: str = "") -> list[str]:
+    """Returns once nothing holds quota of the queue any more; what to tell then. seconds: how long a drained job may take. stack:
+    the owner that must be written on the queue; empty: any.
 
-    Raises Refused where it has work and is not to be drained; TargetFault with who still holds what."""
+    Raises Refused where it belongs to another stack, or has work and is not to be drained; TargetFault with who still holds
+    what."""
     kind = _at(kinds.CLUSTER_QUEUE, version)
-    found = client.get(kind, "", name)
+    found = _own(client, kind, name, stack)
     if found is None:
         return []
     where = kind.where("", name)
@@ -83,8 +84,15 @@ def release(client: Client, name: str, version: str, *, drain: bool, seconds: fl
             mend = 'end or move these jobs; or give the queue on_delete="drain" and run `pulumi up` before it goes'
             raise Refused(Problem(where, f"is not deleted, as it has work: {_shown(left)}", mend))
         return []
-    if (found.get("spec") or {}).get("stopPolicy") != STOPPED:
-        client.apply(kind, {**_bare(kind, found), "spec": {"stopPolicy": STOPPED}}, force=True)
+    while found is not None and (found.get("spec") or {}).get("stopPolicy") != STOPPED:
+        stopped = {**_bare(kind, found), "spec": {"stopPolicy": STOPPED}}
+        stopped["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
+        try:
+            found = client.apply(kind, stopped, force=True)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            found = _own(client, kind, name, stack)  # it has changed since it was read: another stack may have it
     before = [holder for holder in _holders(client, name, version) if holder.amounts is not None]
     if left := [h for h in _emptied(client, name, version, seconds, waiting=False) if h.amounts is not None]:
         why = f"is not deleted: after {seconds:g} s of {STOPPED}, {_shown(left)}"
@@ -97,6 +105,35 @@ def release(client: Client, name: str, version: str, *, drain: bool, seconds: fl
         f" and {len(before) - _FEW} more" if len(before) > _FEW else ""
     )
     return [f"{where} was drained: {names} {'is' if len(before) == 1 else 'are'} suspended"] if before else []
+
+
+def _own(client: Client, kind: Kind, name: str, stack: str) -> Document | None:
+    """The queue, if there is one. Raises Refused if it belongs to another stack."""
+    found, wrong = _owned(client, kind, "", name, stack)
+    if wrong:
+        raise Refused(*wrong)
+    return found
+
+
+def check_owner(client: Client, objects: Iterable[Mapping[str, str]], stack: str) -> None:
+    """Raises Refused if some of these objects of Kueue's belong to another stack by now."""
+    wrong = []
+    for each in objects:
+        kind, namespaced = each["kind"], each["kind"] == NAMESPACED
+        of = Kind(f"{GROUP}/{each['version']}", kind, KINDS[kind], namespaced)
+        wrong += _owned(client, of, each["namespace"], each["name"], stack)[1]
+    if wrong:
+        raise Refused(*wrong)
+
+
+def _owned(client: Client, kind: Kind, namespace: str, name: str, stack: str) -> tuple[Document | None, list[Problem]]:
+    """Return an object, and that it belongs to another stack."""
+    found = client.get(kind, namespace, name)
+    owner = (found["metadata"].get("annotations") or {}).get(MADE_BY) if found is not None else None
+    if not stack or owner in (None, stack):
+        return found, []
+    hint = "make this stack forget it: pulumi state delete --target-dependents URN (pulumi stack --show-urns)"
+    return found, [Problem(kind.where(namespace, name), f"belongs to the stack {owner} now, and is left alone", hint)]
 
 
 def _emptied(client: Client, name: str, version: str, seconds: float, *, waiting: bool) -> list[Holder]:

@@ -16,7 +16,7 @@ from pulumi_trainer.provider.lifecycle.reading import rows
 
 from . import schemas
 from .client import ApiError, Client
-from .kinds import ACCESS_REVIEW, RULES_REVIEW, Kind
+from .kinds import ACCESS_REVIEW, RULES_REVIEW, SECRET, Kind
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -95,9 +95,34 @@ class Facts:
             except ApiError as error:
                 if error.code != 403:
                     raise
-                return True
+                return kind != SECRET or self._lists_secret(where, name)
 
         return self._once((kind, where, name), ask)
+
+    def is_taken(self, kind: Kind, namespace: str, name: str) -> bool:
+        """Return whether there is an object of that name, by one list of the names of its kind. False: also if we may not
+        list them."""
+
+        def ask() -> frozenset[str]:
+            try:
+                found, _ = self.client.list(kind, namespace, keep=_named, whole=False)
+            except ApiError as error:
+                if error.code != 403:
+                    raise
+                return frozenset()
+            return frozenset(str(each["name"]) for each in found)
+
+        return name in self._once(("names", kind, namespace), ask)
+
+    def _lists_secret(self, namespace: str, name: str) -> bool:
+        """Return whether there is a Secret of that name, as its users may list Secrets and not get them. False: certainly not."""
+        try:
+            found, _ = self.client.list(SECRET, namespace, fields=f"metadata.name={name}", keep=lambda _: {})
+        except ApiError as error:
+            if error.code != 403:
+                raise
+            return True
+        return bool(found)
 
     def all(self, kind: Kind, namespace: str = "") -> list[Document] | None:
         """All objects of a kind, of a namespace if one is given; None: there is no such kind, or we may not list them."""
@@ -178,6 +203,10 @@ class Facts:
 
 _facts: WeakKeyDictionary[Client, dict[float | None, Facts]] = WeakKeyDictionary()
 _lock = threading.Lock()
+
+
+def _named(found: Document) -> Document:
+    return {"name": found["metadata"].get("name")}
 
 
 def _small(document: Document) -> Document:

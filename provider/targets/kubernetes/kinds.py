@@ -78,6 +78,7 @@ COHORT = Kind("kueue.x-k8s.io/v1beta2", "Cohort", "cohorts", False)
 RESOURCE_FLAVOR = Kind("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors", False)
 TOPOLOGY = Kind("kueue.x-k8s.io/v1beta2", "Topology", "topologies", False)
 ADMISSION_CHECK = Kind("kueue.x-k8s.io/v1beta2", "AdmissionCheck", "admissionchecks", False)
+MULTIKUEUE_CONFIG = Kind("kueue.x-k8s.io/v1beta2", "MultiKueueConfig", "multikueueconfigs", False)
 
 ALL = tuple(value for value in dict(globals()).values() if isinstance(value, Kind))
 

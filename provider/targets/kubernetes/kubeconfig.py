@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 from pulumi_trainer.provider.api.errors import Problem, TargetFault
+from pulumi_trainer.provider.api.values import MAX_LENGTH, Unreadable, from_yaml
 
 DEFAULT = "~/.kube/config"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -91,6 +92,9 @@ def _of_context(files: list[tuple[str, dict[str, Any]]], context: str) -> Chosen
         raise TargetFault(Problem(where, f'its cluster "{found.get("cluster")}" has no entry with a server'))
     if not cluster["server"].startswith(("https://", "http://")):
         raise TargetFault(Problem(where, "its server is no https:// address"))
+    if "@" in cluster["server"]:
+        why, mend = "its server has credentials in its address", "give the user a token or a certificate"
+        raise TargetFault(Problem(where, why, mend))
     wanted = str(found.get("user") or "")
     user = _named(files, "users", "user", wanted) if wanted else {}
     if user is None:
@@ -125,7 +129,12 @@ def _entries(config: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        with path.open("rb") as file:
+            data = file.read(MAX_LENGTH + 1)
+        if len(data) > MAX_LENGTH:
+            why = f"is longer than {MAX_LENGTH >> 20} MiB: not a kubeconfig"
+            raise TargetFault(Problem(f"kubeconfig {path}", why, ELSEWHERE))
+        return data.decode()
     except UnicodeDecodeError:
         raise TargetFault(Problem(f"kubeconfig {path}", "is no text")) from None
     except OSError as error:
@@ -134,14 +143,18 @@ def _text(path: Path) -> str:
 
 def _parsed(text: str, where: str) -> dict[str, Any]:
     """An error of the YAML would quote the text, tokens included: only its line is told."""
-    place = ""
+    found, line = None, -1
     try:
-        found = yaml.safe_load(text)
+        found = next(from_yaml(text), None)
+    except Unreadable as error:
+        line = error.line
     except yaml.MarkedYAMLError as error:
-        found, place = None, f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
-    except (yaml.YAMLError, ValueError, RecursionError):
-        found = None
+        line = error.problem_mark.line if error.problem_mark else -1
+    except (yaml.YAMLError, ValueError):
+        pass
     if not isinstance(found, dict):
+        last = text.rstrip("\n").count("\n")
+        place = f" (line {min(line, last) + 1})" if line >= 0 else ""
         raise TargetFault(Problem(where, f"is no kubeconfig: not a YAML mapping{place}"))
     return found
 

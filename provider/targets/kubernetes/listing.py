@@ -1,42 +1,51 @@
 """The jobs of a namespace or of the whole cluster, whoever has made them, and what happened to one. Called by the command line.
 
-A list of each kind, whatever the number of jobs.
+A list of each kind, whatever the number of jobs; all kinds at once.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem, TargetFault
+from pulumi_trainer.provider.api.status import Loss
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, lacks_jobs, lacks_pods
 from pulumi_trainer.provider.lifecycle.events import Happened, about, belongs, folded
 from pulumi_trainer.provider.lifecycle.reading import Document, labels_of, name_of, section, text
+from pulumi_trainer.provider.lifecycle.status import observed
 
+from . import volumes
 from .client import ApiError, Client
 from .kinds import CONFIG_MAP, EVENT, JOB, JOBSET, POD, TRAIN_JOB, WORKLOAD, Kind
 from .record import SELECTOR, Record
 from .seen import JOB_UID, OLDER_WORKLOAD, snapshot
 
-Place = tuple[str, str]
-"""(namespace, name)"""
+Place = volumes.Place
 
 
 def seen_all(client: Client, namespace: str = "") -> list[Seen]:
-    """All jobs, by namespace and name. namespace: empty: of all. Without events.
+    """All jobs, by namespace and name. namespace: empty: of all. Of events those alone that say why Jobs or pods are missing.
 
     Raises ApiError where neither JobSets nor TrainJobs may be listed.
     """
     unseen: set[str] = set()
-    jobsets = _by_name(_all(client, JOBSET, namespace))
-    train_jobs = _by_name(_maybe(client, TRAIN_JOB, namespace, unseen))
-    records = _by_name(_maybe(client, CONFIG_MAP, namespace, set(), labels=SELECTOR))
-    jobs = _by_job(_maybe(client, JOB, namespace, unseen, labels=JOBSET_NAME))
-    pods = _by_job(_maybe(client, POD, namespace, unseen, labels=JOBSET_NAME))
-    works = {text(labels_of(w).get(JOB_UID)): w for w in _workloads(client, namespace, unseen)}
+    with ThreadPoolExecutor(6) as threads:  # the server writes one list while another is read
+        listed = {
+            "jobsets": threads.submit(_all, client, JOBSET, namespace),
+            "train_jobs": threads.submit(_maybe, client, TRAIN_JOB, namespace, unseen),
+            "records": threads.submit(_maybe, client, CONFIG_MAP, namespace, set(), SELECTOR),
+            "jobs": threads.submit(_maybe, client, JOB, namespace, unseen, JOBSET_NAME),
+            "pods": threads.submit(_maybe, client, POD, namespace, unseen, JOBSET_NAME),
+            "workloads": threads.submit(_workloads, client, namespace, unseen),
+        }
+    jobsets, train_jobs, records = (_by_name(listed[kind].result()) for kind in ("jobsets", "train_jobs", "records"))
+    jobs, pods = (_by_job(listed[kind].result()) for kind in ("jobs", "pods"))
+    works = {text(labels_of(w).get(JOB_UID)): w for w in listed["workloads"].result()}
     found = []
     for place in sorted({*jobsets, *train_jobs, *records}):
         seen = Seen(
@@ -50,7 +59,65 @@ def seen_all(client: Client, namespace: str = "") -> list[Seen]:
         )
         uid = text(section(seen.main, "metadata").get("uid"))
         found.append(replace(seen, workload=_kept("Workload", works.get(uid))))
-    return found
+    return _with_refusals(client, namespace, found)
+
+
+def with_losses(client: Client, found: Sequence[Seen], namespace: str = "") -> list[Seen]:
+    """The same jobs, with what has become of the volumes that somebody has deleted: of one that has ended, the volume of its
+    output alone, as others go when new data are fetched. namespace: empty: of all."""
+    mounted = [_claims(seen) for seen in found]
+    if not any(mounted):
+        return list(found)
+    try:
+        there = volumes.claims_there(client, namespace)
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return list(found)
+    return [
+        replace(seen, losses=list(_losses(seen, claims, there))) for seen, claims in zip(found, mounted, strict=True)
+    ]
+
+
+def _claims(seen: Seen) -> list[str]:
+    known = seen.remembered
+    output = known.output.removeprefix(volumes.path("")).partition("/")[0] if known is not None else ""
+    mounted = volumes.claims_of(seen.jobset) if seen.jobset is not None and not _ended(seen) else set[str]()
+    return sorted({*mounted, output} - {""})
+
+
+def _losses(seen: Seen, claims: Sequence[str], there: Mapping[volumes.Place, bool]) -> Iterator[str]:
+    for claim in claims:
+        lost = volumes.loss(there, (seen.namespace, claim))
+        if lost is Loss.GONE:
+            yield f"volume {claim} is gone, with what was in it"
+        elif lost is Loss.LEAVING:
+            yield f"somebody has deleted volume {claim}: it goes, with what is in it, when no Pod mounts it any more"
+
+
+def _with_refusals(client: Client, namespace: str, found: list[Seen]) -> list[Seen]:
+    """The same, with what the API server has refused for those that lack Jobs or pods."""
+    lists: list[Document] = []
+    if any(lacks_pods(job) for seen in found for job in seen.jobs):
+        lists += _maybe(
+            client, EVENT, namespace, set(), fields="type=Warning,reason=FailedCreate,involvedObject.kind=Job"
+        )
+    if any(seen.jobset is not None and not _ended(seen) and lacks_jobs(seen) for seen in found):
+        lists += _maybe(client, EVENT, namespace, set(), fields="type=Warning,involvedObject.kind=JobSet")
+    events: dict[Place, list[Document]] = {}
+    for event in lists:
+        about = section(event, "involvedObject")
+        events.setdefault((text(about.get("namespace")), text(about.get("name"))), []).append(keep("Event", event))
+    return [replace(seen, events=_about(seen, events)) for seen in found]
+
+
+def _ended(seen: Seen) -> bool:
+    return observed(seen.jobset, seen.train_job).phase.terminal
+
+
+def _about(seen: Seen, events: Mapping[Place, Sequence[Document]]) -> list[Document]:
+    names = [seen.name, *map(name_of, seen.jobs)]
+    return [event for name in names for event in events.get((seen.namespace, name), ())]
 
 
 def seen_one(client: Client, namespace: str, name: str, kind: Kind | None = None) -> Seen:
@@ -99,19 +166,21 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "source": event.get("source"), "reportingComponent": event.get("reportingComponent")}
 
 
-def _all(client: Client, kind: Kind, namespace: str, labels: str = "") -> list[dict[str, Any]]:
+def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
     def kept(document: dict[str, Any]) -> dict[str, Any]:
         if kind in (JOB, POD):
             return keep(kind.kind, document)
         metadata = {k: v for k, v in document["metadata"].items() if k != "managedFields"}
         return {**document, "metadata": metadata}
 
-    return client.list(kind, namespace, labels=labels, keep=kept)[0]
+    return client.list(kind, namespace, labels=labels, fields=fields, keep=kept)[0]
 
 
-def _maybe(client: Client, kind: Kind, namespace: str, unseen: set[str], labels: str = "") -> list[dict[str, Any]]:
+def _maybe(
+    client: Client, kind: Kind, namespace: str, unseen: set[str], labels: str = "", fields: str = ""
+) -> list[dict[str, Any]]:
     try:
-        return _all(client, kind, namespace, labels)
+        return _all(client, kind, namespace, labels, fields)
     except ApiError as error:
         if error.code not in (403, 404):
             raise

@@ -11,18 +11,25 @@ import base64
 import json
 import os
 import re
+import selectors
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem, TargetFault
+from pulumi_trainer.provider.api.secrets import MASK, mask, secret_forms
 
 PATIENCE = 60.0
 """Seconds for the program; one that waits for somebody to log in is ended then."""
+MAX_OUTPUT = 4 * 2**20
+"""Bytes of an answer; a token or a certificate has a few kilobytes."""
+_KEPT = 2**16
+"""Bytes of stderr that are kept, from its end."""
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _SHOWN = 1000
 _TOKENS = re.compile(
@@ -56,9 +63,7 @@ def credentials(
 
 def trimmed(text: str, secrets: tuple[str, ...] = ()) -> str:
     """What a program has said, for an error: no token, no more than the end of it."""
-    for secret in secrets:
-        text = text.replace(secret, "[secret]")
-    text = _TOKENS.sub("[secret]", text.strip())
+    text = _TOKENS.sub(MASK, mask(text, secrets).strip())
     return text if len(text) <= _SHOWN else f"...{text[-_SHOWN:]}"
 
 
@@ -86,24 +91,53 @@ def _run(plugin: Mapping[str, Any], command: str, request: str, where: str) -> s
     if not command or program is None:
         raise TargetFault(Problem(where, "there is no such program" if os.sep in command else "is not on PATH", hint))
     argv = [program, *(str(a) for a in plugin.get("args") or [])]
-    secrets = tuple(v for k, v in own.items() if len(v) >= 8 and re.search("TOKEN|SECRET|PASSWORD|KEY", k.upper()))
+    secrets = secret_forms(
+        v for k, v in own.items() if len(v) >= 8 and re.search("TOKEN|SECRET|PASSWORD|KEY", k.upper())
+    )
     pipe, none = subprocess.PIPE, subprocess.DEVNULL
     try:
         process = subprocess.Popen(argv, env=environment, stdin=none, stdout=pipe, stderr=pipe, start_new_session=True)
     except OSError as error:
         raise TargetFault(Problem(where, f"cannot be run: {error.strerror}", hint)) from None
     with process:
-        try:
-            output, errors = process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
+        output, errors, why = _watched(process)
+        if why:
             os.killpg(process.pid, signal.SIGKILL)  # a child of it would hold the pipes open
-            said = trimmed(process.communicate()[1].decode(errors="replace"), secrets)
-            why = f"gave no answer within {PATIENCE:g} s" + (f"; it said: {said}" if said else "")
-            raise TargetFault(Problem(where, why, "run it by hand: it may want a login")) from None
+    said = trimmed(errors.decode(errors="replace"), secrets)
+    if why:
+        why += f"; it said: {said}" if said else ""
+        raise TargetFault(Problem(where, why, "run it by hand: it may want a login"))
     if process.returncode:
-        said = trimmed(errors.decode(errors="replace"), secrets) or "it said nothing on stderr"
+        said = said or "it said nothing on stderr"
         raise TargetFault(Problem(where, f"ended with exit code {process.returncode}: {said}"))
     return output.decode(errors="replace")
+
+
+def _watched(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, str]:
+    """Return what a program prints, the end of what it says on stderr, and why it must be ended, if it must."""
+    output, errors = bytearray(), bytearray()
+    deadline = time.monotonic() + PATIENCE
+    late = f"gave no answer within {PATIENCE:g} s"
+    with selectors.DefaultSelector() as streams:
+        for stream, kept in ((process.stdout, output), (process.stderr, errors)):
+            assert stream is not None
+            streams.register(stream, selectors.EVENT_READ, kept)
+        while streams.get_map():
+            for ready, _ in streams.select(max(0.0, deadline - time.monotonic())):
+                data = os.read(ready.fd, 2**16)
+                ready.data.extend(data)
+                if not data:
+                    streams.unregister(ready.fileobj)
+            del errors[:-_KEPT]
+            if len(output) > MAX_OUTPUT:
+                return b"", bytes(errors), f"printed more than {MAX_OUTPUT // 2**20} MiB"
+            if time.monotonic() > deadline:
+                return b"", bytes(errors), late
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return b"", bytes(errors), late
+    return bytes(output), bytes(errors), ""
 
 
 def _status(output: str, version: str, where: str) -> dict[str, Any]:

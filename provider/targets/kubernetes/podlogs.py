@@ -29,6 +29,7 @@ IDLE = 60.0
 """Seconds of silence after which a connection may be dead: it is made anew."""
 PROGRESS_LINES = 100
 """Lines of rank 0 that are looked through for its progress."""
+PROGRESS_BYTES = 2**20
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds between attempts to go on with a log."""
 
@@ -144,7 +145,7 @@ def progress_of(client: Client, seen: Seen) -> dict[str, Any] | None:
     pod, container = found
     query = {"container": container, "tailLines": str(PROGRESS_LINES)}
     try:
-        text = b"".join(client.within(5.0).logs(seen.namespace, pod, query, idle=5.0))
+        text = client.log_tail(seen.namespace, pod, query, PROGRESS_BYTES)
     except (ApiError, Unreachable):
         return None
     return next((p for line in reversed(text.split(b"\n")) if (p := progress(line, time.time()))), None)

@@ -20,7 +20,8 @@ from .kinds import Kind
 from .review import PATIENCE
 
 LISTED = (
-    kinds.CLUSTER_QUEUE, kinds.COHORT, kinds.RESOURCE_FLAVOR, kinds.TOPOLOGY, kinds.ADMISSION_CHECK, kinds.NODE,
+    kinds.CLUSTER_QUEUE, kinds.COHORT, kinds.RESOURCE_FLAVOR, kinds.TOPOLOGY, kinds.ADMISSION_CHECK,
+    kinds.MULTIKUEUE_CONFIG, kinds.NODE,
 )  # fmt: skip
 OLDER = "kueue.x-k8s.io/v1beta1"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED, NEWEST
+from pulumi_trainer.provider.lifecycle.identity import short_digest
 
 from . import kinds
 from .kinds import Kind
@@ -46,11 +47,15 @@ class Permission:
         return {"apiGroups": [self.kind.group], "resources": [resource], **names, "verbs": list(self.verbs)}
 
 
-def needed(mode: Mode = "jobset", *, queues: bool = True, quotas: bool = False) -> list[Permission]:
-    """All that jobs of a mode may need. queues: they are admitted by Kueue. quotas: their users may see all of its queues."""
+def needed(mode: Mode = "jobset", *, queues: bool = True) -> list[Permission]:
+    """All that jobs of a mode may need. queues: they are admitted by Kueue."""
     table = [*_TABLE, *(_TRAINER if mode == "trainer" else _JOBSET), *(_QUEUES if queues else ())]
-    table += _QUOTAS if quotas else ()
     return sorted(table, key=lambda permission: permission.everywhere)
+
+
+def quotas() -> list[Permission]:
+    """What shows all of Kueue's queues to the users of some."""
+    return list(_QUOTAS)
 
 
 def queue_admin() -> list[Permission]:
@@ -139,7 +144,11 @@ _QUOTAS = tuple(
         (kinds.COHORT, "queues and preview: what cohorts add to quotas"),
         (kinds.RESOURCE_FLAVOR, "preview: whether a flavor is for the job's pods"),
         (kinds.TOPOLOGY, "preview: whether a flavor has the level that a job asks for"),
-        (kinds.ADMISSION_CHECK, "preview: whether what a queue names is there"),
+        (
+            kinds.ADMISSION_CHECK,
+            "preview: whether what a queue names is there, and whether it sends jobs to other clusters",
+        ),
+        (kinds.MULTIKUEUE_CONFIG, "preview: to which clusters a queue sends jobs"),
     )
 )
 
@@ -160,9 +169,11 @@ class Subject:
 
     @property
     def binding(self) -> str:
-        """Of a name of its own: bindings of several teams do not overwrite each other."""
-        parts = [NAME, *([self.namespace] if self.namespace else []), self.name]
-        return "-".join(parts).replace("/", "-").replace("%", "-")
+        """The name of its bindings, which no other subject has: applying those of one takes no rights from another."""
+        name = f"{self.namespace}:{self.name}" if self.namespace else self.name
+        allowed = name.replace("/", "-").replace("%", "-")
+        distinct = allowed if allowed == name else f"{allowed}-{short_digest(name, 6)}"
+        return f"{NAME}-{self.kind.lower()}-{distinct}"
 
 
 def objects(
@@ -173,7 +184,12 @@ def objects(
     name: str = NAME,
     of: str = "",
 ) -> Iterator[Document]:
-    """A ClusterRole, a Role for each namespace, and their bindings to each of the subjects. of: ends all their names."""
+    """Yield a ClusterRole, a Role for each namespace, and their bindings to each of the subjects.
+
+    Args:
+        of: The end of all their names. Roles that grant different rights have different names, so that applying one never
+            takes away what another grants.
+    """
     name += of
     metadata = {"name": name}
     cluster = [p for p in permissions if p.everywhere]

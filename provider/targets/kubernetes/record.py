@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
-from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Phase
+from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.labels import MADE_BY, RELEASE, RUNTIME
+from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.lifecycle.status import seconds
 
@@ -37,7 +39,8 @@ _ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 class Record:
     """uid: identity of this run of the job. phase: the last one that was written down, empty while it runs. ttl: whether
     the job removes itself. deleting: it is on its way out. sent: the job has been made. applied: see
-    `drift`. kind: of the job. output: where what it writes is kept. runtime, release, channel, follow: what it was made from."""
+    `drift`. kind: of the job. output: where what it writes is kept. runtime, release, channel, channel_of, follow: what it was
+    made from. program: "project/stack" that it belongs to, empty in records of earlier versions."""
 
     namespace: str
     name: str
@@ -60,7 +63,15 @@ class Record:
     runtime: str = ""
     release: str = ""
     channel: str = ""
+    channel_of: str = ""
     follow: str = ""
+    program: str = ""
+
+    def foreign(self, where: str) -> Problem:
+        """Return that a ConfigMap of somebody else's has this name."""
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.created))
+        why = f"a ConfigMap of that name exists since {since} and is not a record of a job"
+        return Problem(where, why, "give the TrainJob another name")
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Record:
@@ -90,8 +101,14 @@ class Record:
             runtime=str(labels.get(RUNTIME, "")),
             release=str(labels.get(RELEASE, "")),
             channel=str(said.get(marks.CHANNEL, "")),
+            channel_of=str(said.get(marks.CHANNEL_OF, "")),
             follow=str(said.get(marks.FOLLOW, "")),
+            program=str(said.get(MADE_BY, "")),
         )
+
+    @property
+    def whose(self) -> Owner:
+        return Owner(self.owner, self.stack, self.program)
 
     @property
     def terminal(self) -> bool:
@@ -111,6 +128,8 @@ class Record:
             reason=reason,
             message=message,
             created=self.created,
+            stack=self.stack,
+            program=self.program,
         )
 
     def without_job(self) -> JobStatus:
@@ -171,8 +190,17 @@ def labels(submission: Submission) -> dict[str, str]:
 def notes(submission: Submission) -> dict[str, str]:
     """Annotations of the record and of the job itself."""
     own = {marks.OWNER: submission.owner, marks.DIGEST: submission.digest, marks.RUN: submission.run}
-    channel = {marks.CHANNEL: submission.runtime.get("channel"), marks.FOLLOW: submission.runtime.get("follow")}
-    return {**own, **{k: str(v) for k, v in channel.items() if v}}
+    parts = {marks.CHANNEL: "channel", marks.CHANNEL_OF: "of", marks.FOLLOW: "follow"}
+    channel = {mark: submission.runtime.get(part) for mark, part in parts.items()}
+    return {**own, **{k: str(v) for k, v in {**channel, MADE_BY: submission.program}.items() if v}}
+
+
+def change(submission: Submission, version: str) -> Document:
+    """A merge patch that makes the record, as it was in that resourceVersion, one of this submission."""
+    free = dict.fromkeys((marks.CHANNEL, marks.CHANNEL_OF, marks.FOLLOW, MADE_BY)), dict.fromkeys((RUNTIME, RELEASE))
+    said = {**free[0], **notes(submission), marks.RETAIN: "true" if submission.retain else None}
+    found = {**free[1], **labels(submission)}
+    return {"metadata": {"resourceVersion": version, "annotations": said, "labels": found}}
 
 
 def find(client: Client, namespace: str, name: str) -> Record | None:

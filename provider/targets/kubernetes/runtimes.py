@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.api.status import NAMESAKE, Owner
 
 from . import kinds, marks
-from .apply import told
+from .apply import Changed, told
 from .client import ApiError, Client
 
 Document = dict[str, Any]
@@ -27,13 +28,21 @@ _POLL = 0.2
 def apply(client: Client, document: Mapping[str, Any], owner: str, sweep: str) -> str:
     """Makes or updates the runtime, and tells its uid. Safe to repeat. Raises Conflict if it is not ours."""
     kind, namespace, name = place(document)
-    found = client.get(kind, namespace, name)
-    if found is not None:
-        _check_ours(found, kind, owner, sweep)
-    try:
-        return str(client.apply(kind, _marked(document, owner, sweep))["metadata"]["uid"])
-    except ApiError as error:
-        raise told(error, kind, document) from None
+    marked = _marked(document, owner, sweep)
+    deadline = time.monotonic() + client.patience
+    while True:
+        found = client.get(kind, namespace, name)
+        only = {}
+        if found is not None:
+            _check_ours(found, kind, owner, sweep)
+            only = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
+        sent = {**marked, "metadata": {**marked["metadata"], **only}}
+        try:
+            return str(client.apply(kind, sent)["metadata"]["uid"])
+        except ApiError as error:
+            fault = told(error, kind, sent)
+        if not isinstance(fault, Changed) or time.monotonic() > deadline:
+            raise fault
 
 
 def read(client: Client, kind: str, namespace: str, name: str) -> Document | None:
@@ -41,17 +50,25 @@ def read(client: Client, kind: str, namespace: str, name: str) -> Document | Non
     return client.get(_KINDS[kind], namespace, name)
 
 
-def delete(client: Client, document: Mapping[str, Any], uid: str, *, force: bool = False) -> None:
-    """Raises Refused while an unfinished TrainJob was made from it; nothing happens to one that was made since."""
+def delete(client: Client, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False) -> Owner | None:
+    """Whose it is by now is returned; nothing happens to one that was made since. Raises Refused while an unfinished TrainJob was
+    made from it."""
     kind, namespace, name = place(document)
-    found = client.get(kind, namespace, name)
-    if found is None or found["metadata"].get("uid") != uid:
-        return
-    if not force and (users := _users(client, kind, namespace, name)):
-        shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
-        why = f"is the runtime of {shown}, which {'has' if len(users) == 1 else 'have'} not finished"
-        raise Refused(Problem(kind.where(namespace, name), why, _MEND))
-    client.delete(kind, namespace, name, uid=uid, propagation="Background")
+
+    def mine(found: Mapping[str, Any]) -> bool:
+        if found["metadata"].get("uid") != uid or not owner.owns(whose(found)):
+            return False
+        if not force and (users := _users(client, kind, namespace, name)):
+            shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
+            why = f"is the runtime of {shown}, which {'has' if len(users) == 1 else 'have'} not finished"
+            raise Refused(Problem(kind.where(namespace, name), why, _MEND))
+        return True
+
+    left = client.delete_if(kind, namespace, name, mine)
+    if left is None or left["metadata"].get("uid") != uid:
+        return None
+    if not owner.owns(whose(left)):
+        return whose(left)
     deadline = time.monotonic() + GONE_SECONDS
     while (found := client.get(kind, namespace, name)) is not None and found["metadata"].get("uid") == uid:
         if time.monotonic() > deadline:
@@ -59,6 +76,13 @@ def delete(client: Client, document: Mapping[str, Any], uid: str, *, force: bool
             mend = "it goes when that is removed; trainer.kubeflow.org/resource-in-use waits for TrainJobs that refer to it"
             raise TargetFault(Problem(kind.where(namespace, name), f"is being deleted, and held by {held}", mend))
         time.sleep(_POLL)
+    return None
+
+
+def whose(found: Mapping[str, Any]) -> Owner:
+    """Return the owner that is written on a runtime."""
+    said, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
+    return Owner(str(said.get(marks.OWNER) or ""), str(labels.get(marks.STACK) or ""))
 
 
 def place(document: Mapping[str, Any]) -> tuple[kinds.Kind, str, str]:
@@ -79,14 +103,21 @@ def _marked(document: Mapping[str, Any], owner: str, sweep: str) -> Document:
     return {**document, "metadata": metadata}
 
 
-def _check_ours(found: Document, kind: kinds.Kind, owner: str, sweep: str) -> None:
+def check(client: Client, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
+    """Raises Conflict where the cluster has one of that name that is not ours."""
+    kind, namespace, name = place(document)
+    if (found := client.get(kind, namespace, name)) is not None:
+        _check_ours(found, kind, owner, sweep)
+
+
+def _check_ours(found: Document, kind: kinds.Kind, owner: str, sweep: str | None) -> None:
     metadata = found["metadata"]
     labels = metadata.get("labels") or {}
     ours = (metadata.get("annotations") or {}).get(marks.OWNER) == owner
-    if ours and labels.get(marks.STACK, sweep) == sweep:
+    if ours and (sweep is None or labels.get(marks.STACK, sweep) == sweep):
         return
     others = "another program's" if labels.get(marks.MANAGED_BY) == marks.FIELD_MANAGER else "somebody's"
-    whose = f"of {marks.NAMESAKE}" if ours else others
+    whose = f"of {NAMESAKE}" if ours else others
     where = kind.where(str(metadata.get("namespace") or ""), metadata["name"])
     mend = f'to use it as it is, give TrainJobs runtime="{metadata["name"]}"; else give this one another name='
     raise Conflict(Problem(where, f"exists and is {whose}", mend))

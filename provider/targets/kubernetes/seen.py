@@ -4,10 +4,11 @@ while somebody waits, `watch` has the same without asking.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from pulumi_trainer.provider.admission.podsets import PodSet
 from pulumi_trainer.provider.admission.room import cramped
 from pulumi_trainer.provider.api.errors import TargetFault
+from pulumi_trainer.provider.api.secrets import forms_of_values, mask
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
@@ -22,6 +24,8 @@ from pulumi_trainer.provider.lifecycle.diagnosis.pods import vague
 from pulumi_trainer.provider.lifecycle.diagnosis.queue import crowded, preemptor
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     JOBSET_NAME,
+    lacks_jobs,
+    lacks_pods,
     pod_name,
     subject,
     waiting_gang,
@@ -31,7 +35,7 @@ from pulumi_trainer.provider.lifecycle.status import observed
 
 from . import queues, record
 from .client import ApiError, Client, Unreachable
-from .kinds import EVENT, JOB, JOBSET, POD, TRAIN_JOB, WORKLOAD, Kind, group_of
+from .kinds import EVENT, JOB, JOBSET, POD, SECRET, TRAIN_JOB, WORKLOAD, Kind, group_of
 from .record import Record
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -39,6 +43,7 @@ JOB_UID = "kueue.x-k8s.io/job-uid"
 OLDER_WORKLOAD = replace(WORKLOAD, api_version="kueue.x-k8s.io/v1beta1")
 """What Kueue served before 0.15; its conditions are the same."""
 LAST_LINES = 20
+LAST_BYTES = 16384
 _UID = re.compile(r"[0-9a-f]+(?:-[0-9a-f]+)+")
 _SUBJECTS = 6
 """Objects whose events are asked for."""
@@ -76,7 +81,7 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
         seen = replace(seen, workload=work, preemptor=_preemptor(client, namespace, work))
     seen = replace(seen, pod_group=_pod_group(client, namespace, pods, unseen))
     phase = observed(jobset, train_job).phase
-    if phase not in (Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED, Phase.QUEUED) or _troubled(pods):
+    if phase not in (Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED, Phase.QUEUED) or _troubled(seen):
         events = _maybe(lambda: _events(client, seen), [], unseen, EVENT)
         seen = replace(seen, events=events)
     return replace(seen, unseen=frozenset(unseen))
@@ -111,15 +116,43 @@ def with_room(client: Client, seen: Seen) -> Seen:
 
 
 def last_lines(client: Client, namespace: str, pod: str, container: str, *, previous: bool = False) -> Sequence[str]:
-    """The newest lines of a container's log; none where there is no log. previous: of the run before this one."""
-    query = {"container": container, "tailLines": str(LAST_LINES), "limitBytes": "16384"}
+    """The newest lines of a container's log; none where there is no log. The values of Secrets that its pod names are hidden, if
+    they may be read. previous: of the run before this one."""
+    query = {"container": container, "tailLines": str(LAST_LINES)}
     if previous:
         query["previous"] = "true"
     try:
-        found = b"".join(client.within(5.0).logs(namespace, pod, query, idle=5.0))
+        found = client.log_tail(namespace, pod, query, LAST_BYTES)
     except (ApiError, Unreachable):
         return ()
-    return [line[:500] for line in found.decode(errors="replace").splitlines() if line.strip()][-LAST_LINES:]
+    if len(found) >= LAST_BYTES:  # the last line is cut, perhaps within a secret
+        found = found[: max(found.rfind(b"\n"), found.rfind(b"\r")) + 1]
+    shown = mask(found.decode(errors="replace"), forms_of_values(_secret_values(client, namespace, pod)))
+    return [line[:500] for line in shown.splitlines() if line.strip()][-LAST_LINES:]
+
+
+def _secret_values(client: Client, namespace: str, pod: str) -> list[str]:
+    """The values of the Secrets that a pod names; none where they may not be read."""
+    values: list[str] = []
+    with contextlib.suppress(ApiError, Unreachable, ValueError):
+        found, _ = client.list(POD, namespace, fields=f"metadata.name={pod}")
+        for name in sorted({name for each in found for name in _secret_names(section(each, "spec"))} - {""}):
+            for secret in client.list(SECRET, namespace, fields=f"metadata.name={name}")[0]:
+                data = section(secret, "data").values()
+                values += [base64.b64decode(v).decode(errors="replace") for v in data if isinstance(v, str)]
+    return values
+
+
+def _secret_names(spec: Document) -> Iterator[str]:
+    for each in (*rows(spec.get("initContainers")), *rows(spec.get("containers"))):
+        for source in rows(each.get("envFrom")):
+            yield text(section(source, "secretRef").get("name"))
+        for variable in rows(each.get("env")):
+            yield text(section(variable, "valueFrom", "secretKeyRef").get("name"))
+    for volume in rows(spec.get("volumes")):
+        yield text(section(volume, "secret").get("secretName"))
+        for source in rows(section(volume, "projected").get("sources")):
+            yield text(section(source, "secret").get("name"))
 
 
 def workload(client: Client, namespace: str, job: Document, unseen: set[str]) -> Document | None:
@@ -184,15 +217,16 @@ def _pod_group(client: Client, namespace: str, pods: Sequence[Document], unseen:
     return found
 
 
-def _troubled(pods: Sequence[Document]) -> bool:
-    return any(section(p, "status").get("phase") in ("Pending", None) for p in pods)
+def _troubled(seen: Seen) -> bool:
+    waiting = any(section(p, "status").get("phase") in ("Pending", None) for p in seen.pods)
+    return waiting or lacks_jobs(seen) or any(map(lacks_pods, seen.jobs))
 
 
 def _events(client: Client, seen: Seen) -> list[Document]:
     """Warnings about the job, its Jobs and the pods that do not run; of some of them, as a namespace may have thousands."""
     waiting = [p for p in seen.pods if section(p, "status").get("phase") in ("Pending", "Failed", None)]
     subjects = [("JobSet", seen.name)] if seen.jobset is not None else [("TrainJob", seen.name)]
-    subjects += [("Job", name_of(j)) for j in seen.jobs[:2]] if not seen.pods else []
+    subjects += [("Job", name_of(j)) for j in itertools.islice(filter(lacks_pods, seen.jobs), 2)]
     subjects += [("Pod", pod_name(p)) for p in waiting]
     found: list[Document] = []
     for kind, name in subjects[:_SUBJECTS]:

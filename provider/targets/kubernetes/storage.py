@@ -58,7 +58,7 @@ def review(client: Client, where: str, storage_class: str, access_mode: str, *, 
     if (found := _classes(client)) is None:
         return [], []
     if storage_class and (missing := _missing(found, where, storage_class)):
-        return [], [missing]
+        return [missing], []
     name, provisioner = _picked(found, storage_class)
     if not name:
         why = "names no StorageClass, and the cluster has no default one"

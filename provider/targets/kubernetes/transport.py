@@ -6,6 +6,7 @@ the API's verbs and the patience on top; `access` makes what a connection is ope
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import ssl
@@ -19,11 +20,18 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.api.secrets import mask, secret_forms
 
 from .marks import FIELD_MANAGER
 
+JSON = "application/json"
+"""What answers are asked for."""
 LARGEST = 256 * 2**20
 """Bytes of an answer; a page of the largest objects that etcd takes is not half of it."""
+MOST_SEPARATORS = 16_000_000
+"""Commas and brackets of an answer (an opening one counts twice): Python takes 60 bytes for what follows each, however short."""
+LARGEST_ERROR = 2**20
+"""Bytes of a refusal."""
 STARTING = 15.0
 """Seconds after a broken connection in which a refusal is not believed: an API server that starts answers before it has read
 roles and accounts."""
@@ -113,17 +121,18 @@ class Answer:
 
     def document(self, deadline: float) -> dict[str, Any]:
         """The JSON object, if the status says that all is well. Raises ApiError, and Unreachable for one that is cut."""
-        text = self._whole(deadline)
         if self.status >= 300:
-            raise self._error(text)
-        return self.parsed(text)
+            raise self._error(self._whole(deadline, LARGEST_ERROR))
+        return self.parsed(self._whole(deadline, LARGEST))
 
     def refusal(self) -> ApiError:
         """What a status that is not well says."""
-        return self._error(self._whole(time.monotonic() + 10))
+        return self._error(self._whole(time.monotonic() + 10, LARGEST_ERROR))
 
     def parsed(self, text: bytes) -> dict[str, Any]:
-        """A JSON object. Raises Unreachable."""
+        """A JSON object. Raises Unreachable, and TargetFault for one with more values than objects of a cluster have."""
+        if text.count(b",") + 2 * (text.count(b"{") + text.count(b"[")) > MOST_SEPARATORS:
+            raise TargetFault(Problem(self.where, "the answer has more values than 250 objects have, and was not read"))
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
@@ -144,7 +153,7 @@ class Answer:
             rest.append(first)
             size += len(first)
             if size > LARGEST:
-                raise self._too_large()
+                raise self._too_large(LARGEST)
             if more:
                 yield b"".join(rest)
                 yield from more[:-1]
@@ -170,14 +179,14 @@ class Answer:
         """Closes the connection of a stream: what is left in it is not read."""
         self.response.close()
 
-    def _whole(self, deadline: float) -> bytes:
+    def _whole(self, deadline: float, largest: int) -> bytes:
         parts, size = [], 0
         for chunk in self._chunks():
             parts.append(chunk)
             size += len(chunk)
-            if size > LARGEST:
+            if size > largest:
                 self.response.close()
-                raise self._too_large()
+                raise self._too_large(largest)
             if time.monotonic() > deadline + 1:  # it drips
                 self.response.close()
                 raise Unreachable(self.where, "the answer did not end in time")
@@ -185,16 +194,17 @@ class Answer:
 
     def _chunks(self) -> Iterator[bytes]:
         try:
-            yield from self.response.stream(_CHUNK)
+            yield from self.response.stream(_CHUNK, decode_content=False)  # none was asked for
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as broken:  # ValueError: after `shut`
             self.response.close()
             raise Unreachable(self.where, f"the connection broke: {said(broken)}") from None
 
-    def _too_large(self) -> TargetFault:
-        return TargetFault(Problem(self.where, f"the answer has more than {LARGEST // 2**20} MiB, and was not read"))
+    def _too_large(self, largest: int) -> TargetFault:
+        return TargetFault(Problem(self.where, f"the answer has more than {largest // 2**20} MiB, and was not read"))
 
     def error(self, status: Any) -> ApiError:
         """The Status object that a watch ends with."""
+        status = self._masked(status)
         code = status.get("code") if isinstance(status, dict) else None
         return _api_error(code if isinstance(code, int) else 500, status, self.where)
 
@@ -203,20 +213,28 @@ class Answer:
             place = urlsplit(self.response.headers.get("Location") or "")
             why = f"is redirected to {place.scheme}://{place.hostname}, which is not followed"
             return ApiError(Problem(self.where, why, _REACH), self.status, {})
-        shown = self._shown(text)
         try:
-            status = json.loads(shown)
+            status = self._masked(json.loads(text))
         except (ValueError, RecursionError):
             status = None
         if not isinstance(status, dict):
+            shown = self._shown(text)
             status = {"message": shown if len(shown) <= 300 else f"{shown[:300]}..."}
         return _api_error(self.status, status, self.where)
 
     def _shown(self, text: bytes) -> str:
-        shown = text.decode(errors="replace").strip()
-        for secret in self.secrets:
-            shown = shown.replace(secret, "[secret]")
-        return shown
+        return self._without_secrets(text.decode(errors="replace").strip())
+
+    def _masked(self, value: Any) -> Any:
+        """A decoded value without secrets: in its JSON they may be written with escapes."""
+        if isinstance(value, str):
+            return self._without_secrets(value)
+        if isinstance(value, dict):
+            return {self._without_secrets(key): self._masked(item) for key, item in value.items()}
+        return [self._masked(item) for item in value] if isinstance(value, list) else value
+
+    def _without_secrets(self, text: str) -> str:
+        return mask(text, self.secrets)
 
 
 def _api_error(code: int, status: Any, where: str) -> ApiError:
@@ -239,8 +257,10 @@ Configure = Callable[[float], Access]
 class Connection:
     """The pool of connections and the credentials, shared by all threads. cluster: its identity, once somebody has asked."""
 
-    def __init__(self, configure: Configure) -> None:
+    def __init__(self, configure: Configure, warn: Callable[[Problem], None] | None = None) -> None:
         self._configure = configure
+        self._warn = warn
+        self._warned: set[Problem] = set()
         self._lock = threading.Lock()
         self._count = threading.Lock()
         self._open: tuple[Access, float] | None = None
@@ -263,7 +283,14 @@ class Connection:
                     self._fault = fault, time.monotonic()
                     raise
                 self.cluster = self._open[0].cluster or self.cluster
+                self._tell_cautions(self._open[0])
             return self._open[0]
+
+    def _tell_cautions(self, opened: Access) -> None:
+        for caution in opened.cautions if self._warn else ():
+            if caution not in self._warned and self._warn:
+                self._warned.add(caution)
+                self._warn(caution)
 
     @staticmethod
     def _expired(access: Access, opened: float) -> bool:
@@ -286,14 +313,15 @@ class Connection:
         where: str,
         timeout: urllib3.Timeout,
         patience: float,
+        accept: str = JSON,
     ) -> Answer:
         """Sends a request; once more with new credentials where those it was sent with are not accepted. Raises Unreachable."""
         access = self.access(patience)
-        answer = self._send(access, method, path, query, body, content_type, where, timeout)
+        answer = self._send(access, method, path, query, body, content_type, where, timeout, accept)
         if answer.status == 401:
             answer.response.close()
             self._renew(access)
-            answer = self._send(self.access(patience), method, path, query, body, content_type, where, timeout)
+            answer = self._send(self.access(patience), method, path, query, body, content_type, where, timeout, accept)
         if answer.status in (401, 403) and time.monotonic() - self._broken < STARTING:
             raise Unreachable(
                 where, str(answer.refusal()), "the server has just started, and may not know all permissions yet"
@@ -310,9 +338,10 @@ class Connection:
         content_type: str,
         where: str,
         timeout: urllib3.Timeout,
+        accept: str,
     ) -> Answer:
         credentials = access.headers()
-        headers = urllib3.HTTPHeaderDict({"Accept": "application/json", "User-Agent": FIELD_MANAGER})
+        headers = urllib3.HTTPHeaderDict({"Accept": accept, "Accept-Encoding": "identity", "User-Agent": FIELD_MANAGER})
         headers.extend(credentials)
         if body is not None:
             headers["Content-Type"] = content_type
@@ -341,7 +370,10 @@ def _secrets(headers: list[tuple[str, str]]) -> tuple[str, ...]:
     """The credentials in headers, the longest first."""
     values = [value for name, value in headers if name == "Authorization"]
     parts = {part for value in values for part in (value, *value.split()[1:]) if len(part) > 5}
-    return tuple(sorted(parts, key=len, reverse=True))
+    for part in list(parts):
+        with suppress(ValueError):  # a password is in the header of Basic in base64
+            parts |= {word for word in base64.b64decode(part, validate=True).decode().split(":", 1) if len(word) > 5}
+    return secret_forms(parts)
 
 
 def said(broken: Exception) -> str:

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.api.status import NAMESAKE, Loss, Owner
+from pulumi_trainer.provider.lifecycle.identity import program_of
 
 from . import kinds, marks, storage
 from .client import ApiError, Client
 
 Document = dict[str, Any]
+Place = tuple[str, str]
+"""(namespace, name)"""
 
 SIZE = "20Gi"
 """Of a volume whose size nobody gave; as much as upstream's runtimes ask for datasets and models."""
 GENERATION = f"{marks.DOMAIN}/generation"
+
+_JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+"""Label of the pods of a JobSet."""
 
 GONE_SECONDS = 20.0
 """How long a delete waits for the claim to be gone."""
@@ -57,46 +64,141 @@ def create(
             why = f"exists, and {' and '.join(differing)} of a claim cannot change"
             raise Conflict(Problem(_where(namespace, name), why, _ANEW.format(namespace=namespace, name=name)))
         change = {"metadata": {k: wanted["metadata"][k] for k in ("labels", "annotations")}}
-        return _told(client.patch(kinds.CLAIM, namespace, name, change))
+        about = {
+            "resourceVersion": found["metadata"]["resourceVersion"],
+            "ownerReferences": None,
+        }  # left to no job any more
+        change["metadata"] |= about
+        try:
+            return _told(client.patch(kinds.CLAIM, namespace, name, change))
+        except ApiError as error:
+            if not (error.code == 409 or error.absent):
+                raise
 
 
-def update(client: Client, namespace: str, name: str, claim: Mapping[str, Any]) -> None:
-    """A larger size, or another `retain`; the class has to allow it, in the server's words where it does not."""
+def update(client: Client, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
+    """A larger size, or another `retain`, of that generation; the class has to allow it, in the server's words where it does not.
+    Raises Conflict if it is another's by now."""
     size = {"spec": {"resources": {"requests": {"storage": claim["size"]}}}} if claim.get("size") else {}
-    kept = {"metadata": {"annotations": {marks.RETAIN: "true" if claim.get("retain") else None}}}
-    try:
-        client.patch(kinds.CLAIM, namespace, name, {**size, **kept})
-    except ApiError as error:
-        if not size or error.code not in (403, 422):
-            raise
-        mend = "a claim grows once it is bound, and if its StorageClass has allowVolumeExpansion"
-        raise TargetFault(Problem(_where(namespace, name), error.message.partition("\n")[0], mend)) from None
+    kept = {marks.RETAIN: "true" if claim.get("retain") else None}
+    while True:
+        found = client.get(kinds.CLAIM, namespace, name)
+        if found is None:
+            raise TargetFault(Problem(_where(namespace, name), "is gone", "run `pulumi refresh`, then `pulumi up`"))
+        if _annotation(found, GENERATION) != generation:
+            raise Conflict(
+                Problem(_where(namespace, name), f"belongs to {whose(found)}", "give the resource another name")
+            )
+        about = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": kept}
+        try:
+            client.patch(kinds.CLAIM, namespace, name, {**size, "metadata": about})
+            return
+        except ApiError as error:
+            if error.code == 409:
+                continue  # it has changed since it was read
+            if not size or error.code not in (403, 422):
+                raise
+            mend = "a claim grows once it is bound, and if its StorageClass has allowVolumeExpansion"
+            raise TargetFault(Problem(_where(namespace, name), error.message.partition("\n")[0], mend)) from None
 
 
-def read(client: Client, namespace: str, name: str) -> dict[str, str] | None:
-    """{"path", "generation"}; None if there is none of the program's."""
+def read(client: Client, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
+    """{"path", "generation"}, and whose it is; None if there is none of any program's."""
     found = client.get(kinds.CLAIM, namespace, name)
     if found is None or found["metadata"].get("deletionTimestamp") or not _annotation(found, GENERATION):
         return None
-    return _told(found)
+    return _told(found), whose(found)
 
 
-def delete(client: Client, namespace: str, name: str, generation: str) -> None:
-    """With all its data; only that generation. Raises Refused while an unfinished job mounts it. What pods of finished jobs
-    still mount goes with them."""
+def describe(client: Client, namespace: str, name: str) -> str:
+    """Return size and age of a claim; empty if it has never been bound, so that nothing is in it. What is in it no API tells."""
     found = client.get(kinds.CLAIM, namespace, name)
-    if found is None or _annotation(found, GENERATION) != generation:
-        return
-    for user in _users(client, namespace, name):
-        why = f"is mounted by {user}, which has not finished"
-        raise Refused(Problem(_where(namespace, name), why, "wait until it has finished, or delete it first"))
-    uid = str(found["metadata"]["uid"])
-    client.delete(kinds.CLAIM, namespace, name, uid=uid, propagation="Background")
-    _await_gone(client, namespace, name, uid, lingering=True)
+    return "" if found is None else _held(found)
 
 
-def sweep(client: Client, namespace: str, label: str) -> list[str]:
-    """Deletes the claims with the stack's label that nobody mounts, less those that are to be kept; returns their names."""
+def _held(claim: Document) -> str:
+    status = claim.get("status") or {}
+    if status.get("phase") == "Pending":
+        return ""
+    asked = (claim["spec"].get("resources") or {}).get("requests") or {}
+    size = (status.get("capacity") or asked).get("storage", "unknown size")
+    return f"a claim of {size}, made {claim['metadata'].get('creationTimestamp')}"
+
+
+def delete(client: Client, namespace: str, name: str, generation: str) -> Owner | str:
+    """With all its data; only that generation: whose another one is is returned. One that unfinished JobSets mount is left to
+    them, and goes with the last of them; returns that. Raises Refused while another unfinished Pod mounts it. What pods of
+    finished jobs still mount goes with them."""
+
+    def mine(found: Mapping[str, Any]) -> bool:
+        return _annotation(found, GENERATION) == generation
+
+    deadline = time.monotonic() + GONE_SECONDS
+    while (found := client.get(kinds.CLAIM, namespace, name)) is not None and mine(found):
+        jobsets = _unfinished(client, namespace, name)
+        others = _others(client, namespace, name, jobsets)
+        if others and time.monotonic() < deadline and not _others(client, namespace, name, None):
+            time.sleep(_POLL)  # Pods of a JobSet that is gone: the garbage collector deletes them
+            continue
+        for user in others:
+            why = f"is mounted by {user}, which has not finished"
+            raise Refused(Problem(_where(namespace, name), why, "wait until it has finished, or delete it first"))
+        if not jobsets:
+            break
+        owners = [{"apiVersion": kinds.JOBSET.api_version, "kind": "JobSet", **job} for job in jobsets]
+        change = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"], "ownerReferences": owners}}
+        try:
+            client.patch(kinds.CLAIM, namespace, name, change)
+        except ApiError as error:
+            if not (error.code == 409 or error.absent):
+                raise
+            continue
+        users = ", ".join(f"JobSet {namespace}/{job['name']}" for job in jobsets)
+        return f"{_where(namespace, name)} stays for {users}, unfinished, and goes with it"
+    found = client.delete_if(kinds.CLAIM, namespace, name, mine)
+    if found is None:
+        return ""
+    if not mine(found):
+        return whose(found)
+    _await_gone(client, namespace, name, str(found["metadata"]["uid"]), lingering=True)
+    return ""
+
+
+def whose(found: Mapping[str, Any]) -> Owner:
+    """Return the owner that is written on a claim."""
+    urn = _annotation(found, marks.OWNER)
+    return Owner(urn, str((found["metadata"].get("labels") or {}).get(marks.STACK) or ""), program_of(urn))
+
+
+def claims_there(client: Client, namespace: str, name: str = "") -> dict[Place, bool]:
+    """Return the claims of a namespace (empty: of all), and whether each is being deleted. name: of the only one that is asked
+    for."""
+
+    def keep(found: Document) -> Document:
+        return {k: found["metadata"].get(k) for k in ("namespace", "name", "deletionTimestamp")}
+
+    fields = f"metadata.name={name}" if name else ""
+    found, _ = client.list(kinds.CLAIM, namespace, fields=fields, keep=keep, whole=False)
+    return {(each["namespace"], each["name"]): bool(each["deletionTimestamp"]) for each in found}
+
+
+def loss(there: Mapping[Place, bool], place: Place) -> Loss:
+    """Return what has become of a claim. there: see `claims_there`."""
+    if place not in there:
+        return Loss.GONE
+    return Loss.LEAVING if there[place] else Loss.NONE
+
+
+def written_owner(found: Mapping[str, Any]) -> str:
+    """Return the id of the owner that is written on a claim; empty for one that no program has made."""
+    return _annotation(found, marks.OWNER)
+
+
+def sweep(client: Client, namespace: str, label: str, tell: Callable[[str], None] = lambda _: None) -> list[str]:
+    """Deletes the claims with the stack's label that nobody mounts, less those that are to be kept; returns their names.
+
+    tell: called with size and age of each that may hold something.
+    """
     found, _ = client.list(kinds.CLAIM, namespace, labels=f"{marks.STACK}={label}")
     swept = []
     for claim in found:
@@ -104,15 +206,16 @@ def sweep(client: Client, namespace: str, label: str) -> list[str]:
         if claim["metadata"].get("deletionTimestamp"):
             continue  # another call has swept it
         if _annotation(claim, marks.RETAIN) != "true" and not any(_users(client, place, name)):
-            client.delete(kinds.CLAIM, place, name, uid=claim["metadata"]["uid"], propagation="Background")
-            swept.append(f"{place}/{name}")
+            left = client.delete_if(kinds.CLAIM, place, name, lambda found: whose(found).stack == label)
+            if left is None or whose(left).stack == label:
+                swept.append(f"{place}/{name}")
+                if held := _held(claim):
+                    tell(f"volume {place}/{name} is deleted with what is in it: {held}")
     return swept
 
 
 def review(client: Client, namespace: str, name: str, claim: Mapping[str, Any]) -> storage.Verdict:
     """What the cluster cannot give, of a claim that is not there yet."""
-    if client.get(kinds.CLAIM, namespace, name) is not None:
-        return [], []
     storage_class, mode = str(claim.get("storageClass") or ""), str(claim["accessMode"])
     return storage.review(client, _where(namespace, name), storage_class, mode, chosen=bool(claim.get("chosen")))
 
@@ -153,6 +256,16 @@ def claims_of(jobset: Mapping[str, Any]) -> set[str]:
     return {claim for pod in _pods(jobset) for claim in _claims(pod).values()}
 
 
+def policy_claims(jobset: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the claims that JobSet makes for `volumeClaimPolicies`, as far as they are known."""
+    job = _at(jobset, "metadata", "name")
+    for policy in _at(jobset, "spec", "volumeClaimPolicies") or []:
+        for template in _at(policy, "templates") or []:
+            name = _at(template, "metadata", "name")
+            if isinstance(name, str) and isinstance(job, str):
+                yield f"{name}-{job}"
+
+
 def _document(namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any]) -> Document:
     annotations = {marks.OWNER: owner, GENERATION: secrets.token_hex(8)}
     if claim.get("retain"):
@@ -185,43 +298,67 @@ def _immutable(found: Document, wanted: Document) -> list[str]:
     return differing
 
 
+def taken(found: Document, owner: str) -> list[Problem]:
+    """Return that a claim is not that owner's."""
+    theirs = _annotation(found, marks.OWNER)
+    if theirs == owner:
+        return []
+    why = f"exists and belongs to {whose(found)} ({theirs})" if theirs else "exists and was not made by this program"
+    where = _where(found["metadata"]["namespace"], found["metadata"]["name"])
+    return [Problem(where, why, "give the TrainJob another name; whoever deletes the claim deletes what is in it")]
+
+
 def _check_ours(found: Document, owner: str, sweep: str) -> None:
     """One that is kept when its stack goes is any later stack's of that name."""
+    if problems := taken(found, owner):
+        raise Conflict(*problems)
     namespace, name = found["metadata"]["namespace"], found["metadata"]["name"]
-    theirs = _annotation(found, marks.OWNER)
-    if theirs != owner:
-        why = f"exists and belongs to {theirs}" if theirs else "exists and was not made by this program"
-        raise Conflict(Problem(_where(namespace, name), why, "give the resource another name, or delete the claim"))
     stack = (found["metadata"].get("labels") or {}).get(marks.STACK)
     if stack not in (None, sweep) and _annotation(found, marks.RETAIN) != "true":
         take = f"kubectl annotate pvc -n {namespace} {name} {marks.RETAIN}=true"
         mend = f"give the resource another name, delete the claim, or take it over: {take}, and `pulumi up`"
-        raise Conflict(Problem(_where(namespace, name), f"exists and belongs to {marks.NAMESAKE}", mend))
+        raise Conflict(Problem(_where(namespace, name), f"exists and belongs to {NAMESAKE}", mend))
 
 
 def _users(client: Client, namespace: str, name: str) -> Iterator[str]:
     """Who mounts the claim and has not finished: JobSets, also suspended ones, and pods of anybody else."""
+    jobsets = _unfinished(client, namespace, name)
+    yield from (f"JobSet {namespace}/{job['name']}" for job in jobsets)
+    yield from _others(client, namespace, name, jobsets)
+
+
+def _unfinished(client: Client, namespace: str, name: str) -> list[dict[str, str]]:
+    """Return name and uid of the JobSets that mount a claim and have not finished."""
 
     def job(found: Document) -> Document | None:
         finished = (found.get("status") or {}).get("terminalState")
-        return {"name": found["metadata"]["name"]} if not finished and name in claims_of(found) else None
+        return {k: found["metadata"][k] for k in ("name", "uid")} if not finished and name in claims_of(found) else None
 
     try:
-        jobsets, _ = client.list(kinds.JOBSET, namespace, keep=job)
+        return client.list(kinds.JOBSET, namespace, keep=job)[0]
     except ApiError as error:
         if error.code != 404:  # JobSet has been removed from the cluster
             raise
-        jobsets = []
-    yield from (f"JobSet {namespace}/{found['name']}" for found in jobsets)
-    yield from _mounting(client, namespace, name, finished=False)
+        return []
 
 
-def _mounting(client: Client, namespace: str, name: str, *, finished: bool) -> list[str]:
-    """Pods that mount the claim and have finished, or have not."""
+def _others(client: Client, namespace: str, name: str, jobsets: Sequence[Mapping[str, str]] | None) -> list[str]:
+    """Return the unfinished pods that mount a claim and belong to none of the JobSets; None: to no JobSet at all."""
+    beside = None if jobsets is None else {job["name"] for job in jobsets}
+    return _mounting(client, namespace, name, finished=False, beside=beside)
+
+
+def _mounting(
+    client: Client, namespace: str, name: str, *, finished: bool, beside: Collection[str] | None = ()
+) -> list[str]:
+    """Pods that mount the claim and have finished, or have not. beside: JobSets whose pods do not count; None: of all."""
 
     def pod(found: Document) -> Document | None:
         ended = (found.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        return found["metadata"] if ended == finished and name in _claims(found.get("spec") or {}).values() else None
+        jobset = (found["metadata"].get("labels") or {}).get(_JOBSET_NAME)
+        theirs = jobset is not None if beside is None else jobset in beside
+        mounts = name in _claims(found.get("spec") or {}).values()
+        return found["metadata"] if ended == finished and mounts and not theirs else None
 
     return [f"Pod {namespace}/{found['name']}" for found in client.list(kinds.POD, namespace, keep=pod)[0]]
 

@@ -36,7 +36,7 @@ def base_environment(ours: Mapping[str, str], python: str) -> dict[str, str]:
     return {**kept(ours), "PATH": os.pathsep.join([str(Path(python).parent), ours.get("PATH", os.defpath)])}
 
 
-_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+_REFERENCE = re.compile(r"\$(?:\$|\((?P<name>[^)]*)(?P<closed>\)?))")
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
@@ -46,14 +46,16 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     """
 
     def replaced(match: re.Match[str]) -> str:
-        return "$" if match[1] is None else values.get(match[1], match[0])
+        if match["name"] is None:
+            return "$"
+        return values.get(match["name"], match[0]) if match["closed"] else match[0].replace("$$", "$")
 
     return _REFERENCE.sub(replaced, text)
 
 
 def references(text: str) -> set[str]:
     """Names that `expand` would look up."""
-    return {m[1] for m in _REFERENCE.finditer(text) if m[1] is not None}
+    return {m["name"] for m in _REFERENCE.finditer(text) if m["closed"]}
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ depends_on.go, startup_policy.go) and https://github.com/kubernetes/kubernetes/t
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from pulumi_trainer.provider.api import regexp
 
 Spec = Mapping[str, Any]
 
@@ -95,6 +96,12 @@ class Job:
         """As JobSet counts it: enough pods ready or done."""
         done = len(self.succeeded) + sum(p.ready for p in self.pods.values())
         return self.phase == "Active" and done >= self.parallelism
+
+    @property
+    def persistent(self) -> bool:
+        """Its own rules say what becomes of a failure: backoffLimitPerIndex, or a podFailurePolicy that ignores some."""
+        rules = (self.spec.get("podFailurePolicy") or {}).get("rules") or []
+        return self.per_index is not None or any(rule.get("action") == "Ignore" for rule in rules)
 
     def fail(self, reason: str, message: str, now: float) -> None:
         if self.phase == "Active":
@@ -242,6 +249,12 @@ class JobSet:
         }
         return {"restarts": self.restarts, "counted": self.counted, "jobs": jobs}
 
+    @property
+    def persistent(self) -> bool:
+        """A rule of its failurePolicy asks for restarts without end."""
+        rules = (self.spec.get("failurePolicy") or {}).get("rules") or []
+        return any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in rules)
+
     def of(self, step: str) -> list[Job]:
         return [j for j in self.jobs if j.step == step]
 
@@ -327,8 +340,8 @@ def _applies(rule: Spec, job: Job) -> bool:
 
 def _found(pattern: str, message: str) -> bool:
     try:
-        return re.search(pattern, message) is not None
-    except re.error:  # RE2 knows a little that `re` does not
+        return regexp.matches(pattern, message)
+    except ValueError:  # in a job of an earlier version
         return False
 
 

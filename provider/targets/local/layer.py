@@ -35,6 +35,9 @@ def layer(requirements: list[str], folder: Path) -> dict[str, str]:
     os.environ[BELOW_ENV] = below
     home = folder / hashlib.sha256(key.encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
+    for place in (folder, home):
+        if place.exists() and place.stat().st_uid != os.getuid():
+            sys.exit(f"pulumi-trainer: {place} belongs to another user, whose programs are not run; remove it")
     with home.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").exists():
@@ -85,4 +88,7 @@ def _run(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     environments = os.environ.get("PULUMI_TRAINER_ENVIRONMENTS") or "~/.cache/pulumi-trainer/environments"
-    print(json.dumps(layer(sys.argv[1:], Path(environments).expanduser())))
+    variables = layer(sys.argv[1:], Path(environments).expanduser())
+    if installed := os.environ.get("PULUMI_TRAINER_INSTALLED"):
+        Path(installed).touch()
+    print(json.dumps(variables))

@@ -2,7 +2,9 @@
 
 A GPU is a locked file in ~/.cache/pulumi-trainer/leases. Addresses and ports belong to the network, so on Linux a lease is
 a name in the network's own namespace (an abstract socket): jobs of other users, and of the same user with another home,
-respect it too. Elsewhere it is a file as well. Called by `run`, whose process holds the leases for the life of its job.
+respect it too. Anybody can take such a name, so it is respected only as long as there are others: whoever takes all of them
+keeps no job from starting. Elsewhere it is a file as well. Called by `run`, whose process holds the leases for the life of its
+job.
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ import socket
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
-from pulumi_trainer.provider.api.errors import Problem, TargetFault
-
 from .machine import LINUX, cache
-from .store import faults
+from .paths import FILE_MODE, faults, make_folder
 
 FIRST, LAST = 64, 191
 """Second byte of the addresses handed out: 127.64.0.0 to 127.191.255.255, in blocks of 254."""
@@ -32,7 +33,7 @@ class Leases:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or cache() / "leases"
         with faults(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder, self._folder)
         self._held: dict[str, Callable[[], None]] = {}
 
     def addresses(self, names: Sequence[str], seed: str) -> dict[str, str]:
@@ -41,28 +42,30 @@ class Leases:
             return dict.fromkeys(names, "127.0.0.1")
         blocks = (LAST - FIRST + 1) * 256
         first = zlib.crc32(seed.encode()) % blocks
+        in_turn = [divmod((first + i) % blocks, 256) for i in range(blocks)]
+        free = (block for block in in_turn if self._take_name(f"address-{FIRST + block[0]}-{block[1]}"))
         found: dict[str, str] = {}
-        for i in range(blocks):
+        for high, low in chain(free, in_turn):  # those that somebody else has, where there are no others
+            for n, name in enumerate(names[len(found) : len(found) + BLOCK], 1):
+                found[name] = f"127.{FIRST + high}.{low}.{n}"
             if len(found) == len(names):
                 break
-            high, low = divmod((first + i) % blocks, 256)
-            if self._take_name(f"address-{FIRST + high}-{low}"):
-                for n, name in enumerate(names[len(found) : len(found) + BLOCK], 1):
-                    found[name] = f"127.{FIRST + high}.{low}.{n}"
         return found
 
     def ports(self, declared: Iterable[int]) -> dict[int, int]:
         """Each declared port, or another one for the whole job where it is taken on this machine."""
-        return {port: port if self._take_port(port) else self._other_port(port) for port in sorted(set(declared))}
+        return {port: port if self._take_port(port) else self._other_port() for port in sorted(set(declared))}
 
-    def _other_port(self, instead_of: int) -> int:
+    def _other_port(self) -> int:
+        """A port on which nobody listens: one that nobody has taken, as far as a hundred attempts find one."""
+        port = 0
         for _ in range(100):
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
                 probe.bind(("", 0))
                 port = int(probe.getsockname()[1])
             if self._take_port(port):
-                return port
-        raise TargetFault(Problem("ports", f"no free port on this machine instead of {instead_of}"))
+                break
+        return port
 
     def _take_port(self, port: int) -> bool:
         name = f"port-{port}"
@@ -75,7 +78,7 @@ class Leases:
 
     def gpus(self, count: int, total: int) -> list[int] | None:
         """`count` GPUs at once, or None while other jobs have too many: jobs that each hold a part would wait forever."""
-        all_ = os.open(self._folder / "gpus", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        all_ = os.open(self._folder / "gpus", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(all_, fcntl.LOCK_EX)
             taken = [i for i in range(total) if self._take_file(f"gpu-{i}")]
@@ -101,7 +104,7 @@ class Leases:
         return True
 
     def _take_file(self, name: str) -> bool:
-        lease = os.open(self._folder / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lease = os.open(self._folder / name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

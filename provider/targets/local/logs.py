@@ -15,6 +15,8 @@ from pathlib import Path
 
 from pulumi_trainer.provider.api.progress import LONGEST_LINE
 
+from .paths import FILE_MODE, FOLDER_MODE
+
 CHUNK = 1 << 16
 TAIL = 1 << 16
 """Bytes of a container's newest output that are kept in memory."""
@@ -29,11 +31,17 @@ class Log:
         self._written = 0
         self._lost = 0
         self.tail = bytearray()
+        self.tail_is_cut = False
 
     def write(self, data: bytes) -> None:
         self.tail += data
         if len(self.tail) > 2 * TAIL:
             del self.tail[:-TAIL]
+            self.tail_is_cut = True
+        self.note(data)
+
+    def note(self, data: bytes) -> None:
+        """Writes what the container has not said itself, so that it is no part of the tail."""
         try:
             self._make_room(len(data))
             if self._lost:
@@ -46,6 +54,7 @@ class Log:
     def begin(self) -> None:
         """A new attempt: the tail of the last one is no longer of interest."""
         self.tail.clear()
+        self.tail_is_cut = False
 
     def close(self) -> None:
         if self._file is not None:
@@ -71,8 +80,9 @@ class Log:
             self._open()
 
     def _open(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(self.path, flags, FILE_MODE)
         self._written = os.fstat(self._file).st_size
 
     def _numbered(self, i: int) -> Path:
@@ -126,7 +136,7 @@ def files(folder: Path, jobset: str, step: str | None = None) -> list[tuple[str,
     """(pod, container, file) of every container that has written something, in order."""
     of_step = re.compile(rf"{re.escape(jobset)}-{re.escape(step)}-[0-9]+-[0-9]+" if step else ".*")
     found = [(p.parent.name, p.stem, p) for p in folder.glob("*/*.log") if of_step.fullmatch(p.parent.name)]
-    return sorted(found, key=lambda f: ([int(w) if w.isdigit() else 0 for w in f[0].split("-")], f[:2]))
+    return sorted(found, key=lambda f: ([int(w) if w.isdecimal() else 0 for w in f[0].split("-")], f[:2]))
 
 
 def last_lines(path: Path, count: int, end: int | None = None) -> list[str]:
@@ -136,7 +146,7 @@ def last_lines(path: Path, count: int, end: int | None = None) -> list[str]:
         with suppress(OSError), file.open("rb") as data:
             end = file.stat().st_size if end is None else end
             start = data.seek(max(0, end - 512 * count - CHUNK))
-            lines = data.read(end - start).decode(errors="replace").splitlines() + lines
+            lines = _lines(data.read(end - start)) + lines
         if len(lines) >= count:
             break
         end = None
@@ -171,12 +181,17 @@ class Follow:
             yield from lines
 
 
+def _lines(data: bytes) -> list[str]:
+    """A line feed ends a line, and nothing else that Python takes for an end."""
+    return data.decode(errors="replace").removesuffix("\n").split("\n") if data else []
+
+
 def _from(path: Path, offset: int) -> tuple[list[str], int]:
     with path.open("rb") as data:
         data.seek(offset)
         text = data.read()
     whole = text[: text.rfind(b"\n") + 1]
-    return whole.decode(errors="replace").splitlines(), offset + len(whole)
+    return _lines(whole), offset + len(whole)
 
 
 def show(

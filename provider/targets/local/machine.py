@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pulumi_trainer.provider.api.quantity import Quantity
 
-from .store import faults
+from .paths import faults
 
 LINUX = sys.platform == "linux"
 GPU = "nvidia.com/gpu"

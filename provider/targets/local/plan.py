@@ -6,11 +6,13 @@ Called by `run` for each pod that starts, by `LocalTarget` for a job's output fo
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
+import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
@@ -24,6 +26,7 @@ from . import environment, images, remote, volumes
 from .environment import PodFacts, Texts
 from .jobset import job_name
 from .machine import GPU, LINUX, quantity
+from .paths import inside
 from .process import MARK
 from .rewrite import Rewriter, domains
 
@@ -60,7 +63,8 @@ class PodId:
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """kind: init, sidecar (a restartable init container) or main."""
+    """kind: init, sidecar (a restartable init container) or main. packages: that it installs first. across: with MPI, the nodes
+    install them, where it starts user code."""
 
     name: str
     kind: str
@@ -68,6 +72,8 @@ class ContainerPlan:
     env: dict[str, str]
     cwd: Path
     mounts: dict[str, str]
+    packages: tuple[str, ...] = ()
+    across: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,8 +138,8 @@ def plan_pod(
     spec = template["spec"]
     name = pod_name(jobset, pod)
     facts = _facts(jobset, step, template, pod, name, site)
-    folder = site.folder / "pods" / name
-    claims = site.root / "volumes" / facts.namespace
+    folder = inside(site.folder / "pods", name)
+    claims = inside(site.root / "volumes", facts.namespace)
     memory = volumes.memory_folder(site.uid) / name
     held = volumes.pod_volumes(jobset, spec)
     places = {v["name"]: volumes.location(v, folder / "volumes", memory, claims) for v in held}
@@ -152,6 +158,8 @@ def plan_pod(
         for mount in container.get("volumeMounts") or []:
             rewriters.setdefault(mount["name"], rewriter)
         plan = _container(spec, container, one, mounts, rewriter, facts, site, gpus, folder / "scratch")
+        launch = launch_file(container, held, objects)
+        plan = replace(plan, packages=packages(launch), across="across" in launch)
         planned.append(_reachable(plan, facts, site) if uses_mpi(objects) else plan)
     everything = [(v, places[v["name"]], rewriters.get(v["name"], Rewriter({}, {}))) for v in held]
     return PodPlan(
@@ -172,6 +180,47 @@ def plan_pod(
 def uses_mpi(objects: Objects) -> bool:
     """`mpirun` starts processes of the job on its other nodes: Trainer has written down which there are."""
     return any(key.startswith("ConfigMap/") and key.endswith(remote.HOSTFILE_MAP) for key in objects)
+
+
+def packages(launch: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the packages that are installed before user code starts. launch: see `launch_file`."""
+    words = launch.get("install") or []
+    return tuple(name for i, word in enumerate(words) if not words[i - 1].startswith("--") and (name := _package(word)))
+
+
+def _package(requirement: str) -> str:
+    """As it is shown: an address may hold a password."""
+    name = re.split("[@;]", requirement, maxsplit=1)[0].strip()
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^]]*\])?(?:\s*[=<>!~][\w.,\s=<>!~*-]*)?", name):
+        return name
+    if requirement.startswith("-"):
+        return ""
+    return "a package from an address" if "://" in requirement else requirement
+
+
+def launch_file(container: Mapping[str, Any], held: Sequence[Mapping[str, Any]], objects: Objects) -> dict[str, Any]:
+    """What `bootstrap.py` of the job's code is told to do; nothing where the container does not start it, or that is not known
+    yet."""
+    command, mounts = container.get("command"), container.get("volumeMounts")
+    bootstrap = f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}"
+    if not isinstance(command, list) or bootstrap not in command or not isinstance(mounts, list):
+        return {}
+    mounted = [m.get("name") for m in mounts if isinstance(m, dict) and m.get("mountPath") == code.CODE_PATH]
+    sources = [source for volume in held if volume.get("name") in mounted for source in _sources(volume)]
+    for source in sources:
+        config = source.get("configMap")
+        data = objects.get(f"ConfigMap/{config.get('name')}", {}).get("data") if isinstance(config, dict) else None
+        text = data.get(code.LAUNCH_FILE) if isinstance(data, dict) else None
+        if isinstance(text, str):
+            return dict(json.loads(text))
+    return {}
+
+
+def _sources(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what a volume is made of: itself, or what is projected into it."""
+    projected = volume.get("projected")
+    sources = projected.get("sources") if isinstance(projected, dict) else None
+    return [source for source in sources if isinstance(source, dict)] if isinstance(sources, list) else [volume]
 
 
 def _reachable(plan: ContainerPlan, facts: PodFacts, site: Site) -> ContainerPlan:
@@ -252,8 +301,8 @@ def _mounts(container: Mapping[str, Any], places: Mapping[str, Path], values: Ma
     mounts = {}
     for mount in container.get("volumeMounts") or []:
         below = mount.get("subPath") or environment.expand(mount.get("subPathExpr") or "", values)
-        inside = [part for part in PurePosixPath(below).parts if part not in ("/", "..")]
-        mounts[mount["mountPath"]] = str(places[mount["name"]].joinpath(*inside))
+        place, parts = places[mount["name"]], PurePosixPath(below).parts
+        mounts[mount["mountPath"]] = str(inside(place, *parts) if parts else place)
     return mounts
 
 

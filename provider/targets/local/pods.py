@@ -8,15 +8,18 @@ from __future__ import annotations
 import math
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from pulumi_trainer.provider.api import code
+
 from . import process
-from .failure import Failure
+from .failure import Failure, read_error_file
 from .jobset import Exit
 from .logs import Log, Pipe
+from .paths import inside
 from .plan import ContainerPlan, PodPlan
 
 CONTAINER_BACKOFF_MAX = 30.0
@@ -44,15 +47,24 @@ class Pumps(Protocol):
     def drop(self, pipe: Pipe) -> None: ...
 
 
+class Mask(Protocol):
+    """Hides secrets in a text; cut: the text is the end of a longer one."""
+
+    def __call__(self, text: str, *, cut: bool = False) -> str: ...
+
+
 @dataclass(frozen=True)
 class Surroundings:
-    """What a pod needs of its job. processes: the file in which starts are noted."""
+    """What a pod needs of its job. processes: the file in which starts are noted. umask: of its processes. mask: hides the
+    job's secrets."""
 
     logs: Path
     errors: Path
     processes: Path
     pumps: Pumps
     tuning: Tuning
+    umask: int
+    mask: Mask
     on_line: Callable[[bytes], None] | None = None
 
 
@@ -69,7 +81,11 @@ class Container:
         self._pipes: list[Pipe] = []
         self._started = 0.0
         self._streak = 0
-        self._log = Log(around.logs / pod.name / f"{plan.name}.log", around.tuning.log_bytes, around.tuning.log_files)
+        log = inside(around.logs, pod.name, f"{plan.name}.log")
+        self._log = Log(log, around.tuning.log_bytes, around.tuning.log_files)
+        self.error_file = inside(around.errors, f"{pod.name}-{plan.name}.json")
+        self._installed_file = inside(around.errors, f"{pod.name}-{plan.name}.installed")
+        self._installed = False
 
     @property
     def running(self) -> bool:
@@ -80,19 +96,26 @@ class Container:
         return max(0, self.attempts - 1)
 
     @property
-    def error_file(self) -> Path:
-        return self._around.errors / f"{self._pod.name}-{self.plan.name}.json"
+    def installing(self) -> Sequence[str]:
+        """The packages that are installed before its work begins; none once that has begun, with MPI on one of the nodes."""
+        if not self._installed:
+            nodes = self._around.errors.glob("*.installed") if self.plan.across else ()
+            self._installed = self._installed_file.exists() or any(True for _ in nodes)
+        return self.plan.packages if self.running and not self._installed else ()
 
     def start(self, now: float) -> None:
         self.attempts += 1
         self.code, self._started = None, now
         self._log.begin()
-        self.error_file.unlink(missing_ok=True)
+        for file in (self.error_file, self._installed_file):
+            file.unlink(missing_ok=True)
+        self._installed = not self.plan.packages
         if self.attempts > 1:
-            self._log.write(f"pulumi-trainer: attempt {self.attempts}\n".encode())
-        env = {"TORCHELASTIC_ERROR_FILE": str(self.error_file), **self.plan.env}
+            self._log.note(f"pulumi-trainer: attempt {self.attempts}\n".encode())
+        ours = {"TORCHELASTIC_ERROR_FILE": str(self.error_file), code.INSTALLED_ENV: str(self._installed_file)}
+        env = {**ours, **self.plan.env}
         try:
-            self._process = process.start(self.plan.argv, env, self.plan.cwd)
+            self._process = process.start(self.plan.argv, env, self.plan.cwd, self._around.umask)
         except (OSError, ValueError) as error:
             self._cannot_start(error, now)
             return
@@ -110,7 +133,7 @@ class Container:
         said = f"{self.plan.argv[0]}: {error}"
         if isinstance(error, OSError):
             said = f"{error.filename or self.plan.argv[0]}: {error.strerror or error}"
-        self._log.write(f"pulumi-trainer: cannot start {said}\n".encode())
+        self._log.note(f"pulumi-trainer: cannot start {said}\n".encode())
         self._ended(127 if isinstance(error, FileNotFoundError) else 126, now, f"cannot start {said}")
 
     def look(self, now: float, patient: bool) -> None:
@@ -143,6 +166,7 @@ class Container:
         self._streak += 1
         self.restart_at = now + wait
         if code:
+            mask, (traceback, noted_at) = self._around.mask, read_error_file(self.error_file)
             self.failure = Failure(
                 step=self._pod.step,
                 pod=self._pod.name,
@@ -150,10 +174,12 @@ class Container:
                 container=self.plan.name,
                 code=code,
                 at=now,
-                tail=self._log.tail.decode(errors="replace"),
-                error_file=self.error_file,
+                ran=now - self._started,
+                tail=mask(self._log.tail.decode(errors="replace"), cut=self._log.tail_is_cut),
+                traceback=mask(traceback),
+                noted_at=noted_at,
                 log=self._log.path,
-                said=said,
+                said=mask(said),
             )
 
     def signal(self, number: int) -> None:
@@ -189,7 +215,9 @@ class PodRunner:
 
     @property
     def ready(self) -> bool:
-        return self._outcome is None and self._stage == "main" and all(c.running for c in self._mains)
+        return (
+            self._outcome is None and self._stage == "main" and all(c.running and not c.installing for c in self._mains)
+        )
 
     @property
     def restarts(self) -> int:

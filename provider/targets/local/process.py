@@ -25,7 +25,7 @@ SAME_START = 2.0
 """Seconds that two readings of one process's start time may differ by (the clock is set now and then)."""
 
 
-def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path, umask: int) -> subprocess.Popen[bytes]:
     """A new process group with nothing to read, whose output we read."""
     return subprocess.Popen(
         argv,
@@ -36,6 +36,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.
         stderr=subprocess.PIPE,
         start_new_session=True,
         bufsize=0,
+        umask=umask,
         executable=_executable(argv[0], env, cwd),
     )
 

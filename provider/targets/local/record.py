@@ -6,6 +6,7 @@ Written by `LocalTarget`, read by everybody. The values of Secrets are no part o
 from __future__ import annotations
 
 import socket
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault
-from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
+from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
 from pulumi_trainer.provider.api.submission import Consumer, Submission
 
 from .jobset import JobSet
@@ -26,7 +27,8 @@ from .store import JobFolder, read_json, write_json
 
 @dataclass(frozen=True)
 class Record:
-    """root, python, environments: of the target that created the job. uid: of this run of it."""
+    """root, python, environments: of the target that created the job. uid: of this run of it. owner, program: see `Owner`. sweep:
+    label of its stack, empty where a sweep leaves it alone. temporary: the machine's folder for temporary files."""
 
     namespace: str
     name: str
@@ -45,6 +47,8 @@ class Record:
     created: float = field(default_factory=time.time)
     output: str = ""
     runtime: Mapping[str, Any] = field(default_factory=dict)
+    program: str = ""
+    temporary: str = field(default_factory=tempfile.gettempdir)
 
     @classmethod
     def of(cls, submission: Submission, site: Site, tuning: Tuning) -> Record:
@@ -64,6 +68,7 @@ class Record:
             uid=site.uid,
             output=output_folder(jobset, submission.objects, site),
             runtime=dict(submission.runtime),
+            program=submission.program,
         )
 
     @classmethod
@@ -90,6 +95,10 @@ class Record:
 
     def write(self, folder: JobFolder) -> None:
         write_json(folder.record, asdict(self))
+
+    @property
+    def whose(self) -> Owner:
+        return Owner(self.owner, self.sweep, self.program)
 
     @property
     def jobset(self) -> dict[str, Any]:
@@ -139,7 +148,14 @@ class Record:
         about = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
         ended = status is not None and status.terminal
         name = str(self.runtime.get("name", ""))
-        return Consumer(f"{self.namespace}/{self.name}", name, stack=self.sweep, ended=ended, **about)
+        return Consumer(
+            f"{self.namespace}/{self.name}",
+            name,
+            stack=self.sweep,
+            ended=ended,
+            channel_of=str(self.runtime.get("of", "")),
+            **about,
+        )
 
     def status(self, phase: Phase, reason: str = "", message: str = "") -> JobStatus:
         """A status before anything has run."""
@@ -162,4 +178,6 @@ class Record:
             created=self.created,
             output=self.output,
             logs=str(folder / "logs"),
+            stack=self.sweep,
+            program=self.program,
         )

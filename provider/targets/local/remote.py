@@ -15,6 +15,7 @@ import os
 import re
 import shlex
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -137,6 +138,9 @@ def serve() -> None:
     """Until it is ended."""
     folder = os.environ[FOLDER_ENV]
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+    made = os.lstat(folder)
+    if not stat.S_ISDIR(made.st_mode) or made.st_uid != os.getuid() or made.st_mode & 0o077:
+        sys.exit(f"pulumi-trainer: {folder} is not a folder of this user alone, so nobody is answered there")
     path = folder + "/" + os.environ[ADDRESS_ENV]
     if os.path.exists(path):  # noqa: PTH110 (of an earlier start of this container)
         os.unlink(path)  # noqa: PTH108

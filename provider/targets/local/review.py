@@ -7,23 +7,29 @@ Objects may hold unknown leaves: what is not known is not judged.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.admission.pod_names import pod_name_problems
 from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.api.extras import missing
 from pulumi_trainer.provider.api.submission import Objects
 
 from . import environment, images, volumes
 from .jobset import peak, together
 from .machine import GPU, cpus, gpus, memory, quantity
-from .plan import gpus_of, requested, uses_mpi
+from .plan import gpus_of, launch_file, requested, uses_mpi
 
 Keys = Mapping[str, Collection[str]]
 """Secret -> its keys."""
 
 CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
+MOST_PODS = 1000
+"""Of one job at one time: each is one process or more."""
 
 
 def refusals(objects: Objects, secrets: Keys | None = None) -> list[Problem]:
@@ -34,8 +40,27 @@ def refusals(objects: Objects, secrets: Keys | None = None) -> list[Problem]:
     return [p for where, jobset in _jobsets(objects) for p in _refused(where, jobset, objects, secrets)]
 
 
+def bad_names(objects: Objects) -> list[Problem]:
+    """What the API server would have against names that become parts of paths: a plan has reviewed them, and what somebody has
+    changed in a state since then has not been."""
+    return [
+        p for where, jobset in _jobsets(objects) for at, pod in _pods(where, jobset) for p in pod_name_problems(pod, at)
+    ]
+
+
 def warnings(objects: Objects) -> list[Problem]:
     return [p for where, jobset in _jobsets(objects) for p in (*_beyond(where, jobset), *_left_out(where, jobset))]
+
+
+def too_many_pods(objects: Objects) -> list[Problem]:
+    """What no machine can start; a supervisor that tried would use up its memory."""
+    peaks = [(where, _peak(jobset, lambda _: 1)) for where, jobset in _jobsets(objects)]
+    mend = "ask for fewer (num_nodes), or use the Kubernetes target"
+    return [
+        Problem(where, f"needs {pods} Pods at one time, and the Local target starts at most {MOST_PODS}", mend)
+        for where, pods in peaks
+        if pods > MOST_PODS
+    ]
 
 
 def too_few_gpus(objects: Objects) -> list[Problem]:
@@ -50,12 +75,87 @@ def too_few_gpus(objects: Objects) -> list[Problem]:
     return found
 
 
-def missing_programs(objects: Objects) -> list[Problem]:
-    """Asks the machine only where MPI is used."""
-    if not uses_mpi(objects) or shutil.which("mpirun"):
+def missing_programs(objects: Objects, python: str) -> tuple[list[Problem], list[Problem]]:
+    """Programs that containers start and this machine does not have: refusals, and warnings where a package that is installed
+    first may bring one. python: the interpreter that stands in for the images.
+    """
+    refused: list[Problem] = []
+    warned: list[Problem] = []
+    mpi = uses_mpi(objects)
+    if mpi and not shutil.which("mpirun"):
+        mend = "install Open MPI (Debian and Ubuntu: sudo apt-get install openmpi-bin), or use the Kubernetes target"
+        refused += [Problem(where, "needs mpirun, which is not on PATH", mend) for where, _ in _jobsets(objects)]
+    for where, jobset in _jobsets(objects):
+        for at, pod in _pods(where, jobset):
+            for below, container in _containers(at, pod):
+                launch = launch_file(container, _volumes(jobset, pod), objects)
+                program = _program(container, launch)
+                if not program or (mpi and program in ("mpirun", "sshd")) or _on_path(program, container, python):
+                    continue
+                brought = _names_of(launch.get("install") or [])
+                package = _PACKAGES.get(program, program)
+                if package in brought:
+                    continue
+                why = f"{program} is not on PATH, and {package} is not in packages_to_install"
+                mend = (
+                    f'add packages_to_install=["{package}"], or give Local(python=) an interpreter that has {program}'
+                )
+                found = Problem(below, why, mend if launch else f"install {program} on this machine")
+                (warned if brought else refused).append(found)
+    return refused, warned
+
+
+_PACKAGES = {"torchrun": "torch"}
+"""Program -> the package that brings it, where that has another name."""
+
+
+def _names_of(requirements: Collection[str]) -> set[str]:
+    return {re.split(r"[^A-Za-z0-9._-]", word, maxsplit=1)[0].lower() for word in requirements if word[:1] != "-"}
+
+
+def _program(container: Mapping[str, Any], launch: Mapping[str, Any]) -> str:
+    """What a container starts, if it is to be found on PATH."""
+    command = launch.get("launcher") or container.get("command")
+    first = _text(command[0]) if isinstance(command, list) and command else ""
+    return first if re.fullmatch(r"[\w.+-]+", first) and first not in ("python", "python3") else ""
+
+
+def _on_path(program: str, container: Mapping[str, Any], python: str) -> bool:
+    given = [v for v in _list(container.get("env")) if v.get("name") == "PATH"]
+    path = environment.base_environment(os.environ, python)["PATH"]
+    return bool(given) or shutil.which(program, path=path) is not None
+
+
+def missing_interpreter(objects: Objects, python: str) -> list[Problem]:
+    """Return that the interpreter which stands in for the images cannot be started, if some container asks for one."""
+    everyone = (
+        c for where, jobset in _jobsets(objects) for at, pod in _pods(where, jobset) for _, c in _containers(at, pod)
+    )
+    commands = (container.get("command") for container in everyone)
+    wanted = any(isinstance(words, list) and words[:1] in (["python"], ["python3"]) for words in commands)
+    if not wanted or shutil.which(python):
         return []
-    mend = "install Open MPI (Debian and Ubuntu: sudo apt-get install openmpi-bin), or use the Kubernetes target"
-    return [Problem(where, "needs mpirun, which is not on PATH", mend) for where, _ in _jobsets(objects)]
+    hint = "give the path of a Python interpreter, or leave python out: it is the one that runs the program"
+    return [Problem("target.python", f"{python} is not a program that can be started", hint)]
+
+
+def missing_packages(objects: Objects) -> list[Problem]:
+    """Return what initializers lack to fetch from their sources: they run with the interpreter that has this package."""
+    found = []
+    for where, jobset in _jobsets(objects):
+        containers = [c for path, pod in _pods(where, jobset) for _, c in _containers(path, pod)]
+        for container in containers:
+            if not images.entrypoint(_text(container.get("image"))):
+                continue
+            for each in _list(container.get("env")):
+                uri = _text(each.get("value")) if each.get("name") == "STORAGE_URI" else ""
+                if module := _FETCHING.get(uri.partition("://")[0].lower()):
+                    found += missing(module, uri)
+    return found
+
+
+_FETCHING = {"s3": "boto3", "hf": "huggingface_hub"}
+"""Scheme of a URI -> the module that fetches from there."""
 
 
 def _jobsets(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -155,20 +255,10 @@ def _volume(where: str, volume: Mapping[str, Any], objects: Objects, secrets: Ke
             ref = _map(source.get(kind))
             if ref and not ref.get("optional"):
                 yield from _named(f"{where}.{kind}", kind, ref, objects, secrets)
-            for item in _list(ref.get("items")):
-                if not _inside(_text(item.get("path"))):
-                    yield Problem(
-                        f"{where}.{kind}.items", f"path {item.get('path')!r} leaves the volume", "use a plain path"
-                    )
 
 
 def _plain(volume: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in volume.items() if isinstance(v, Mapping)}
-
-
-def _inside(path: str) -> bool:
-    pure = PurePosixPath(path)
-    return not pure.is_absolute() and ".." not in pure.parts
 
 
 def _named(
@@ -218,8 +308,6 @@ def _container(
         mounts.append(path.rstrip("/"))
         if path == "/":
             yield Problem(f"{at}.mountPath", "nothing can be mounted over the whole of this machine", "use a folder")
-        if not _inside(_text(mount.get("subPath"))):
-            yield Problem(f"{at}.subPath", f"{mount['subPath']!r} leaves the volume", "use a plain path")
         if isinstance(mount.get("name"), str) and mount["name"] not in known:
             yield Problem(f"{at}.name", f"the pod has no volume {mount['name']}", "declare it in volumes")
     cwd = _text(container.get("workingDir"))

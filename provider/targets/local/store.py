@@ -6,6 +6,7 @@
         lock             held by whoever creates, changes or deletes the job, for as long as the call takes
         supervisor.lock  held by the supervisor for its life, and before it by the call that starts it
         supervisor.json  pid and start time of the supervisor; gone when it has ended its work in good order
+        spare            room for the last status, so that a full disk cannot hide how the job has ended
         processes.jsonl  pid and start time of each container process
         supervisor.log, logs/<pod>/<container>.log, pods/<pod>/..., errors/<pod>-<container>.json
 
@@ -19,19 +20,27 @@ import json
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.api.errors import Invalid, Problem, Refused, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus
+
+from .paths import FILE_MODE, faults, inside, make_folder, remove_tree
 
 GUARD_SECONDS = 300.0
 """How long a call waits for another one that works on the same job; ending a job may take its whole grace period."""
 
+SPARE = 32 << 10
+"""Bytes: more than the status of all but the oddest jobs has."""
+
+_BEFORE_RECORD = re.compile(r"lock|\.record\.json\..*")
+"""What is in the folder of a job that has no record yet."""
+_TRASH = re.compile(r"[0-9a-f]{16}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -42,26 +51,13 @@ def name_of(kind: str, value: str) -> str:
     return value
 
 
-@contextmanager
-def faults(path: Path) -> Iterator[None]:
-    """Failures of the file system in words."""
-    try:
-        yield
-    except OSError as error:
-        where = str(error.filename or path)
-        mend = "free some space there and run it again" if error.errno in _FULL else "check its owner and permissions"
-        raise TargetFault(Problem(where, f"cannot be written: {error.strerror or error}", mend)) from error
-
-
-_FULL = frozenset({28, 122})  # ENOSPC, EDQUOT
-
-
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Replaces a file as a whole, on the disk when this returns; a failure leaves the old one and nothing else."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     with faults(path):
         try:
-            with fresh.open("w", encoding="utf-8") as file:
+            made = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
+            with os.fdopen(made, "w", encoding="utf-8") as file:
                 json.dump(data, file, separators=(",", ":"))
                 file.flush()
                 os.fsync(file.fileno())
@@ -96,11 +92,13 @@ class JobFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.root = path.parent.parent.parent
         self.record = path / "record.json"
         self.status = path / "status.json"
         self.supervisor_lock = path / "supervisor.lock"
         self.supervisor_log = path / "supervisor.log"
         self.supervisor = path / "supervisor.json"
+        self.spare = path / "spare"
         self.stop = path / "stop.json"
         self.processes = path / "processes.jsonl"
         self.logs = path / "logs"
@@ -110,6 +108,19 @@ class JobFolder:
     @classmethod
     def of(cls, root: Path, namespace: str, name: str) -> JobFolder:
         return cls(root / "jobs" / name_of("namespace", namespace) / name_of("name", name))
+
+    def check_ours(self) -> None:
+        """Refuse a folder that is not that of a job: it has no record, and holds more than what a crash leaves before there is
+        one. A state that somebody has changed can name any folder."""
+        inside(self.root, *self.path.relative_to(self.root).parts)
+        with faults(self.path):
+            if self.record.is_file() or not self.path.exists():
+                return
+            others = [each.name for each in self.path.iterdir() if not _BEFORE_RECORD.fullmatch(each.name)]
+        if others:
+            why = f"has no record.json of a job, and holds {min(others)!r}; nothing there was changed or removed"
+            mend = "if it is the folder of a job, remove it by hand, then run `pulumi refresh`"
+            raise Refused(Problem(str(self.path), why, mend))
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -129,8 +140,8 @@ class JobFolder:
     def try_guard(self) -> int | None:
         """The guard's file descriptor, to be closed; None while somebody else has it."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            make_folder(self.path, self.root)
+            lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         except (FileNotFoundError, FileExistsError):  # somebody has just removed the folder
             if self.path.exists() and not self.path.is_dir():
                 raise
@@ -160,7 +171,7 @@ class JobFolder:
 
     def take_supervisor_lock(self) -> int | None:
         """The lock that a new supervisor inherits; None while another one holds it. `supervised` holds it for a moment."""
-        lock = os.open(self.supervisor_lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = os.open(self.supervisor_lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         for _ in range(50):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,6 +193,30 @@ class JobFolder:
         """state: what a supervisor needs to go on after a suspension."""
         write_json(self.status, {"status": status.to_dict(), **({"state": state} if state else {})})
 
+    def reserve(self) -> None:
+        """Keep room on the disk for `write_last`. Raises TargetFault where there is none."""
+        with faults(self.spare):
+            made = os.open(self.spare, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+            with os.fdopen(made, "wb") as file:
+                file.write(b" " * SPARE)
+
+    def write_last(self, status: JobStatus) -> None:
+        """Write the status of a job that is over; on a full disk into the room that `reserve` has kept."""
+        try:
+            self.write_status(status)
+        except TargetFault:
+            shorter = replace(status, message=status.message[: SPARE // 16], progress=None)
+            texts = (
+                json.dumps({"status": s.to_dict()}).encode() for s in (status, shorter, replace(shorter, steps=[]))
+            )
+            text = next(text for text in texts if len(text) <= SPARE)
+            with faults(self.spare), self.spare.open("r+b") as file:
+                file.write(text.ljust(SPARE))
+                file.flush()
+                os.fsync(file.fileno())
+                self.spare.replace(self.status)
+        self.spare.unlink(missing_ok=True)
+
     def expire(self) -> None:
         """What time-to-live removes: all but the record and the outcome."""
         for folder in (self.logs, self.pods, self.errors):
@@ -190,21 +225,13 @@ class JobFolder:
             file.unlink(missing_ok=True)
 
 
-def discard(path: Path, trash: Path) -> None:
-    """Removes a folder, at once for everybody else; what a crash leaves lies in `trash` and goes with the next call."""
+def discard(path: Path, root: Path) -> None:
+    """Removes a folder of `root`, at once for everybody else; what a crash leaves lies in `trash` and goes with the next call."""
+    inside(root, *path.relative_to(root).parts)
     with faults(path):
-        trash.mkdir(parents=True, exist_ok=True)
+        trash = make_folder(root / "trash", root)
         with suppress(FileNotFoundError):
             path.rename(trash / secrets.token_hex(8))
     for left in trash.iterdir():
-        remove_tree(left)
-
-
-def remove_tree(path: Path) -> None:
-    """Removes a folder, also where a program has taken the write permission from its own folders."""
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        for folder, _, _ in os.walk(path):
-            with suppress(OSError):
-                Path(folder).chmod(0o700)
-        shutil.rmtree(path, ignore_errors=True)
+        if _TRASH.fullmatch(left.name):
+            remove_tree(left)

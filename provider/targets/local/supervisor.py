@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.provider.api.errors import TargetFault
+from pulumi_trainer.provider.api.errors import TargetFault, TrainerError
 
 from . import process, volumes
 from .logs import Pipe
+from .paths import remove_temporaries, remove_tree
 from .record import Record
-from .run import RETRY, Run
-from .store import JobFolder, remove_tree, write_json
+from .run import PATIENCE, RETRY, Run
+from .store import JobFolder, write_json
 
 TICK = 0.1
 """Seconds between two looks at what tells nobody that it has changed: the record, back-offs, deadlines."""
@@ -37,10 +38,10 @@ WRITE_EVERY = 0.2
 class Supervisor:
     """The life of one job."""
 
-    def __init__(self, folder: JobFolder, lock: int, secrets: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, folder: JobFolder, lock: int, secrets: Mapping[str, Mapping[str, str]], umask: int) -> None:
         self.folder, self._lock = folder, lock
         self.record = Record.read(folder)
-        self.run = Run(folder, self.record, secrets, self, folder.read_status(), folder.read_state())
+        self.run = Run(folder, self.record, secrets, self, folder.read_status(), folder.read_state(), umask)
         self._told_to_end = False
         self._over = False
         self._seen = (0, 0)
@@ -62,10 +63,7 @@ class Supervisor:
     def live(self) -> None:
         """Until the job is over, suspended or deleted."""
         self._listen()
-        me = psutil.Process()
-        self._insist(lambda: write_json(self.folder.supervisor, {"pid": me.pid, "started": me.create_time()}))
-        self._insist(lambda: self.folder.write_status(self.run.status))
-        self._written = self.run.status.to_dict()
+        self._announce()
         stepped = 0.0
         while not self._over:
             woken = self._pump()
@@ -77,6 +75,18 @@ class Supervisor:
                 self._save(now)
         if self._lock >= 0:
             self._finish()
+
+    def _announce(self) -> None:
+        """Says who supervises the job. Where that cannot be written, nobody could end the job: it has failed, and nothing was
+        started."""
+        me = psutil.Process()
+        try:
+            self._insist(lambda: write_json(self.folder.supervisor, {"pid": me.pid, "started": me.create_time()}))
+            self._insist(lambda: self.folder.write_status(self.run.status))
+        except TargetFault as fault:
+            self.run.fail(fault, time.time())
+            self._over = True
+        self._written = self.run.status.to_dict()
 
     def _listen(self) -> None:
         for end in (self._awake, self._wake):
@@ -153,7 +163,7 @@ class Supervisor:
             self._over = True
             os.close(self._lock)
             self._lock = -1
-        except TargetFault as fault:
+        except TrainerError as fault:
             _complain(fault)
             time.sleep(RETRY)
         finally:
@@ -162,15 +172,22 @@ class Supervisor:
     def _finish(self) -> None:
         """The end is written when nothing is left of the job."""
         self._clean_up()
+        remove_tree(volumes.memory_folder(self.record.uid))
         if not self._told_to_end:
-            self._insist(lambda: self.folder.write_status(self.run.status))
+            with suppress(TargetFault):  # who asks next is told that it cannot be written
+                self._insist(lambda: self.folder.write_last(self.run.status))
             if self.record.ttl == 0:
                 self.folder.expire()
         self.folder.supervisor.unlink(missing_ok=True)
 
     def _clean_up(self) -> None:
+        """Ends what is left, and removes it. The folder of secret volumes stays with a suspended job, empty: others could take
+        its name."""
         process.kill_marked(self.record.uid)
-        remove_tree(volumes.memory_folder(self.record.uid))
+        memory = volumes.memory_folder(self.record.uid)
+        for secret in memory.iterdir() if memory.is_dir() else ():
+            remove_tree(secret)
+        remove_temporaries(Path(self.record.temporary), self.record.uid)
         self.run.release()
 
     def _save(self, now: float) -> None:
@@ -189,17 +206,20 @@ class Supervisor:
             self._retry_at = now + RETRY
 
     def _insist(self, write: Callable[[], None]) -> None:
-        """Until it is written, or the job is to be deleted."""
+        """Until it is written, or the job is to be deleted. Raises TargetFault after `PATIENCE`."""
+        deadline = time.monotonic() + PATIENCE
         while not self._told_to_end:
             try:
                 write()
                 return
             except TargetFault as fault:
                 _complain(fault)
+                if time.monotonic() > deadline:
+                    raise
                 time.sleep(RETRY)
 
 
-def _complain(fault: TargetFault) -> None:
+def _complain(fault: TrainerError) -> None:
     with suppress(OSError):
         print(time.strftime("%Y-%m-%d %H:%M:%S"), fault, file=sys.stderr, flush=True)
 
@@ -209,7 +229,8 @@ def main() -> None:
     os.set_inheritable(lock, False)
     secrets = json.loads(sys.stdin.buffer.read())
     sys.stdin.close()
-    Supervisor(folder, lock, secrets).live()
+    umask = os.umask(0o077)  # what the supervisor writes is for this user alone; user code keeps the user's own umask
+    Supervisor(folder, lock, secrets, umask).live()
 
 
 if __name__ == "__main__":

@@ -14,26 +14,27 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault
-from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.api.submission import Consumer, Objects, Submission, differences
+from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Phase, Presence
+from pulumi_trainer.provider.api.submission import Consumer, Draft, Objects, Submission, differences
 from pulumi_trainer.provider.targets import keys
 
 from . import logs, process, review, volumes
 from .claims import Claim
 from .environment import kept
 from .machine import cache, host_id
+from .paths import FILE_MODE, faults, remove_temporaries, remove_tree
 from .plan import Site
 from .pods import Tuning
 from .record import Record
-from .store import JobFolder, discard, faults, read_json, remove_tree, write_json
+from .store import JobFolder, discard, name_of, read_json, write_json
 
 LOST_GRACE = 5.0
 """Seconds between TERM and KILL for processes whose supervisor has died."""
@@ -61,10 +62,42 @@ class LocalTarget:
         self.environments = environments or cache() / "environments"
         self.host = host_id()
 
-    def review(self, objects: Objects, secrets: review.Keys | None = None) -> tuple[list[Problem], list[Problem]]:
-        """(refusals, warnings). secrets: the Secrets (and their keys) that come with the job; None: not judged here."""
-        refused = review.refusals(objects, secrets) + review.too_few_gpus(objects) + review.missing_programs(objects)
-        return refused, review.warnings(objects)
+    def review(
+        self, objects: Objects, secrets: review.Keys | None = None, made: Callable[[], bool] = lambda: False
+    ) -> tuple[list[Problem], list[Problem]]:
+        """(refusals, warnings). secrets: the Secrets (and their keys) that come with the job; None: not judged here. made:
+        whether the job is there already: what the machine lacks now is nothing that it still needs.
+        """
+        refused = [*review.refusals(objects, secrets), *review.too_many_pods(objects)]
+        warnings = review.warnings(objects)
+        missing, unsure = review.missing_programs(objects, self.python)
+        lacking = review.missing_interpreter(objects, self.python) or missing
+        lacking += [*review.too_few_gpus(objects), *review.missing_packages(objects)]
+        if (lacking or unsure) and made():
+            lacking, unsure = [], []
+        return [*refused, *lacking, *self._claimed_elsewhere(objects)], warnings + unsure
+
+    def has(self, draft: Draft) -> bool:
+        """Whether the job is there already, as the program wants it."""
+        if not isinstance(draft.namespace, str) or not isinstance(draft.digest, str):
+            return False
+        with suppress(TrainerError):
+            record = Record.find(JobFolder.of(self.root, draft.namespace, draft.name))
+            return record is not None and record.digest == draft.digest
+        return False
+
+    def other_interpreter(self, draft: Draft) -> list[Problem]:
+        """Return that the job has failed with another interpreter than that of now, which only another run takes."""
+        if not isinstance(draft.namespace, str) or not isinstance(draft.digest, str):
+            return []
+        with suppress(TrainerError):
+            folder = JobFolder.of(self.root, draft.namespace, draft.name)
+            status = folder.read_status()
+            record = Record.find(folder) if status is not None and status.phase == Phase.FAILED else None
+            if record is not None and record.digest == draft.digest and record.python != self.python:
+                why = f"has failed with the interpreter {record.python}, and target.python is {self.python} now"
+                return [Problem(f"{record.namespace}/{record.name}", why, 'run="2" runs it again with that one')]
+        return []
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
         """Accepts a job and starts its supervisor; suspended jobs have none. Safe to repeat: what is there with the same
@@ -72,7 +105,7 @@ class LocalTarget:
 
         adopt: take over a job of another owner, if it has the same objects. Raises Invalid, Conflict, Refused, TargetFault.
         """
-        refused = review.refusals(submission.objects, submission.secrets)
+        refused = [*review.bad_names(submission.objects), *review.refusals(submission.objects, submission.secrets)]
         if refused:
             raise Invalid(*refused)
         folder = JobFolder.of(self.root, submission.namespace, submission.name)
@@ -80,6 +113,7 @@ class LocalTarget:
             record = Record.find(folder)
             if record is None:
                 record = Record.of(submission, self._site(folder), self.tuning)
+                self._create_claims(record)
                 record.write(folder)
             else:
                 record = self._taken_over(folder, record, submission, adopt)
@@ -99,28 +133,33 @@ class LocalTarget:
 
         Raises TargetFault if there is no such job, Conflict if it is not ours.
         """
-        refused = review.refusals(submission.objects, submission.secrets)
+        refused = [*review.bad_names(submission.objects), *review.refusals(submission.objects, submission.secrets)]
         if refused:
             raise Invalid(*refused)
         folder = JobFolder.of(self.root, submission.namespace, submission.name)
         where = f"{submission.namespace}/{submission.name}"
         if not folder.path.exists():
             raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
+        folder.check_ours()
         with folder.guard():
             record = Record.find(folder)
             if record is None:
-                discard(folder.path, self.root / "trash")
+                discard(folder.path, self.root)
                 raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
             record.check_host()
-            if record.owner != submission.owner:
-                raise Conflict(Problem(where, "belongs to another program", "give the TrainJob another name"))
+            if not Owner(submission.owner, submission.sweep).owns(record.whose):
+                raise Conflict(Problem(where, f"belongs to {record.whose}", "give the TrainJob another name"))
             if self._seen(folder, record) is None:
                 self._bury(folder, record)
             changed = Record.of(submission, self._site(folder, record.uid), record.tuning)
             record = replace(changed, host=record.host, hostname=record.hostname, created=record.created)
+            self._create_claims(record)
             record.write(folder)
             self._start_if_due(folder, record, submission)
             return self._seen(folder, record) or self._bury(folder, record)
+
+    def update_secrets(self, submission: Submission) -> None:
+        """Nothing is kept here: a job gets the values whenever it is started or resumed."""
 
     def status(self, namespace: str, name: str) -> JobStatus | None:
         """The job now; None: nothing is known of it. Ends the processes of a job whose supervisor has died.
@@ -138,37 +177,67 @@ class LocalTarget:
         with folder.guard():
             record = Record.find(folder)
             if record is None:  # deleted while we waited
-                discard(folder.path, self.root / "trash")
+                discard(folder.path, self.root)
                 return None
             return self._seen(folder, record) or self._bury(folder, record)
 
-    def glance(self, namespace: str, name: str, uid: str, phase: str) -> JobStatus | None:  # noqa: ARG002
+    def glance(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:  # noqa: ARG002
         """`status`: here it costs nothing."""
         return self.status(namespace, name)
 
-    def vanished(self, namespace: str, name: str, digest: str) -> str:  # noqa: ARG002
-        """Nobody but this program deletes here."""
-        return ""
+    def seen(self, namespace: str, name: str, beside: Collection[str] = ()) -> Presence | None:  # noqa: ARG002
+        """Whether there is such a job, and whose it is; None: it ran on another host. beside: other objects, which are in its
+        record."""
+        record = Record.find(JobFolder.of(self.root, namespace, name))
+        if record is None:
+            return Presence()
+        return Presence(record.whose) if record.host == self.host else None
 
-    def delete(self, namespace: str, name: str, *, uid: str = "", grace: float | None = None) -> None:
-        """Ends the job's processes (TERM, grace, KILL) and removes its folder. Safe to repeat.
+    def check_adoption(self, submission: Submission) -> None:
+        """Raises Conflict where a job of others is not what the program says."""
+        found = Record.find(JobFolder.of(self.root, submission.namespace, submission.name))
+        if found is not None and found.owner != submission.owner:
+            _check_alike(found, submission)
 
-        uid: only this run of it. grace: seconds; default: each pod's terminationGracePeriodSeconds.
+    def holder(self, namespace: str, name: str) -> Owner | None:
+        """Return who has a job of that name; None: nobody."""
+        found = Record.find(JobFolder.of(self.root, namespace, name))
+        return found.whose if found is not None else None
+
+    def delete(
+        self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, grace: float | None = None
+    ) -> Owner | str | None:
+        """Ends the job's processes (TERM, grace, KILL) and removes its folder and the claims that were made for it. Safe to
+        repeat. Returns what was in those claims.
+
+        uid: only this run of it. owner: only while it is theirs; whose it is by now is returned, and nothing is touched then.
+        grace: seconds; default: each pod's terminationGracePeriodSeconds.
         """
+        told: list[str] = []
         folder = JobFolder.of(self.root, namespace, name)
         if not folder.path.exists():
-            return
+            return None
+        folder.check_ours()
         with folder.guard():
             record = Record.find(folder)
             if record is not None:
                 record.check_host()
+                if owner is not None and not owner.owns(record.whose):
+                    return record.whose
                 if uid and uid != record.uid:
-                    return
+                    return None
                 self._end(folder, record, grace)
-                for template, goes in volumes.claim_templates(record.jobset):
+                remove_tree(volumes.memory_folder(record.uid))
+                for claim, goes in volumes.template_claims(record.jobset, name):
                     if goes:
-                        Claim(self.root, namespace, f"{template}-{name}").remove()
-            discard(folder.path, self.root / "trash")
+                        users = self._users(namespace, claim, beside=name)
+                        told.append(Claim(self.root, namespace, claim).delete_with_job(f"{namespace}/{name}", users))
+            discard(folder.path, self.root)
+        mounted = volumes.claims(record.jobset) if record is not None else set()
+        for file in volumes.claim_folder(self.root, namespace, "").glob("*/volume.json") if mounted else ():
+            if (claim := file.parent.name) in mounted:
+                Claim(self.root, namespace, claim).remove_left(self._users(namespace, claim))
+        return "; ".join(filter(None, told)) or None
 
     def jobs(self) -> list[JobStatus]:
         """All jobs of this host."""
@@ -185,17 +254,24 @@ class LocalTarget:
         runtime = record.runtime if (record := Record.find(JobFolder.of(self.root, namespace, name))) else {}
         return str(runtime.get("name", "")), str(runtime.get("release", ""))
 
-    def sweep(self, label: str) -> list[str]:
-        """Deletes all jobs that carry the label, and its volumes that hold nothing. Returns their names."""
+    def sweep(self, label: str, tell: Callable[[str], None] = lambda _: None) -> list[str]:
+        """Deletes all jobs that carry the label, and its volumes that hold nothing or were left to a job. Returns their names.
+
+        tell: called with what is in a volume that goes.
+        """
         swept = []
         for record in self._records():
             if label and record.sweep == label:
-                self.delete(record.namespace, record.name, uid=record.uid)
+                left = self.delete(record.namespace, record.name, uid=record.uid, owner=record.whose)
                 swept.append(f"{record.namespace}/{record.name}")
+                if isinstance(left, str):
+                    tell(left)
         for file in sorted((self.root / "volumes").glob("*/*/volume.json")):
             claim = Claim(self.root, file.parent.parent.name, file.parent.name)
-            if label and claim.sweep(label):
+            if label and (held := claim.sweep(label)) is not None:
                 swept.append(f"{file.parent.parent.name}/{file.parent.name}")
+                if held:
+                    tell(f"volume {swept[-1]} is deleted with what is in it: {held}")
         return swept
 
     def log_files(self, namespace: str, name: str, step: str | None = None) -> list[tuple[str, str, Path]]:
@@ -225,16 +301,29 @@ class LocalTarget:
         """A folder for that claim: {"path", "generation"}. Safe to repeat; data stays. Raises Conflict if it is not ours."""
         return Claim(self.root, namespace, name).create(owner, sweep)
 
-    def update_volume(self, namespace: str, name: str, claim: Mapping[str, Any]) -> None:
+    def update_volume(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
         """A folder has neither size nor class."""
 
-    def volume(self, namespace: str, name: str) -> dict[str, str] | None:
-        """{"path", "generation"}, or None."""
+    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
+        """{"path", "generation"}, and whose it is; None: there is none."""
         return Claim(self.root, namespace, name).read()
 
-    def delete_volume(self, namespace: str, name: str, generation: str) -> None:
-        """With all its data. Raises Refused while an unfinished job mounts it."""
-        Claim(self.root, namespace, name).delete(generation, self._users(namespace, name))
+    def lost_volume(self, namespace: str, name: str) -> Loss:
+        """What has become of a volume that was made before."""
+        return Loss.NONE if self.volume(namespace, name) is not None else Loss.GONE
+
+    def folders(self, namespace: str, revision: str) -> list[Path]:
+        """Return the folders of the volumes whose names end with a digest."""
+        return sorted(volumes.claim_folder(self.root, name_of("namespace", namespace), "").glob(f"*-{revision}/data"))
+
+    def describe_volume(self, namespace: str, name: str) -> str:
+        """Return how much it holds, and since when; empty if that is nothing."""
+        return Claim(self.root, namespace, name).describe()
+
+    def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str:
+        """With all its data; whose another generation is is returned. One that an unfinished job mounts is left to it; returns
+        that."""
+        return Claim(self.root, namespace, name).delete(generation, self._users(namespace, name))
 
     def _site(self, folder: JobFolder, uid: str = "") -> Site:
         return Site(
@@ -250,35 +339,52 @@ class LocalTarget:
         folders = [JobFolder(p.parent) for p in sorted((self.root / "jobs").glob("*/*/record.json"))]
         return [record for folder in folders if (record := Record.find(folder))]
 
-    def _users(self, namespace: str, claim: str) -> Iterator[tuple[Record, float]]:
+    def _create_claims(self, record: Record) -> None:
+        for claim, goes in volumes.template_claims(record.jobset, record.name):
+            Claim(self.root, record.namespace, claim).create_for_job(f"{record.namespace}/{record.name}", goes=goes)
+
+    def _claimed_elsewhere(self, objects: Objects) -> list[Problem]:
+        """Return which claims of volumeClaimPolicies belong to others."""
+        found = []
+        for key, jobset in objects.items():
+            with suppress(
+                TypeError, KeyError, AttributeError, TrainerError
+            ):  # unknown leaves, and what admission refuses
+                if key.startswith("JobSet/"):
+                    namespace, name = jobset["metadata"]["namespace"], jobset["metadata"]["name"]
+                    for claim, _ in volumes.template_claims(jobset, name):
+                        found += Claim(self.root, namespace, claim).conflicts(f"{namespace}/{name}")
+        return found
+
+    def _users(self, namespace: str, claim: str, beside: str = "") -> Iterator[tuple[Record, float]]:
+        """Yield the unfinished jobs that mount a claim, and since when. beside: a job that does not count."""
         for record in self._records():
-            if record.namespace == namespace and claim in volumes.claims(record.jobset):
+            if record.name != beside and record.namespace == namespace and claim in volumes.claims(record.jobset):
                 status = self.status(namespace, record.name)
                 if status is not None and not status.terminal:
                     yield record, status.started or status.created
 
     def _taken_over(self, folder: JobFolder, record: Record, submission: Submission, adopt: bool) -> Record:
         record.check_host()
-        if (record.owner, record.digest) == (submission.owner, submission.digest):
+        ours = Owner(submission.owner, submission.sweep).owns(record.whose)
+        if ours and record.digest == submission.digest:
             return record
         where = f"{submission.namespace}/{submission.name}"
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        if record.owner == submission.owner:
+        if ours:
             why = f"exists since {since} from an earlier state of this program"
             raise Conflict(Problem(where, why, "run `pulumi refresh`, then `pulumi up`"))
         if not adopt:
-            why = f"exists since {since} and belongs to another program"
+            why = f"exists since {since} and belongs to {record.whose}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
-        differing = list(differences(record.objects, submission.objects))
-        if differing:
-            why = f"cannot be adopted: it differs in {', '.join(differing)}"
-            raise Conflict(Problem(where, why, "make the program say what is there, or give the TrainJob another name"))
+        _check_alike(record, submission)
         record = replace(
             record,
             owner=submission.owner,
             digest=submission.digest,
             run=submission.run,
             sweep="" if submission.retain else submission.sweep,
+            program=submission.program,
         )
         record.write(folder)
         return record
@@ -301,7 +407,9 @@ class LocalTarget:
         with _children_lock:
             _children[:] = [child for child in _children if child.poll() is None]
         path = {k: os.environ[k] for k in ("PATH", "PYTHONPATH") if k in os.environ}
-        with faults(folder.path), folder.supervisor_log.open("ab") as log:
+        folder.reserve()
+        flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW
+        with faults(folder.path), os.fdopen(os.open(folder.supervisor_log, flags, FILE_MODE), "ab") as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.supervisor", str(folder.path), str(lock)],
                 stdin=subprocess.PIPE,
@@ -324,6 +432,7 @@ class LocalTarget:
         status = folder.read_status()
         if status is not None:
             status.owner, status.digest = record.owner, record.digest
+            status.stack, status.program = record.sweep, record.program
             if status.terminal:
                 if record.ttl is not None and time.time() >= status.finished + record.ttl:
                     folder.expire()
@@ -355,7 +464,7 @@ class LocalTarget:
         for step in status.steps:
             if not Phase(step.phase).terminal:
                 step.phase, step.active, step.ready = Phase.FAILED.value, 0, 0
-        folder.write_status(status)
+        folder.write_last(status)
         return status
 
     def _end(self, folder: JobFolder, record: Record, grace: float | None) -> None:
@@ -385,6 +494,7 @@ class LocalTarget:
         process.end(found.values(), grace)
         process.kill_marked(record.uid)
         remove_tree(volumes.memory_folder(record.uid))
+        remove_temporaries(Path(record.temporary), record.uid)
 
 
 def _secrets(submission: Submission) -> dict[str, dict[str, str]]:
@@ -395,3 +505,10 @@ def _secrets(submission: Submission) -> dict[str, dict[str, str]]:
             made = keys.generated(secret.get("data") or {})
             found.setdefault(key.partition("/")[2], {name: value.decode() for name, value in made.items()})
     return found
+
+
+def _check_alike(record: Record, submission: Submission) -> None:
+    differing = ", ".join(differences(record.objects, submission.objects))
+    if differing:
+        where, why = f"{record.namespace}/{record.name}", f"cannot be adopted: it differs in {differing}"
+        raise Conflict(Problem(where, why, "make the program say what is there, or give the TrainJob another name"))

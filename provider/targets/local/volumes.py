@@ -13,12 +13,11 @@ Called by `plan` (where), `run` (contents) and `review` (what cannot be done).
 from __future__ import annotations
 
 import base64
-import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from stat import S_IFDIR
+from stat import S_IMODE, S_IWGRP, S_IWOTH, S_IWUSR
 from typing import Any
 
 from pulumi_trainer.provider.api import code
@@ -26,8 +25,8 @@ from pulumi_trainer.provider.api.submission import Objects
 
 from . import remote
 from .environment import PodFacts, Texts
+from .paths import FILE_MODE, inside, make_folder, remove_tree
 from .rewrite import Rewriter
-from .store import remove_tree
 
 KINDS = ("emptyDir", "configMap", "secret", "downwardAPI", "projected", "persistentVolumeClaim", "hostPath")
 MEMORY = Path("/dev/shm")  # noqa: S108
@@ -42,7 +41,7 @@ def pod_volumes(jobset: Spec, pod: Spec) -> list[dict[str, Any]]:
     mounted = {m["name"] for c in containers(pod) for m in c.get("volumeMounts") or []}
     for template, _ in claim_templates(jobset):
         if template in mounted and all(v["name"] != template for v in own):
-            claim = f"{template}-{jobset['metadata']['name']}"
+            claim = _claim_name(template, jobset["metadata"]["name"])
             own.append({"name": template, "persistentVolumeClaim": {"claimName": claim}})
     return own
 
@@ -54,6 +53,15 @@ def claim_templates(jobset: Spec) -> list[tuple[str, bool]]:
         for policy in jobset["spec"].get("volumeClaimPolicies") or []
         for template in policy.get("templates") or []
     ]
+
+
+def template_claims(jobset: Spec, name: str) -> list[tuple[str, bool]]:
+    """Return the claims of a JobSet's `volumeClaimPolicies`, and whether each goes with the JobSet."""
+    return [(_claim_name(template, name), goes) for template, goes in claim_templates(jobset)]
+
+
+def _claim_name(template: str, jobset: str) -> str:
+    return f"{template}-{jobset}"
 
 
 def claims(jobset: Spec) -> set[str]:
@@ -75,16 +83,8 @@ def claim_folder(root: Path, namespace: str, claim: str) -> Path:
 
 
 def memory_folder(uid: str) -> Path:
-    """Where the secret volumes of a job lie."""
-    return MEMORY / f"pulumi-trainer-{os.getuid()}-{uid}"
-
-
-def make_private(folder: Path) -> None:
-    """For our eyes only, also where somebody else has been there first. Raises OSError."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    stat = folder.lstat()
-    if stat.st_uid != os.getuid() or stat.st_mode & 0o177777 != S_IFDIR | 0o700:
-        raise PermissionError(errno.EPERM, "is not ours alone", str(folder))
+    """Where the secret volumes of a job lie. Raises Refused for a uid that leads elsewhere."""
+    return inside(MEMORY, f"pulumi-trainer-{os.getuid()}-{uid}")
 
 
 def in_memory(volume: Spec) -> bool:
@@ -94,29 +94,65 @@ def in_memory(volume: Spec) -> bool:
 
 
 def location(volume: Spec, folder: Path, memory: Path, claims_folder: Path) -> Path:
-    """folder: of the pod's volumes; memory: the same for secret ones; claims_folder: of the namespace's claims."""
+    """Return where a volume lies.
+
+    Args:
+        folder: of the pod's volumes.
+        memory: the same for secret ones.
+        claims_folder: of the namespace's claims.
+
+    Raises:
+        Refused: its name leads out of that folder.
+    """
     if claim := volume.get("persistentVolumeClaim"):
-        return claims_folder / str(claim["claimName"]) / "data"
+        return inside(claims_folder, str(claim["claimName"]), "data")
     if host := volume.get("hostPath"):
         return Path(host["path"])
-    return (memory if in_memory(volume) else folder) / str(volume["name"])
+    return inside(memory if in_memory(volume) else folder, str(volume["name"]))
 
 
-def prepare(volume: Spec, place: Path, objects: Objects, secrets: Texts, facts: PodFacts, rewriter: Rewriter) -> None:
-    """Makes the folder and puts in what the volume holds. OSErrors are the caller's."""
+def prepare(
+    volume: Spec, place: Path, root: Path, objects: Objects, secrets: Texts, facts: PodFacts, rewriter: Rewriter
+) -> None:
+    """Makes the folder and puts in what the volume holds.
+
+    Args:
+        place: `location` of the volume.
+        root: the folder below which the volume is made.
+
+    Raises:
+        OSError: it cannot be made.
+        Refused: a path leads elsewhere, or a folder belongs to another user.
+    """
     if volume.get("hostPath"):
         return
-    if volume.get("persistentVolumeClaim"):
-        place.mkdir(parents=True, exist_ok=True)
+    if claim := volume.get("persistentVolumeClaim"):
+        make_folder(place, root)
+        if code.manifest_of(place).exists():
+            set_writable(place, not claim.get("readOnly"))
         return
+    inside(root, *place.relative_to(root).parts[:-1])
     remove_tree(place)
-    place.mkdir(parents=True)
+    make_folder(place, root)
     for name, content, mode in files(volume, objects, secrets, facts):
-        path = place / name
-        content = _rewritten(path.name, content, rewriter)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        path = inside(place, name)
+        make_folder(path.parent, root)
+        flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, FILE_MODE), "wb") as file:
+            file.write(_rewritten(path.name, content, rewriter))
         path.chmod(mode)
+
+
+def set_writable(data: Path, writable: bool) -> None:
+    """Takes the write permission from fetched data that a job mounts read-only, or gives it back: a folder of this machine cannot
+    be mounted in another way. Fetched data alone, since nobody else writes there."""
+    if bool(data.stat().st_mode & S_IWUSR) == writable:  # the folder itself is changed last, so the rest is done
+        return
+    for folder, _, files in os.walk(data, topdown=False):
+        for path in (*(Path(folder, name) for name in files), Path(folder)):
+            if not path.is_symlink():
+                mode = S_IMODE(path.stat().st_mode)
+                path.chmod(mode | S_IWUSR if writable else mode & ~(S_IWUSR | S_IWGRP | S_IWOTH))
 
 
 def _rewritten(name: str, content: bytes, rewriter: Rewriter) -> bytes:

@@ -1,0 +1,75 @@
+"""A host of dynamic providers that makes our provider classes and nothing else, whatever a stack's state says.
+
+Pulumi's own host unpickles the property `__provider` of a resource, and a pickle may run any program. The engine starts this one
+where Pulumi.yaml names this folder (docs/security.md).
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import runpy
+import sys
+from importlib import import_module
+from typing import Any
+
+_MODULE = "pulumi_trainer.provider.dynamic"
+_PROVIDERS = (
+    "JobSetProvider", "VolumeProvider", "RuntimeProvider", "ChannelProvider", "QueueGuardProvider", "TargetProvider",
+)  # fmt: skip
+_LONGEST = 4096
+"""Bytes of a pickle that refers to a class."""
+
+
+class Refused(pickle.UnpicklingError):
+    """A state asks for something else than one of our providers."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the stack's state asks for {what} as the provider of a resource, and this host runs providers of pulumi_trainer"
+            " alone. If the program has dynamic providers of its own, remove pulumi-python from `plugins` in Pulumi.yaml; if not,"
+            " somebody has changed the state: compare it with `pulumi stack export --version N`"
+        )
+
+
+class _Reader(pickle.Unpickler):
+    """Reads which class a pickle refers to. What the pickle does to that class it does to an empty one of the same name."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module != _MODULE or name not in _PROVIDERS:
+            raise Refused(f"{module}.{name}"[:200])
+        return type(name, (), {"__module__": __name__})
+
+
+def load_provider(data: bytes, *_: Any, **__: Any) -> Any:
+    """Return the provider that a pickle refers to. Raises Refused."""
+    if len(data) > _LONGEST:
+        raise Refused(f"a pickle of {len(data)} bytes")
+    try:
+        for opcode, argument, _at in pickletools.genops(data):
+            if opcode.name.endswith("PUT") and (argument or 0) > len(data):  # a memory of as many places would be made
+                raise Refused(f"a pickle with more than {argument} values")
+        found = type(_Reader(io.BytesIO(data)).load())
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused(f"a pickle that cannot be read ({type(error).__name__})") from None
+    if found.__module__ != __name__ or found.__name__ not in _PROVIDERS:
+        raise Refused(f"a value of type {found.__name__}")
+    return getattr(import_module(_MODULE), found.__name__)()
+
+
+def _refuse_others(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuses all other pickles of this process, should a later release of Pulumi read them in another way."""
+    if event == "pickle.find_class":
+        raise Refused(".".join(map(str, arguments))[:200])
+
+
+def main() -> None:
+    """Runs Pulumi's host with our reader of pickles."""
+    import dill  # type: ignore[import-untyped]
+
+    dill.loads = load_provider
+    sys.addaudithook(_refuse_others)
+    runpy.run_module("pulumi.dynamic", run_name="__main__", alter_sys=True)

@@ -1,0 +1,5 @@
+"""`python -m pulumi_trainer.provider.host`, which `pulumi-resource-pulumi-python` beside it runs."""
+
+from . import main
+
+main()

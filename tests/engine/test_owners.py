@@ -1,0 +1,148 @@
+"""Jobs on this machine that another stack has adopted, or somebody has removed by hand."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .conftest import Project, eventually
+
+SLEEP = 'trainer=trainer.Trainer(command=["sleep", "300"])'
+WHOSE = "belongs to the stack lab/second now, which has adopted it"
+
+
+def job(more: str = "", *, sleep: bool = True) -> str:
+    """A job with a fixed name, so that two stacks can mean the same one."""
+    runs = SLEEP if sleep else 'trainer=trainer.Trainer(command=["true"])'
+    return f"""
+job = trainer.TrainJob("a0", name="a0", runtime=plain, {runs}, {more})
+pulumi.export("phase", job.phase)
+"""
+
+
+def second(project: Project) -> None:
+    """Goes on with another stack of the project; its configuration is the first one's."""
+    project.stack = "second"
+    assert project.run("stack", "init").code == 0
+
+
+@pytest.fixture
+def adopted(project: Project) -> Project:
+    """A running job that the second stack has adopted; the first stack is selected."""
+    first = project.stack
+    project.program(job())
+    project.up()
+    before = project.job("a0").uid
+    second(project)
+    project.program(job("adopt=True,"))
+    project.up()
+    assert project.job("a0").uid == before
+    project.stack = first
+    project.program(job())
+    return project
+
+
+def test_an_adopted_job_is_left_alone_by_the_stack_that_has_lost_it(adopted: Project) -> None:
+    uid = adopted.job("a0").uid
+    for _ in range(2):
+        shown = adopted.preview("--expect-no-changes")
+        assert WHOSE in shown.out
+        assert WHOSE in adopted.up().out
+    adopted.program(job('run="2", interrupt="allow",'))
+    for refused in (adopted.preview(ok=False), adopted.up(ok=False)):
+        assert WHOSE in refused.out and "adopt=True" in refused.out
+    adopted.program(job())
+    gone = adopted.destroy()
+    assert WHOSE in gone.out and "left alone" in gone.out
+    assert (status := adopted.job("a0")).uid == uid and status.phase == "Running"
+    assert status.program == "lab/second"
+
+
+def test_a_wait_for_a_lost_job_fails(adopted: Project) -> None:
+    adopted.program(job('wait_for="complete",'))
+    assert WHOSE in adopted.preview().out
+    failed = adopted.up(ok=False)
+    assert WHOSE in failed.out and "waiting for" not in failed.out
+
+
+def test_a_refresh_forgets_a_lost_job_and_adopt_takes_it_back(adopted: Project) -> None:
+    uid = adopted.job("a0").uid
+    told = adopted.refresh()
+    assert WHOSE in told.out and not adopted.resources()
+    refused = adopted.up(ok=False)
+    assert "belongs to the stack lab/second" in refused.out
+    adopted.program(job("adopt=True,"))
+    adopted.up()
+    assert (status := adopted.job("a0")).uid == uid and status.program == f"lab/{adopted.stack}"
+    adopted.stack = "second"
+    assert f"belongs to the stack lab/{'test'} now" in adopted.destroy().out
+    assert adopted.job("a0").uid == uid
+
+
+def folder(project: Project) -> Path:
+    return project.root / "jobs" / "default" / "a0"
+
+
+def test_a_running_job_whose_folder_somebody_has_removed_is_made_again(project: Project) -> None:
+    project.program(job())
+    project.up()
+    uid = project.job("a0").uid
+    for _ in range(2):
+        shutil.rmtree(folder(project))
+        eventually(lambda: not project.processes(), what="its processes have ended")
+        shown = project.preview()
+        assert "its record is gone" in shown.out and "is taken for unfinished and created again" in shown.out
+        assert "1 to update" in shown.out
+        project.up()
+        assert project.job("a0").uid != uid
+        uid = project.job("a0").uid
+        assert "its record is gone" not in project.preview("--expect-no-changes").out
+    assert project.resources()[0]["outputs"]["uid"] == uid
+
+
+def test_a_finished_job_whose_folder_somebody_has_removed_stays_finished(project: Project) -> None:
+    project.program(job('wait_for="complete",', sleep=False))
+    project.up()
+    project.refresh()
+    shutil.rmtree(folder(project))
+    for _ in range(2):
+        shown = project.preview("--expect-no-changes")
+        assert "The stack saw it Succeeded at last: it stays finished" in shown.out and "run= key" in shown.out
+        project.up()
+        assert project.job("a0") is None
+    project.program(job('wait_for="complete", run="2",', sleep=False))
+    project.up()
+    assert project.job("a0").phase == "Succeeded"
+
+
+def test_output_that_somebody_has_removed_is_told_and_the_job_stays_finished(project: Project) -> None:
+    project.program(job('output=True, wait_for="complete",', sleep=False))
+    project.up()
+    uid = project.job("a0").uid
+    (volume,) = (project.root / "volumes" / "default").iterdir()
+    shutil.rmtree(volume)
+    told = "volume default/a0-output: somebody has deleted it, with the output in it; it is created again, empty"
+    shown = project.preview().out
+    assert told in shown and "1 to update" in shown
+    project.up()
+    assert (volume / "volume.json").exists() and project.job("a0").uid == uid
+    assert "somebody" not in project.preview("--expect-no-changes").out
+    shutil.rmtree(volume)
+    assert "somebody has deleted it, with the output in it; it is no longer in the state" in project.refresh().out
+    project.up()
+    assert (volume / "volume.json").exists() and project.job("a0").uid == uid
+
+
+def test_a_name_that_another_stack_holds_is_an_error_of_the_plan(project: Project) -> None:
+    project.program(job(sleep=False))
+    project.up()
+    second(project)
+    for refused in (project.preview(ok=False).out, project.up(ok=False).out):
+        why = (
+            "default/a0: exists and belongs to the stack lab/test; give the TrainJob another name, or take the job over"
+        )
+        assert why in refused and "Traceback" not in refused
+    project.program(job("adopt=True,", sleep=False))
+    project.preview()

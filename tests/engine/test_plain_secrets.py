@@ -1,0 +1,81 @@
+"""Secrets that a program holds in clear are problems of its plan, wherever they stand, and the plan never shows them."""
+
+from __future__ import annotations
+
+from .conftest import Project
+
+PROGRAM = """
+CANARY = "canary" + "1234567890" * 3
+TOKEN = "hf_" + CANARY
+
+trainer.ClusterTrainingRuntime("leaky", ml_policy=trainer.PlainPolicy(num_nodes=1), template=trainer.JobSetTemplate(
+    replicated_jobs=[trainer.ReplicatedJob(name="node", pod_spec={"containers": [
+        {"name": "node", "image": "x", "env": [{"name": "RUNTIME_KEY_API_KEY", "value": CANARY}]}
+    ]})]))
+
+def work(conf=None):
+    pass
+
+trainer.TrainJob("env", runtime=plain, trainer=trainer.CustomTrainer(
+    func=work, env={"GITHUB_TOKEN": CANARY, "DB_PASS": CANARY, "KAGGLE_KEY": CANARY, "MAX_TOKENS": "4096"},
+    func_args={"conf": {"token": CANARY}, "auth": ["alice", CANARY], "dsn": "https://x/y?api_key=" + CANARY},
+    packages_to_install=["git+https://me:" + CANARY + "@host/x.git"], pip_index_urls=["https://me:" + CANARY + "@index/simple"],
+), annotations={"note": TOKEN, "vault.corp/token": CANARY})
+trainer.TrainJob("args", runtime=plain, trainer=trainer.Trainer(
+    image="x", command=["train", "--api-key=" + CANARY], args=["--token", CANARY, "--pad-token", "<pad>"],
+), initializer=trainer.Initializer(
+    dataset=trainer.HuggingFaceDatasetInitializer(storage_uri="hf://a/b", env={"MY_PASSWORD": CANARY}),
+), runtime_patches=[trainer.RuntimePatch(manager="example.com/me", jobs=[trainer.JobPatch(
+    name="node", pod=trainer.PodPatch(containers=[trainer.ContainerPatch(name="side", env={"API_KEY": CANARY})]),
+)])])
+"""
+PLACES = [
+    'trainer.env["GITHUB_TOKEN"]', 'trainer.env["DB_PASS"]', "trainer.func_args.conf.token",
+    'trainer.env["KAGGLE_KEY"]', "trainer.func_args.auth[1]", "trainer.func_args.dsn", "annotations.vault.corp/token",
+    "trainer.packages_to_install[0]",
+    "trainer.pip_index_urls[0]", "annotations.note", "trainer.command[1]", "trainer.args[1]",
+    'initializer.dataset.env["MY_PASSWORD"]', '["API_KEY"]', '["RUNTIME_KEY_API_KEY"]',
+]  # fmt: skip
+
+
+def test_every_place_is_told_and_no_value(project: Project) -> None:
+    project.program(PROGRAM)
+    result = project.preview("--diff", ok=False)
+    for place in PLACES:
+        assert f"{place}: is a plain-text secret" in result.out, f"{place} is not in\n{result.out}"
+    assert result.out.count("is a plain-text secret") == len(PLACES)
+    assert "canary1234" not in result.out and "Traceback" not in result.out
+    project.up(ok=False)
+    assert "canary1234" not in project.stack_text()
+
+
+WRONG = """
+CANARY = "canary" + "1234567890" * 3
+
+def work():
+    pass
+
+trainer.DatasetInitializer("keys", storage_uri=f"s3://AKIAX:{CANARY[:10]}/{CANARY}@bucket/x")
+trainer.DatasetInitializer("share", storage_uri=f"file://me:{CANARY}@host/share")
+trainer.DatasetInitializer("hub", storage_uri=f"hf://me:{CANARY}/x/y@z")
+trainer.DatasetInitializer("none", storage_uri=f"me:{CANARY}@host/x")
+trainer.TrainJob("scheme", runtime=plain, trainer=trainer.CustomTrainer(func=work), initializer=trainer.Initializer(
+    dataset=trainer.HuggingFaceDatasetInitializer(storage_uri=f"https://me:{CANARY}@host/x", env={"MY_PASSWORD": [CANARY]})))
+trainer.TrainJob("list", runtime=plain, trainer=trainer.CustomTrainer(func=work, env={"DB_PASSWORD": [CANARY]}))
+trainer.TrainJob("mapping", runtime=plain, trainer=trainer.CustomTrainer(func=work, env={"DB_PASSWORD": {"value": CANARY}}))
+trainer.TrainJob("number", runtime=plain, trainer=trainer.Trainer(
+    image="x", command=["x"], env=[{"name": "DB_PASSWORD", "value": [CANARY]}]))
+"""
+TOLD = [
+    "has credentials in it, or a bucket name that is not valid", "host/share: No such file or directory",
+    "must start with hf://, not 'https://host/x'", 'initializer.dataset.env["MY_PASSWORD"]: must be a string, not list',
+    'trainer.env["DB_PASSWORD"]: must be a string, not list', 'trainer.env["DB_PASSWORD"]: must be a string, not dict',
+    "trainer.env[0].value: must be a string, not list",
+]  # fmt: skip
+
+
+def test_no_message_about_another_mistake_shows_a_value(project: Project) -> None:
+    project.program(WRONG)
+    result = project.preview("--diff", ok=False)
+    assert [text for text in TOLD if text not in result.out] == [], result.out
+    assert "canary1234" not in result.out and "Traceback" not in result.out

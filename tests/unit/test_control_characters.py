@@ -1,0 +1,98 @@
+"""Names, messages and log lines of strangers as the commands show them: nothing in them reaches the terminal's own language."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from documents_support import runtime, train_job
+from pulumi_trainer.provider.api.status import JobStatus, Step
+from pulumi_trainer.provider.commands import documents, jobs, logs, status
+from pulumi_trainer.provider.commands.jobs import Job, Where
+
+HOSTILE = "x\x1b[2J\x1b]0;owned\x07\x9b1A\u202e\x85\r\nerror: forged\u2066[/b][link=https://evil]\ud800"
+
+
+def acted_on(text: str) -> list[str]:
+    """The characters of an output that a terminal would act on."""
+    return [c for c in text if not c.isprintable() and c not in "\n\t"]
+
+
+class Fake:
+    """A job of this machine whose pods, lines and messages are somebody's."""
+
+    def __init__(self, **found: object) -> None:
+        self.found = JobStatus("j", "default", phase="Failed", reason=HOSTILE, message=HOSTILE, **found)  # type: ignore[arg-type]
+
+    def status(self, _namespace: str, _name: str) -> JobStatus:
+        return self.found
+
+    def tail(self, *_: object, **__: object) -> list[tuple[str, str, str]]:
+        return [(HOSTILE, HOSTILE, HOSTILE)]
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Job:
+    found = Job("default", HOSTILE, local=Fake(  # type: ignore[arg-type]
+        steps=[Step(HOSTILE)], progress={"metrics": [{"name": "[/b]", "value": "[link=https://evil]1"}]}
+    ))  # fmt: skip
+    for module in (status, logs):
+        monkeypatch.setattr(module, "chosen", lambda *_: [found])
+    return found
+
+
+@pytest.mark.parametrize("output", ["text", "json", "yaml"])
+def test_validate(tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str) -> None:
+    document = train_job({"name": HOSTILE[:-1]})
+    document["metadata"]["annotations"] = {"note": HOSTILE[:-1]}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([runtime(), document]))
+    documents.validate([str(tmp_path / "a.yaml")], "jobset", output, documents.severities([], []))
+    out, err = capsys.readouterr()
+    assert not acted_on(out + err)
+    assert output != "text" or not [line for line in out.splitlines() if line.startswith("error: forged")]
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_render(tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str) -> None:
+    """What is rendered has the very same values, written so that a terminal does nothing."""
+    document = train_job()
+    document["spec"]["trainer"] = {"env": [{"name": "A", "value": HOSTILE[:-1]}]}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([runtime(), document]))
+    documents.render([str(tmp_path / "a.yaml")], "jobset", output, documents.severities([], []))
+    out, err = capsys.readouterr()
+    assert not acted_on(out + err)
+    found = json.loads(out)["objects"] if output == "json" else list(yaml.safe_load_all(out))
+    (jobset,) = (o for o in found if o["kind"] == "JobSet")
+    assert HOSTILE[:-1] in [e["value"] for e in _env(jobset)]
+
+
+def _env(jobset: dict) -> list[dict]:  # type: ignore[type-arg]
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return [e for c in pod["containers"] for e in c.get("env", []) if "value" in e]
+
+
+def test_status_and_why(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    status.status("x", Where(), as_json=False)
+    status.why("x", Where())
+    status.status("x", Where(), as_json=True)
+    out, err = capsys.readouterr()
+    assert not acted_on(out + err)
+    assert "[/b]" in out and "link=" in out, "brackets are no markup"
+    assert not [line for line in out.splitlines() if line.startswith("error: forged")]
+
+
+def test_logs_on_a_terminal(job: Job, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    logs.logs("x", Where(), logs.Wanted())
+    out, _ = capsys.readouterr()
+    assert out and not acted_on(out) and out.count("\n") == 1
+
+
+def test_the_error_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Exception, match="jobs") as raised:
+        jobs.only_one([Job("default", HOSTILE)] * 2, "events")
+    assert not acted_on(str(raised.value))

@@ -1,0 +1,94 @@
+"""The snapshot of a namespace's jobs: how often it is taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.errors import TargetFault
+from pulumi_trainer.provider.api.status import Loss
+from pulumi_trainer.provider.targets.kubernetes import overview
+from pulumi_trainer.provider.targets.kubernetes.kinds import CLAIM, JOBSET, Kind
+from pulumi_trainer.provider.targets.kubernetes.overview import Overview
+
+
+class Clock:
+    """Time that passes when somebody says so."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Server:
+    """A client whose lists take a number of seconds."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds, self.lists = clock, seconds, 0
+
+    def within(self, patience: float) -> Server:
+        return self
+
+    def list(self, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], str]:
+        self.lists += 1
+        self.clock.now += self.seconds
+        return [], "1"
+
+
+@pytest.mark.parametrize(("seconds", "snapshots"), [(0.01, 10), (1.5, 2)])
+def test_a_snapshot_that_takes_long_is_used_longer(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, snapshots: int
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(overview, "time", clock)
+    server = Server(clock, seconds)
+    seen = Overview(server, "team", JOBSET)  # type: ignore[arg-type]
+    end = clock.now + 60
+    while clock.now < end:
+        seen.record("job")
+        clock.now += 1
+    assert server.lists == 2 * snapshots
+
+
+class Claims:
+    """A client that lists claims: by name, whether each is being deleted. fault: what it meets instead, for a kind."""
+
+    def __init__(self, claims: dict[str, bool], fault: Kind | None = None) -> None:
+        self.claims, self.fault, self.asked = claims, fault, list[tuple[str, str]]()
+
+    def within(self, _: float) -> Claims:
+        return self
+
+    def list(self, kind: Kind, namespace: str, *, fields: str = "", keep: Any = None, **_: Any) -> Any:
+        self.asked.append((kind.plural, fields))
+        if kind is self.fault:
+            raise TargetFault("no")
+        found = [
+            {"metadata": {"namespace": namespace, "name": name, **({"deletionTimestamp": "now"} if leaves else {})}}
+            for name, leaves in self.claims.items()
+            if kind is CLAIM and fields in ("", f"metadata.name={name}")
+        ]
+        return [keep(each) if keep else each for each in found], "1"
+
+
+def test_claims_are_listed_once_and_those_that_are_missing_asked_for() -> None:
+    client = Claims({"a": False, "b": True, **{f"job-{i}": False for i in range(1000)}})
+    seen = Overview(client, "team", JOBSET)  # type: ignore[arg-type]
+    assert [seen.lost_claim(name) for name in ("a", "b")] == [Loss.NONE, Loss.LEAVING]
+    assert {seen.lost_claim(f"job-{i}") for i in range(1000)} == {Loss.NONE}
+    client.claims["made-since"] = False
+    assert seen.lost_claim("made-since") is Loss.NONE and seen.lost_claim("gone") is Loss.GONE
+    assert [fields for kind, fields in client.asked if kind == CLAIM.plural] == [
+        "", "metadata.name=made-since", "metadata.name=gone",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", [CLAIM, JOBSET], ids=["not allowed", "out of reach"])
+def test_claims_that_cannot_be_listed_are_asked_for_once(fault: Kind) -> None:
+    client = Claims({}, fault)
+    seen = Overview(client, "team", JOBSET)  # type: ignore[arg-type]
+    for _ in range(5):
+        with pytest.raises(TargetFault, match="no"):
+            seen.lost_claim("a")
+    assert len(client.asked) == (3 if fault is CLAIM else 2)

@@ -1,0 +1,65 @@
+"""The last lines of a container's log, which end in messages, the record and the state, show no value of its pod's Secrets."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from kubernetes_support import answer, refusal, server
+from pulumi_trainer.provider.targets.kubernetes.seen import LAST_BYTES, last_lines
+
+TOKEN = "0123456789abcdef" * 60
+PEM = "-----BEGIN X KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END X KEY-----\n"
+SPEC = {
+    "initContainers": [{"name": "i", "envFrom": [{"secretRef": {"name": "a"}}]}],
+    "containers": [
+        {"name": "c", "env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "b", "key": "k"}}}, {"name": "Y"}]}
+    ],
+    "volumes": [
+        {"name": "v", "secret": {"secretName": "c"}},
+        {"name": "w", "projected": {"sources": [{"secret": {"name": "d"}}, {"configMap": {"name": "x"}}]}},
+    ],
+}
+VALUES = {"a": TOKEN, "b": PEM, "c": "it's\"mine", "d": json.dumps({"key": "nested-key-1", "n": 3})}
+
+
+def listed(kind: str, *items: dict[str, Any]) -> Any:
+    return answer(body={"kind": f"{kind}List", "metadata": {"resourceVersion": "1"}, "items": list(items)})
+
+
+def secret(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "data": {"k": base64.b64encode(VALUES[name].encode()).decode()}}
+
+
+def shown(log: str, *further: Any) -> list[str]:
+    """further: the answers to the lists of Secrets; without them those of all that the pod names."""
+    steps = further or [listed("Secret", secret(name)) for name in VALUES]
+    with server() as cluster:
+        cluster.does(answer(body=log.encode()), listed("Pod", {"metadata": {"name": "p"}, "spec": SPEC}), *steps)
+        lines = list(last_lines(cluster.client(), "ns", "p", "c"))
+    assert all(path.startswith("/api/v1/namespaces/ns/") for _, path in cluster.seen)
+    return lines
+
+
+def test_every_secret_that_a_pod_names_in_any_spelling() -> None:
+    log = "\n".join([f"401 for Bearer {TOKEN}", PEM, repr(PEM), repr(VALUES["c"]), "key is nested-key-1", "the end"])
+    lines = shown(log)
+    assert lines[0] == "401 for Bearer [secret]" and lines[-2:] == ["key is [secret]", "the end"]
+    for part in (TOKEN[:16], "MIIE", "KEY", "mine"):
+        assert part not in "\n".join(lines)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r"])
+def test_a_secret_in_which_the_answer_ends(end: str) -> None:
+    log = f"one{end}" + "x" * (LAST_BYTES - 20 - len(TOKEN) // 2) + end + TOKEN
+    assert "".join(shown(log[:LAST_BYTES])).replace("x", "") == "one"
+
+
+def test_secrets_that_may_not_be_read() -> None:
+    """Who may read the log alone is shown what it says."""
+    assert shown("all is lost", refusal(403, "Forbidden")) == ["all is lost"]
+    assert shown("all is lost", listed("Secret")) == ["all is lost"]
+    odd = {"metadata": {"name": "a"}, "data": {"k": "%", "n": 3}}
+    assert shown("all is lost", listed("Secret", odd)) == ["all is lost"]

@@ -1,0 +1,129 @@
+"""What a class declares is what type checkers, `inspect.signature` and completion see, and what a call is held against."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any, get_type_hints
+
+import pulumi
+import pulumi_trainer as trainer
+import pytest
+from pulumi_trainer.arguments import Args, nested_problems
+from pulumi_trainer.job import OUTPUTS
+from pulumi_trainer.provider.api.progress import progress
+from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.signatures import bind
+
+CLASSES = [c for name in trainer.__all__ if isinstance(c := getattr(trainer, name), type)]
+COMPONENTS = [c for c in CLASSES if issubclass(c, pulumi.ComponentResource)]
+ARGUMENTS = [c for c in CLASSES if issubclass(c, Args)]
+
+
+@pytest.mark.parametrize("cls", [*COMPONENTS, *ARGUMENTS])
+def test_every_argument_has_its_name(cls: type) -> None:
+    parameters = inspect.signature(cls).parameters
+    assert parameters
+    assert not [p for p in parameters.values() if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    assert all(p.annotation is not p.empty for p in parameters.values())
+    assert set(getattr(cls, "fields", ())) <= set(parameters)
+
+
+def test_the_classes_of_arguments_take_what_their_components_declare() -> None:
+    from pulumi_trainer.composition import TrainJobArgs
+    from pulumi_trainer.podgroups import _PodGroup
+    from pulumi_trainer.queues.component import QueueObject
+    from pulumi_trainer.runtime import RuntimeArgs
+
+    pairs: list[tuple[type, type[Args], set[str]]] = [
+        (trainer.TrainJob, TrainJobArgs, set()),
+        (trainer.ClusterTrainingRuntime, RuntimeArgs, {"release", "catalog", "name", "force", "target"}),
+    ]
+    beside = {"name", "namespace", "target", "on_delete", "drain_seconds"}
+    pairs += [(c, c.arguments, beside) for c in COMPONENTS if issubclass(c, (QueueObject, _PodGroup))]
+    assert len(pairs) > 10
+    for component, arguments, more in pairs:
+        declared = inspect.signature(component).parameters
+        assert set(arguments.fields) - more == set(declared) - more - {"resource_name", "opts"}, component
+        given = {name: p.default for name, p in declared.items() if name in arguments.fields}
+        own = {name: p.default for name, p in inspect.signature(arguments).parameters.items()}
+        optional = {name: default for name, default in given.items() if default is not inspect.Parameter.empty}
+        assert {name: own[name] for name in optional} == optional, component
+
+
+def test_a_call_is_held_against_the_signature() -> None:
+    def declared(first: str, second: int = 2, *, third: str, fourth: bool = False) -> None: ...
+
+    signature = inspect.signature(declared)
+    assert bind(signature, ["a"], {"third": "c"}) == ({"first": "a", "third": "c"}, [])
+    given, found = bind(signature, ["a", 1, "c"], {"fourht": True})
+    assert given == {"first": "a", "second": 1, "third": "c"}
+    assert [str(p) for p in found] == [
+        "third: takes its value by name; give third=...", "fourht: unknown field; did you mean fourth?",
+    ]  # fmt: skip
+    given, found = bind(signature, [], {"second": 1})
+    assert given == {"first": None, "second": 1, "third": None}
+    assert [str(p) for p in found] == ["first: is required", "third: is required"]
+    assert [str(p) for p in bind(signature, ["a"], {"first": "b", "third": "c"})[1]] == [
+        "first: is given twice; give first= once"
+    ]
+    assert [p.why for p in bind(signature, [1, 2, 3, 4, 5], {})[1]] == [
+        "takes its value by name", "takes its value by name", "takes 4 arguments, and 5 were given",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", ARGUMENTS)
+def test_arguments_that_do_not_fit_are_problems(cls: Any) -> None:
+    declared = inspect.signature(cls).parameters
+    made = cls(*range(len(declared) + 1), no_such_thing=1)
+    found = [p for p in made.check() if p in made.misnamed]
+    assert "no_such_thing" in [p.where for p in found]
+    assert any("were given" in p.why for p in found)
+    copied = copy.copy(cls(no_such_thing=1))
+    assert next(p.where for p in copied.check() if p in copied.misnamed) == "no_such_thing"
+
+
+def test_where_the_nodes_are_is_given_by_name_or_by_position() -> None:
+    for given in (trainer.Required("rack"), trainer.Required(level="rack")):
+        assert nested_problems(given) == [] and given.level == "rack"
+    assert [str(p) for p in nested_problems(trainer.Required(levl="rack"))] == [  # type: ignore[call-arg]
+        "levl: unknown field; did you mean level?",
+        "level: is required",
+    ]
+
+
+def test_no_attribute_of_the_module_has_another_name() -> None:
+    with pytest.raises(
+        AttributeError, match=r"^module 'pulumi_trainer' has no attribute 'TrainJbo'; did you mean TrainJob\?$"
+    ):
+        getattr(trainer, "TrainJbo")  # noqa: B009
+    with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'$"):
+        getattr(trainer, "xyzzy")  # noqa: B009
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"trainerStatus": {"progressPercentage": 40, "metrics": [{"name": "loss", "value": 0.5}]}}',
+        b'{"trainerStatus": {"estimatedRemainingSeconds": 3}}',
+    ],
+)
+def test_progress_holds_what_its_type_says(line: bytes) -> None:
+    types = {"progressPercentage": int, "estimatedRemainingSeconds": int, "metrics": dict, "lastUpdatedTime": str}
+    assert types.keys() == get_type_hints(trainer.Progress).keys()
+    read = progress(line, 1769860800.7)
+    older = {**(read or {}), "lastUpdatedTime": 1769860800.7}  # as jobs of earlier versions have it
+    for reported in (read, older):
+        held = OUTPUTS["progress"](JobStatus("a", "b", progress=reported))
+        assert held.keys() <= types.keys()
+        assert {"metrics", "lastUpdatedTime"} <= held.keys()
+        assert all(type(value) is types[name] for name, value in held.items())
+        assert all(type(text) is str for pair in held["metrics"].items() for text in pair)
+        assert held["lastUpdatedTime"] == "2026-01-31T12:00:00Z"
+
+
+def test_progress_of_a_cluster_may_be_anything() -> None:
+    reported = {"metrics": [5, {"value": 1}, {"name": "loss"}], "lastUpdatedTime": None}
+    held = OUTPUTS["progress"](JobStatus("a", "b", progress=reported))
+    assert held == {"metrics": {"loss": ""}, "lastUpdatedTime": ""}
+    assert OUTPUTS["progress"](JobStatus("a", "b", progress={"metrics": None}))["metrics"] == {}
