@@ -255,7 +255,7 @@ class Job(pulumi.ComponentResource):
     async def _held(self, plan: Plan) -> list[Problem]:
         """Return a problem where another resource of the stack has this job's name in its target, as one does that was renamed
         with an alias; nothing for a job that has an alias itself, or adopts."""
-        held = holder(await program.current().look_back(), plan.target, plan.namespace, plan.name)
+        held = holder(await program.current().look_back(), program.plain(plan.target), plan.namespace, plan.name)
         urn = (await self.urn.future() or "").removesuffix(f"::{self._name}")
         if not held or plan.adopt or self._aliases or held == f"{urn}${JOBSET}::{self._name}":
             return []

@@ -96,8 +96,7 @@ class Program:
             self._end = asyncio.ensure_future(_until_cancelled())
             self._end.add_done_callback(self._refuse_exit)
             debug_messages.gather()
-            if pulumi.runtime.is_dry_run():  # which tells what leaves the program
-                self.look_back()
+            self.look_back()
             self.spawn(asyncio.sleep(0))
         site = call_site()
         first = self.made.setdefault((kind, name, parent), site)
@@ -244,11 +243,11 @@ class Program:
     def reserve(self, connection: dict[str, Any], stack: Resources = ()) -> str:
         """The name of the resource that stands for a target: that which the stack has for it, else in the order in which jobs
         ask for it."""
-        at, plain = key(connection), _plain(connection)
-        namespace = plain.get("namespace")
-        kind = f"{plain['kind']}-{namespace}" if isinstance(namespace, str) else str(plain["kind"])
+        at, known = key(connection), plain(connection)
+        namespace = known.get("namespace")
+        kind = f"{known['kind']}-{namespace}" if isinstance(namespace, str) else str(known["kind"])
         counted = (f"{kind}-{count}" if count > 1 else kind for count in itertools.count(1))
-        names = itertools.chain(names_of_target(stack, kind, plain), counted)
+        names = itertools.chain(names_of_target(stack, kind, known), counted)
         return self._names.setdefault(at, next(name for name in names if name not in self._names.values()))
 
     def target(self, connection: dict[str, Any]) -> dynamic.Target:
@@ -271,11 +270,12 @@ def bound(connection: Mapping[str, Any], target: dynamic.Target) -> dict[str, An
 
 def key(connection: dict[str, Any]) -> str:
     """Equal for connections to the same target, as far as their values are known."""
-    known = {k: v if not isinstance(v, pulumi.Output) else "unknown" for k, v in _plain(connection).items()}
+    known = {k: v if not isinstance(v, pulumi.Output) else "unknown" for k, v in plain(connection).items()}
     return str(sorted(known.items(), key=lambda item: item[0]))
 
 
-def _plain(connection: Mapping[str, Any]) -> Mapping[str, Any]:
+def plain(connection: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return how a target is reached, without what is resolved where it is used."""
     return connection.plain if isinstance(connection, dynamic.Reach) else connection
 
 

@@ -67,32 +67,21 @@ def names_of_target(stack: Resources, kind: str, connection: Mapping[str, Any]) 
     """
     named = re.compile(rf"{re.escape(kind)}(?:-\d+)?")
     found = [(o[URN].rpartition("::")[2], o.get("target")) for type_, o in stack if type_ == _TARGET]
-    return [
-        name
-        for name, target in found
-        if named.fullmatch(name)
-        and isinstance(target, Mapping)
-        and all(target.get(part) == connection.get(part) for part in _REACHED)
-    ]
+    return [name for name, target in found if named.fullmatch(name) and _same_place(target, connection)]
 
 
-_REACHED = ("root", "kubeconfig", "context")
+def _same_place(recorded: object, connection: Mapping[str, Any]) -> bool:
+    """Return whether a target of the stack is reached as a connection of the program is, whatever its namespace."""
+    return isinstance(recorded, Mapping) and all(recorded.get(part) == connection.get(part) for part in _REACHED)
+
+
+_REACHED = ("kind", "root", "kubeconfig", "context")
 
 
 def holder(stack: Resources, target: Mapping[str, Any], namespace: str, name: str) -> str:
     """Return the URN of the stack's JobSet of that name at a target; empty if it has none."""
-    root, kind = target.get("root"), target.get("kind")
-    return next(
-        (
-            str(o[URN])
-            for type_, o in stack
-            if type_ == JOBSET
-            and (o.get("namespace"), o.get("name")) == (namespace, name)
-            and isinstance(at := o.get("target"), Mapping)
-            and (at.get("kind"), at.get("root")) == (kind, root)
-        ),
-        "",
-    )
+    jobs = [o for type_, o in stack if type_ == JOBSET and _same_place(o.get("target"), target)]
+    return next((str(o[URN]) for o in jobs if (o.get("namespace"), o.get("name")) == (namespace, name)), "")
 
 
 async def losses(stack: Resources, registered: Sequence[dynamic.JobSet | dynamic.Volume]) -> list[str]:

@@ -222,3 +222,24 @@ def test_a_cluster_queue_of_another_stack_is_neither_drained_nor_released(root: 
     news = {**guard, "stack": "org/lab/test"}
     assert draining.diff(guard, news).changes is False, "a guard of an earlier version"
     assert draining.diff({**guard, "stack": "org/lab/renamed"}, news).changes
+
+
+def test_a_job_that_is_reached_by_another_file_does_not_go_with_the_target_it_was_made_with(
+    lab: Lab,  # noqa: F811
+    user_kubeconfig: Path,
+) -> None:
+    def reached(name: str, file: str) -> str:
+        copy = lab.folder / file
+        copy.write_bytes(user_kubeconfig.read_bytes())
+        copy.chmod(0o600)
+        return program(f'), target=trainer.Kubernetes(kubeconfig="{copy}", namespace="{lab.namespace}"),', name=name)
+
+    lab.program(reached("a", "one") + reached("b", "two"), head())
+    lab.up()
+    uid = lab.jobs()["b"]["metadata"]["uid"]
+    lab.program(reached("b", "three"), head())
+    assert "b is deleted" not in lab.up().out
+    assert {name: job["metadata"]["uid"] for name, job in lab.jobs().items()} == {"b": uid}
+    lab.preview("--expect-no-changes")
+    lab.destroy()
+    assert lab.jobs() == {}

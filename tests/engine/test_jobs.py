@@ -94,7 +94,7 @@ def test_pulumi_does_not_look_at_all_outputs_each_time_that_one_is_known(project
     assert len((project.folder / "looks").read_text()) <= 5
 
 
-def test_debug_messages_of_the_sdk_come_many_at_a_time_and_none_is_lost(project: Project) -> None:
+def test_debug_messages_of_the_sdk_come_many_at_a_time_and_all_of_them_come(project: Project) -> None:
     project.program(MANY)
     told = project.preview("--debug").out
     every = {f"job-{i}" for i in range(30)}

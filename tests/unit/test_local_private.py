@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import tempfile
@@ -20,8 +21,14 @@ CANARY = "canary-5d1f77"
 
 
 def open_to_others(root: Path) -> list[str]:
-    """Whatever below a folder another user could read, or reach."""
-    return [str(p) for p in (root, *root.rglob("*")) if not p.is_symlink() and p.stat().st_mode & 0o077]
+    """Whatever below a folder another user could read, or reach; a living job's files come and go meanwhile."""
+    found = []
+    for folder, _, files in os.walk(root):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            with contextlib.suppress(FileNotFoundError):
+                if not path.is_symlink() and path.stat().st_mode & 0o077:
+                    found.append(str(path))
+    return found
 
 
 @pytest.fixture(autouse=True)
