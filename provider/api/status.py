@@ -82,6 +82,14 @@ class Owner:
         """What to tell a stack whose job or volume is theirs by now."""
         return f"belongs to {self} now, which has adopted it"
 
+    def called_by(self, other: Owner) -> str:
+        """Return what a message to another owner calls this one."""
+        if self.stack == other.stack != "":
+            return "another TrainJob of this stack"
+        label = self.stack.partition("-")[0]
+        alike = self.id == other.id or label == other.stack.partition("-")[0] != ""
+        return NAMESAKE if alike else str(self)
+
     def __str__(self) -> str:
         return f"the stack {self.program}" if self.program else "another program"
 

@@ -38,7 +38,7 @@ from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.errors import Conflict, Refused, TrainerError
-from pulumi_trainer.provider.api.status import NAMESAKE, OUTCOME_UNKNOWN, TAKE_BACK, JobStatus, Owner, Phase, Presence
+from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, TAKE_BACK, JobStatus, Owner, Phase, Presence
 from pulumi_trainer.provider.api.submission import Submission, from_state, main_key, secret_name
 from pulumi_trainer.provider.api.unknown import Unknown
 
@@ -160,15 +160,16 @@ def _name_in_use(inputs: Props, connect: Connect) -> tuple[str, ...]:
         holder = connect(inputs["target"]).holder(inputs["namespace"], inputs["name"])
     except TrainerError:
         return ()
-    own = "" if inputs.get("retain") else inputs["target"].get("sweep")
     if holder is None:
         return ()
-    if holder.id == inputs["owner"]:
-        new = isinstance(inputs["target"].get("sweep"), Unknown)  # so that nothing can be this stack's
-        return (f"{_where(inputs)}: exists and belongs to {NAMESAKE}; {_OTHER_NAME}",) if new and holder.stack else ()
+    label = inputs["target"].get("sweep")
+    me = Owner(inputs["owner"], label if isinstance(label, str) else "")
+    if holder.id == me.id and holder.stack in ("", me.stack):
+        return ()
+    own = "" if inputs.get("retain") else label
     if holder.stack == own and (own or inputs.get("retain")):
         return ()  # the engine checks a replacement without its old inputs, while the run of before is still there
-    return (f"{_where(inputs)}: exists and belongs to {holder}; {_OTHER_NAME}",)
+    return (f"{_where(inputs)}: exists and belongs to {holder.called_by(me)}; {_OTHER_NAME}",)
 
 
 _OTHER_NAME = "give the TrainJob another name, or take the job over with adopt=True"

@@ -55,9 +55,11 @@ def test_a_stack_of_the_name_that_another_one_had_touches_nothing_of_it(project:
     assert project.run("stack", "rename", "prod").code == 0
     project.stack = "test"
     assert project.run("stack", "init").code == 0
-    for ask in (project.preview, project.up):
-        refused = ask(ok=False).out
-        assert "another stack of this name" in refused and "Traceback" not in refused, refused
+    for program in (writes("a") + sleeps("long"), sleeps("long")):
+        project.program(program)
+        for ask in (project.preview, project.up):
+            refused = ask(ok=False).out
+            assert "another stack of this name" in refused and "Traceback" not in refused, refused
     project.program(sleeps("other"))
     project.up()
     project.destroy()

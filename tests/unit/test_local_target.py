@@ -196,8 +196,10 @@ class TestUpdate:
 
     def test_of_another_owner(self, local: LocalTarget) -> None:
         local.create(submission(jobset(SLEEP, suspend=True)))
-        with pytest.raises(Conflict, match="belongs to another program"):
+        with pytest.raises(Conflict, match="belongs to another TrainJob of this stack"):
             local.update(submission(jobset(SLEEP), owner="owner-2"))
+        with pytest.raises(Conflict, match="belongs to another program"):
+            local.update(submission(jobset(SLEEP), owner="owner-2", sweep="other-1"))
 
     def test_of_nothing(self, local: LocalTarget) -> None:
         with pytest.raises(TargetFault, match="is gone; run `pulumi refresh`"):
@@ -225,7 +227,7 @@ class TestDelete:
     def test_not_what_another_stack_has_adopted(self, local: LocalTarget) -> None:
         document = jobset(SLEEP, suspend=True)
         uid = local.create(submission(document, program="lab/one")).uid
-        theirs = submission(document, owner="owner-2", sweep="stack-2", program="lab/two")
+        theirs = submission(document, owner="owner-2", sweep="two-1", program="lab/two")
         assert local.create(theirs, adopt=True).uid == uid
         taker = local.delete(NAMESPACE, "job", uid=uid, owner=Owner("owner-1", "stack-1"))
         assert str(taker) == "the stack lab/two"
@@ -240,7 +242,7 @@ class TestDelete:
     def test_not_what_a_stack_of_the_same_name_has_adopted(self, local: LocalTarget) -> None:
         document = jobset(SLEEP, suspend=True)
         uid = local.create(submission(document)).uid
-        with pytest.raises(Conflict, match="belongs to another program"):
+        with pytest.raises(Conflict, match="belongs to another stack of this name"):
             local.create(submission(document, sweep="stack-3"))
         local.create(submission(document, sweep="stack-3"), adopt=True)
         assert local.delete(NAMESPACE, "job", uid=uid, owner=Owner("owner-1", "stack-1")) is not None

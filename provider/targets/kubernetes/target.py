@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pulumi_trainer.provider.admission.known_queues import Queues
 from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault
-from pulumi_trainer.provider.api.status import NAMESAKE, JobStatus, Loss, Owner, Phase, Presence
+from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Phase, Presence
 from pulumi_trainer.provider.api.submission import Consumer, Draft, Submission, Work, main_key
 
 from . import (
@@ -430,8 +430,8 @@ class KubernetesTarget:
         found = record.find(self.client, submission.namespace, submission.name)
         if found is None or found.deleting or not found.ours or uid not in ("", found.uid):
             raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
-        if not Owner(submission.owner, submission.sweep).owns(found.whose):
-            raise Conflict(Problem(where, f"belongs to {found.whose}", "give the TrainJob another name"))
+        if not (me := Owner(submission.owner, submission.sweep)).owns(found.whose):
+            raise Conflict(Problem(where, f"belongs to {found.whose.called_by(me)}", "give the TrainJob another name"))
         return found
 
     def _send(self, submission: Submission, live: Mapping[str, Document], *, force: bool) -> Document:
@@ -523,8 +523,8 @@ class KubernetesTarget:
             raise Conflict(Problem(where, why, mend))
         kept = ours and found.retained and found.digest == submission.digest
         if not adopt and not kept:
-            alike = found.stack.partition("-")[0] == submission.sweep.partition("-")[0] != ""
-            why = f"exists since {since} and belongs to {NAMESAKE if alike else found.whose}"
+            whose = found.whose.called_by(Owner(submission.owner, submission.sweep))
+            why = f"exists since {since} and belongs to {whose}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
         kind = kinds.of(submission.main)
         job = self.client.get(kind, submission.namespace, submission.name)

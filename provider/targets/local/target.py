@@ -147,8 +147,9 @@ class LocalTarget:
                 discard(folder.path, self.root)
                 raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
             record.check_host()
-            if not Owner(submission.owner, submission.sweep).owns(record.whose):
-                raise Conflict(Problem(where, f"belongs to {record.whose}", "give the TrainJob another name"))
+            if not (me := Owner(submission.owner, submission.sweep)).owns(record.whose):
+                why = f"belongs to {record.whose.called_by(me)}"
+                raise Conflict(Problem(where, why, "give the TrainJob another name"))
             if self._seen(folder, record) is None:
                 self._bury(folder, record)
             changed = Record.of(submission, self._site(folder, record.uid), record.tuning)
@@ -366,7 +367,8 @@ class LocalTarget:
 
     def _taken_over(self, folder: JobFolder, record: Record, submission: Submission, adopt: bool) -> Record:
         record.check_host()
-        ours = Owner(submission.owner, submission.sweep).owns(record.whose)
+        me = Owner(submission.owner, submission.sweep)
+        ours = me.owns(record.whose)
         if ours and record.digest == submission.digest:
             return record
         where = f"{submission.namespace}/{submission.name}"
@@ -375,7 +377,7 @@ class LocalTarget:
             why = f"exists since {since} from an earlier state of this program"
             raise Conflict(Problem(where, why, "run `pulumi refresh`, then `pulumi up`"))
         if not adopt:
-            why = f"exists since {since} and belongs to {record.whose}"
+            why = f"exists since {since} and belongs to {record.whose.called_by(me)}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
         _check_alike(record, submission)
         record = replace(
