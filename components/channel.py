@@ -12,20 +12,20 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.documents import control_character_problems
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.api.versions import VERSION
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.values.documents import control_character_problems
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 from pulumi_trainer.runtimes.catalog import MAX_FILE, NAME
 
-from . import destinations, program
-from .arguments import said
-from .constructors import component
-from .destinations import Destination
-from .reviews import refusals
+from .args.arguments import said
+from .args.constructors import component
+from .args.signatures import merge_problems
+from .plan.review import refusals
+from .program import session, targets
+from .program.targets import Destination
 from .runtime import of_catalogue
-from .signatures import merge_problems
 
 CARRIED = 10
 """Releases that a channel carries to other stacks, so that a job that is pinned to one of them can run again."""
@@ -108,11 +108,11 @@ class RuntimeChannel(pulumi.ComponentResource):
     def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
         release, catalog, force, target = (given[name] for name in ("release", "catalog", "force", "target"))
         self.where = f'RuntimeChannel("{resource_name}")'
-        program.current().channels.add(resource_name)
+        session.current().channels.add(resource_name)
         self.given: Offer | None = None
         self.resource: dynamic.Channel | None = None
-        site = program.call_site()
-        found = destinations.problems(target)
+        site = session.call_site()
+        found = targets.problems(target)
         self._known: list[str] = []
         try:
             self.given, self._known = _offer(resource_name, release, catalog)
@@ -125,7 +125,7 @@ class RuntimeChannel(pulumi.ComponentResource):
         super().__init__("trainer:index:RuntimeChannel", resource_name, {"release": shown}, opts)
         if self.given is not None and (told := self.given.deprecated.get(self.given.release)):
             pulumi.log.warn(f"{self.where}: {told}", self)
-        self.problems = program.current().spawn(self._review(found, site, force, target))
+        self.problems = session.current().spawn(self._review(found, site, force, target))
         self.offer: pulumi.Output[dict[str, Any] | None] = pulumi.Output.from_input(self._offered())
         self.register_outputs({})
 
@@ -135,22 +135,22 @@ class RuntimeChannel(pulumi.ComponentResource):
         if not found and offer is not None:
             found = [p.below("release") for p in refusals(offer.documents[offer.release])]
         if not found and offer is not None:
-            place = await destinations.place(destinations.choose(target))
+            place = await targets.place(targets.choose(target))
             found = list(place.problems)
             where = f"{self.where} ({site})"
-            found += program.current().claim(place.target, "RuntimeChannel", "", offer.channel, where)
+            found += session.current().claim(place.target, "RuntimeChannel", "", offer.channel, where)
             if not found:
                 self._register(offer, force, place, await self.urn.future() or "")
-        program.current().problems.extend(p.below(f"{self.where} ({site})") for p in found)
+        session.current().problems.extend(p.below(f"{self.where} ({site})") for p in found)
         return bool(found)
 
-    def _register(self, offer: Offer, force: bool, place: destinations.Place, urn: str) -> None:
+    def _register(self, offer: Offer, force: bool, place: targets.Place, urn: str) -> None:
         document = offer.documents[offer.release]
-        target = program.current().target(place.target)
+        target = session.current().target(place.target)
         props = {
             "channel": offer.channel, "runtime": offer.runtime, "release": offer.release, "releases": self._known,
             "document": document, "digest": short_digest(document, 12), "component": urn,
-            "target": program.bound(place.target, target), **({"force": True} if force else {}),
+            "target": session.bound(place.target, target), **({"force": True} if force else {}),
         }  # fmt: skip
         options = pulumi.ResourceOptions(parent=self, depends_on=[target, *place.needs])
         self.resource = dynamic.Channel(self._name, props, options)

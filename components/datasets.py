@@ -12,27 +12,34 @@ from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api import trainer as api
-from pulumi_trainer.provider.api.errors import Problem, TrainerError
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.api.model import problems as document_problems
-from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.initializers import check_uri, fingerprint, is_current
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
 
-from . import destinations, folders, packing, plaintext, program, sources
-from .arguments import nested_problems, said
-from .constructors import component
-from .destinations import Destination
-from .job import Job, Plan
-from .resolve import has_unknown, resolve, whole
-from .reviews import none_problems
+from .args import plaintext_secrets, sources
+from .args.arguments import nested_problems, said
+from .args.constructors import component
+from .args.signatures import merge_problems
+from .job_component import Job, Plan
+from .plan import dataset_configmap, mounts
+from .plan.outputs import has_unknown, resolve, whole
+from .plan.review import none_problems
+from .plan.volume_claims import (
+    Claim,
+    VolumeArgs,
+    mount,
+    pod_volume,
+)
+from .program import session, targets
+from .program.targets import Destination
 from .runtime import API_VERSION, from_catalogue
-from .signatures import merge_problems
-from .volumes import Claim, VolumeArgs, mount, pod_volume
 
 if TYPE_CHECKING:
-    from .composition import TrainJobArgs
+    from .plan.trainjob_plan import TrainJobArgs
 
 
 VERSION = 8
@@ -91,7 +98,7 @@ class Fetched(Job):
         self.label = resource_name
         self.consumers: list[TrainJobArgs] = []
         self.storage_uri = storage_uri
-        site = program.call_site()
+        site = session.call_site()
         with dynamic.few_frames(2):
             super().__init__(f"trainer:index:{type(self).__name__}", resource_name, None, opts)
         name = job_name(resource_name, pulumi.get_project(), pulumi.get_stack())
@@ -122,7 +129,7 @@ class Fetched(Job):
     )
 
     async def _plan(self, logical: str, source: sources.Source, target: Destination | None) -> Plan:
-        found = nested_problems(source) + nested_problems(self._wanted) + destinations.problems(target)
+        found = nested_problems(source) + nested_problems(self._wanted) + targets.problems(target)
         for name, value in (("writable", self.writable), ("retain", self._retain)):
             if value is not None and not isinstance(value, bool):
                 found.append(Problem(name, f"must be True or False, not {said(value)}"))
@@ -135,17 +142,17 @@ class Fetched(Job):
             ]
         if found:
             return Plan(logical, "default", {"kind": ""}, problems=found)
-        destination = destinations.choose(target)
+        destination = targets.choose(target)
         name = job_name(logical, pulumi.get_project(), pulumi.get_stack())
-        place = await destinations.place(destination)
+        place = await targets.place(destination)
         plan = Plan(name, place.namespace, place.target, needs=list(place.needs), problems=list(place.problems))
-        cluster = isinstance(destination, destinations.Kubernetes)
+        cluster = isinstance(destination, targets.Kubernetes)
         wanted = {"image": self._image, "claim": self._wanted.claim(several=await self._several()) if cluster else {}}
         plan.resolved = await resolve({self.kind: source.document(), **wanted}, plan.secret_name)
         plan.resolved.unknown.update(place.unknown)
         image, claim = (plan.resolved.document.pop(name) for name in ("image", "claim"))
         wish = plan.resolved.document
-        plan.problems += plan.resolved.problems + plaintext.problems(wish[self.kind], "")
+        plan.problems += plan.resolved.problems + plaintext_secrets.problems(wish[self.kind], "")
         wrong = document_problems(api.InitializerSource, wish[self.kind])
         wrong = merge_problems(wrong, none_problems("TrainJob.spec.initializer.dataset", wish[self.kind], ""))
         plan.problems += [replace(p, where=source.place(p.where)) for p in wrong]
@@ -154,7 +161,7 @@ class Fetched(Job):
         if cluster and image is None:
             plan.problems += sources.upstream_problems(uri)
         if cluster and is_folder(uri):
-            packed = packing.pack(uri, ignored(wish[self.kind]))
+            packed = dataset_configmap.pack(uri, ignored(wish[self.kind]))
             plan.problems += packed.problems
         if plan.problems:
             return plan
@@ -194,7 +201,7 @@ class Fetched(Job):
                 return True
         return False
 
-    def _carry(self, packed: packing.Packed, plan: Plan, fetch: dict[str, Any], image: Any) -> None:
+    def _carry(self, packed: dataset_configmap.Packed, plan: Plan, fetch: dict[str, Any], image: Any) -> None:
         """Files that come with the job: any image with Python can unpack them, so it is that of a job that needs them."""
         name = f"{plan.name}-files"
         plan.objects[f"ConfigMap/{name}"] = packed.config_map(name, plan.namespace)
@@ -202,7 +209,7 @@ class Fetched(Job):
         container = pod["containers"][0]
         pod["volumes"].append(packed.volume(name))
         container["volumeMounts"].append(mount(paths.CODE_VOLUME, paths.CODE_PATH, read_only=True))
-        container["command"] = packing.COMMAND
+        container["command"] = dataset_configmap.COMMAND
         for args in self.consumers if image is None else ():
             used, secrets = _image(args)
             if isinstance(used, str):
@@ -249,9 +256,9 @@ def _nodes(args: TrainJobArgs) -> Any:
 def _image(args: TrainJobArgs) -> tuple[Any, Any]:
     """Image of a job's nodes, and the secrets it is pulled with."""
     runtime = _runtime(args)
-    step = folders.steps_of(runtime)[0]
-    pod = folders.pod_of(runtime, step)
-    image = getattr(args.trainer, "image", None) or folders.containers_of(runtime, step).get("node", {}).get("image")
+    step = mounts.steps_of(runtime)[0]
+    pod = mounts.pod_of(runtime, step)
+    image = getattr(args.trainer, "image", None) or mounts.containers_of(runtime, step).get("node", {}).get("image")
     return image, pod.get("imagePullSecrets")
 
 
@@ -291,7 +298,7 @@ def _files(plan: Plan, uri: str, ignore: list[str]) -> dict[str, Any]:
 async def version_of(uri: str, source: Mapping[str, Any]) -> str:
     """Return the fingerprint of what a job on this machine reads from a `file://` URI, empty if it cannot be read; computed once
     in a program."""
-    found, ignore = program.current().fingerprints, ignored(source)
+    found, ignore = session.current().fingerprints, ignored(source)
     if (key := (uri, *ignore)) not in found:
         found[key] = asyncio.ensure_future(asyncio.to_thread(fingerprint, sources.absolute(uri), ignore))
     try:
@@ -302,7 +309,7 @@ async def version_of(uri: str, source: Mapping[str, Any]) -> str:
 
 def ignored(source: Mapping[str, Any]) -> list[str]:
     """The patterns of IGNORE_PATTERNS."""
-    env = folders.known_items(source.get("env"))
+    env = mounts.known_items(source.get("env"))
     given = next((e.get("value") for e in env if e.get("name") == "IGNORE_PATTERNS"), None)
     return [p.strip() for p in given.split(",") if p.strip()] if isinstance(given, str) else []
 

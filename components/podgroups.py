@@ -13,19 +13,25 @@ from typing import Any, ClassVar
 import pulumi
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission.podgroups import mistakes, refusals
-from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.pipeline.plugins import coscheduling, volcano
 
-from . import destinations, program
-from .arguments import Args, check_names, metadata, nested_problems, sound
-from .constructors import component
-from .destinations import Destination, Kubernetes
-from .policies import VolcanoNetworkTopology
+from .args.arguments import (
+    Args,
+    check_names,
+    metadata,
+    nested_problems,
+    sound,
+)
+from .args.constructors import component
+from .args.policies import VolcanoNetworkTopology
+from .args.signatures import merge_problems
+from .plan.outputs import put_back, resolve
+from .program import session, targets
+from .program.removals import Resources
+from .program.targets import Destination, Kubernetes
 from .queues.component import stack_name
-from .removals import Resources
-from .resolve import put_back, resolve
-from .signatures import merge_problems
 
 Amounts = Mapping[str, pulumi.Input[int] | pulumi.Input[str]]
 """Resource -> quantity of Kubernetes: 16, "128Gi"."""
@@ -66,16 +72,16 @@ class _PodGroup(pulumi.ComponentResource):
     misnamed: list[Problem]
 
     def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
-        where = f'{self.kind}("{resource_name}") ({program.call_site()})'
+        where = f'{self.kind}("{resource_name}") ({session.call_site()})'
         target: Destination | None = given["target"]
         self.misnamed += check_names(given)
         args = self.arguments(**{field: given[field] for field in self.arguments.fields})
         self.name: str = given["name"] or resource_name
-        self._args, self._target = sound(args), None if destinations.problems(target) else target
+        self._args, self._target = sound(args), None if targets.problems(target) else target
         self._opts = opts or pulumi.ResourceOptions()
         super().__init__(f"trainer:index:{self.kind}", resource_name, None, opts)
-        found = merge_problems(self.misnamed, [*nested_problems(args), *destinations.problems(target)])
-        program.current().spawn(self._make(found, where))
+        found = merge_problems(self.misnamed, [*nested_problems(args), *targets.problems(target)])
+        session.current().spawn(self._make(found, where))
         self.register_outputs({"name": self.name})
 
     @property
@@ -90,8 +96,8 @@ class _PodGroup(pulumi.ComponentResource):
 
     async def _make(self, found: list[Problem], where: str) -> pulumi.Resource | None:
         """The object as a resource; None where something is wrong, or the stack is for this machine."""
-        destination = destinations.choose(self._target)
-        place = await destinations.place(destination)
+        destination = targets.choose(self._target)
+        place = await targets.place(destination)
         namespace = self._args.namespace
         about = {**metadata(self._args.labels, self._args.annotations).get("metadata", {}), "name": self.name}
         about["namespace"] = place.unknown.get("namespace", place.namespace) if namespace is None else namespace
@@ -99,18 +105,18 @@ class _PodGroup(pulumi.ComponentResource):
         resolved = await resolve({**given, "spec": self._args.document()}, "")
         found += place.problems + resolved.problems
         namespace = resolved.document["metadata"]["namespace"]
-        found += program.current().claim(place.target, self.kind, namespace, self.name, where)
+        found += session.current().claim(place.target, self.kind, namespace, self.name, where)
         found += refusals(resolved.document) or mistakes(resolved.document)
         if not found and isinstance(destination, Kubernetes):
-            found += destinations.without_plugin()
+            found += targets.without_plugin()
         recorded: Mapping[str, Any] | None = None
         if not found and isinstance(destination, Kubernetes):
             about = resolved.document["metadata"]
-            recorded = _recorded(await program.current().look_back(), self.api_version, about)
+            recorded = _recorded(await session.current().look_back(), self.api_version, about)
             found += await asyncio.to_thread(self._taken, place.target, about, recorded)
         if found:
             found = [Problem(self._args.place(p.where), p.why, p.mend, p.type) for p in found]
-            program.current().problems.extend(p.below(where) for p in found)
+            session.current().problems.extend(p.below(where) for p in found)
             return None
         if not isinstance(destination, Kubernetes):
             return None
@@ -123,7 +129,7 @@ class _PodGroup(pulumi.ComponentResource):
             document["metadata"] = {**document["metadata"], "annotations": annotations}
         options = pulumi.ResourceOptions(
             parent=self,
-            provider=destination.provider or destinations.provider(place),
+            provider=destination.provider or targets.provider(place),
             depends_on=[*place.needs, *resolved.depends_on],
             protect=self._opts.protect,
             retain_on_delete=self._opts.retain_on_delete,

@@ -8,24 +8,33 @@ from typing import Any, ClassVar
 
 import pulumi
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.api.labels import FRAMEWORK
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline.policy import Policy
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation, RuntimeCatalog
 
-from . import destinations, plaintext, program
-from .arguments import Args, below, check_names, metadata, nested_problems, said, walk
-from .constructors import component
-from .destinations import Destination
-from .frameworks import policy_names, runtime_problems
-from .json_values import json_value
-from .naming import camel
-from .policies import MLPolicy, PodGroupPolicy
-from .resolve import known, put_back, resolve
-from .reviews import none_problems, refusals
-from .signatures import merge_problems
-from .template import JobSetTemplate
+from .args import plaintext_secrets
+from .args.arguments import (
+    Args,
+    below,
+    check_names,
+    metadata,
+    nested_problems,
+    said,
+    walk,
+)
+from .args.constructors import component
+from .args.json_values import json_value
+from .args.naming import camel
+from .args.policies import MLPolicy, PodGroupPolicy
+from .args.signatures import merge_problems
+from .args.template import JobSetTemplate
+from .plan.outputs import known, put_back, resolve
+from .plan.review import none_problems, refusals
+from .program import session, targets
+from .program.plugins import policy_names, runtime_problems
+from .program.targets import Destination
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 
@@ -99,14 +108,14 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
     ) -> None: ...
 
     def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
-        site = program.call_site()
+        site = session.call_site()
         self.where = f'{self.kind}("{resource_name}")'
         args = RuntimeArgs(**{field: given[field] for field in RuntimeArgs.fields})
         self.misnamed += check_names(given)
         name, release, catalog = given["name"] or resource_name, given["release"], given["catalog"]
         self.plain, found = _document(self.kind, name, release, args, catalog, self.misnamed)
         # Before it is registered: the plan would show them, and be refused then.
-        exposed = plaintext.problems(self.plain.get("spec"), "spec")
+        exposed = plaintext_secrets.problems(self.plain.get("spec"), "spec")
         found += [replace(p, where=args.place(p.where.removeprefix("spec."))) for p in exposed]
         self.release: str | None = release
         self.deprecation = _deprecation(name, release, catalog) if not found else None
@@ -118,8 +127,8 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         self._applied: dict[str, dynamic.Runtime] = {}
         shown = None if exposed else _shown(self.plain)
         super().__init__(f"trainer:index:{self.kind}", resource_name, {"document": shown}, opts)
-        self.problems = program.current().spawn(
-            self._review(merge_problems(self.misnamed, [*found, *destinations.problems(self._target)]))
+        self.problems = session.current().spawn(
+            self._review(merge_problems(self.misnamed, [*found, *targets.problems(self._target)]))
         )
         self.register_outputs({})
 
@@ -130,10 +139,10 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
             found = resolved.problems + runtime_problems(resolved.document)
             dropped = none_problems("ClusterTrainingRuntime.spec", resolved.document.get("spec"), "spec")
             found = merge_problems(found, dropped)
-            found += plaintext.problems(resolved.document.get("spec"), "spec")
+            found += plaintext_secrets.problems(resolved.document.get("spec"), "spec")
             found = found or refusals(resolved.document)
-            destination = destinations.choose(self._target)
-            if not found and destinations.mode_of(destination) == "trainer":
+            destination = targets.choose(self._target)
+            if not found and targets.mode_of(destination) == "trainer":
                 found = self.secrets
                 if not found:
                     try:
@@ -141,28 +150,28 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
                     except TrainerError as error:
                         found = list(error.problems)
             found = [replace(p, where=self._args.place(p.where.removeprefix("spec."))) for p in found]
-        program.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
+        session.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
         return bool(found)
 
     async def applied(self, destination: Destination) -> dynamic.Runtime:
         """Return the runtime in that cluster, in mode trainer; one of a namespace in that namespace. Raises Invalid if another
         component of the program makes it."""
-        place = await destinations.place(destination)
+        place = await targets.place(destination)
         connection = place.target
         document = {**self._resolved.document, "metadata": {**self._resolved.document["metadata"]}}
         if self.kind == "TrainingRuntime":
             document["metadata"]["namespace"] = place.namespace
-        key = str([program.key(connection), document["metadata"].get("namespace")])
+        key = str([session.key(connection), document["metadata"].get("namespace")])
         where, namespace = f"{self.where} ({self._site})", document["metadata"].get("namespace", "")
-        if taken := program.current().claim(connection, self.kind, namespace, document["metadata"]["name"], where):
+        if taken := session.current().claim(connection, self.kind, namespace, document["metadata"]["name"], where):
             raise Invalid(*taken)
         urn = await self.urn.future() or ""
         if key not in self._applied:
-            target = program.current().target(connection)
+            target = session.current().target(connection)
             name = f"{self._name}-{len(self._applied) + 1}" if self._applied else self._name
             props = {
                 "document": known(put_back(document, {**self._resolved.unknown, **place.unknown})),
-                "target": program.bound(connection, target),
+                "target": session.bound(connection, target),
                 "component": urn,
                 **({"force": True} if self._force else {}),
             }
@@ -173,7 +182,7 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
                 protect=self._opts.protect,
             )
             self._applied[key] = dynamic.Runtime(name, props, options)
-            program.current().promised.add(f"{self.kind}/{document['metadata']['name']}")
+            session.current().promised.add(f"{self.kind}/{document['metadata']['name']}")
         return self._applied[key]
 
     @property

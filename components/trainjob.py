@@ -10,20 +10,21 @@ from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.lifecycle.identity import job_name
 from typing_extensions import NotRequired
 
-from . import composition, program
-from .builtin import BuiltinTrainer
+from .args.builtin import BuiltinTrainer
+from .args.constructors import component
+from .args.patches import RuntimePatch
+from .args.sources import Initializer, parts
+from .args.topology import Topology
+from .args.trainers import CustomTrainer, Trainer
 from .channel import RuntimeChannel
-from .composition import TrainJobArgs
-from .constructors import component
 from .datasets import Fetched
-from .destinations import Destination
-from .job import OUTPUTS, Job
-from .patches import RuntimePatch
+from .job_component import OUTPUTS, Job
+from .plan import trainjob_plan
+from .plan.trainjob_plan import TrainJobArgs
+from .plan.volume_claims import OutputVolume
+from .program import session
+from .program.targets import Destination
 from .runtime import ClusterTrainingRuntime
-from .sources import Initializer, parts
-from .topology import Topology
-from .trainers import CustomTrainer, Trainer
-from .volumes import OutputVolume
 
 
 class Progress(TypedDict):
@@ -107,18 +108,18 @@ class TrainJob(Job):
     def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
         args = TrainJobArgs(**given)
         self.where = f'TrainJob("{resource_name}")'
-        site = program.call_site()
+        site = session.call_site()
         for source in parts(args.initializer).values():
             if isinstance(source, Fetched):
                 source.consumers.append(args)
-        composition.note_queue(resource_name, args)
+        trainjob_plan.note_queue(resource_name, args)
         with dynamic.few_frames(2):
             super().__init__("trainer:index:TrainJob", resource_name, None, opts)
         name = args.name or job_name(resource_name, pulumi.get_project(), pulumi.get_stack())
         self.start(
             str(name),
             args.target,
-            lambda: composition.plan(resource_name, args),
+            lambda: trainjob_plan.plan(resource_name, args),
             args.wait_for,
             site,
             opts,

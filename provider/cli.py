@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-from pulumi_trainer.provider.api.errors import TrainerError
 from pulumi_trainer.provider.api.extras import EXTRAS, not_installed
+from pulumi_trainer.provider.kube.errors import TrainerError
 
 from .commands import arguments
 

@@ -32,23 +32,41 @@ from pulumi.dynamic import (
     ResourceProvider,
     UpdateResult,
 )
-from pulumi_trainer.provider.admission.known_queues import Queues
-from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus, Owner
 from pulumi_trainer.provider.api.submission import Draft, Work
-from pulumi_trainer.provider.api.terminal import message, plain
-from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.lifecycle import calls, channels, draining, runtimes, volumes
+from pulumi_trainer.provider.kube.client.kubeconfig import is_content
+from pulumi_trainer.provider.kube.errors import (
+    Problem,
+    Refused,
+    TargetFault,
+    TrainerError,
+)
+from pulumi_trainer.provider.kube.values.terminal import message, plain
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.lifecycle import (
+    calls,
+    channels,
+    draining,
+    runtimes,
+    volumes,
+)
 from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.lifecycle.releases import held_back
-from pulumi_trainer.provider.targets.connection import CONFIGURED, Reach, configure, connect, local, warn_with
-from pulumi_trainer.provider.targets.kubernetes import multikueue
-from pulumi_trainer.provider.targets.kubernetes.kubeconfig import is_content
+from pulumi_trainer.provider.targets.connection import (
+    CONFIGURED,
+    Reach,
+    configure,
+    connect,
+    local,
+    warn_with,
+)
+from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue
 from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 from pulumi_trainer.provider.targets.waiting import Source, source
 
 if TYPE_CHECKING:
-    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+    from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 
 __all__ = [
     "Channel",

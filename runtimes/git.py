@@ -22,8 +22,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.secrets import hide_credentials
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
 
 LOCK = "runtimes.lock"
 """In the program's folder: a commit, two blanks, URL@REF a line."""

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pulumi
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.unknown import Unknown
-
-from ..arguments import Args, python_path, to_document
-from ..naming import camel
+from pulumi_trainer.args.arguments import Args, python_path, to_document
+from pulumi_trainer.args.naming import camel
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 if TYPE_CHECKING:
     from .checks import AdmissionCheck

@@ -6,11 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pulumi
-from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.args.constructors import component
+from pulumi_trainer.program.targets import Kubernetes
+from pulumi_trainer.provider.kube.errors import Problem
 
-from ..constructors import component
-from ..destinations import Kubernetes
-from .arguments import CheckParameters, Labels, RetryStrategy, Spec, named
+from .arguments import (
+    CheckParameters,
+    Labels,
+    RetryStrategy,
+    Spec,
+    named,
+)
 from .component import QueueObject
 
 

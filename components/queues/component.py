@@ -16,10 +16,30 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import pulumi
+from pulumi_trainer.args.arguments import (
+    check_names,
+    nested_problems,
+    sound,
+    to_document,
+    walk,
+)
+from pulumi_trainer.args.naming import api_names
+from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.plan.outputs import (
+    Resolved,
+    known,
+    put_back,
+    resolve,
+)
+from pulumi_trainer.program import dependencies, session, targets
+from pulumi_trainer.program.removals import jobs_of
+from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.admission.kueue import conflicts, frozen, refusals
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.kueue import (
+from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
+from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, Work
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kueue.objects import (
     GROUP,
     KINDS,
     NAMESPACED,
@@ -30,19 +50,16 @@ from pulumi_trainer.provider.api.kueue import (
     references,
     served_version,
 )
-from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
-from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, Work
-from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kueue.objects_review import conflicts, frozen, refusals
 
-from .. import dependencies, destinations, program
-from ..arguments import check_names, nested_problems, sound, to_document, walk
-from ..destinations import Kubernetes
-from ..naming import api_names
-from ..removals import jobs_of
-from ..resolve import Resolved, known, put_back, resolve
-from ..signatures import merge_problems
 from .arguments import Spec
-from .leaving import Place, leaving, lost, recorded_kinds, with_work
+from .leaving import (
+    Place,
+    leaving,
+    lost,
+    recorded_kinds,
+    with_work,
+)
 from .leaving import refusals as refusals_of_queues
 
 DELETE_WITHIN = "3m"
@@ -80,18 +97,18 @@ class QueueObject(pulumi.ComponentResource):
         self.above = above if isinstance(above, Composed) and above.making else None
         """What makes it, if that is a component of this package."""
         self.resource_name = resource_name
-        where = self.above.where if self.above else f'{self.kind}("{resource_name}") ({program.call_site()})'
+        where = self.above.where if self.above else f'{self.kind}("{resource_name}") ({session.call_site()})'
         self.name = given["name"] or resource_name
         self.version = NEWEST
         self.connection: Any = None
         self._args, self._where = sound(args), where
         self._opts = opts or pulumi.ResourceOptions()
-        self._target = target if isinstance(target, Kubernetes) and not destinations.problems(target) else None
+        self._target = target if isinstance(target, Kubernetes) and not targets.problems(target) else None
         super().__init__(f"trainer:index:{self.kind}", resource_name, None, opts)
         self._inherited = self.get_provider("kubernetes:x:x")
         self.cluster = _cluster(target, self._inherited)
         """Equal for objects of the same cluster."""
-        wrong = merge_problems(self.misnamed, [*nested_problems(args), *destinations.problems(target)])
+        wrong = merge_problems(self.misnamed, [*nested_problems(args), *targets.problems(target)])
         if target is not None and not isinstance(target, Kubernetes):
             wrong.append(Problem("target", "queues are objects of a cluster", "give a Kubernetes(...)"))
         self._given: dict[str, Any] = self._document(namespace)
@@ -102,12 +119,12 @@ class QueueObject(pulumi.ComponentResource):
         self._set.members.append(self)
         if wrong:
             self._refuse(wrong)
-        program.current().queues.append(self.document)
+        session.current().queues.append(self.document)
         self.settled: asyncio.Future[None] | None = None
         """Done once the document is known as a whole, or wrong; None: that may take until others are made."""
         if first_unknown(self.document) is None:
             self.settled = asyncio.get_event_loop().create_future()
-        self.made: asyncio.Task[pulumi.Resource | None] = program.current().spawn(self._make())
+        self.made: asyncio.Task[pulumi.Resource | None] = session.current().spawn(self._make())
         self.register_outputs({"name": self.name})
 
     def _document(self, namespace: Any) -> dict[str, Any]:
@@ -138,9 +155,9 @@ class QueueObject(pulumi.ComponentResource):
                 self.settled.set_result(None)
         return None if settled is None or target is None else await self._register(target, *settled)
 
-    async def _settle(self, target: Kubernetes | None) -> tuple[destinations.Place, Resolved] | None:
+    async def _settle(self, target: Kubernetes | None) -> tuple[targets.Place, Resolved] | None:
         """Return where the object goes and what is known of it; None if something is wrong, or the stack is for this machine."""
-        place = await destinations.place(target or Kubernetes())
+        place = await targets.place(target or Kubernetes())
         if self.kind == NAMESPACED:
             self._given["metadata"].setdefault("namespace", place.unknown.get("namespace", place.namespace))
         resolved = await resolve(self._given, "")
@@ -149,21 +166,19 @@ class QueueObject(pulumi.ComponentResource):
         wrong = self._own(resolved.problems or refusals(resolved.document)) + place.problems
         if not self._set.wrong:
             namespace = resolved.document["metadata"].get("namespace", "")
-            wrong += program.current().claim(place.target, self.kind, namespace, self.name, self._where)
+            wrong += session.current().claim(place.target, self.kind, namespace, self.name, self._where)
         if wrong:
             self._refuse(wrong)
         if self._set.wrong or target is None:
             return None
-        program.current().clusters.append(place.target)
-        if wrong := destinations.without_plugin():
+        session.current().clusters.append(place.target)
+        if wrong := targets.without_plugin():
             self._refuse(wrong)
             return None
         self.connection = place.target
         return place, resolved
 
-    async def _register(
-        self, target: Kubernetes, place: destinations.Place, resolved: Resolved
-    ) -> pulumi.Resource | None:
+    async def _register(self, target: Kubernetes, place: targets.Place, resolved: Resolved) -> pulumi.Resource | None:
         await self._set.versioned(self)
         older, wrong = at_version(printed(self.document), self.version)
         if wrong or self._set.wrong:
@@ -182,7 +197,7 @@ class QueueObject(pulumi.ComponentResource):
         }
         needs = [made for other in self._set.named_by(self) if (made := await other.made) is not None]
         depends_on = [*needs, *place.needs, *resolved.depends_on]
-        options = self.below(depends_on, provider=target.provider or destinations.provider(place))
+        options = self.below(depends_on, provider=target.provider or targets.provider(place))
         return _Object(self._name, put_back(older, resolved.unknown), options)
 
     def _marks(self) -> dict[str, str]:
@@ -247,7 +262,7 @@ class QueueObject(pulumi.ComponentResource):
                 return None
             return make(made, [user for user in users if user is not None])
 
-        return program.current().spawn(later())
+        return session.current().spawn(later())
 
     def deleted_after(self, kind: str) -> list[dict[str, str]]:
         """Return what the engine deletes after a resource of `after_users`: the objects of that kind, and all that the object
@@ -285,14 +300,14 @@ class _Set:
     def refuse(self, wrong: Iterable[Problem]) -> None:
         """Nothing is made any more; what is told twice is shown once."""
         self.wrong = True
-        program.current().tell(wrong)
+        session.current().tell(wrong)
 
     async def versioned(self, member: QueueObject) -> None:
         """Gives the member the version of its kind that its cluster has."""
         if member.cluster not in self.served:
             self.served[member.cluster] = asyncio.ensure_future(self._look(member))
             if pulumi.runtime.is_dry_run():
-                program.current().spawn(self._leave(member))
+                session.current().spawn(self._leave(member))
         member.version = _version(member.kind, await self.served[member.cluster])
 
     async def _look(self, first: QueueObject) -> Any:
@@ -319,8 +334,8 @@ class _Set:
         work = await asyncio.to_thread(with_work, first.connection, version, stack_name(), named)
         if not work:
             return []
-        own = jobs_of(await program.current().look_back())
-        wanted = program.current().queue_of
+        own = jobs_of(await session.current().look_back())
+        wanted = session.current().queue_of
 
         def stays(each: Work) -> bool:
             """Whether the job has its work when the queue goes: not one that leaves the program too, or its queue."""
@@ -334,7 +349,7 @@ class _Set:
 
     async def _lost(self, first: QueueObject, served: Any) -> list[Problem]:
         """Return which objects that leave the program belong to another stack by now: an update would delete them."""
-        recorded, named = await program.current().look_back(), self._places(first)
+        recorded, named = await session.current().look_back(), self._places(first)
         versions = {kind: _version(kind, served) for kind in {m.kind for m in self.members} | recorded_kinds(recorded)}
         return await asyncio.to_thread(lambda: [*lost(first.connection, versions, recorded, stack_name(), named)])
 
@@ -351,7 +366,7 @@ class _Set:
         named = self._places(first)
         version = _version("ClusterQueue", await self.served[first.cluster])
         told = await asyncio.to_thread(lambda: [*leaving(first.connection, version, stack_name(), named)])
-        for warning in filter(program.current().news, told):
+        for warning in filter(session.current().news, told):
             pulumi.log.warn(str(warning))
 
     async def taken(self, member: QueueObject, connection: Any, version: str) -> list[Problem]:
@@ -424,7 +439,7 @@ def _version(kind: str, served: Any) -> str:
     found = served_version(kind, served)
     if found is None:
         warning = Problem("", f"the cluster has no {KINDS[kind]} of {GROUP}", "install Kueue 0.15 or newer before")
-        if program.current().news(warning):
+        if session.current().news(warning):
             pulumi.log.warn(str(warning))
     return found or NEWEST
 
@@ -442,7 +457,7 @@ class _Object(pulumi.CustomResource):
             custom_timeouts=pulumi.CustomTimeouts(delete=DELETE_WITHIN),
             replace_on_changes=fixed,
             delete_before_replace=bool(fixed) or None,
-            version=None if opts.provider else destinations.plugin_version(),
+            version=None if opts.provider else targets.plugin_version(),
         )
         props = {key: known(value) if isinstance(value, dict) else value for key, value in document.items()}
         super().__init__(f"kubernetes:{version}:{kind}", name, props, pulumi.ResourceOptions.merge(own, opts))

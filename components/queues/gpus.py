@@ -8,20 +8,39 @@ from types import NoneType
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.kueue import BOUNDLESS, quota_rows, quota_table
-from pulumi_trainer.provider.api.names import dns_1123_subdomain
+from pulumi_trainer.args.arguments import said, walk
+from pulumi_trainer.args.constructors import component
+from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.program import session
+from pulumi_trainer.program.targets import Kubernetes
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
+from pulumi_trainer.provider.kueue.objects import BOUNDLESS, quota_rows, quota_table
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 
-from .. import program
-from ..arguments import said, walk
-from ..constructors import component
-from ..destinations import Kubernetes
-from ..signatures import merge_problems
-from .arguments import FairSharing, FlavorQuotas, Preemption, ResourceGroup, ResourceQuota
+from .arguments import (
+    FairSharing,
+    FlavorQuotas,
+    Preemption,
+    ResourceGroup,
+    ResourceQuota,
+)
 from .component import Composed, current
-from .objects import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass, release_problems
-from .teams import Team, right, twice, wrong
+from .objects import (
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    Topology,
+    WorkloadPriorityClass,
+    release_problems,
+)
+from .teams import (
+    Team,
+    right,
+    twice,
+    wrong,
+)
 
 GPU = "nvidia.com/gpu"
 PRIORITIES = ("low", "normal", "high")
@@ -85,7 +104,7 @@ class GpuQueues(Composed):
     ) -> None: ...
 
     def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
-        self.where = f'GpuQueues("{resource_name}") ({program.call_site()})'
+        self.where = f'GpuQueues("{resource_name}") ({session.call_site()})'
         super().__init__("trainer:index:GpuQueues", resource_name, None, opts)
         texts = {field: given.pop(field) for field in ("name", "resource")}
         unfit = [

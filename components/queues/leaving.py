@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from pulumi_trainer.program.removals import URN, Resources
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.errors import Problem, several
-from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED
 from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
 from pulumi_trainer.provider.api.submission import Work
-
-from ..removals import URN, Resources
+from pulumi_trainer.provider.kube.errors import Problem, several
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
 
 Place = tuple[str, str, str]
 """Kind, namespace (empty: of the cluster), name."""

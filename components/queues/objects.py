@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pulumi
+from pulumi_trainer.args.constructors import component
+from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.labels import ON_DELETE
+from pulumi_trainer.provider.kube.errors import Problem
 
-from ..constructors import component
-from ..destinations import Kubernetes
 from .arguments import (
     AdmissionCheckRule,
     ConcurrentAdmissionPolicy,

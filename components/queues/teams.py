@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.args.arguments import Args, nested_problems
 from pulumi_trainer.provider.api.model import quantity_problems
-from pulumi_trainer.provider.api.names import dns_1123_subdomain, qualified_name
-from pulumi_trainer.provider.api.quantity import Quantity
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualified_name
+from pulumi_trainer.provider.kube.values.quantity import Quantity
 
-from ..arguments import Args, nested_problems
 from .arguments import ResourceQuota
 from .component import current
 from .objects import Cohort, ResourceFlavor, Topology

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.api.typed import Findings
+from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.typed import Findings
 
 from . import jobset_webhook
 from .kinds import kinds
-from .reading import listed, mapping
 
 Document = dict[str, Any]
 

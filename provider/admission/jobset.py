@@ -10,19 +10,19 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api import regexp
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.names import (
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.values import go_regexp
+from pulumi_trainer.provider.kube.values.names import (
     dns_1035_label,
     dns_1123_subdomain,
     domain_prefixed_path,
     label_value,
 )
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from .defaults import stored_jobset
 from .pod_names import pod_name_problems
-from .reading import mapping
 
 Document = dict[str, Any]
 
@@ -152,7 +152,7 @@ def _check_rule(rule: Document, path: str) -> Iterator[Problem]:
     for place, pattern in enumerate(_values(rule, "onJobFailureMessagePatterns")):
         if isinstance(pattern, str):
             try:
-                regexp.compiled(pattern)
+                go_regexp.compiled(pattern)
             except ValueError as error:
                 where = f"{path}.onJobFailureMessagePatterns[{place}]"
                 yield Problem(where, f"must be a regular expression: {error}")

@@ -11,19 +11,30 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.names import (
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import (
+    listed,
+    mapping,
+    same,
+    texts,
+)
+from pulumi_trainer.provider.kube.schema.field_errors import (
+    INTERNAL,
+    INVALID,
+    NOWHERE,
+    REQUIRED,
+    TOO_LONG,
+)
+from pulumi_trainer.provider.kube.values.names import (
     dns_1035_label,
     dns_1123_subdomain,
     domain_prefixed_path,
     label_value,
     quoted,
 )
-from pulumi_trainer.provider.api.typed import Findings, typed
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.typed import Findings, typed
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .faults import INTERNAL, INVALID, NOWHERE, REQUIRED, TOO_LONG
-from .reading import listed, mapping, same, texts
 from .verdict import Document, Lookup
 
 _LONGEST = 63

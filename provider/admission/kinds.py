@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.kueue import GROUP as KUEUE
-
-from .schema import Schema
+from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kueue.objects import GROUP as KUEUE
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import QUEUE
+from pulumi_trainer.provider.kube.schema.accessors import listed, mapping, texts
+from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.pipeline.modes import MULTIKUEUE
 
-from .known_queues import Queues
-from .reading import listed, mapping, texts
 from .verdict import Document
 
 ELSEWHERE = "the worker clusters of MultiKueue"

@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
-from pulumi_trainer.provider.api.typed import Findings
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.values.typed import Findings
 from pulumi_trainer.provider.pipeline import registry
 
-from .reading import mapping
 from .runtime import CLUSTER_WIDE, NAMESPACED
 from .verdict import Document
 

@@ -12,11 +12,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.names import dns_1123_label, dns_1123_subdomain, qualified_name, quoted
-
-from .faults import REQUIRED
-from .reading import listed, mapping
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.schema.field_errors import REQUIRED
+from pulumi_trainer.provider.kube.values.names import (
+    dns_1123_label,
+    dns_1123_subdomain,
+    qualified_name,
+    quoted,
+)
 
 Document = Mapping[str, Any]
 Rule = Callable[[str], list[str]]

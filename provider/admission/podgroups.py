@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
-from pulumi_trainer.provider.api.quantity import Quantity
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema import metadata
+from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
+from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.pipeline.plugins import coscheduling, volcano
 
-from . import metadata
-from .faults import NOWHERE
 from .kinds import Kind
-from .reading import mapping
-from .schema import Schema
 
 _INT32 = {"type": "integer", "format": "int32"}
 _QUANTITY = (

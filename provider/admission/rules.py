@@ -13,14 +13,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.unknown import Unknown
-
-from .data import identity
-from .faults import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, At, Fault, NoSuchKey
-from .kueue_rules import KUEUE
+from pulumi_trainer.provider.kube.schema.field_errors import (
+    DUPLICATE,
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    At,
+    Fault,
+    NoSuchKey,
+)
+from pulumi_trainer.provider.kube.schema.json_values import identity
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.rules import KUEUE
 
 if TYPE_CHECKING:
-    from .schema import Schema
+    from pulumi_trainer.provider.kube.schema.schema import Schema
 
 
 class Rule:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.api.typed import Findings, typed
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.typed import Findings, typed
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .reading import listed, mapping
 from .verdict import Document
 
 CLUSTER_WIDE = "ClusterTrainingRuntime"

@@ -10,18 +10,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
-from pulumi_trainer.provider.api.typed import Findings, typed
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema import metadata
+from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.schema.field_errors import (
+    BLOCKING,
+    INVALID,
+    TYPE_INVALID,
+    Fault,
+)
+from pulumi_trainer.provider.kube.schema.ratcheting import Before
+from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.values.typed import Findings, typed
+from pulumi_trainer.provider.kueue import webhook
 from pulumi_trainer.provider.pipeline import Mode
 
-from . import jobset_webhook, kueue_webhook, metadata, rules, runtime, trainjob
-from .before import Before
-from .faults import BLOCKING, INVALID, TYPE_INVALID, Fault
+from . import (
+    jobset_webhook,
+    rules,
+    runtime,
+    trainjob,
+)
 from .kinds import Kind, kinds, queue_kinds
 from .own import laid_aside
-from .reading import mapping
-from .schema import Schema
-from .verdict import NOT_CHECKED, Document, Lookup, Stage, Verdict
+from .verdict import (
+    NOT_CHECKED,
+    Document,
+    Lookup,
+    Stage,
+    Verdict,
+)
 
 NOW = "2026-01-01T00:00:00Z"
 """What stands for the time of a request, so that the same document always gets the same answer."""
@@ -100,8 +118,8 @@ def _without_new_status(stored: Document, old: Document | None, kind: Kind) -> D
 def _mutated(stored: Document, old: Document | None, now: str) -> Document:
     """What the mutating webhook makes of it, if there is one. Raises Invalid for what its Go types cannot hold."""
     kind = stored["kind"]
-    if kind in kueue_webhook.MUTATED and old is None:
-        return kueue_webhook.mutated(stored)
+    if kind in webhook.MUTATED and old is None:
+        return webhook.mutated(stored)
     if kind != "TrainJob" and (kind != "JobSet" or old is not None):
         return stored
     properties = kinds()[kind].schema.properties
@@ -149,7 +167,7 @@ def _validated(stored: Document, old: Document | None, lookup: Lookup | None) ->
             *(jobset_webhook.updated(stored, old) if old is not None else jobset_webhook.created(stored, lookup))
         ], []
     if stored["kind"] in queue_kinds():
-        return [*kueue_webhook.validated(stored, old)], []
+        return [*webhook.validated(stored, old)], []
     return runtime.validated(stored, update=old is not None)
 
 

@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider import pipeline
-from pulumi_trainer.provider.api.errors import Invalid, Problem
-from pulumi_trainer.provider.api.names import quoted
-from pulumi_trainer.provider.api.typed import Findings, typed
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema.accessors import listed, mapping, same
+from pulumi_trainer.provider.kube.schema.field_errors import FORBIDDEN
+from pulumi_trainer.provider.kube.values.names import quoted
+from pulumi_trainer.provider.kube.values.typed import Findings, typed
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .faults import FORBIDDEN
 from .kinds import kinds
-from .reading import listed, mapping, same
 from .runtime import CLUSTER_WIDE, NAMESPACED, deprecated
 from .verdict import Document, Lookup
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.errors import Problem
-
-from .faults import NOWHERE
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
 
 Document = dict[str, Any]
 

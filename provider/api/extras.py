@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from .errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
 EXTRAS = {
     "kubernetes": "kubernetes",

@@ -10,7 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from .model import Int32, Labels, Model, Natural, Pod
+from .model import (
+    Int32,
+    Labels,
+    Model,
+    Natural,
+    Pod,
+)
 
 
 class Metadata(Model):

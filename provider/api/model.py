@@ -9,12 +9,11 @@ from __future__ import annotations
 import difflib
 from typing import Annotated, Any
 
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.quantity import Quantity as ParsedQuantity
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
 from pydantic.alias_generators import to_camel
-
-from .errors import Problem
-from .quantity import Quantity as ParsedQuantity
-from .unknown import Unknown
 
 
 class Model(BaseModel):

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
-from .terminal import lines
+from pulumi_trainer.provider.kube.values.terminal import lines
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
 """Reason of a Deleted job that has ended, and nobody saw how: it is not run again."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 Objects = dict[str, dict[str, Any]]
 """Rendered objects keyed "Kind/name" (JobSet/digits-1a2b3, ConfigMap/digits-1a2b3-code-0f3c...)."""

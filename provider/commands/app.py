@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 import typer
-from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
 
 from .arguments import COMMANDS
 from .jobs import Where

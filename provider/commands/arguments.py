@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.kube.errors import Invalid
 
 COMMANDS = {
     "validate": "Would these runtimes and TrainJobs be admitted? Without Pulumi, without a cluster.",

@@ -17,10 +17,17 @@ from typing import IO, Any
 
 import yaml
 from pulumi_trainer.provider.admission.warnings import Severities
-from pulumi_trainer.provider.api.documents import Document, documents
-from pulumi_trainer.provider.api.errors import Invalid, Problem
-from pulumi_trainer.provider.api.terminal import escaped, plain
-from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report, unusable
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.documents import Document, documents
+from pulumi_trainer.provider.kube.values.terminal import escaped, plain
+from pulumi_trainer.provider.offline import (
+    Cluster,
+    Result,
+    Verdicts,
+    judge,
+    report,
+    unusable,
+)
 from pulumi_trainer.provider.pipeline import Mode
 
 try:

@@ -6,9 +6,9 @@ import json
 import sys
 import time
 
-from pulumi_trainer.provider.api.errors import Problem, TargetFault
 from pulumi_trainer.provider.api.status import duration
-from pulumi_trainer.provider.api.terminal import plain
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.values.terminal import plain
 from pulumi_trainer.provider.lifecycle.events import Happened
 
 from .jobs import Where, chosen, only_one
@@ -24,7 +24,7 @@ def events(job: str | None, where: Where, *, as_json: bool) -> None:
         if each.client is None:
             mend = f"`pulumi-trainer why {each.label}` and `pulumi-trainer logs {each.label}` tell what it does"
             raise TargetFault(Problem(each.label, "runs on this machine, where nothing keeps events", mend))
-        from pulumi_trainer.provider.targets.kubernetes.listing import happened
+        from pulumi_trainer.provider.targets.kubernetes.observe.listing import happened
 
         found = happened(each.client, each.namespace, each.name, each.kind)
         if as_json:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus, Phase, duration
-from pulumi_trainer.provider.api.terminal import plain
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kube.values.terminal import plain
 
 if TYPE_CHECKING:
+    from pulumi_trainer.provider.kube.client.client import Client
+    from pulumi_trainer.provider.kube.client.kinds import Kind
     from pulumi_trainer.provider.lifecycle.diagnosis import Seen
-    from pulumi_trainer.provider.targets.kubernetes.client import Client
-    from pulumi_trainer.provider.targets.kubernetes.kinds import Kind
     from pulumi_trainer.provider.targets.local import LocalTarget
 
 PATIENCE = 10.0
@@ -117,7 +117,7 @@ def states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
 
 def everything(where: Where) -> list[State]:
     """All jobs of a namespace or, with `everywhere`, of the cluster."""
-    from pulumi_trainer.provider.targets.kubernetes.listing import seen_all, with_losses
+    from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_all, with_losses
 
     client, namespace = opened(where)
     namespace = "" if where.everywhere else namespace
@@ -128,8 +128,8 @@ def everything(where: Where) -> list[State]:
 def look(job: Job, *, lines: bool = False) -> Seen | None:
     """What the cluster shows of it; None: nothing. lines: with all that `why` needs. Raises TargetFault for a job that was asked
     for by name and is not there."""
-    from pulumi_trainer.provider.targets.kubernetes.listing import seen_one, with_losses
-    from pulumi_trainer.provider.targets.kubernetes.seen import snapshot, with_lines, with_room
+    from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_one, with_losses
+    from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot, with_lines, with_room
 
     assert job.client is not None
     if job.resource:
@@ -153,7 +153,7 @@ def with_progress(states: Sequence[State]) -> Sequence[State]:
     """What rank 0 of each running job of a cluster has printed, of the first `PROGRESS`."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from pulumi_trainer.provider.targets.kubernetes.podlogs import progress_of
+    from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import progress_of
 
     def read(state: State) -> None:
         assert state.job.client is not None and state.seen is not None and state.status is not None
@@ -170,7 +170,7 @@ def _group(job: Job) -> tuple[int, str]:
 
 
 def _all_of(job: Job, many: dict[tuple[int, str], dict[str, Seen]]) -> dict[str, Seen]:
-    from pulumi_trainer.provider.targets.kubernetes.listing import seen_all, with_losses
+    from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_all, with_losses
 
     assert job.client is not None
     if _group(job) not in many:
@@ -191,7 +191,7 @@ def _parsed(wanted: str) -> tuple[str, str]:
 
 
 def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
-    from pulumi_trainer.provider.targets.kubernetes import kinds
+    from pulumi_trainer.provider.kube.client import kinds
 
     if not name:
         return [state.job for state in everything(where)]
@@ -203,8 +203,8 @@ def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
 
 def opened(where: Where) -> tuple[Client, str]:
     """(client, namespace): that of the context, where none is given. For commands about a cluster."""
-    from pulumi_trainer.provider.targets.kubernetes.access import open_client
-    from pulumi_trainer.provider.targets.kubernetes.kubeconfig import chosen as context
+    from pulumi_trainer.provider.kube.client.access import open_client
+    from pulumi_trainer.provider.kube.client.kubeconfig import chosen as context
 
     reached = {"kubeconfig": where.kubeconfig, "context": where.context}
     client = open_client(reached, warn=show_warning).within(PATIENCE)

@@ -10,11 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.api.terminal import Prefixes, harmless, plain
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.values.terminal import Prefixes, harmless, plain
 
-from .jobs import Job, Where, chosen, look, none, of_stack, states
+from .jobs import (
+    Job,
+    Where,
+    chosen,
+    look,
+    none,
+    of_stack,
+    states,
+)
 
 MOST = 20
 """Jobs of a cluster that are followed at once."""
@@ -89,7 +97,7 @@ def _stream(job: Job, wanted: Wanted) -> Iterator[Printed]:
 
 
 def _there(job: Job, wanted: Wanted) -> Iterator[Printed]:
-    from pulumi_trainer.provider.targets.kubernetes.podlogs import Wish, tail
+    from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish, tail
 
     assert job.client is not None
     look(job)

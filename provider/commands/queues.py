@@ -8,13 +8,19 @@ import time
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from pulumi_trainer.provider.admission.quota import ZERO
-from pulumi_trainer.provider.admission.quota import amount as quantity
-from pulumi_trainer.provider.admission.quota import text as amount
-from pulumi_trainer.provider.api.kueue import BOUNDLESS
 from pulumi_trainer.provider.api.status import duration
-from pulumi_trainer.provider.api.terminal import plain
-from pulumi_trainer.provider.lifecycle.occupancy import Occupancy, Queue, Share, Work, occupancy
+from pulumi_trainer.provider.kube.values.terminal import plain
+from pulumi_trainer.provider.kueue.objects import BOUNDLESS
+from pulumi_trainer.provider.kueue.occupancy import (
+    Occupancy,
+    Queue,
+    Share,
+    Work,
+    occupancy,
+)
+from pulumi_trainer.provider.kueue.quota import ZERO
+from pulumi_trainer.provider.kueue.quota import amount as quantity
+from pulumi_trainer.provider.kueue.quota import text as amount
 from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -34,7 +40,7 @@ _MISSED = {
 
 def queues(where: Where, *, as_json: bool) -> None:
     """Prints the queues of a namespace, or of the cluster; in a project, of the stack's."""
-    from pulumi_trainer.provider.targets.kubernetes.queues import overview
+    from pulumi_trainer.provider.targets.kubernetes.queues.queues import overview
 
     if of_stack(None, where):
         from .stack import cluster_of

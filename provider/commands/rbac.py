@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
-from pulumi_trainer.provider.api.names import dns_1123_label
-from pulumi_trainer.provider.targets.kubernetes.rbac import (
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.names import dns_1123_label
+from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
     Mode,
     Permission,
     Subject,
@@ -14,7 +14,7 @@ from pulumi_trainer.provider.targets.kubernetes.rbac import (
     objects,
     queue_admin,
 )
-from pulumi_trainer.provider.targets.kubernetes.rbac import quotas as quota_permissions
+from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import quotas as quota_permissions
 
 from . import documents
 

@@ -11,12 +11,24 @@ from typing import Any
 
 import yaml
 from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.api.documents import documents
-from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.labels import FRAMEWORK, RELEASE
-from pulumi_trainer.provider.api.versions import LEVELS, VERSION, following, step
+from pulumi_trainer.provider.api.versions import (
+    LEVELS,
+    VERSION,
+    following,
+    step,
+)
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.documents import documents
 from pulumi_trainer.provider.lifecycle.releases import compare, level_of
-from pulumi_trainer.runtimes.catalog import BUILT_IN, LOCK, NAME, RuntimeCatalog, unknown, unnamed
+from pulumi_trainer.runtimes.catalog import (
+    BUILT_IN,
+    LOCK,
+    NAME,
+    RuntimeCatalog,
+    unknown,
+    unnamed,
+)
 
 OK, REFUSED = 0, 1
 

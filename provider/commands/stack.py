@@ -9,15 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
 
-from .jobs import PATIENCE, Job, Where, show_warning
+from .jobs import (
+    PATIENCE,
+    Job,
+    Where,
+    show_warning,
+)
 
 if TYPE_CHECKING:
-    from pulumi_trainer.provider.targets.kubernetes.client import Client
+    from pulumi_trainer.provider.kube.client.client import Client
 
 _TYPE = "pulumi-python:dynamic/trainer:JobSet"
 

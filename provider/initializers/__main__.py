@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 
 from . import contract, fetch
 from .progress import Progress

@@ -20,17 +20,40 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.api.quantity import human
+from pulumi_trainer.provider.kube.errors import (
+    Invalid,
+    Problem,
+    TargetFault,
+    TrainerError,
+)
+from pulumi_trainer.provider.kube.values.quantity import human
 
-from . import contract, manifest, names, staging
+from . import (
+    contract,
+    manifest,
+    names,
+    staging,
+)
 from .contract import Kind
 from .manifest import FetchedFile, Manifest
 from .progress import Meter, Progress, Report
 from .schemes import SCHEMES, check_uri, split
-from .source import Entry, Listing, Order, Patterns, Source, Tuning, digests
+from .source import (
+    Entry,
+    Listing,
+    Order,
+    Patterns,
+    Source,
+    Tuning,
+    digests,
+)
 from .staging import Staging
-from .transfer import Patience, Transfer, disk, retried
+from .transfer import (
+    Patience,
+    Transfer,
+    disk,
+    retried,
+)
 
 log = logging.getLogger(__name__)
 

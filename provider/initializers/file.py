@@ -13,12 +13,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pulumi_trainer.provider.api.errors import Problem, TargetFault
 from pulumi_trainer.provider.api.secrets import hide_credentials
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
 from .contract import STORAGE_URI, Kind
 from .manifest import FetchedFile
-from .source import MIB, Chunks, Entry, Listing, Order, Patterns, digests
+from .source import (
+    MIB,
+    Chunks,
+    Entry,
+    Listing,
+    Order,
+    Patterns,
+    digests,
+)
 
 HASHED = 64 * MIB
 """Bytes that a plan reads of a source to see whether it has changed: less than 0.1 s."""

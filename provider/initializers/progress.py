@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.quantity import human
+from pulumi_trainer.provider.kube.values.quantity import human
 
 INTERVAL = 1.0
 LONGEST = (1 << 31) - 1

@@ -15,12 +15,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.api.extras import not_installed
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 
 from . import contract
 from .contract import STORAGE_URI, Kind
-from .source import CHUNK, MOST_PAGES, Busy, Chunks, Entry, Listing, Order, Patterns, gathered, retry_after, window
+from .source import (
+    CHUNK,
+    MOST_PAGES,
+    Busy,
+    Chunks,
+    Entry,
+    Listing,
+    Order,
+    Patterns,
+    gathered,
+    retry_after,
+    window,
+)
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _MD5 = re.compile(r"[0-9a-f]{32}")

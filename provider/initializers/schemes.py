@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.secrets import hide_credentials
+from pulumi_trainer.provider.kube.errors import Problem
 
-from . import contract, file, hf, s3
+from . import (
+    contract,
+    file,
+    hf,
+    s3,
+)
 from .source import Scheme
 
 SCHEMES: Mapping[str, Scheme] = {"file": file, "s3": s3, "hf": hf}

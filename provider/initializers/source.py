@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
 from .contract import Kind
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import TargetFault
+from pulumi_trainer.provider.kube.errors import TargetFault
 
 from .names import STAGING
 from .source import Entry

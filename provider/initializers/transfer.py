@@ -18,12 +18,19 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.api.quantity import human
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kube.values.quantity import human
 
 from .manifest import FetchedFile
 from .progress import Meter
-from .source import MIB, Busy, Entry, Source, Tuning, digests
+from .source import (
+    MIB,
+    Busy,
+    Entry,
+    Source,
+    Tuning,
+    digests,
+)
 from .staging import Staging
 
 log = logging.getLogger(__name__)

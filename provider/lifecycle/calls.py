@@ -37,10 +37,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.errors import Conflict, Refused, TrainerError
-from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, TAKE_BACK, JobStatus, Owner, Phase, Presence
-from pulumi_trainer.provider.api.submission import Submission, from_state, main_key, secret_name
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.status import (
+    OUTCOME_UNKNOWN,
+    TAKE_BACK,
+    JobStatus,
+    Owner,
+    Phase,
+    Presence,
+)
+from pulumi_trainer.provider.api.submission import (
+    Submission,
+    from_state,
+    main_key,
+    secret_name,
+)
+from pulumi_trainer.provider.kube.errors import Conflict, Refused, TrainerError
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from .changes import compare
 from .data import data_notes, with_mounted_versions

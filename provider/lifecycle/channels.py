@@ -11,13 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.errors import Problem, Refused, TrainerError
 from pulumi_trainer.provider.api.submission import Consumer
-from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.errors import Problem, Refused, TrainerError
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
-from .calls import WHERE, Checked, Diff, rerouted, way
+from .calls import (
+    WHERE,
+    Checked,
+    Diff,
+    rerouted,
+    way,
+)
 from .identity import program_of
-from .releases import Effect, compare, held_back, level_of
+from .releases import (
+    Effect,
+    compare,
+    held_back,
+    level_of,
+)
 
 Props = dict[str, Any]
 

@@ -11,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from .calls import WHERE, Diff, rerouted, way
+from .calls import (
+    WHERE,
+    Diff,
+    rerouted,
+    way,
+)
 
 Props = dict[str, Any]
 

@@ -12,7 +12,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 from .diagnosis.seen import Seen, moment
-from .reading import Document, name_of, number, seconds, section, text
+from .reading import (
+    Document,
+    name_of,
+    number,
+    seconds,
+    section,
+    text,
+)
 
 
 @dataclass

@@ -9,9 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
-from .calls import WHERE, Diff, conflict, known_target, rerouted, way
+from .calls import (
+    WHERE,
+    Diff,
+    conflict,
+    known_target,
+    rerouted,
+    way,
+)
 from .identity import digest
 
 Props = dict[str, Any]

@@ -11,11 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.errors import TrainerError
-from pulumi_trainer.provider.api.quantity import Quantity
 from pulumi_trainer.provider.api.status import Loss, Owner
+from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.values.quantity import Quantity
 
-from .calls import Checked, Diff, rerouted, way, with_known_digest
+from .calls import (
+    Checked,
+    Diff,
+    rerouted,
+    way,
+    with_known_digest,
+)
 
 Props = dict[str, Any]
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from .cluster import Cluster, Result
-from .verdicts import Verdicts, judge, report, unusable
+from .verdicts import (
+    Verdicts,
+    judge,
+    report,
+    unusable,
+)
 
 __all__ = ["Cluster", "Result", "Verdicts", "judge", "report", "unusable"]

@@ -18,10 +18,7 @@ from typing import Any
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.admission.jobset import pod_refusals
 from pulumi_trainer.provider.admission.kinds import kinds
-from pulumi_trainer.provider.admission.queued import queued_problems
-from pulumi_trainer.provider.admission.reading import mapping
 from pulumi_trainer.provider.admission.runtime import CLUSTER_WIDE, NAMESPACED
-from pulumi_trainer.provider.admission.strict import unknown_fields
 from pulumi_trainer.provider.admission.warnings import (
     Queues,
     Severities,
@@ -31,8 +28,16 @@ from pulumi_trainer.provider.admission.warnings import (
     subdomain,
     warnings,
 )
-from pulumi_trainer.provider.api.errors import Invalid, Problem
-from pulumi_trainer.provider.lifecycle.status import exceeded_deadline, finished, seconds, train_job_status
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.schema.strict import unknown_fields
+from pulumi_trainer.provider.kueue.job_webhook import queued_problems
+from pulumi_trainer.provider.lifecycle.status import (
+    exceeded_deadline,
+    finished,
+    seconds,
+    train_job_status,
+)
 from pulumi_trainer.provider.pipeline import Mode, render
 
 from .snapshots import SUFFIX, frozen

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.admission.reading import listed
-from pulumi_trainer.provider.api.documents import parsed
-from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema.accessors import listed
+from pulumi_trainer.provider.kube.values.documents import parsed
 
 SUFFIX = "-runtime-snapshot"
 """Of the ConfigMap's name; what stands before it is the TrainJob's."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.admission.warnings import Warning
-from pulumi_trainer.provider.api.documents import Document
-from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.documents import Document
 
 from .cluster import RUNTIMES, Cluster, Result
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.kube.errors import Problem
 
 from . import core
 from .modes import Mode, finish

@@ -8,14 +8,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.api.typed import Findings, Path, fields, typed
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.strategic_merge import MergeError, strategic_merge
+from pulumi_trainer.provider.kube.values.typed import (
+    Findings,
+    Path,
+    fields,
+    typed,
+)
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .info import NODE, TRAINER, Container, Info, PodSet, TrainJob, hidden, items, pod_spec, section
-from .merge import MergeError, strategic_merge
-from .registry import PHASES, own_in, run, served
+from .info import (
+    NODE,
+    TRAINER,
+    Container,
+    Info,
+    PodSet,
+    TrainJob,
+    hidden,
+    items,
+    pod_spec,
+    section,
+)
+from .registry import (
+    PHASES,
+    own_in,
+    run,
+    served,
+)
 
 
 class MergeFailed(Invalid):

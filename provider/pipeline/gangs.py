@@ -9,9 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .info import Info, PodSet, TrainJob, items, section
+from .info import (
+    Info,
+    PodSet,
+    TrainJob,
+    items,
+    section,
+)
 from .plugins.coscheduling import Coscheduling
 from .plugins.volcano import Volcano
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem
 
 from .info import Info, TrainJob
 

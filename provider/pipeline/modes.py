@@ -9,10 +9,16 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pulumi_trainer.provider.api.labels import ANCESTOR, QUEUE
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from .gangs import by_stage
-from .info import TRAINER, Info, TrainJob, items, section
+from .info import (
+    TRAINER,
+    Info,
+    TrainJob,
+    items,
+    section,
+)
 
 Mode = Literal["jobset", "trainer"]
 

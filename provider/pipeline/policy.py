@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin
 
-from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.model import Model, problems
+from pulumi_trainer.provider.kube.errors import Problem
 from pydantic import PrivateAttr
 
 P = TypeVar("P", bound="Policy")

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem, TrainerError
-from pulumi_trainer.provider.api.typed import Findings, fields
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.values.typed import Findings, fields
 
 from . import interface
 from .info import Info, TrainJob, section

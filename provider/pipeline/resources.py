@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pulumi_trainer.provider.api.quantity import Quantity
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .info import NODE, TRAINER, Info, TrainJob, items
+from .info import (
+    NODE,
+    TRAINER,
+    Info,
+    TrainJob,
+    items,
+)
 
 
 def resources_per_node(info: Info, train_job: TrainJob) -> Any:

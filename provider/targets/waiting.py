@@ -55,7 +55,7 @@ def source(target: Mapping[str, Any], namespace: str, stack: str, note: Callable
 
 @lru_cache(maxsize=64)
 def _watched(target: Any, namespace: str, stack: str, note: Callable[[str], None]) -> Source:
-    from .kubernetes.watch import Observer
+    from .kubernetes.observe.watch import Observer
 
     trainer = target.mode == "trainer"
     made: Source = Observer(target.client, namespace, stack=stack, trainer=trainer, note=note).start()

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.provider.targets.kubernetes import apply, record
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, NAMESPACE
-from pulumi_trainer.provider.targets.kubernetes.record import Record
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOBSET, NAMESPACE
+from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
 from tests.cluster.jobs import jobset, submission, until
 

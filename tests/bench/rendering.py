@@ -59,7 +59,7 @@ def ran(argv: list[str]) -> tuple[float, float, float]:
 
 def one_job() -> float:
     """Seconds of a TrainJob of a runtime that is stored already."""
-    from pulumi_trainer.provider.api.documents import documents
+    from pulumi_trainer.provider.kube.values.documents import documents
     from pulumi_trainer.provider.offline import Cluster
 
     runtime, train_job = (d.content for d in documents(CASE))

@@ -19,8 +19,8 @@ import pytest
 import yaml
 from kubernetes import client, config
 from kubernetes.client import ApiClient, ApiException
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
 
 from tools.cluster import Cluster
 from tools.cluster.existing import Existing

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes import kinds
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import Kind
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import Kind
 
 Document = dict[str, Any]
 

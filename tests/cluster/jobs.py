@@ -8,10 +8,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.targets.kubernetes import apply, record
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOB, JOBSET, POD, SECRET, SERVICE
-from pulumi_trainer.provider.targets.kubernetes.record import Record
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import (
+    CONFIG_MAP,
+    JOB,
+    JOBSET,
+    POD,
+    SECRET,
+    SERVICE,
+)
+from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
 T = TypeVar("T")
 Document = dict[str, Any]

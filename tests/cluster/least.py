@@ -7,8 +7,8 @@ from typing import Any
 
 from kubernetes import client
 from kubernetes.client import ApiClient, ApiException
-from pulumi_trainer.provider.targets.kubernetes import rbac
-from pulumi_trainer.provider.targets.kubernetes.rbac import Permission, Subject
+from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
+from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import Permission, Subject
 
 EVERYTHING = rbac.needed("jobset") + [p for p in rbac.needed("trainer") if p not in rbac.needed("jobset")]
 """Of both modes."""

@@ -9,10 +9,10 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import composition, selection
-from pulumi_trainer.job import Plan
+from pulumi_trainer.job_component import Plan
+from pulumi_trainer.plan import runtime_ref, trainjob_plan
+from pulumi_trainer.plan.outputs import put_back
 from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.resolve import put_back
 
 Document = dict[str, Any]
 
@@ -21,12 +21,12 @@ def plan(patch: pytest.MonkeyPatch, runtime: Document, namespace: str, mode: Any
     """Of a TrainJob called `job`, on a runtime document; without problems."""
     patch.setattr(pulumi.runtime.settings, "SETTINGS", pulumi.runtime.Settings(project="project", stack="stack"))
     for finder in ("_named", "from_catalogue"):
-        patch.setattr(selection, finder, lambda *_: (copy.deepcopy(runtime), []))
+        patch.setattr(runtime_ref, finder, lambda *_: (copy.deepcopy(runtime), []))
 
     async def planning() -> Plan:
         where = trainer.Kubernetes(mode=mode, namespace=namespace)
-        args = composition.TrainJobArgs(**{"runtime": "r", "target": where, "name": "job", **given})
-        return await composition.plan("job", args)
+        args = trainjob_plan.TrainJobArgs(**{"runtime": "r", "target": where, "name": "job", **given})
+        return await trainjob_plan.plan("job", args)
 
     made = asyncio.run(planning())
     assert [str(p) for p in made.problems] == []

@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED, NEWEST
 from pulumi_trainer.provider.api.labels import QUEUE
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, POD, Kind
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import JOBSET, POD, Kind
+from pulumi_trainer.provider.kueue.objects import (
+    GROUP,
+    KINDS,
+    NAMESPACED,
+    NEWEST,
+)
 
 from tests.engine.conftest import Project
 from tools.cluster import build

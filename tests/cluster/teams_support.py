@@ -17,14 +17,14 @@ import pulumi_trainer as trainer
 import pytest
 from kubernetes.client import ApiClient
 from pulumi_trainer import runtimes
-from pulumi_trainer.job import Plan
+from pulumi_trainer.job_component import Plan
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
-from pulumi_trainer.provider.targets.kubernetes import kinds
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import Kind
-from pulumi_trainer.provider.targets.kubernetes.seen import snapshot
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
 
 from tools.cluster import simulation
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes.client import ApiClient, CoreV1Api
-from pulumi_trainer.provider.api.errors import Refused, TargetFault
+from pulumi_trainer.provider.kube.client import access, kubeconfig
+from pulumi_trainer.provider.kube.client.access import cluster_id, open_client
+from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kube.errors import Refused, TargetFault
 from pulumi_trainer.provider.targets.connection import configure, connect
-from pulumi_trainer.provider.targets.kubernetes import access, kubeconfig
-from pulumi_trainer.provider.targets.kubernetes.access import cluster_id, open_client
-from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, Kind
 
 from tools.cluster import Cluster
 

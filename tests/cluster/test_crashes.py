@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.targets.kubernetes import kinds
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
 
 from .driver import Driver, Ended
 from .faults_support import gone, inputs, left, listed

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes.kinds import (
+from pulumi_trainer.provider.kube.client.kinds import (
     CLAIM,
     CONFIG_MAP,
     JOBSET,

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, EVENT, JOBSET, NAMESPACE, POD, SECRET
+from pulumi_trainer.provider.kube.client.kinds import (
+    CONFIG_MAP,
+    EVENT,
+    JOBSET,
+    NAMESPACE,
+    POD,
+    SECRET,
+)
 
 from . import least
 from .conftest import USER

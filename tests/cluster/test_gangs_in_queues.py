@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes import kinds, waking
-from pulumi_trainer.provider.targets.kubernetes.watch import Observer
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.targets.kubernetes.observe import waking
+from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
 from .jobs import until
 from .teams_support import MODES, Document, Teams, made_teams, runtime  # noqa: F401 (the fixture teams)

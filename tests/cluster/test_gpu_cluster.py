@@ -8,8 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CLUSTER_QUEUE, JOBSET, LOCAL_QUEUE, POD, Kind
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import (
+    CLUSTER_QUEUE,
+    JOBSET,
+    LOCAL_QUEUE,
+    POD,
+    Kind,
+)
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 

@@ -10,10 +10,10 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.targets.kubernetes import kinds
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

@@ -10,15 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.errors import Conflict, TargetFault, TrainerError
 from pulumi_trainer.provider.api.status import Owner, Phase, Presence
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.client.kinds import (
+    CONFIG_MAP,
+    JOBSET,
+    NAMESPACE,
+    POD,
+    SECRET,
+    Kind,
+)
+from pulumi_trainer.provider.kube.errors import Conflict, TargetFault, TrainerError
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets import keys
-from pulumi_trainer.provider.targets.kubernetes import deletion, marks, overview
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, NAMESPACE, POD, SECRET, Kind
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.jobs import deletion, marks
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.observe import overview
 
 from .jobs import Document, jobset, left, pod_template, submission, until
 

@@ -12,12 +12,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes import following, podlogs
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, POD
-from pulumi_trainer.provider.targets.kubernetes.loglines import Line
-from pulumi_trainer.provider.targets.kubernetes.podlogs import Wish, tail
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import JOBSET, POD
+from pulumi_trainer.provider.targets.kubernetes.logs import following, podlogs
+from pulumi_trainer.provider.targets.kubernetes.logs.loglines import Line
+from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish, tail
 
 from tools.cluster import Cluster
 

@@ -15,12 +15,19 @@ from typing import Any
 import pytest
 from kubernetes import config
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.errors import TargetFault, TrainerError
-from pulumi_trainer.provider.targets.kubernetes import deletion, kinds
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, DEFINITION, JOBSET, POD, WORKLOAD
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import (
+    CONFIG_MAP,
+    DEFINITION,
+    JOBSET,
+    POD,
+    WORKLOAD,
+)
+from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
+from pulumi_trainer.provider.targets.kubernetes.jobs import deletion
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 
 from tools.cluster import Cluster
 

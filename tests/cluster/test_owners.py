@@ -8,17 +8,24 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.provider.api.errors import Refused, TrainerError
-from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NEWEST
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import (
+    CLAIM,
+    CONFIG_MAP,
+    JOBSET,
+    POD,
+    SECRET,
+    Kind,
+)
+from pulumi_trainer.provider.kube.errors import Refused, TrainerError
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NEWEST
 from pulumi_trainer.provider.lifecycle import draining
-from pulumi_trainer.provider.targets.kubernetes import marks
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CLAIM, CONFIG_MAP, JOBSET, POD, SECRET, Kind
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.jobs import marks
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

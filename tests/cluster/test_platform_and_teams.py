@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED, NEWEST
 from pulumi_trainer.provider.api.labels import QUEUE, RELEASE, RUNTIME
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, Kind
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOBSET, Kind
+from pulumi_trainer.provider.kueue.objects import (
+    GROUP,
+    KINDS,
+    NAMESPACED,
+    NEWEST,
+)
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 

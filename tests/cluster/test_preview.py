@@ -17,15 +17,21 @@ from typing import Any
 import pytest
 from kubernetes import client as official
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.errors import Invalid
-from pulumi_trainer.provider.api.kueue import GROUP
 from pulumi_trainer.provider.api.submission import Draft
-from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.targets.kubernetes import schemas
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, JOBSET, LOCAL_QUEUE, TRAIN_JOB, Kind
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import (
+    DEFINITION,
+    JOBSET,
+    LOCAL_QUEUE,
+    TRAIN_JOB,
+    Kind,
+)
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.schema import openapi
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.objects import GROUP
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 
 from tests.engine.conftest import Project, project, pulumi_home  # noqa: F401 (fixtures)
 from tools.cluster import Cluster
@@ -597,11 +603,11 @@ def changed_definition(root: Client, change: Callable[[Document], None]) -> Iter
     before = (root.get(DEFINITION, "", name) or {})["spec"]["versions"]
     after = copy.deepcopy(before)
     change(after[0]["schema"]["openAPIV3Schema"]["properties"]["spec"])
-    described = root.read(schemas.path(JOBSET))
+    described = root.read(openapi.path(JOBSET))
     root.patch(DEFINITION, "", name, {"spec": {"versions": after}})
-    until(lambda: root.read(schemas.path(JOBSET)) != described)
+    until(lambda: root.read(openapi.path(JOBSET)) != described)
     try:
         yield
     finally:
         root.patch(DEFINITION, "", name, {"spec": {"versions": before}})
-        until(lambda: root.read(schemas.path(JOBSET)) == described)
+        until(lambda: root.read(openapi.path(JOBSET)) == described)

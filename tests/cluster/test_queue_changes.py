@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, NODE, WORKLOAD
+from pulumi_trainer.provider.kube.client.kinds import JOBSET, NODE, WORKLOAD
 
 from tools.cluster import simulation
 

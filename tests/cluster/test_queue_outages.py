@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kueue import GROUP, KINDS
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import DEFINITION, JOBSET, NAMESPACE, Kind
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import (
+    DEFINITION,
+    JOBSET,
+    NAMESPACE,
+    Kind,
+)
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.kueue import GROUP, KINDS, NAMESPACED, NEWEST
 from pulumi_trainer.provider.api.labels import MADE_BY
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.kinds import JOBSET, WORKLOAD, Kind
-from pulumi_trainer.provider.targets.kubernetes.rbac import queue_admin
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.kinds import JOBSET, WORKLOAD, Kind
+from pulumi_trainer.provider.kueue.objects import (
+    GROUP,
+    KINDS,
+    NAMESPACED,
+    NEWEST,
+)
+from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import queue_admin
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

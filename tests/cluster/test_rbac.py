@@ -14,13 +14,13 @@ import pytest
 import yaml
 from kubernetes import client
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.errors import TargetFault, TrainerError
-from pulumi_trainer.provider.targets.kubernetes import rbac
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import ACCESS_REVIEW, RULES_REVIEW
-from pulumi_trainer.provider.targets.kubernetes.rbac import IDENTITY, Permission
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import ACCESS_REVIEW, RULES_REVIEW
+from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
+from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import IDENTITY, Permission
 
 from . import least
 from .conftest import USER

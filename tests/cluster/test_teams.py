@@ -11,12 +11,8 @@ import re
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.labels import (
-    ANCESTOR,
-    REQUIRED,
-    TOGETHER,
-)
-from pulumi_trainer.provider.targets.kubernetes import kinds
+from pulumi_trainer.provider.api.labels import ANCESTOR, REQUIRED, TOGETHER
+from pulumi_trainer.provider.kube.client import kinds
 
 from .jobs import until
 from .programs import sent

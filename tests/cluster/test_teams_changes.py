@@ -8,7 +8,6 @@ from typing import Any
 
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer.provider.admission.queued import queued_problems
 from pulumi_trainer.provider.api.labels import (
     MAX_EXECUTION,
     PREFERRED,
@@ -21,9 +20,10 @@ from pulumi_trainer.provider.api.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.client import ApiError
+from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.lifecycle.changes import compare
-from pulumi_trainer.provider.targets.kubernetes import kinds
-from pulumi_trainer.provider.targets.kubernetes.client import ApiError
 
 from .jobs import jobset, pod_template, until
 from .programs import sent

@@ -10,10 +10,9 @@ from typing import Any
 
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer.provider.api.labels import (
-    ANCESTOR,
-)
-from pulumi_trainer.provider.targets.kubernetes import kinds, rbac
+from pulumi_trainer.provider.api.labels import ANCESTOR
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 
 from . import least
 from .jobs import slip, until

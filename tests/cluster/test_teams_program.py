@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pulumi_trainer.provider.targets.kubernetes import kinds
+from pulumi_trainer.provider.kube.client import kinds
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.lifecycle.changes import compare
-from pulumi_trainer.provider.targets.kubernetes import kinds
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Client
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 
 from .jobs import submission, until
 from .test_lifecycle import at, both, suspended

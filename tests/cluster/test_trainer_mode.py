@@ -13,21 +13,23 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 from kubernetes.client import ApiClient, CustomObjectsApi
-from pulumi_trainer import composition, runtimes, selection
-from pulumi_trainer.job import Plan
+from pulumi_trainer import runtimes
+from pulumi_trainer.job_component import Plan
+from pulumi_trainer.plan import runtime_ref, trainjob_plan
+from pulumi_trainer.plan.outputs import put_back
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.api.errors import Conflict, Refused, TrainerError
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Objects, Submission, differences
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.errors import Conflict, Refused, TrainerError
 from pulumi_trainer.provider.lifecycle.status import seconds
 from pulumi_trainer.provider.offline import Cluster
 from pulumi_trainer.provider.pipeline import render
 from pulumi_trainer.provider.pipeline.modes import MULTIKUEUE
-from pulumi_trainer.provider.targets.kubernetes import kinds, marks
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
-from pulumi_trainer.resolve import put_back
+from pulumi_trainer.provider.targets.kubernetes.jobs import marks
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
@@ -199,12 +201,12 @@ def test_a_program_runs_as_it_is_planned(
     target.apply_runtime(runtime, "owner", "stack")
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
-    monkeypatch.setattr(selection, "_named", lambda *_: (copy.deepcopy(runtime), []))
+    monkeypatch.setattr(runtime_ref, "_named", lambda *_: (copy.deepcopy(runtime), []))
 
     async def planning() -> Plan:
         where = trainer.Kubernetes(mode="trainer", namespace=namespace)
-        return await composition.plan(
-            "job", composition.TrainJobArgs(runtime="r", target=where, name="job", **asked(name))
+        return await trainjob_plan.plan(
+            "job", trainjob_plan.TrainJobArgs(runtime="r", target=where, name="job", **asked(name))
         )
 
     plan = asyncio.run(planning())
@@ -294,7 +296,7 @@ def test_a_runtime_held_by_a_finalizer_is_named(
 ) -> None:
     """Trainers before 2.3 hold a runtime so, by a finalizer that newer ones remove at once."""
     target = platform
-    from pulumi_trainer.provider.targets.kubernetes import runtimes as module
+    from pulumi_trainer.provider.targets.kubernetes.jobs import runtimes as module
 
     monkeypatch.setattr(module, "GONE_SECONDS", 0.3)
     uid, name = target.apply_runtime(own, "owner", ""), own["metadata"]["name"]

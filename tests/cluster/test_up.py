@@ -11,9 +11,17 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, EVENT, JOBSET, POD, SECRET, TRAIN_JOB, Kind
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import (
+    CONFIG_MAP,
+    EVENT,
+    JOBSET,
+    POD,
+    SECRET,
+    TRAIN_JOB,
+    Kind,
+)
 
 from tests.engine.conftest import HEAD, Project, pulumi_home  # noqa: F401 (a fixture)
 

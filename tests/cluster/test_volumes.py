@@ -10,14 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.errors import Conflict, Invalid, Refused, TrainerError
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Draft
-from pulumi_trainer.provider.targets.kubernetes import kinds, marks, volumes
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.storage import ONE_NODE
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.errors import (
+    Conflict,
+    Invalid,
+    Refused,
+    TrainerError,
+)
+from pulumi_trainer.provider.targets.kubernetes.jobs import marks
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.storage import claims
+from pulumi_trainer.provider.targets.kubernetes.storage.classes import ONE_NODE
 
 from .jobs import jobset, pod_template, submission, until
 from .storage_support import storage_class
@@ -86,7 +93,7 @@ def test_a_claim_is_made_once_and_goes_with_its_generation(
 ) -> None:
     first = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
     live = claim(root, namespace)
-    assert first["path"] == "pvc://data" and live["spec"]["resources"]["requests"]["storage"] == volumes.SIZE
+    assert first["path"] == "pvc://data" and live["spec"]["resources"]["requests"]["storage"] == claims.SIZE
     assert live["spec"]["accessModes"] == ["ReadWriteOnce"]
     assert live["metadata"]["labels"] == {marks.MANAGED_BY: "pulumi-trainer", marks.STACK: "stack"}
     assert target.volume(namespace, "data") == (first, Owner("urn:a", "stack"))
@@ -200,7 +207,7 @@ def test_a_claim_is_not_deleted_while_an_unfinished_pod_mounts_it(
     target.delete_volume(namespace, "data", volume["generation"])
     assert target.volume(namespace, "data") is None
     assert claim(root, namespace)["metadata"]["deletionTimestamp"], "its protection waits for pods that have ended, too"
-    monkeypatch.setattr(volumes, "GONE_SECONDS", 0.3)
+    monkeypatch.setattr(claims, "GONE_SECONDS", 0.3)
     with pytest.raises(TrainerError, match=f"held by kubernetes.io/pvc-protection, Pod {namespace}/ends-"):
         target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
     target.delete(namespace, "ends")
@@ -225,7 +232,7 @@ def test_a_claim_waits_for_pods_that_a_jobset_has_left(
 def test_what_holds_a_deletion_is_said(
     target: KubernetesTarget, root: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(volumes, "GONE_SECONDS", 0.3)
+    monkeypatch.setattr(claims, "GONE_SECONDS", 0.3)
     volume = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
     root.patch(kinds.CLAIM, namespace, "data", {"metadata": {"finalizers": ["tests/held"]}})
     with pytest.raises(TrainerError, match="is being deleted, and held by tests/held"):
@@ -325,9 +332,9 @@ def test_a_class_that_there_is_not_is_a_warning_and_then_an_error(
 def test_an_unbound_claim_says_why(target: KubernetesTarget, root: Client, namespace: str) -> None:
     with storage_class(root, namespace, "tests/none") as name:
         target.create_volume(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": name})
-        said = until(lambda: (w := volumes.why_unbound(target.client, namespace, "data")) and "tests/none" in w and w)
+        said = until(lambda: (w := claims.why_unbound(target.client, namespace, "data")) and "tests/none" in w and w)
         assert said.startswith("volume data is not bound (ExternalProvisioning: Waiting for a volume to be created")
-    assert volumes.why_unbound(target.client, namespace, "nosuch") == ""
+    assert claims.why_unbound(target.client, namespace, "nosuch") == ""
 
 
 def test_where_output_is_kept_is_told_with_the_job(target: KubernetesTarget, namespace: str) -> None:

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.errors import TrainerError
 from pulumi_trainer.provider.api.labels import QUEUE
+from pulumi_trainer.provider.kube.cache import reflector
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOBSET, POD
+from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
-from pulumi_trainer.provider.targets.kubernetes import jobstore, listwatch, watch
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP, JOBSET, POD
-from pulumi_trainer.provider.targets.kubernetes.record import document
-from pulumi_trainer.provider.targets.kubernetes.seen import snapshot
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
-from pulumi_trainer.provider.targets.kubernetes.watch import Observer
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import document
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.observe import jobstore, watch
+from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
+from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
 from tools.cluster import Cluster
 
@@ -220,7 +221,7 @@ class TestFaults:
         proxy: Proxy,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(listwatch, "ABSENT", 0.1)
+        monkeypatch.setattr(reflector, "ABSENT", 0.1)
         hidden = Answer(403, reason="Forbidden", message='workloads is forbidden: User "u" cannot list')
         proxy.rule = lambda r: hidden if r.path.endswith("/workloads") else None
         told: list[str] = []

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
-from pulumi_trainer.provider.targets.kubernetes import kinds
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.client import Client
-from pulumi_trainer.provider.targets.kubernetes.kinds import Kind
-from pulumi_trainer.provider.targets.kubernetes.listing import seen_all
-from pulumi_trainer.provider.targets.kubernetes.seen import snapshot
-from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
-from pulumi_trainer.provider.targets.kubernetes.watch import Observer
+from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_all
+from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
+from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
 from .jobs import jobset, pod_template, slip, submission, until
 

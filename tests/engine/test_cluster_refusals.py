@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from pulumi_trainer.provider.api.kueue import GROUP, KINDS
-from pulumi_trainer.provider.targets.kubernetes import kinds
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
 
 from tests.unit.kubernetes_support import Handler, Server, answer, refusal, server
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.runtimes import RuntimeCatalog
 
 from .conftest import Project

@@ -8,10 +8,20 @@ from typing import Any
 
 import pytest
 from golden_cases import CASES, NAMES, expected, having
-from pulumi_trainer.provider.admission import default_runtime, default_train_job, review, review_jobset
-from pulumi_trainer.provider.api.documents import documents
-from pulumi_trainer.provider.api.typed import Findings, typed
-from pulumi_trainer.provider.offline import Cluster, Verdicts, judge, report
+from pulumi_trainer.provider.admission import (
+    default_runtime,
+    default_train_job,
+    review,
+    review_jobset,
+)
+from pulumi_trainer.provider.kube.values.documents import documents
+from pulumi_trainer.provider.kube.values.typed import Findings, typed
+from pulumi_trainer.provider.offline import (
+    Cluster,
+    Verdicts,
+    judge,
+    report,
+)
 from pulumi_trainer.provider.offline.cluster import UID
 from pulumi_trainer.provider.pipeline import render
 

@@ -8,7 +8,7 @@ import pytest
 from golden_cases import CASES, NAMES, expected
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.api.documents import documents
+from pulumi_trainer.provider.kube.values.documents import documents
 from pulumi_trainer.provider.pipeline import render
 from test_golden import compared
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from golden_cases import CASES, having
-from pulumi_trainer.provider.api.documents import documents
-from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.values.documents import documents
 from pulumi_trainer.provider.offline import Cluster
 from pulumi_trainer.provider.pipeline import render
 

@@ -12,8 +12,8 @@ from golden_cases import CASES, NAMES, expected
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.api.documents import documents
-from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.values.documents import documents
 from pulumi_trainer.provider.offline import Cluster, Verdicts, report
 from pulumi_trainer.provider.pipeline import render
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.podlogs import Wish, tail
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish, tail
 
 from tests.cluster.proxy import Proxy
 from tests.cluster.test_logs import Cuts

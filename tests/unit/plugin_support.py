@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline import render, validate
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"

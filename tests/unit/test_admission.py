@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.admission import default_jobset, review_jobset
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 
 def jobset(name: str = "digits", **spec: Any) -> dict[str, Any]:

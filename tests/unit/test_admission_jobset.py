@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 from admission_support import BLOCKED, admitted, answer, changed, jobset
-from pulumi_trainer.provider.admission import default_jobset, default_runtime, default_train_job, review
+from pulumi_trainer.provider.admission import (
+    default_jobset,
+    default_runtime,
+    default_train_job,
+    review,
+)
 from pulumi_trainer.provider.admission.defaults import stored_jobset
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 UNKNOWN = Unknown("1")
 POD = "spec.replicatedJobs.0.template.spec.template.spec"

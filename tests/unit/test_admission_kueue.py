@@ -8,12 +8,11 @@ from typing import Any
 import celpy
 import pytest
 from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.admission.faults import NoSuchKey
-from pulumi_trainer.provider.admission.kueue import conflicts, frozen, refusals
-from pulumi_trainer.provider.admission.kueue_rules import KUEUE
-from pulumi_trainer.provider.admission.schema import Schema
-from pulumi_trainer.provider.api.errors import Invalid
-from pulumi_trainer.provider.api.kueue import (
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
+from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.objects import (
     KINDS,
     at_version,
     printed,
@@ -22,7 +21,8 @@ from pulumi_trainer.provider.api.kueue import (
     references,
     served_version,
 )
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kueue.objects_review import conflicts, frozen, refusals
+from pulumi_trainer.provider.kueue.rules import KUEUE
 
 from tests.cluster.queue_cases import CASES, GOOD, document
 

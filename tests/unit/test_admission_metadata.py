@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from admission_support import BLOCKED, Store, admitted, answer, changed, faults, runtime, train_job
 from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 UNKNOWN = Unknown("1")
 

@@ -8,9 +8,14 @@ from typing import Any
 from admission_support import Store, job_template, jobset, pod_patch, runtime, train_job
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pulumi_trainer.provider.admission import default_jobset, default_runtime, default_train_job, review
+from pulumi_trainer.provider.admission import (
+    default_jobset,
+    default_runtime,
+    default_train_job,
+    review,
+)
 from pulumi_trainer.provider.admission.kinds import kinds
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 STORE = Store(runtime())
 MOUNT = {"name": "v", "mountPath": "/v"}

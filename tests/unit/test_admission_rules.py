@@ -9,9 +9,15 @@ import celpy
 import pytest
 from celpy import celtypes
 from pulumi_trainer.provider.admission.kinds import kinds, queue_kinds
-from pulumi_trainer.provider.admission.rules import PREDICATES, NoSuchKey, Rule, broken, equal
-from pulumi_trainer.provider.admission.schema import Schema
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.admission.rules import (
+    PREDICATES,
+    NoSuchKey,
+    Rule,
+    broken,
+    equal,
+)
+from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 TEXT = {"type": "string"}
 UNKNOWN = Unknown("1")

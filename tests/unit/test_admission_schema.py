@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission.faults import dotted, parts
 from pulumi_trainer.provider.admission.kinds import kinds
-from pulumi_trainer.provider.admission.schema import Schema
-from pulumi_trainer.provider.api.errors import Invalid
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.schema.field_errors import dotted, parts
+from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 TEXT = {"type": "string"}
 WHOLE = {"type": "integer"}

@@ -25,7 +25,7 @@ from admission_support import (
 )
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.admission.trainjob import AUTOMATIC
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 UNKNOWN = Unknown("1")
 

@@ -21,7 +21,7 @@ from admission_support import (
     train_job,
 )
 from pulumi_trainer.provider.admission import NOW, default_runtime, review
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 UNKNOWN = Unknown("1")
 

@@ -8,14 +8,19 @@ from typing import Any
 
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import policies, template, trainers
-from pulumi_trainer.arguments import Args, nested_problems, python_path, to_document
-from pulumi_trainer.composition import TrainJobArgs
-from pulumi_trainer.naming import camel, snake
+from pulumi_trainer.args import policies, template, trainers
+from pulumi_trainer.args.arguments import (
+    Args,
+    nested_problems,
+    python_path,
+    to_document,
+)
+from pulumi_trainer.args.naming import camel, snake
+from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 from pulumi_trainer.provider.api import jobset as jobset_api
 from pulumi_trainer.provider.api import trainer as trainer_api
 from pulumi_trainer.provider.api.model import Model, problems
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.runtime import RuntimeArgs
 
 PAIRS: list[tuple[type[Model], type[Args], set[str]]] = [

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.errors import Invalid
 from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.commands import releases as commands
+from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.runtimes import RuntimeCatalog, git
 
 

@@ -14,8 +14,8 @@ import pytest
 from local_support import log, submission, wait
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.admission import default_runtime, default_train_job, review_jobset
-from pulumi_trainer.provider.api.errors import Invalid
 from pulumi_trainer.provider.api.versions import by_version
+from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.pipeline import render, validate
 from pulumi_trainer.provider.targets.local import LocalTarget
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.api.errors import Invalid
 from pulumi_trainer.provider.commands.app import _seconds
 from pulumi_trainer.provider.commands.jobs import Where, in_project, of_stack
+from pulumi_trainer.provider.kube.errors import Invalid
 
 KUBECONFIG = {
     "apiVersion": "v1", "kind": "Config", "current-context": "here",

@@ -12,12 +12,19 @@ from typing import Any
 
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import datasets, packing, sources
-from pulumi_trainer.composition import TrainJobArgs
+from pulumi_trainer import datasets
+from pulumi_trainer.args import sources
+from pulumi_trainer.plan import dataset_configmap
+from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
+from pulumi_trainer.plan.volume_claims import (
+    MANY,
+    ONE,
+    VolumeArgs,
+    mounters,
+)
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.targets.kubernetes.volumes import claims_of, output_path
-from pulumi_trainer.volumes import MANY, ONE, VolumeArgs, mounters
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.targets.kubernetes.storage.claims import claims_of, output_path
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def unpacked(packed: packing.Packed, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+def unpacked(packed: dataset_configmap.Packed, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """What a pod does: the ConfigMap's items under their paths, then the script."""
     document, volume = packed.config_map("m", "ns"), packed.volume("m")
     texts = {k: v.encode() for k, v in document["data"].items()}
@@ -40,13 +47,13 @@ def unpacked(packed: packing.Packed, tmp_path: Path) -> subprocess.CompletedProc
         place = mounted / item["path"]
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(held[item["key"]])
-    script = mounted / Path(packing.COMMAND[1]).name
+    script = mounted / Path(dataset_configmap.COMMAND[1]).name
     env = {**os.environ, "OUTPUT_DIR": str(tmp_path / "out")}
     return subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, check=False)
 
 
 def test_files_arrive_as_they_are(folder: Path, tmp_path: Path) -> None:
-    packed = packing.pack(f"file://{folder}", ["*.md"])
+    packed = dataset_configmap.pack(f"file://{folder}", ["*.md"])
     assert packed.problems == () and set(packed.digests) == {"a.txt", "deep/er/a b.txt"}
     for _ in range(2):  # a repeated run does no harm
         done = unpacked(packed, tmp_path)
@@ -57,35 +64,35 @@ def test_files_arrive_as_they_are(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_single_file_keeps_its_name(folder: Path) -> None:
-    assert set(packing.pack(f"file://{folder / 'a.txt'}", []).digests) == {"a.txt"}
+    assert set(dataset_configmap.pack(f"file://{folder / 'a.txt'}", []).digests) == {"a.txt"}
 
 
 def test_keys_are_fit_for_a_config_map_and_the_command_is_where_it_is_mounted(folder: Path) -> None:
-    packed = packing.pack(f"file://{folder}", [])
+    packed = dataset_configmap.pack(f"file://{folder}", [])
     assert set(packed.config_map("m", "ns")["binaryData"]) == {"file-0", "file-1", "file-2"}
-    assert ["python3", f"{code.CODE_PATH}/unpack.py"] == packing.COMMAND
+    assert ["python3", f"{code.CODE_PATH}/unpack.py"] == dataset_configmap.COMMAND
 
 
 def test_damaged_files_are_not_put_there(folder: Path, tmp_path: Path) -> None:
-    whole = packing.pack(f"file://{folder}", [])
-    damaged = packing.Packed(whole.digests, {**whole.contents, "a.txt": b"other"})
+    whole = dataset_configmap.pack(f"file://{folder}", [])
+    damaged = dataset_configmap.Packed(whole.digests, {**whole.contents, "a.txt": b"other"})
     done = unpacked(damaged, tmp_path)
     assert done.returncode == 1 and "a.txt is not what was sent" in done.stderr
     assert not (tmp_path / "out" / "a.txt").exists()
 
 
 def test_what_cannot_travel_is_refused(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "big").write_bytes(bytes(packing.LIMIT + 1))
+    (tmp_path / "big").write_bytes(bytes(dataset_configmap.LIMIT + 1))
     (folder / "out").symlink_to(tmp_path / "big")
     for uri, ignore, why in (
         (tmp_path / "big", [], "no more travels with a job"),
         (folder, [], "no more travels with a job"),
         (folder, ["*"], "has no files"),
     ):
-        (problem,) = packing.pack(f"file://{uri}", ignore).problems
+        (problem,) = dataset_configmap.pack(f"file://{uri}", ignore).problems
         assert why in problem.why
     (tmp_path / "big").write_text("small")
-    (problem,) = packing.pack(f"file://{folder}", []).problems
+    (problem,) = dataset_configmap.pack(f"file://{folder}", []).problems
     assert "leads out of the folder" in problem.why
 
 

@@ -10,7 +10,12 @@ import pytest
 import yaml
 from documents_support import runtime, train_job
 from pulumi_trainer.provider.api.status import JobStatus, Step
-from pulumi_trainer.provider.commands import documents, jobs, logs, status
+from pulumi_trainer.provider.commands import (
+    documents,
+    jobs,
+    logs,
+    status,
+)
 from pulumi_trainer.provider.commands.jobs import Job, Where
 
 HOSTILE = "x\x1b[2J\x1b]0;owned\x07\x9b1A\u202e\x85\r\nerror: forged\u2066[/b][link=https://evil]\ud800"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 import pytest
-from pulumi_trainer.dependencies import explicit, made_by
+from pulumi_trainer.program.dependencies import explicit, made_by
 from pulumi_trainer.provider.api.submission import ANYTHING
 
 

@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.lifecycle.diagnosis import Seen, diagnose, keep, why
+from pulumi_trainer.provider.kueue.workload_reasons import explained, preemptor
+from pulumi_trainer.provider.lifecycle.diagnosis import (
+    Seen,
+    diagnose,
+    keep,
+    why,
+)
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
-from pulumi_trainer.provider.lifecycle.diagnosis.queue import explained, preemptor
 from pulumi_trainer.provider.lifecycle.reading import seconds
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -15,10 +15,10 @@ import yaml
 from documents_support import HEAD, WRONG
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pulumi_trainer.provider.api import documents as module
-from pulumi_trainer.provider.api import scalars, values
-from pulumi_trainer.provider.api.documents import documents, parsed, read
-from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.values import documents as module
+from pulumi_trainer.provider.kube.values import yaml_scalars, yaml_values
+from pulumi_trainer.provider.kube.values.documents import documents, parsed, read
 
 # What sigs.k8s.io/yaml v1.6.0 makes of `a: SCALAR`, as JSON. Recorded.
 RECORDED = r"""
@@ -65,7 +65,7 @@ def test_golden_inputs_are_what_pyyaml_reads() -> None:
     cases = sorted((Path(__file__).parents[1] / "golden" / "cases").glob("*/input.yaml"))
     assert len(cases) > 300
     for case in cases:
-        assert read(case) == [d for d in yaml.load_all(case.read_text(), values.Loader) if d], case
+        assert read(case) == [d for d in yaml.load_all(case.read_text(), yaml_values.Loader) if d], case
 
 
 def test_documents_know_where_they_were() -> None:
@@ -212,7 +212,7 @@ def test_documents_come_one_by_one() -> None:
 
 def test_tagged_refuses_what_is_no_plain_data() -> None:
     with pytest.raises(ValueError, match="!!set is no plain data"):
-        scalars.tagged("tag:yaml.org,2002:set", "x")
+        yaml_scalars.tagged("tag:yaml.org,2002:set", "x")
 
 
 word = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")), max_size=20)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pulumi_trainer.provider.api.errors import TargetFault
 from pulumi_trainer.provider.api.extras import EXTRAS
+from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.targets.connection import connect
 from pulumi_trainer.provider.targets.local import LocalTarget, review
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission import fitting, podsets
-from pulumi_trainer.provider.admission.fitting import never
-from pulumi_trainer.provider.admission.known_queues import Queues, among
-from pulumi_trainer.provider.admission.quota import amount
-from pulumi_trainer.provider.admission.taints import Tolerations
 from pulumi_trainer.provider.api.labels import PREFERRED, REQUIRED, TOGETHER
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue import fit, podsets
+from pulumi_trainer.provider.kueue.fit import never
+from pulumi_trainer.provider.kueue.queue_state import Queues, among
+from pulumi_trainer.provider.kueue.quota import amount
 
 Document = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -131,7 +131,7 @@ def test_the_tolerations_of_pods_are_read_once_for_all_flavors(monkeypatch: pyte
             read.append(len(tolerations))
             super().__init__(tolerations)
 
-    for module in (fitting, podsets):
+    for module in (fit, podsets):
         monkeypatch.setattr(module, "Tolerations", Counted)
     taints = [{"key": f"k{at}", "effect": "NoSchedule"} for at in range(8)]
     names = [f"f{at}" for at in range(50)]

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from initializers_support import QUICK, command, environment, running, tree
 from pulumi_trainer.provider.api.code import manifest_of
-from pulumi_trainer.provider.api.errors import Invalid, TargetFault
 from pulumi_trainer.provider.initializers import (
     Manifest,
     check_uri,
@@ -31,6 +30,7 @@ from pulumi_trainer.provider.initializers.__main__ import main
 from pulumi_trainer.provider.initializers.names import MANIFEST, STAGING, problems
 from pulumi_trainer.provider.initializers.progress import Meter, Progress
 from pulumi_trainer.provider.initializers.source import Chunks, Entry
+from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
 
 
 @pytest.fixture

@@ -16,9 +16,16 @@ from typing import Any
 
 import pytest
 from initializers_support import QUICK, Answer, Hub, command, environment, tree
-from pulumi_trainer.provider.api.errors import Invalid, TargetFault
-from pulumi_trainer.provider.initializers import Kind, Manifest, fetch, hf, manifest, source
+from pulumi_trainer.provider.initializers import (
+    Kind,
+    Manifest,
+    fetch,
+    hf,
+    manifest,
+    source,
+)
 from pulumi_trainer.provider.initializers.names import STAGING
+from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
 
 TOKEN = "hf_canaryCANARYcanary"
 WEIGHTS = os.urandom(3 * QUICK.part + 5)

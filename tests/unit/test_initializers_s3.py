@@ -20,9 +20,14 @@ import pytest
 from botocore.loaders import create_loader
 from initializers_support import QUICK, Answer, Loopback, Request, command, environment, forward, running, tree
 from moto.server import ThreadedMotoServer
-from pulumi_trainer.provider.api.errors import TargetFault
-from pulumi_trainer.provider.initializers import Manifest, fetch, manifest, s3
+from pulumi_trainer.provider.initializers import (
+    Manifest,
+    fetch,
+    manifest,
+    s3,
+)
 from pulumi_trainer.provider.initializers.names import STAGING
+from pulumi_trainer.provider.kube.errors import TargetFault
 
 LOADER = create_loader()
 """Shared: reading the description of S3 takes longer than most of the tests."""

@@ -19,13 +19,18 @@ import pytest
 import yaml
 from documents_support import BOMB
 from kubernetes_support import Server, answer, named, refusal, server
-from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault
 from pulumi_trainer.provider.commands import jobs
-from pulumi_trainer.provider.targets.kubernetes import access, client, kubeconfig, plugin
-from pulumi_trainer.provider.targets.kubernetes.access import cluster_id, open_client
-from pulumi_trainer.provider.targets.kubernetes.client import ApiError, Unreachable
-from pulumi_trainer.provider.targets.kubernetes.kinds import CONFIG_MAP
-from pulumi_trainer.provider.targets.kubernetes.kubeconfig import chosen
+from pulumi_trainer.provider.kube.client import (
+    access,
+    client,
+    exec_credential,
+    kubeconfig,
+)
+from pulumi_trainer.provider.kube.client.access import cluster_id, open_client
+from pulumi_trainer.provider.kube.client.client import ApiError, Unreachable
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP
+from pulumi_trainer.provider.kube.client.kubeconfig import chosen
+from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault
 
 CANARY = "canary-9f3e7a51c0de"
 Document = dict[str, Any]
@@ -166,7 +171,7 @@ class TestFiles:
 
 def run(body: str, tmp_path: Path, **more: Any) -> tuple[dict[str, str], float | None]:
     given = {"apiVersion": "client.authentication.k8s.io/v1", "command": program(tmp_path / "login", body), **more}
-    return plugin.credentials(given, {"server": "https://one"}, "here")
+    return exec_credential.credentials(given, {"server": "https://one"}, "here")
 
 
 def prints(**status: Any) -> str:
@@ -195,9 +200,9 @@ class TestPlugins:
             "apiVersion": "client.authentication.k8s.io/v1beta1", "command": program(tmp_path / "login", body),
             "args": ["get", 1], "env": [{"name": "A", "value": "b"}],
         }  # fmt: skip
-        plain, _ = plugin.credentials(given, cluster, "here")
+        plain, _ = exec_credential.credentials(given, cluster, "here")
         assert json.loads(plain["token"]) == [{"interactive": False}, ["get", "1"], "b"]
-        told, _ = plugin.credentials({**given, "provideClusterInfo": True}, cluster, "here")
+        told, _ = exec_credential.credentials({**given, "provideClusterInfo": True}, cluster, "here")
         wanted = {"server": "https://one", "certificate-authority-data": "ca", "config": {"x": 1}}
         assert json.loads(told["token"])[0]["cluster"] == wanted
 
@@ -238,7 +243,7 @@ while True:
         tracemalloc.start()
         try:
             text = said(lambda: run(body, tmp_path))
-            assert tracemalloc.get_traced_memory()[1] < 4 * plugin.MAX_OUTPUT
+            assert tracemalloc.get_traced_memory()[1] < 4 * exec_credential.MAX_OUTPUT
         finally:
             tracemalloc.stop()
         words = {"stdout": "printed more than 4 MiB; run it by hand", "stderr": "exit code 1: ..."}
@@ -247,20 +252,20 @@ while True:
     def test_it_is_not_there(self) -> None:
         given = {"apiVersion": "client.authentication.k8s.io/v1", "command": "nosuch-auth-plugin"}
         hint = "brew install nosuch-auth-plugin"
-        text = said(lambda: plugin.credentials({**given, "installHint": hint}, {}, "here"))
+        text = said(lambda: exec_credential.credentials({**given, "installHint": hint}, {}, "here"))
         assert text == f"here: credential plugin nosuch-auth-plugin: is not on PATH; {hint}"
-        assert "install it, or choose another context" in said(lambda: plugin.credentials(given, {}, "here"))
+        assert "install it, or choose another context" in said(lambda: exec_credential.credentials(given, {}, "here"))
         given["command"] = "/opt/nosuch"
-        assert "there is no such program" in said(lambda: plugin.credentials(given, {}, "here"))
+        assert "there is no such program" in said(lambda: exec_credential.credentials(given, {}, "here"))
 
     def test_it_is_no_program(self, tmp_path: Path) -> None:
         path = write(tmp_path / "broken", "\x7fELF")
         Path(path).chmod(0o755)
         given = {"apiVersion": "client.authentication.k8s.io/v1", "command": path}
-        assert "cannot be run: Exec format error" in said(lambda: plugin.credentials(given, {}, "here"))
+        assert "cannot be run: Exec format error" in said(lambda: exec_credential.credentials(given, {}, "here"))
 
     def test_one_that_waits_for_a_login_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(plugin, "PATIENCE", 1.0)
+        monkeypatch.setattr(exec_credential, "PATIENCE", 1.0)
         body = f"""
 import subprocess
 print("open https://login.example in a browser", file=sys.stderr, flush=True)

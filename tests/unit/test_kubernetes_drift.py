@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.lifecycle.changes import compare
-from pulumi_trainer.provider.targets.kubernetes.admitted import kept, without
-from pulumi_trainer.provider.targets.kubernetes.drift import additions, applied, changed
+from pulumi_trainer.provider.targets.kubernetes.jobs.admitted import kept, without
+from pulumi_trainer.provider.targets.kubernetes.jobs.drift import additions, applied, changed
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "gpus"}
 

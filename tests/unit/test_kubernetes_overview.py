@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.errors import TargetFault
 from pulumi_trainer.provider.api.status import Loss
-from pulumi_trainer.provider.targets.kubernetes import overview
-from pulumi_trainer.provider.targets.kubernetes.kinds import CLAIM, JOBSET, Kind
-from pulumi_trainer.provider.targets.kubernetes.overview import Overview
+from pulumi_trainer.provider.kube.client.kinds import CLAIM, JOBSET, Kind
+from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.targets.kubernetes.observe import overview
+from pulumi_trainer.provider.targets.kubernetes.observe.overview import Overview
 
 
 class Clock:

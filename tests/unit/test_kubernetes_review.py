@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.submission import Draft
-from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.targets.kubernetes import cel, dryrun, kinds, permissions, schemas, versions
-from pulumi_trainer.provider.targets.kubernetes.referents import queue, referents
+from pulumi_trainer.provider.kube.cache import dryrun
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.schema import cel, openapi
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.targets.kubernetes.preflight import permissions, versions
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue, referents
 
 Document = dict[str, Any]
 POD = "spec.replicatedJobs[0].template.spec.template.spec"
@@ -177,9 +180,9 @@ def described(spec: Document) -> Document:
 
 
 def found(document: Document) -> list[tuple[str, str]]:
-    schema = schemas.schema(described(SPEC), kinds.JOBSET)
+    schema = openapi.schema(described(SPEC), kinds.JOBSET)
     assert schema is not None
-    return [(p.where, p.why) for p in schemas.problems(schema, document, kinds.JOBSET)]
+    return [(p.where, p.why) for p in openapi.problems(schema, document, kinds.JOBSET)]
 
 
 def test_a_clusters_own_schema() -> None:
@@ -190,7 +193,7 @@ def test_a_clusters_own_schema() -> None:
         ("spec.suspend", 'spec.suspend in body must be of type boolean: "string"'),
         ("spec.coins", "spec.coins in body should be less than or equal to 9"),
     ]
-    assert schemas.schema({"components": {"schemas": {}}}, kinds.JOBSET) is None
+    assert openapi.schema({"components": {"schemas": {}}}, kinds.JOBSET) is None
     assert versions.newer(kinds.JOBSET, "spec.replicatedJobs[1].dependsOn") == (
         "it came with JobSet 0.8: upgrade the cluster's"
     )

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.errors import Conflict, Problem, Refused
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
 from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import calls
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.lifecycle.identity import digest, job_name, program_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import runtimes
 
 DOCUMENT: dict[str, Any] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.errors import TargetFault
 from pulumi_trainer.provider.api.status import Loss, Owner
+from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.lifecycle import volumes
 
 BEFORE: dict[str, Any] = {

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from local_support import NAMESPACE, config, jobset, log, python, run, step, submission
 from pulumi_trainer.provider.admission import review_jobset
-from pulumi_trainer.provider.api.errors import Invalid, Refused
 from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.kube.errors import Invalid, Refused
 from pulumi_trainer.provider.targets.local import LocalTarget, paths, review
 from pulumi_trainer.provider.targets.local.paths import inside, make_folder, remove_tree
 

@@ -15,9 +15,9 @@ import pytest
 from local_support import FULL_DISK, NAMESPACE, config, eventually, jobset, log, python, run, step, submission, wait
 from local_support import QUICK as QUICKLY
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.errors import TargetFault
 from pulumi_trainer.provider.api.submission import Draft
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.targets.local import LocalTarget, review
 from pulumi_trainer.provider.targets.local.failure import QUICK, Failure, Repeats
 from pulumi_trainer.provider.targets.local.plan import launch_file, packages
@@ -300,7 +300,7 @@ def write_program(path: Path, text: str) -> Path:
 
 def with_code(install: list[str], launcher: str = "python3", **container: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """A job that starts code as `components.shipping` ships it."""
-    bootstrap = (Path(__file__).parents[2] / "components/bootstrap.py").read_text()
+    bootstrap = (Path(__file__).parents[2] / "components/plan/bootstrap.py").read_text()
     launch = json.dumps({"install": install, "launcher": [launcher]})
     data = {code.LAUNCH_FILE: launch, code.BOOTSTRAP_FILE: bootstrap, code.MAIN_FILE: "print('user code')"}
     fields = {"volumeMounts": [{"name": "code", "mountPath": code.CODE_PATH}], **container}
@@ -373,7 +373,7 @@ class TestPackages:
         agent = "import os, subprocess, sys; a = os.environ['OMPI_MCA_plm_rsh_agent'].split(' '); s = 0\n"
         agent += "for line in open(sys.argv[1]): s |= subprocess.call([*a, line.split()[0], ' '.join(sys.argv[2:])])\n"
         mpirun = write_program(tmp_path / "mpirun", agent + "sys.exit(s)")
-        bootstrap = (Path(__file__).parents[2] / "components/bootstrap.py").read_text()
+        bootstrap = (Path(__file__).parents[2] / "components/plan/bootstrap.py").read_text()
         across = ["python3", str(mpirun), "/etc/mpi/hostfile", "env", "OMPI_COMM_WORLD_RANK=0", "python3"]
         launch = json.dumps({"install": ["torch==2.8.0"], "launcher": ["python3"], "across": across})
         data = {code.LAUNCH_FILE: launch, code.BOOTSTRAP_FILE: bootstrap, code.MAIN_FILE: "print('user code')"}

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from local_support import jobset, python, run, step
 from pulumi_trainer.provider.targets.local import LocalTarget
-from pulumi_trainer.provider.targets.local.failure import LIMIT, Failure, first_cause, in_short, read_error_file, report
+from pulumi_trainer.provider.targets.local.failure import (
+    LIMIT,
+    Failure,
+    first_cause,
+    in_short,
+    read_error_file,
+    report,
+)
 
 AGENT = """\
 E1121 07:30:50.652000 29169 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) local_rank: 0

@@ -28,7 +28,7 @@ from local_support import (
     supervisor_of,
     wait,
 )
-from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.pods import Tuning
 from pulumi_trainer.provider.targets.local.process import MARK

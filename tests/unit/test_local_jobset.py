@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 from local_support import jobset, step
-from pulumi_trainer.provider.targets.local.jobset import Exit, Job, JobSet, Pod, peak, together
+from pulumi_trainer.provider.targets.local.jobset import (
+    Exit,
+    Job,
+    JobSet,
+    Pod,
+    peak,
+    together,
+)
 
 
 def job(**spec: Any) -> Job:

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 from pulumi_trainer.provider.api.progress import progress
-from pulumi_trainer.provider.targets.local.logs import Follow, Log, Pipe, files, last_lines
+from pulumi_trainer.provider.targets.local.logs import (
+    Follow,
+    Log,
+    Pipe,
+    files,
+    last_lines,
+)
 
 
 class TestLog:

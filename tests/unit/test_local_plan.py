@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 from local_support import config, container, jobset, python, step, submission
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.errors import Refused
+from pulumi_trainer.provider.kube.errors import Refused
 from pulumi_trainer.provider.targets.local import machine
 from pulumi_trainer.provider.targets.local.environment import base_environment, expand
-from pulumi_trainer.provider.targets.local.plan import ContainerPlan, PodId, Site, output_folder, plan_pod, trainer_step
+from pulumi_trainer.provider.targets.local.plan import (
+    ContainerPlan,
+    PodId,
+    Site,
+    output_folder,
+    plan_pod,
+    trainer_step,
+)
 
 
 def site(**fields: Any) -> Site:

@@ -12,8 +12,13 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, eventually, jobset, living, log, python, run, step, submission, supervisor_of, wait
-from pulumi_trainer.provider.api.errors import Refused
-from pulumi_trainer.provider.targets.local import LocalTarget, layer, paths, remote
+from pulumi_trainer.provider.kube.errors import Refused
+from pulumi_trainer.provider.targets.local import (
+    LocalTarget,
+    layer,
+    paths,
+    remote,
+)
 from pulumi_trainer.provider.targets.local.leases import Leases
 
 STRANGER = 12345

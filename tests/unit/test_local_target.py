@@ -30,9 +30,20 @@ from local_support import (
     supervisor_of,
     wait,
 )
-from pulumi_trainer.provider.api.errors import Conflict, Invalid, Refused, TargetFault
 from pulumi_trainer.provider.api.status import Owner, Presence
-from pulumi_trainer.provider.targets.local import LocalTarget, host_id, machine, record, store
+from pulumi_trainer.provider.kube.errors import (
+    Conflict,
+    Invalid,
+    Refused,
+    TargetFault,
+)
+from pulumi_trainer.provider.targets.local import (
+    LocalTarget,
+    host_id,
+    machine,
+    record,
+    store,
+)
 from pulumi_trainer.provider.targets.local.store import JobFolder
 
 SLEEP = step(command=python("print('up', flush=True); import time; time.sleep(120)"))

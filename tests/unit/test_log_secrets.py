@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kubernetes_support import answer, refusal, server
-from pulumi_trainer.provider.targets.kubernetes.seen import LAST_BYTES, last_lines
+from pulumi_trainer.provider.targets.kubernetes.observe.seen import LAST_BYTES, last_lines
 
 TOKEN = "0123456789abcdef" * 60
 PEM = "-----BEGIN X KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END X KEY-----\n"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer.provider.targets.kubernetes.loglines import (
+from pulumi_trainer.provider.targets.kubernetes.logs.loglines import (
     LONGEST,
     Line,
     Piece,

@@ -5,8 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import ATTEMPT, COMPLETION, JOB_INDEX, JOB_NAME, STEP
-from pulumi_trainer.provider.targets.kubernetes.logsources import newest, ordered, sources, steps, trimmed
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
+    ATTEMPT,
+    COMPLETION,
+    JOB_INDEX,
+    JOB_NAME,
+    STEP,
+)
+from pulumi_trainer.provider.targets.kubernetes.logs.logsources import (
+    newest,
+    ordered,
+    sources,
+    steps,
+    trimmed,
+)
 
 
 def pod(

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.submission import ANYTHING, Draft
-from pulumi_trainer.provider.targets.kubernetes import kinds, review
-from pulumi_trainer.provider.targets.kubernetes.client import ApiError
-from pulumi_trainer.provider.targets.kubernetes.kinds import Kind
-from pulumi_trainer.provider.targets.kubernetes.record import Record
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.client import ApiError
+from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.preflight import review
 
 Document = dict[str, Any]
 GROUPS = {kind.group: kind.api_version.rpartition("/")[2] for kind in kinds.ALL if kind.group}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission.known_queues import Queues, among
 from pulumi_trainer.provider.admission.multikueue import workers
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.queue_state import Queues, among
 
 Document = dict[str, Any]
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.commands.queues import _MISSED, _cluster_table
-from pulumi_trainer.provider.lifecycle.occupancy import occupancy
+from pulumi_trainer.provider.kueue.occupancy import occupancy
 
 Document = dict[str, Any]
 GPU = "nvidia.com/gpu"

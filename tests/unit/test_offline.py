@@ -9,9 +9,15 @@ import pytest
 import yaml
 from documents_support import runtime, thing, train_job
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.documents import parsed
-from pulumi_trainer.provider.api.errors import Invalid
-from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.values.documents import parsed
+from pulumi_trainer.provider.offline import (
+    Cluster,
+    Result,
+    Verdicts,
+    judge,
+    report,
+)
 
 NOW = 1_800_000_000.0
 ADMITTED: dict[str, Any] = {"lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "A", "message": "m"}

@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.api.errors import Invalid
-from pulumi_trainer.provider.api.typed import fields
-from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.pipeline import MergeFailed, Mode, core, registry, render, validate
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.values.typed import fields
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.pipeline import (
+    MergeFailed,
+    Mode,
+    core,
+    registry,
+    render,
+    validate,
+)
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 

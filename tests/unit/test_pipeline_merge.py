@@ -6,9 +6,14 @@ import copy
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.typed import Findings, fields, typed, where
-from pulumi_trainer.provider.api.unknown import Unknown
-from pulumi_trainer.provider.pipeline.merge import MergeError, strategic_merge
+from pulumi_trainer.provider.kube.values.strategic_merge import MergeError, strategic_merge
+from pulumi_trainer.provider.kube.values.typed import (
+    Findings,
+    fields,
+    typed,
+    where,
+)
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 
 def pod(**fields: Any) -> dict[str, Any]:

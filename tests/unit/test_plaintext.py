@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pulumi_trainer import plaintext
+from pulumi_trainer.args import plaintext_secrets
 
 _RANDOM = random.Random(11)
 _LOWER, _UPPER, _HEX = string.ascii_lowercase, string.ascii_uppercase, "0123456789abcdef"
@@ -155,7 +155,7 @@ HARMLESS_NAMED = {
 
 
 def found(value: Any) -> list[str]:
-    return [p.where for p in plaintext.problems(value, "x")]
+    return [p.where for p in plaintext_secrets.problems(value, "x")]
 
 
 def test_100_shapes() -> None:
@@ -212,15 +212,17 @@ def test_a_secret_by_its_key(value: Any, place: str) -> None:
 
 def test_source() -> None:
     text = 'def work():\n    login(token=os.environ["HF_TOKEN"], password=load())\n'
-    assert plaintext.problems_of_source(text, "trainer.func") == []
-    (problem,) = plaintext.problems_of_source(text.replace('os.environ["HF_TOKEN"]', repr(SHAPES["hugging face"])), "f")
+    assert plaintext_secrets.problems_of_source(text, "trainer.func") == []
+    (problem,) = plaintext_secrets.problems_of_source(
+        text.replace('os.environ["HF_TOKEN"]', repr(SHAPES["hugging face"])), "f"
+    )
     assert SHAPES["hugging face"] not in str(problem)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_message_shows_a_value(shape: str) -> None:
     value = SHAPES[shape]
-    (problem,) = plaintext.problems([{"name": "SETTING", "value": value}], "env")
+    (problem,) = plaintext_secrets.problems([{"name": "SETTING", "value": value}], "env")
     assert not any(value[i : i + 8] in str(problem) for i in range(max(1, len(value) - 8)))
 
 
@@ -243,5 +245,5 @@ def test_a_long_text_is_judged_in_proportion_to_its_length() -> None:
     )  # fmt: skip
     for part in parts:
         found([part * (2**20 // len(part)) + " @://"])
-        plaintext.is_token(part * (2**21 // len(part)))
+        plaintext_secrets.is_token(part * (2**21 // len(part)))
         found([part * (2**21 // len(part))])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from plugin_support import container, env, job, main, named, pod, pods, problems, rendered, runtime, train_job
-from pulumi_trainer.provider.api.errors import Invalid
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 GPU = "nvidia.com/gpu"
 KEYS = [

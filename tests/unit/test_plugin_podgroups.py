@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from plugin_support import container, job, pods, problems, rendered, runtime, train_job
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.api.errors import Invalid
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline import render
 
 LABEL = "scheduling.x-k8s.io/pod-group"

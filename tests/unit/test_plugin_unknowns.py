@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from plugin_support import container, job, problems, runtime, train_job, with_unknowns
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline import render, validate
 
 NAME = "torchtune-llama3.2-1b"

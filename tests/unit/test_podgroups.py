@@ -10,9 +10,10 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 from podgroups_support import BAD, GOOD, VOLCANO, pod_group
-from pulumi_trainer import podgroups, program
+from pulumi_trainer import podgroups
+from pulumi_trainer.program import session
 from pulumi_trainer.provider.admission.podgroups import mistakes, refusals
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 
 @pytest.mark.parametrize("name", list(GOOD))
@@ -67,7 +68,7 @@ def problems(make: Any, patch: pytest.MonkeyPatch) -> list[str]:
     patch.setattr(pulumi.ComponentResource, "register_outputs", lambda *_: None)
 
     async def run() -> list[str]:
-        here = program.current()
+        here = session.current()
         patch.setattr(here, "_telling", True)
         make()
         await asyncio.gather(*here._tasks)

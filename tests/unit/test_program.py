@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulumi_trainer.program import Program
+from pulumi_trainer.program.session import Program
 
 
 def test_the_first_job_is_registered_before_the_last_is_rendered() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pulumi
 import pytest
-from pulumi_trainer import watch
+from pulumi_trainer.program import watch
+from pulumi_trainer.program.watch import Watch, Watched, timeout_problems
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.watch import Watch, Watched, timeout_problems
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
 
 
 class News:

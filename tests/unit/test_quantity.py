@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pulumi_trainer.provider.api.quantity import Quantity, canonical
+from pulumi_trainer.provider.kube.values.quantity import Quantity, canonical
 
 TEXTS = {
     "0": "0",

@@ -9,9 +9,9 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import composition, selection
-from pulumi_trainer.composition import TrainJobArgs
-from pulumi_trainer.job import Plan
+from pulumi_trainer.job_component import Plan
+from pulumi_trainer.plan import runtime_ref, trainjob_plan
+from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 LIMIT = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -43,13 +43,13 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
     for finder in ("from_catalogue", "_named"):
-        monkeypatch.setattr(selection, finder, lambda *_: (copy.deepcopy(RUNTIME), []))
+        monkeypatch.setattr(runtime_ref, finder, lambda *_: (copy.deepcopy(RUNTIME), []))
 
     def plan(mode: str = "jobset", **given: Any) -> Plan:
         async def planning() -> Plan:
             target = trainer.Kubernetes(mode=mode)  # type: ignore[arg-type]
             made = {k: v() if callable(v) else v for k, v in given.items()}
-            return await composition.plan("job", TrainJobArgs(runtime="r", target=target, **made))
+            return await trainjob_plan.plan("job", TrainJobArgs(runtime="r", target=target, **made))
 
         return asyncio.run(planning())
 

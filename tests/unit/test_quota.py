@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pulumi_trainer.provider.admission.quota import Tree, text, tree
-from pulumi_trainer.provider.api.quantity import Quantity
+from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kueue.quota import Tree, text, tree
 
 Document = dict[str, Any]
 Usage = dict[str, dict[tuple[str, str], Fraction]]

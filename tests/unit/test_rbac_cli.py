@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.provider.targets.kubernetes import rbac
+from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

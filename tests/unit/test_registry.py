@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import pytest
 import yaml
-from pulumi_trainer import frameworks, shipping
-from pulumi_trainer.arguments import to_document
+from pulumi_trainer.args.arguments import to_document
+from pulumi_trainer.plan import user_code
 from pulumi_trainer.plugins import (
     ComponentBuilderPlugin,
     CustomValidationPlugin,
@@ -25,6 +25,7 @@ from pulumi_trainer.plugins import (
     Unknown,
     upsert,
 )
+from pulumi_trainer.program import plugins
 from pulumi_trainer.provider.admission import default_runtime, review
 from pulumi_trainer.provider.pipeline import registry, render, validate
 from pulumi_trainer.runtime import RuntimeArgs
@@ -485,13 +486,13 @@ def test_what_is_wrong_in_a_program_has_its_path() -> None:
     registry.register_plugin(Ray())
     args = RuntimeArgs(ml_policy=RayPolicy(port=80))
     document = {**runtime(), "spec": {**runtime()["spec"], **to_document(args)}}
-    (problem,) = frameworks.runtime_problems(document)
+    (problem,) = plugins.runtime_problems(document)
     assert problem.where == "spec.mlPolicy.ray.port"
     assert args.place("mlPolicy.ray.port") == "ml_policy.port"
     assert args.place("mlPolicy.ray.objectStore") == "ml_policy.object_store"
     assert args.place("mlPolicy.numNodes") == "ml_policy.num_nodes"
     assert args.place("mlPolicy.ray") == "ml_policy"
-    assert not frameworks.runtime_problems(runtime())
+    assert not plugins.runtime_problems(runtime())
 
 
 def test_a_policy_in_the_wrong_place_is_told() -> None:
@@ -500,16 +501,16 @@ def test_a_policy_in_the_wrong_place_is_told() -> None:
 
 
 def test_a_policy_whose_plugin_is_missing_is_refused() -> None:
-    (problem,) = frameworks.runtime_problems(runtime())
+    (problem,) = plugins.runtime_problems(runtime())
     assert problem.where == "spec.mlPolicy.ray" and "register_plugin" in problem.mend
 
 
 def test_the_launcher_of_a_plugin_starts_code() -> None:
-    assert shipping.framework({"spec": {"mlPolicy": {"ray": {}}}}) == ""
+    assert user_code.framework({"spec": {"mlPolicy": {"ray": {}}}}) == ""
     registry.register_plugin(Ray())
     assert registry.launcher("ray") == ("ray", "job", "submit", "--")
     assert registry.launcher("torch") is None
-    assert shipping.framework({"spec": {"mlPolicy": {"ray": {}}}}) == "ray"
+    assert user_code.framework({"spec": {"mlPolicy": {"ray": {}}}}) == "ray"
 
 
 def test_a_plugins_module_loads_neither_pulumi_nor_a_client() -> None:

@@ -11,13 +11,19 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.errors import Invalid, Refused, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Consumer
-from pulumi_trainer.provider.api.unknown import Unknown
 from pulumi_trainer.provider.api.versions import by_version, following, step
+from pulumi_trainer.provider.kube.errors import Invalid, Refused, TargetFault
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import calls, channels
-from pulumi_trainer.provider.lifecycle.releases import Effect, compare, effects, held_back, level_of
+from pulumi_trainer.provider.lifecycle.releases import (
+    Effect,
+    compare,
+    effects,
+    held_back,
+    level_of,
+)
 
 Document = dict[str, Any]
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission.known_queues import among
-from pulumi_trainer.provider.admission.podsets import pod_sets
-from pulumi_trainer.provider.admission.room import cramped
-from pulumi_trainer.provider.api.labels import PREFERRED, REQUIRED, SLICE_LEVEL, SLICE_SIZE, UNCONSTRAINED
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.api.labels import (
+    PREFERRED,
+    REQUIRED,
+    SLICE_LEVEL,
+    SLICE_SIZE,
+    UNCONSTRAINED,
+)
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.podsets import pod_sets
+from pulumi_trainer.provider.kueue.queue_state import among
+from pulumi_trainer.provider.kueue.topology_fit import cramped
 from test_fitting import GPU, group, kueue, step
 
 Document = dict[str, Any]

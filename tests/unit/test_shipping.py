@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer import shipping
+from pulumi_trainer.plan import user_code
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.targets.local.volumes import config_files
 
 OUTSIDE = 7
@@ -64,18 +64,18 @@ def started(folder: Path, data: dict[str, Any], *args: str) -> subprocess.Comple
 
 
 def test_a_function_arrives_byte_for_byte(tmp_path: Path) -> None:
-    shipped = shipping.from_function(plain)
+    shipped = user_code.from_function(plain)
     script = shipped.script
     assert not shipped.problems and not shipped.warnings
     lines = Path(__file__).read_text().splitlines(keepends=True)
     start = lines.index('def plain(epochs: int, path: str = "$HOME") -> None:\n')
     assert script.startswith("".join(lines[start : start + 5]))
-    done = started(tmp_path, shipping.files(script, {"epochs": 3}, None, None, ""))
+    done = started(tmp_path, user_code.files(script, {"epochs": 3}, None, None, ""))
     assert json.loads(done.stdout) == {"epochs": 3, "text": "`whoami` $5 off \\n $HOME 'EOM'", "nested": [1, 2]}
 
 
 def test_the_same_line_numbers_as_in_the_source() -> None:
-    script = shipping.from_function(plain).script
+    script = user_code.from_function(plain).script
     assert script.splitlines()[3].strip().startswith("text = ")
 
 
@@ -91,7 +91,7 @@ def test_the_same_line_numbers_as_in_the_source() -> None:
     ],
 )
 def test_what_would_be_lost_is_named_with_its_line(func: Any, name: str, line: str) -> None:
-    problems = shipping.from_function(getattr(func, "__wrapped__", func)).problems
+    problems = user_code.from_function(getattr(func, "__wrapped__", func)).problems
     assert problems, "the loss was not found"
     text = "\n".join(str(p) for p in problems)
     assert name in text
@@ -115,35 +115,35 @@ def other_defaults(text: str = "as written", *, count: int = 1) -> None:
 
 
 def test_what_the_program_has_made_of_a_function_is_refused() -> None:
-    assert "is wrapped" in str(shipping.from_function(twice(recursive)).problems[0])
-    assert not shipping.from_function(other_defaults).problems
+    assert "is wrapped" in str(user_code.from_function(twice(recursive)).problems[0])
+    assert not user_code.from_function(other_defaults).problems
     for name, value in (("__defaults__", ("other",)), ("__defaults__", None), ("__kwdefaults__", {"count": True})):
         changed = types.FunctionType(other_defaults.__code__, globals(), None, other_defaults.__defaults__)
         changed.__kwdefaults__ = other_defaults.__kwdefaults__
         setattr(changed, name, value)
-        assert "other defaults" in str(shipping.from_function(changed).problems[0])
+        assert "other defaults" in str(user_code.from_function(changed).problems[0])
 
 
 def test_recursion_and_builtins_travel() -> None:
-    assert not shipping.from_function(recursive).problems
+    assert not user_code.from_function(recursive).problems
 
 
 def test_not_a_function() -> None:
-    assert "must be a plain function" in str(shipping.from_function(print).problems[0])
+    assert "must be a plain function" in str(user_code.from_function(print).problems[0])
 
 
 def test_arguments_that_the_function_does_not_take() -> None:
-    problem, _ = shipping.argument_problems(plain, {"epoch": 3})
+    problem, _ = user_code.argument_problems(plain, {"epoch": 3})
     assert "plain(" in str(problem) and "epoch" in str(problem)
 
 
 def test_a_script_arrives_byte_for_byte(tmp_path: Path) -> None:
     source = tmp_path / "mine.py"
     source.write_bytes("import sys\nprint('$HOME `id` ä', sys.argv[1:])\n# EOM\n".encode())
-    shipped = shipping.from_script(source)
+    shipped = user_code.from_script(source)
     script = shipped.script
     assert not shipped.problems and script.encode() == source.read_bytes()
-    done = started(tmp_path, shipping.files(script, None, None, None, ""), "--lr", "$X")
+    done = started(tmp_path, user_code.files(script, None, None, None, ""), "--lr", "$X")
     assert done.stdout == "$HOME `id` ä ['--lr', '$X']\n"
 
 
@@ -163,9 +163,9 @@ SCRIPTS = {
 def test_the_bytes_of_a_script_are_shipped(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(SCRIPTS[kind])
-    shipped = shipping.from_script(file)
+    shipped = user_code.from_script(file)
     assert not shipped.problems and shipped.exact == SCRIPTS[kind]
-    data = shipping.exactly({"main.py": shipped.script, "launch.json": "{}"}, shipped.exact)
+    data = user_code.exactly({"main.py": shipped.script, "launch.json": "{}"}, shipped.exact)
     assert config_files({"ConfigMap/c": data}, "c")["main.py"] == SCRIPTS[kind]
     assert data["data"]["launch.json"] == "{}" and len([part for part in data.values() if "main.py" in part]) == 1
 
@@ -174,7 +174,7 @@ def test_the_bytes_of_a_script_are_shipped(tmp_path: Path, kind: str) -> None:
 def test_line_endings_make_no_other_script(tmp_path: Path, ending: bytes) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(b"print('a')\nprint('b')\n".replace(b"\n", ending))
-    assert shipping.from_script(file).script == "print('a')\nprint('b')\n"
+    assert user_code.from_script(file).script == "print('a')\nprint('b')\n"
 
 
 @pytest.mark.parametrize(
@@ -185,14 +185,14 @@ def test_a_script_that_cannot_be_shipped(tmp_path: Path, content: bytes | None, 
     file = tmp_path / "mine.py"
     if content is not None:
         file.write_bytes(content)
-    assert says in str(shipping.from_script(file).problems[0])
+    assert says in str(user_code.from_script(file).problems[0])
 
 
 @pytest.mark.parametrize(
     "word", ["scikit learn", "not a requirement!!", "torch=2.0", "numpy 1.2", "", "torch torchvision", "torch, numpy"]
 )
 def test_a_requirement_that_pip_cannot_read(word: str) -> None:
-    [problem] = shipping.package_problems({"packages": ["torch", word, "numpy"]})
+    [problem] = user_code.package_problems({"packages": ["torch", word, "numpy"]})
     assert problem.where == "packages_to_install[1]"
     assert f"{word!r} is not a valid requirement: Expected " in problem.why
 
@@ -214,15 +214,15 @@ def test_a_requirement_that_pip_cannot_read(word: str) -> None:
     ],
 )
 def test_what_pip_can_read(words: list[Any]) -> None:
-    assert shipping.package_problems({"packages": words}) == []
+    assert user_code.package_problems({"packages": words}) == []
 
 
 def test_a_requirement_that_holds_a_secret_is_not_shown() -> None:
-    assert shipping.package_problems({"packages": ["x --token=hf_" + "aB3" * 12]}) == []
+    assert user_code.package_problems({"packages": ["x --token=hf_" + "aB3" * 12]}) == []
 
 
 def test_a_launcher_that_is_missing(tmp_path: Path) -> None:
-    data = shipping.files("print(1)\n", None, None, None, "torch")
+    data = user_code.files("print(1)\n", None, None, None, "torch")
     for name, text in data.items():
         (tmp_path / name).write_text(text)
     argv = [sys.executable, str(tmp_path / code.BOOTSTRAP_FILE)]
@@ -236,7 +236,7 @@ def _json(given: int = 1) -> None:
 
 def test_a_function_may_have_the_name_of_a_module_that_its_call_needs(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
-    script.write_text(shipping.from_function(_json).script)
+    script.write_text(user_code.from_function(_json).script)
     (tmp_path / "func_args.json").write_text('{"given": 3}')
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert done.stdout == "3\n"

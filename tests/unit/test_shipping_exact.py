@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer import shipping
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.plan import user_code
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 Load = Callable[[str], Any]
 
@@ -136,7 +136,7 @@ def returned(folder: Path, script: str) -> Any:
 @pytest.mark.parametrize("text", EXACT.values(), ids=EXACT)
 def test_what_runs_is_what_was_written(load: Load, tmp_path: Path, text: str) -> None:
     work = load(text)
-    shipped = shipping.from_function(work)
+    shipped = user_code.from_function(work)
     assert shipped.problems == ()
     assert returned(tmp_path, shipped.script) == work()
 
@@ -159,7 +159,7 @@ def test_any_string_arrives(text: str, above: str, comment: str) -> None:
         return
     linecache.cache["<any>"] = (len(source), None, source.splitlines(keepends=True), "<any>")
     work = getattr(names.get("Trainer"), "work", None) or names["work"]
-    shipped = shipping.from_function(work)
+    shipped = user_code.from_function(work)
     assert shipped.problems == ()
     ran: dict[str, Any] = {"__name__": "shipped"}
     exec(shipped.script, ran)
@@ -168,7 +168,7 @@ def test_any_string_arrives(text: str, above: str, comment: str) -> None:
 
 @pytest.mark.parametrize("text", EXACT.values(), ids=EXACT)
 def test_the_script_calls_it(load: Load, tmp_path: Path, text: str) -> None:
-    (tmp_path / "main.py").write_text(shipping.from_function(load(text)).script)
+    (tmp_path / "main.py").write_text(user_code.from_function(load(text)).script)
     (tmp_path / "func_args.json").write_text("{}")
     subprocess.run([sys.executable, "main.py"], cwd=tmp_path, check=True)
 
@@ -188,18 +188,18 @@ def test_a_script_that_was_right_stays_as_it_was(load: Load) -> None:
 """
     work = load("from __future__ import annotations\nif True:\n" + text)
     expected = "\n".join(line.removeprefix("        ") for line in text.strip("\n").splitlines()) + "\n"
-    assert shipping.from_function(work).script.partition('\n\nif __name__ == "__main__"')[0] == expected
+    assert user_code.from_function(work).script.partition('\n\nif __name__ == "__main__"')[0] == expected
 
 
 @pytest.mark.parametrize(("text", "line", "why"), REFUSED.values(), ids=REFUSED)
 def test_what_would_not_run_is_refused_with_its_line(load: Load, text: str, line: str, why: str) -> None:
-    (problem,) = shipping.from_function(load(text)).problems
+    (problem,) = user_code.from_function(load(text)).problems
     assert line in str(problem) and why in str(problem) and problem.mend
 
 
 def test_a_generator_inside_of_it_is_none(load: Load) -> None:
     text = "def work():\n    def each():\n        yield 1\n    return list(each()) + [(lambda: (yield)) is None]\n"
-    assert shipping.from_function(load(text)).problems == ()
+    assert user_code.from_function(load(text)).problems == ()
 
 
 def takes(epochs: int, lr: float = 0.1, name: str = "a", *, deep: bool = False, of: list[int] | None = None) -> None:
@@ -226,29 +226,29 @@ def anything(epochs: int, **more: int) -> None:
     ],
 )
 def test_arguments_that_do_not_fit(func: Callable[..., None], given: Any, says: list[str]) -> None:
-    told = "\n".join(str(p) for p in shipping.argument_problems(func, given))
+    told = "\n".join(str(p) for p in user_code.argument_problems(func, given))
     assert all(text in told for text in says), told
 
 
 @pytest.mark.parametrize("given", [{"epochs": 1}, {"epochs": Unknown("x"), "deep": True}, Unknown("x")])
 def test_arguments_that_fit(given: Any) -> None:
-    assert shipping.argument_problems(takes, given) == []
-    assert shipping.argument_warnings(takes, given) == []
+    assert user_code.argument_problems(takes, given) == []
+    assert user_code.argument_warnings(takes, given) == []
 
 
 def test_every_name_fits_a_function_that_takes_all() -> None:
-    assert shipping.argument_problems(anything, {"epochs": 1, "other": 2}) == []
+    assert user_code.argument_problems(anything, {"epochs": 1, "other": 2}) == []
 
 
 def test_values_that_are_not_what_annotations_say() -> None:
     given = {"epochs": "three", "lr": 1, "name": 5, "deep": "yes", "of": [1]}
-    assert [p.where for p in shipping.argument_warnings(takes, given)] == [
+    assert [p.where for p in user_code.argument_warnings(takes, given)] == [
         'func_args["epochs"]',
         'func_args["name"]',
         'func_args["deep"]',
     ]
-    assert shipping.argument_warnings(takes, {"epochs": 3.0, "lr": None, "of": None, "deep": True}) == []
-    assert "takes int here, not 2.5" in str(shipping.argument_warnings(takes, {"epochs": 2.5})[0])
+    assert user_code.argument_warnings(takes, {"epochs": 3.0, "lr": None, "of": None, "deep": True}) == []
+    assert "takes int here, not 2.5" in str(user_code.argument_warnings(takes, {"epochs": 2.5})[0])
 
 
 SCRIPT = """import json, torch
@@ -270,7 +270,7 @@ def test_imports_of_a_script_that_stay_behind(tmp_path: Path) -> None:
     for name in ("helpers.py", "hints.py", "lib/__init__.py", "folder/inner.py", "torch/notes.txt", "mine.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(SCRIPT if name == "mine.py" else "")
-    shipped = shipping.from_script(tmp_path / "mine.py")
+    shipped = user_code.from_script(tmp_path / "mine.py")
     assert shipped.problems == ()
     told = [str(p) for p in shipped.warnings]
     assert [text.partition(" imports ")[0] for text in told] == [f"script: mine.py:{n}" for n in (5, 6, 8, 10, 12)]
@@ -281,5 +281,5 @@ def test_imports_of_a_script_that_stay_behind(tmp_path: Path) -> None:
 def test_imports_of_a_function_that_stay_behind(load: Load, tmp_path: Path) -> None:
     (tmp_path / "theirs.py").write_text("")
     text = "if True:\n    def work():\n        import json, theirs\n        import pytest, sys\n        return '''\n x'''\n"
-    (warning,) = shipping.from_function(load(text)).warnings
+    (warning,) = user_code.from_function(load(text)).warnings
     assert f"mine.py:3 imports theirs from {tmp_path / 'theirs.py'}" in str(warning)

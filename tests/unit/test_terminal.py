@@ -7,8 +7,14 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer.provider.api.errors import Problem, TrainerError
-from pulumi_trainer.provider.api.terminal import Prefixes, escaped, harmless, message, plain
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kube.values.terminal import (
+    Prefixes,
+    escaped,
+    harmless,
+    message,
+    plain,
+)
 
 HOSTILE = st.text(
     st.sampled_from("\x1b\x9b\x9d[]()PX^_;:0123?mhHJKcnq\\\x07\x9c\r\n\t\x00\x08\x7f\x85\u202e\u2066abc "), max_size=40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pulumi_trainer import JobSetTemplate, ReplicatedJob
-from pulumi_trainer.template import ANCESTOR
+from pulumi_trainer.args.template import ANCESTOR
 
 
 def labels(*steps: ReplicatedJob) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pulumi_trainer as trainer
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer.arguments import nested_problems
-from pulumi_trainer.composition import TrainJobArgs
+from pulumi_trainer.args.arguments import nested_problems
+from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 
 LORA = "model.lora_attn_modules=[q_proj,v_proj,output_proj]"
 

@@ -14,10 +14,15 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import composition, folders, selection, shipping
-from pulumi_trainer.arguments import nested_problems
-from pulumi_trainer.composition import TrainJobArgs
-from pulumi_trainer.job import Plan
+from pulumi_trainer.args.arguments import nested_problems
+from pulumi_trainer.job_component import Plan
+from pulumi_trainer.plan import (
+    mounts,
+    runtime_ref,
+    trainjob_plan,
+    user_code,
+)
+from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.pipeline import registry
 
@@ -69,10 +74,10 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
 
     def plan(document: dict[str, Any], **given: Any) -> Plan:
-        monkeypatch.setattr(selection, "from_catalogue", lambda _: (copy.deepcopy(document), []))
+        monkeypatch.setattr(runtime_ref, "from_catalogue", lambda _: (copy.deepcopy(document), []))
 
         async def planning() -> Plan:
-            return await composition.plan("job", TrainJobArgs(**{"runtime": "r", "target": CLUSTER, **given}))
+            return await trainjob_plan.plan("job", TrainJobArgs(**{"runtime": "r", "target": CLUSTER, **given}))
 
         return asyncio.run(planning())
 
@@ -91,7 +96,7 @@ def added(document: dict[str, Any], *kinds: str, fresh: bool = False, **wish: An
     plan = Plan("job", "default", {"kind": ""})
     wish = {"trainer": {}, "code": {}, "initializer": {}, **wish}
     train_job = {"spec": {"trainer": wish["trainer"], **wish.get("spec", {})}}
-    folders.add(train_job, plan, wish, {kind: f"{kind}-claim" for kind in kinds}, document, fresh)
+    mounts.add(train_job, plan, wish, {kind: f"{kind}-claim" for kind in kinds}, document, fresh)
     return train_job["spec"], plan
 
 
@@ -124,18 +129,18 @@ SHIPPED = {"script": "print(1)\n", "func_args": None, "packages": None, "index_u
     ],
 )
 def test_the_label_decides_what_starts_code_else_the_policy(document: dict[str, Any], framework: str) -> None:
-    assert shipping.framework(document) == framework
+    assert user_code.framework(document) == framework
 
 
 @pytest.mark.parametrize("framework", ["jax", "xgboost", "plainml", "flux", "tensorflow", ""])
 def test_python_starts_what_needs_no_launcher(framework: str) -> None:
-    launch = json.loads(shipping.files("", None, None, None, framework, env=["A"])[code.LAUNCH_FILE])
+    launch = json.loads(user_code.files("", None, None, None, framework, env=["A"])[code.LAUNCH_FILE])
     assert launch == {"install": [], "launcher": ["python3"]}
 
 
 @pytest.mark.parametrize("framework", ["mpi", "deepspeed", "mlx"])
 def test_mpirun_starts_python_in_each_slot_of_the_hostfile(framework: str) -> None:
-    launch = json.loads(shipping.files("", None, ["x"], None, framework, env=["A", "B"])[code.LAUNCH_FILE])
+    launch = json.loads(user_code.files("", None, ["x"], None, framework, env=["A", "B"])[code.LAUNCH_FILE])
     mpirun = ["mpirun", "--allow-run-as-root", "--hostfile", "/etc/mpi/hostfile"]
     assert launch == {
         "install": ["x"],
@@ -148,8 +153,8 @@ def test_a_plugin_names_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"ray": ("ray", "run"), "torch": ("python3",)}  # also where the house would choose another
     monkeypatch.setattr(registry, "launcher", own.get)
     for framework, launcher in own.items():
-        assert shipping.framework(runtime(policy={framework: {}})) == framework
-        launch = json.loads(shipping.files("", None, None, None, framework)[code.LAUNCH_FILE])
+        assert user_code.framework(runtime(policy={framework: {}})) == framework
+        launch = json.loads(user_code.files("", None, None, None, framework)[code.LAUNCH_FILE])
         assert launch["launcher"] == list(launcher)
 
 
@@ -184,7 +189,7 @@ def test_with_mpi_every_rank_has_packages_arguments_and_the_trainers_variables(t
     (tmp_path / "python3").symlink_to(sys.executable)
     layer.write_text("import sys; print('{\"INSTALLED\": \"' + sys.argv[1] + '\"}')")
     env = {"PATH": str(tmp_path), "PULUMI_TRAINER_LAYER": str(layer), "A": "a b", "B": "not told"}
-    data = shipping.files(SCRIPT, None, ["numpy"], None, "mpi", env=["A"])
+    data = user_code.files(SCRIPT, None, ["numpy"], None, "mpi", env=["A"])
     done = start(tmp_path, data, env, "--lr", "$X")
     assert done.stdout == "0 a b None numpy ['--lr', '$X']\n1 a b None numpy ['--lr', '$X']\n", done.stderr
 
@@ -207,7 +212,7 @@ def test_ranks_of_one_node_install_one_after_the_other_and_train_together(tmp_pa
     (tmp_path / "python3").symlink_to(sys.executable)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path), "CODE": str(tmp_path)}
     held = PIP.replace("raise SystemExit(0)", 'raise SystemExit("still held")').rpartition("raise")[0]
-    done = start(tmp_path, shipping.files(held + "print('free')\n", None, ["x"], None, ""), env)
+    done = start(tmp_path, user_code.files(held + "print('free')\n", None, ["x"], None, ""), env)
     assert (done.returncode, done.stdout) == (0, "free\n"), done.stderr
 
 
@@ -224,7 +229,7 @@ def test_a_function_on_mpi_starts_in_the_launcher_and_lies_in_all_pods(planned: 
     for name in ("launcher", "node"):
         places = {m["mountPath"] for m in pods[name]["containers"][0]["volumeMounts"]}
         assert {code.CODE_PATH, "/workspace/output"} < places
-    assert pods["launcher"]["containers"][0]["command"] == shipping.command()
+    assert pods["launcher"]["containers"][0]["command"] == user_code.command()
     assert "command" not in pods["node"]["containers"][0]
 
 
@@ -251,7 +256,7 @@ def test_mpirun_takes_all_variables_of_the_trainer_along() -> None:
     ],
 )
 def test_steps_that_run_user_code(document: dict[str, Any], steps: list[str]) -> None:
-    assert folders.steps_of(document) == steps
+    assert mounts.steps_of(document) == steps
 
 
 def test_a_fresh_output_needs_variables_in_every_step() -> None:
@@ -271,7 +276,7 @@ def test_our_patch_stands_beside_those_of_the_user(planned: Any) -> None:
     assert "has 16 patches" in str(plan.problems[0])
     assert planned(runtime(), trainer=custom, runtime_patches=many[:15]).problems == []
     assert planned(runtime(), runtime_patches=many).problems == []
-    ours = [trainer.RuntimePatch(manager=folders.MANAGER)]
+    ours = [trainer.RuntimePatch(manager=mounts.MANAGER)]
     assert "runtime_patches[0].manager" in str(planned(runtime(), trainer=custom, runtime_patches=ours).problems[0])
 
 

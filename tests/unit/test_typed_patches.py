@@ -8,12 +8,12 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer.arguments import Args, nested_problems, walk
-from pulumi_trainer.composition import TrainJobArgs
+from pulumi_trainer.args.arguments import Args, nested_problems, walk
+from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.jobset import Metadata
 from pulumi_trainer.provider.api.model import Model, problems
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 FULL = trainer.RuntimePatch(
     manager="acme.io/platform",

@@ -7,12 +7,12 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer import policies
-from pulumi_trainer.arguments import Args, nested_problems
+from pulumi_trainer.args import policies
+from pulumi_trainer.args.arguments import Args, nested_problems
 from pulumi_trainer.provider.api import trainer as api
-from pulumi_trainer.provider.api import typed
 from pulumi_trainer.provider.api.model import Model, problems
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values import typed
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.runtime import RuntimeArgs, _document
 
 TEMPLATE = trainer.JobSetTemplate(replicated_jobs=[trainer.ReplicatedJob(name="node", pod_spec={"containers": []})])

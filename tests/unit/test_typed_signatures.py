@@ -9,11 +9,11 @@ from typing import Any, get_type_hints
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer.arguments import Args, nested_problems
-from pulumi_trainer.job import OUTPUTS
+from pulumi_trainer.args.arguments import Args, nested_problems
+from pulumi_trainer.args.signatures import bind
+from pulumi_trainer.job_component import OUTPUTS
 from pulumi_trainer.provider.api.progress import progress
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.signatures import bind
 
 CLASSES = [c for name in trainer.__all__ if isinstance(c := getattr(trainer, name), type)]
 COMPONENTS = [c for c in CLASSES if issubclass(c, pulumi.ComponentResource)]
@@ -30,7 +30,7 @@ def test_every_argument_has_its_name(cls: type) -> None:
 
 
 def test_the_classes_of_arguments_take_what_their_components_declare() -> None:
-    from pulumi_trainer.composition import TrainJobArgs
+    from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
     from pulumi_trainer.podgroups import _PodGroup
     from pulumi_trainer.queues.component import QueueObject
     from pulumi_trainer.runtime import RuntimeArgs

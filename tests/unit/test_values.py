@@ -26,15 +26,15 @@ import pulumi_trainer as trainer
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pulumi_trainer import composition, selection
-from pulumi_trainer.arguments import to_document
-from pulumi_trainer.composition import TrainJobArgs
-from pulumi_trainer.job import Plan
-from pulumi_trainer.json_values import json_value
-from pulumi_trainer.naming import api_names
+from pulumi_trainer.args.arguments import to_document
+from pulumi_trainer.args.json_values import json_value
+from pulumi_trainer.args.naming import api_names
+from pulumi_trainer.job_component import Plan
+from pulumi_trainer.plan import runtime_ref, trainjob_plan
+from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 from pulumi_trainer.provider.admission.kinds import kinds, queue_kinds
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline.policy import Policy
 
 Output = pulumi.Output
@@ -74,11 +74,11 @@ def planned(make: Any, preview: bool = False) -> Plan:
 
     async def planning() -> Plan:
         args = {"runtime": "r", "target": trainer.Kubernetes(kubeconfig="nowhere"), **make()}
-        plan = await composition.plan("job", TrainJobArgs(**args))
+        plan = await trainjob_plan.plan("job", TrainJobArgs(**args))
         OPENED[:] = [(key, await s.future(), await s.is_secret()) for key, s in plan.resolved.secrets.items()]
         return plan
 
-    catalogue: Any = mock.patch.object(selection, "from_catalogue", lambda _: (copy.deepcopy(RUNTIME), []))
+    catalogue: Any = mock.patch.object(runtime_ref, "from_catalogue", lambda _: (copy.deepcopy(RUNTIME), []))
     own = pulumi.runtime.Settings(project="project", stack="stack", dry_run=preview)
     with catalogue, mock.patch.object(pulumi.runtime.settings, "SETTINGS", own):
         return asyncio.run(planning())
@@ -230,7 +230,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (Conf(), f"{__name__}.Conf", "dataclasses.asdict(value)"),
     (Conf, f"the class {__name__}.Conf", ""),
     (1j, "complex", ""),
-    (trainer.PodPatch(), "pulumi_trainer.patches.PodPatch", ""),
+    (trainer.PodPatch(), "pulumi_trainer.args.patches.PodPatch", ""),
 ]
 
 

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.admission.warnings import RULES, among, gpu_taints, queue_warnings
+from pulumi_trainer.provider.admission.warnings import (
+    RULES,
+    among,
+    gpu_taints,
+    queue_warnings,
+)
 from pulumi_trainer.provider.api.labels import PRIORITY, QUEUE
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from warnings_support import Document, codes, found, job, patched, runtime, step
 
 TORCH: Document = {"torch": {}}

@@ -13,12 +13,17 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 import yaml
-from pulumi_trainer import composition, reviews, selection
-from pulumi_trainer.composition import TrainJobArgs
-from pulumi_trainer.job import Plan
-from pulumi_trainer.provider.admission.warnings import IGNORE, RULES, Severities, Warning
-from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.job_component import Plan
+from pulumi_trainer.plan import review, runtime_ref, trainjob_plan
+from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
+from pulumi_trainer.provider.admission.warnings import (
+    IGNORE,
+    RULES,
+    Severities,
+    Warning,
+)
 from pulumi_trainer.provider.commands import arguments
+from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.pipeline import render
 from warnings_support import found, job, patched, runtime
 
@@ -72,7 +77,7 @@ def test_what_is_wrong(given: Any, text: str) -> None:
 def test_a_stacks_configuration() -> None:
     def cautions(configured: str | None, *, cluster: bool = True) -> tuple[list[str], list[str]]:
         pulumi.runtime.set_all_config({"trainer:warnings": configured} if configured else {})
-        refused, rest = reviews.cautions(*GIVEN, render(*GIVEN).objects, [], cluster=cluster)
+        refused, rest = review.cautions(*GIVEN, render(*GIVEN).objects, [], cluster=cluster)
         return [str(p) for p in refused], [p.code for p in rest if isinstance(p, Warning)]
 
     assert cautions(None) == ([], ["PT105", "PT107"])
@@ -83,7 +88,7 @@ def test_a_stacks_configuration() -> None:
     shared = [{"metadata": {"name": "a"}, "spec": {"network": {"subdomain": "job"}}}]
     pulumi.runtime.set_all_config({})
     for cluster, wanted in ((True, ["PT104", "PT105", "PT107"]), (False, ["PT105", "PT107"])):
-        _, rest_ = reviews.cautions(*GIVEN, render(*GIVEN).objects, shared, cluster=cluster)
+        _, rest_ = review.cautions(*GIVEN, render(*GIVEN).objects, shared, cluster=cluster)
         assert [getattr(p, "code", "") for p in rest_] == wanted
 
 
@@ -155,12 +160,12 @@ def test_the_table_of_the_documentation() -> None:
 
 def test_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the words of the program, and for a job that shares a subdomain with an earlier one of the program."""
-    monkeypatch.setattr(selection, "from_catalogue", lambda _: (copy.deepcopy(RUNTIME), []))
+    monkeypatch.setattr(runtime_ref, "from_catalogue", lambda _: (copy.deepcopy(RUNTIME), []))
 
     async def planned(*names: str, target: Any) -> list[Plan]:
         trainer_ = trainer.CustomTrainer(command=["python3", "train.py"], num_nodes=2)
         given = [TrainJobArgs(runtime="r", name=name, trainer=trainer_, target=target) for name in names]
-        return [await composition.plan("job", args) for args in given]
+        return [await trainjob_plan.plan("job", args) for args in given]
 
     def codes(plan: Plan) -> list[str]:
         return [w.code for w in plan.warnings if isinstance(w, Warning)]

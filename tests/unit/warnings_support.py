@@ -6,7 +6,7 @@ from typing import Any
 
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.admission.warnings import Warning, warnings
-from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.pipeline import render
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"

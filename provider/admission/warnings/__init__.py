@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..known_queues import Queues, among
+from pulumi_trainer.provider.kueue.queue_state import Queues, among
+
 from .placing import gpu_taints
 from .rule import Rule, Warning
 from .severity import IGNORE, Severities, Severity

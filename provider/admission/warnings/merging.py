@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, TRAINER_PORT
 
-from ..reading import listed, mapping
-from .view import Document, Step, View, all_known, reached
+from .view import (
+    Document,
+    Step,
+    View,
+    all_known,
+    reached,
+)
 
 _WITH_PORT = ("torch", "jax", "xgboost")
 """Policies that declare a port on the trainer's container."""

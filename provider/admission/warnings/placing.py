@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import listed, mapping, texts
+from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
 
-from ..reading import listed, mapping, texts
-from ..taints import Tolerations
-from .view import Document, Step, Taints, View, amount, gpus
+from .view import (
+    Document,
+    Step,
+    Taints,
+    View,
+    amount,
+    gpus,
+)
 
 _NCCL = ("torch", "jax", "mpi")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108

@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.quantity import Quantity
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from ..reading import listed, mapping
-from .view import Document, Step, View, amount, reached
+from .view import (
+    Document,
+    Step,
+    View,
+    amount,
+    reached,
+)
 
 _OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
 """Requests may be lower than limits; of all else, such as GPUs and huge pages, they have to be equal."""

@@ -10,7 +10,6 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.labels import (
     MAX_EXECUTION,
     PREFERRED,
@@ -20,13 +19,14 @@ from pulumi_trainer.provider.api.labels import (
     SLICE_LEVEL,
     UNCONSTRAINED,
 )
-from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kueue.fit import Never, never
+from pulumi_trainer.provider.kueue.podsets import pod_sets
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.kueue.topology_fit import MEND, cramped
 
-from ..fitting import Never, never
-from ..known_queues import Queues
-from ..podsets import pod_sets
-from ..reading import listed, mapping
-from ..room import MEND, cramped
 from .view import DEFAULT_NAMESPACE, Document, View
 
 _NAMESPACE = "kubernetes.io/metadata.name"

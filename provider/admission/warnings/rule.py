@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem
 
 from .view import View
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema.accessors import mapping
 
-from ..reading import mapping
 from .rule import Warning
 from .table import RULES
 

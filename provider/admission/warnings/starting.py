@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import mapping
 from pulumi_trainer.provider.pipeline.info import NODE
 from pulumi_trainer.provider.pipeline.plugins.coscheduling import POD_GROUP_LABEL
 from pulumi_trainer.provider.pipeline.plugins.volcano import GROUP_ANNOTATION
 
-from ..reading import mapping
-from .view import DEFAULT_NAMESPACE, Document, Step, View, number, reached
+from .view import (
+    DEFAULT_NAMESPACE,
+    Document,
+    Step,
+    View,
+    number,
+    reached,
+)
 
 _LONGEST = 63
 _HEAD_NODE = ("torch", "jax", "xgboost")

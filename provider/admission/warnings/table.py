@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from . import merging, placing, pods, queues, starting, training
+from . import (
+    merging,
+    placing,
+    pods,
+    queues,
+    starting,
+    training,
+)
 from .rule import Rule
 
 RULES = (

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.errors import Invalid, Problem
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline import validate
 from pulumi_trainer.provider.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE
 from pulumi_trainer.provider.pipeline.plugins.mpi import LAUNCHER, OPEN_MPI
 
-from ..reading import mapping
 from .view import View, gpus, number
 
 _CONNECTED = ("torch", "jax", "xgboost")

@@ -11,13 +11,12 @@ from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.api.quantity import Quantity
-from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.pipeline.info import NODE, TRAINER
 from pulumi_trainer.provider.pipeline.resources import gpus as counted_gpus
-
-from ..known_queues import Queues
-from ..reading import listed, mapping
 
 Document = dict[str, Any]
 Taints = Mapping[str, Sequence[Mapping[str, Any]]]

@@ -9,7 +9,14 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pulumi_trainer.provider.lifecycle.reading import Document, number, rows, seconds, section, text
+from pulumi_trainer.provider.lifecycle.reading import (
+    Document,
+    number,
+    rows,
+    seconds,
+    section,
+    text,
+)
 
 from .finding import ended
 from .seen import node_of, pod_name

@@ -18,10 +18,22 @@ from pulumi_trainer.provider.lifecycle.reading import (
 )
 from pulumi_trainer.provider.lifecycle.status import Observed
 
-from .containers import Container, containers, exit_mend, exit_words, placed, wake
+from .containers import (
+    Container,
+    containers,
+    exit_mend,
+    exit_words,
+    placed,
+    wake,
+)
 from .finding import Finding, ended
 from .pods import last_lines
-from .seen import JOB_NAME, Seen, moment, pod_name
+from .seen import (
+    JOB_NAME,
+    Seen,
+    moment,
+    pod_name,
+)
 
 _FIRST = re.compile(r"\(first failed job: (\S+?)\)")
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pulumi_trainer.provider.api.status import JobStatus, Phase, Step, duration
-from pulumi_trainer.provider.api.terminal import lines, plain
+from pulumi_trainer.provider.api.status import (
+    JobStatus,
+    Phase,
+    Step,
+    duration,
+)
+from pulumi_trainer.provider.kube.values.terminal import lines, plain
+from pulumi_trainer.provider.kueue import workload_reasons
 from pulumi_trainer.provider.lifecycle.reading import (
     condition,
     conditions,
@@ -19,10 +25,15 @@ from pulumi_trainer.provider.lifecycle.reading import (
 )
 from pulumi_trainer.provider.lifecycle.status import observed
 
-from . import outcome, pods, queue, stages
+from . import outcome, pods, stages
 from .containers import containers
 from .finding import Finding, ended
-from .seen import STEP, Seen, pods_of, replicas_of
+from .seen import (
+    STEP,
+    Seen,
+    pods_of,
+    replicas_of,
+)
 
 
 def find(seen: Seen, now: float) -> Finding:
@@ -38,7 +49,7 @@ def find(seen: Seen, now: float) -> Finding:
     if found := outcome.deleting(seen):
         return found
     if glance.phase == Phase.QUEUED:
-        return queue.queued(seen, now, glance.message)
+        return workload_reasons.queued(seen, now, glance.message)
     if glance.phase == Phase.SUSPENDED:
         why = "its suspend is true" + _by_hand(seen)
         return Finding(

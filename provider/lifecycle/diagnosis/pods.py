@@ -15,9 +15,32 @@ from pulumi_trainer.provider.lifecycle.reading import (
     text,
 )
 
-from .containers import CRASH, IMAGES, SETUPS, Container, containers, exit_mend, exit_words, placed
-from .finding import Finding, counted, ended, listed
-from .seen import Seen, born, gang_of, node_of, of_coscheduling, pod_name, subject, waiting_gang
+from .containers import (
+    CRASH,
+    IMAGES,
+    SETUPS,
+    Container,
+    containers,
+    exit_mend,
+    exit_words,
+    placed,
+)
+from .finding import (
+    Finding,
+    counted,
+    ended,
+    listed,
+)
+from .seen import (
+    Seen,
+    born,
+    gang_of,
+    node_of,
+    of_coscheduling,
+    pod_name,
+    subject,
+    waiting_gang,
+)
 
 SILENCE = 30.0
 """Seconds after which a scheduler should have said something about a pod."""

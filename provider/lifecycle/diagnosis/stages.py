@@ -18,8 +18,23 @@ from pulumi_trainer.provider.lifecycle.reading import (
     true,
 )
 
-from .finding import Finding, counted, ended, listed
-from .seen import JOB_NAME, Seen, born, lacks_jobs, lacks_pods, moment, replicas_of, subject, wanted_pods
+from .finding import (
+    Finding,
+    counted,
+    ended,
+    listed,
+)
+from .seen import (
+    JOB_NAME,
+    Seen,
+    born,
+    lacks_jobs,
+    lacks_pods,
+    moment,
+    replicas_of,
+    subject,
+    wanted_pods,
+)
 
 PATIENCE = 15.0
 """Seconds in which a controller should have done something."""

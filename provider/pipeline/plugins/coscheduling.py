@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..info import Info, TrainJob, defaulted, metadata
+from pulumi_trainer.provider.kube.values.pod_requests import min_member, min_resources
+
+from ..info import (
+    Info,
+    TrainJob,
+    defaulted,
+    metadata,
+)
 from ..interface import ComponentBuilderPlugin, EnforcePodGroupPolicyPlugin
-from ..requests import min_member, min_resources
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"

@@ -13,12 +13,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.generated import CURVE_CERT
-from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 from ..apply import upsert
-from ..info import NODE, Container, Info, PodSet, TrainJob, defaulted, items, metadata
+from ..info import (
+    NODE,
+    Container,
+    Info,
+    PodSet,
+    TrainJob,
+    defaulted,
+    items,
+    metadata,
+)
 from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforceMLPolicyPlugin
 from ..resources import gpus, int32, resources_per_node
 

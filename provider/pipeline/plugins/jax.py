@@ -6,7 +6,14 @@ As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framewo
 from __future__ import annotations
 
 from ..apply import upsert, upsert_ports
-from ..info import COMPLETION_INDEX, TRAINER_PORT, Info, TrainJob, head_node, text
+from ..info import (
+    COMPLETION_INDEX,
+    TRAINER_PORT,
+    Info,
+    TrainJob,
+    head_node,
+    text,
+)
 from ..interface import EnforceMLPolicyPlugin
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.names import domain_prefixed_path
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.names import domain_prefixed_path
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from ..apply import env_vars, upsert, upsert_ports
 from ..info import (

@@ -8,12 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
 from pulumi_trainer.provider.api.generated import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
-from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 from ..apply import upsert
-from ..info import NODE, Info, PodSet, TrainJob, defaulted, items, metadata, section, text
+from ..info import (
+    NODE,
+    Info,
+    PodSet,
+    TrainJob,
+    defaulted,
+    items,
+    metadata,
+    section,
+    text,
+)
 from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforceMLPolicyPlugin
 from ..resources import gpus, int32, resources_per_node
 

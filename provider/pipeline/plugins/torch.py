@@ -8,14 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem
-from pulumi_trainer.provider.api.names import quoted
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.names import quoted
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from ..apply import env_vars, upsert, upsert_ports
-from ..info import COMPLETION_INDEX, TRAINER_PORT, Info, TrainJob, head_node, items, text
+from ..info import (
+    COMPLETION_INDEX,
+    TRAINER_PORT,
+    Info,
+    TrainJob,
+    head_node,
+    items,
+    text,
+)
 from ..interface import CustomValidationPlugin, EnforceMLPolicyPlugin
-from ..resources import cpus, gpus, int32, resources_per_node
+from ..resources import (
+    cpus,
+    gpus,
+    int32,
+    resources_per_node,
+)
 from . import torchtune
 
 NUM_NODES = "PET_NNODES"

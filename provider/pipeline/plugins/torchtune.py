@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.names import quoted
-from pulumi_trainer.provider.api.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.names import quoted
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
-from ..info import NODE, TRAINER, TRAINER_PORT, Info, TrainJob, head_node, items
+from ..info import (
+    NODE,
+    TRAINER,
+    TRAINER_PORT,
+    Info,
+    TrainJob,
+    head_node,
+    items,
+)
 from ..resources import gpus, resources_per_node
 
 COMMAND = ["tune", "run"]

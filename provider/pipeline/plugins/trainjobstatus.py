@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.unknown import first_unknown
+from pulumi_trainer.provider.kube.values.unknown import first_unknown
 
 from ..apply import upsert
 from ..info import Info, TrainJob, metadata

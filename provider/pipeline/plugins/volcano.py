@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.names import quoted
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.names import quoted
+from pulumi_trainer.provider.kube.values.pod_requests import min_member, min_resources
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from ..info import Info, TrainJob, defaulted, metadata
+from ..info import (
+    Info,
+    TrainJob,
+    defaulted,
+    metadata,
+)
 from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforcePodGroupPolicyPlugin
-from ..requests import min_member, min_resources
 
 API_VERSION = "scheduling.volcano.sh/v1beta1"
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pulumi_trainer.provider.api.errors import Problem
-from pulumi_trainer.provider.api.unknown import Unknown
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from ..apply import upsert, upsert_ports
-from ..info import COMPLETION_INDEX, TRAINER_PORT, Info, PodSet, TrainJob, head_node, text
+from ..info import (
+    COMPLETION_INDEX,
+    TRAINER_PORT,
+    Info,
+    PodSet,
+    TrainJob,
+    head_node,
+    text,
+)
 from ..interface import CustomValidationPlugin, EnforceMLPolicyPlugin
 from ..resources import gpus, int32, resources_per_node
 

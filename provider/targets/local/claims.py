@@ -17,16 +17,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Conflict, Problem, Refused, TrainerError
-from pulumi_trainer.provider.api.quantity import human
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
+from pulumi_trainer.provider.kube.errors import (
+    Conflict,
+    Problem,
+    Refused,
+    TrainerError,
+)
+from pulumi_trainer.provider.kube.values.quantity import human
 from pulumi_trainer.provider.lifecycle.identity import program_of
 
 from . import volumes
 from .machine import host_id
 from .paths import FOLDER_MODE, faults, make_folder
 from .record import Record
-from .store import discard, name_of, read_json, write_json
+from .store import (
+    discard,
+    name_of,
+    read_json,
+    write_json,
+)
 
 _TIME = "%Y-%m-%d %H:%M:%S"
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api import regexp
+from pulumi_trainer.provider.kube.values import go_regexp
 
 Spec = Mapping[str, Any]
 
@@ -340,7 +340,7 @@ def _applies(rule: Spec, job: Job) -> bool:
 
 def _found(pattern: str, message: str) -> bool:
     try:
-        return regexp.matches(pattern, message)
+        return go_regexp.matches(pattern, message)
     except ValueError:  # in a job of an earlier version
         return False
 

@@ -15,7 +15,7 @@ import uuid
 from fractions import Fraction
 from pathlib import Path
 
-from pulumi_trainer.provider.api.quantity import Quantity
+from pulumi_trainer.provider.kube.values.quantity import Quantity
 
 from .paths import faults
 

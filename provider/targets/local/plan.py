@@ -22,7 +22,12 @@ from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.api.submission import Objects
 
-from . import environment, images, remote, volumes
+from . import (
+    environment,
+    images,
+    remote,
+    volumes,
+)
 from .environment import PodFacts, Texts
 from .jobset import job_name
 from .machine import GPU, LINUX, quantity

@@ -14,9 +14,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Problem, Refused, TargetFault
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
+from pulumi_trainer.provider.api.status import (
+    JobStatus,
+    Owner,
+    Phase,
+    Step,
+)
 from pulumi_trainer.provider.api.submission import Consumer, Submission
+from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault
 
 from .jobset import JobSet
 from .machine import host_id

@@ -15,14 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.admission.pod_names import pod_name_problems
-from pulumi_trainer.provider.api.errors import Problem
 from pulumi_trainer.provider.api.extras import missing
 from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.kube.errors import Problem
 
 from . import environment, images, volumes
 from .jobset import peak, together
-from .machine import GPU, cpus, gpus, memory, quantity
-from .plan import gpus_of, launch_file, requested, uses_mpi
+from .machine import (
+    GPU,
+    cpus,
+    gpus,
+    memory,
+    quantity,
+)
+from .plan import (
+    gpus_of,
+    launch_file,
+    requested,
+    uses_mpi,
+)
 
 Keys = Mapping[str, Collection[str]]
 """Secret -> its keys."""

@@ -14,18 +14,39 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Refused, TrainerError
 from pulumi_trainer.provider.api.progress import progress
 from pulumi_trainer.provider.api.secrets import forms_of_values, mask
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
+from pulumi_trainer.provider.kube.errors import Invalid, Refused, TrainerError
 
 from . import failure, volumes
-from .jobset import Job, JobSet, Verdict, peak, ready_everywhere, together
+from .jobset import (
+    Job,
+    JobSet,
+    Verdict,
+    peak,
+    ready_everywhere,
+    together,
+)
 from .jobset import Pod as PodView
 from .leases import Leases
 from .machine import gpus
-from .paths import inside, is_full, make_folder, make_temporary, remove_tree
-from .plan import PodId, PodPlan, Site, gpus_of, plan_pod, pod_name, trainer_step
+from .paths import (
+    inside,
+    is_full,
+    make_folder,
+    make_temporary,
+    remove_tree,
+)
+from .plan import (
+    PodId,
+    PodPlan,
+    Site,
+    gpus_of,
+    plan_pod,
+    pod_name,
+    trainer_step,
+)
 from .pods import PodRunner, Pumps, Surroundings
 from .record import Record
 from .store import JobFolder

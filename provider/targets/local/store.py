@@ -27,10 +27,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.errors import Invalid, Problem, Refused, TargetFault
 from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.kube.errors import (
+    Invalid,
+    Problem,
+    Refused,
+    TargetFault,
+)
 
-from .paths import FILE_MODE, faults, inside, make_folder, remove_tree
+from .paths import (
+    FILE_MODE,
+    faults,
+    inside,
+    make_folder,
+    remove_tree,
+)
 
 GUARD_SECONDS = 300.0
 """How long a call waits for another one that works on the same job; ending a job may take its whole grace period."""

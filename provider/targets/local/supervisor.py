@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.provider.api.errors import TargetFault, TrainerError
+from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
 
 from . import process, volumes
 from .logs import Pipe

@@ -21,20 +21,54 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Phase, Presence
-from pulumi_trainer.provider.api.submission import Consumer, Draft, Objects, Submission, differences
+from pulumi_trainer.provider.api.status import (
+    JobStatus,
+    Loss,
+    Owner,
+    Phase,
+    Presence,
+)
+from pulumi_trainer.provider.api.submission import (
+    Consumer,
+    Draft,
+    Objects,
+    Submission,
+    differences,
+)
+from pulumi_trainer.provider.kube.errors import (
+    Conflict,
+    Invalid,
+    Problem,
+    TargetFault,
+    TrainerError,
+)
 from pulumi_trainer.provider.targets import keys
 
-from . import logs, process, review, volumes
+from . import (
+    logs,
+    process,
+    review,
+    volumes,
+)
 from .claims import Claim
 from .environment import kept
 from .machine import cache, host_id
-from .paths import FILE_MODE, faults, remove_temporaries, remove_tree
+from .paths import (
+    FILE_MODE,
+    faults,
+    remove_temporaries,
+    remove_tree,
+)
 from .plan import Site
 from .pods import Tuning
 from .record import Record
-from .store import JobFolder, discard, name_of, read_json, write_json
+from .store import (
+    JobFolder,
+    discard,
+    name_of,
+    read_json,
+    write_json,
+)
 
 LOST_GRACE = 5.0
 """Seconds between TERM and KILL for processes whose supervisor has died."""

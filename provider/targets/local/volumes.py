@@ -25,7 +25,12 @@ from pulumi_trainer.provider.api.submission import Objects
 
 from . import remote
 from .environment import PodFacts, Texts
-from .paths import FILE_MODE, inside, make_folder, remove_tree
+from .paths import (
+    FILE_MODE,
+    inside,
+    make_folder,
+    remove_tree,
+)
 from .rewrite import Rewriter
 
 KINDS = ("emptyDir", "configMap", "secret", "downwardAPI", "projected", "persistentVolumeClaim", "hostPath")

@@ -1,0 +1,248 @@
+"""Finds secrets that somebody wrote in clear: in variables, arguments, commands, URLs, annotations and func_args.
+
+Three signs: the name that a value is given to, credentials in a URL, and the shape of well-known tokens. Shapes are the rules of
+detect-secrets, and `_PREFIXES` for tokens that its release does not know. What is judged is the plan of every job, so most values
+are passed by one expression, and the library is loaded for those alone that could be a token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from pulumi_trainer.provider.kube.errors import Problem
+
+_WHY = "is a plain-text secret; it would be readable in plan and state"
+_MEND = "pass a secret in env: pulumi.Config().require_secret(...), or valueFrom.secretKeyRef; pip reads PIP_INDEX_URL there"
+
+_NAMES = re.compile(
+    r"(PASSWORD|PASSWD|PASSPHRASE)$"
+    r"|(^|_)((DB|PG|SQL|MYSQL|USER|ROOT|ADMIN|SMTP|MAIL|REDIS|MONGO)?PASS|PWD|PW|SECRET|CREDS?|CREDENTIALS?|BEARER|AUTHORIZATION"
+    r"|AUTH_CONFIG|CONNECTION_STRING|(AUTH|ACCESS)?TOKEN(_(READ|WRITE|RO|RW))?"
+    r"|API_?KEY|((SECRET|ACCESS|PRIVATE|SIGNING|ENCRYPTION|ACCOUNT|SERVICE|AUTH|MASTER|APP|SSH|GPG|DEPLOY|SHARED_ACCESS|AZURE_STORAGE"
+    r"|KAGGLE|WANDB|COMET|NEPTUNE|CLEARML|OPENAI|ANTHROPIC|COHERE|MISTRAL|GROQ|GEMINI|REPLICATE|TOGETHER|PINECONE|LANGSMITH|HF"
+    r"|HUGGINGFACE|GITHUB|GITLAB|SENDGRID|STRIPE|DATADOG|DD)_?KEY)"
+    r"|(GITHUB|GH|GITLAB|BITBUCKET|AZURE_DEVOPS(_EXT)?|ADO|DATABRICKS|SNOWFLAKE|AIRTABLE|JIRA|DOCKER)_PAT)$"
+)
+_IN_QUERIES = re.compile(r"[?&;]([\w.-]{1,64})=([^&#;\s'\"]{4,})")
+_SIGNATURES = re.compile(r"(^|_)(SIG|SIGNATURE)$")
+_IN_MAPPINGS = re.compile(r"[\"']([\w.-]{1,64})[\"']\s{0,8}:\s{0,8}[\"']([^\"']{4,})[\"']")
+_LOGIN = re.compile(r"[^\s:/@]{1,256}:([^\s:/@]{4,})")
+"""user:password, as `curl -u` takes it."""
+_MIXED = re.compile(r"(?=[^\s]{0,256}[0-9])(?=[^\s]{0,256}[A-Za-z]).*[^,]", re.DOTALL)
+"""Has a digit and a letter: what a program calls `token=tok`, a variable, and a group of users have none."""
+_LONG_NUMBER = 8
+"""Digits of a number that may be a secret; ids of tokens have fewer."""
+_WORDS_OF_A_VOCABULARY = re.compile(
+    r"(^|_)(PAD|BOS|EOS|UNK|SEP|CLS|MASK|EOD|BOI|EOI|SPECIAL|STOP|START|END|IMAGE|VIDEO|AUDIO|PREFIX|SUFFIX|MIDDLE|DECODER|TRIGGER)_TOKEN$"
+)
+"""Names of tokens that a tokenizer has."""
+_HARMLESS = re.compile(
+    r"|true|false|none|null|yes|no|on|off|auto|default|required|optional|[-+.\d]{1,5}|[/~].*|file:.*|\$\(.*\)|\$\{.*\}|\$\w+|[<\[{(*].*"
+    r"|(mean|max|first|last|cls|eos|bos|pad|none)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Values that are no secret, whatever they are called: switches, small numbers, paths, references, placeholders."""
+
+_URL = re.compile(r"://(?P<user>[^\s/?#@:'\"]*)(?::(?P<password>[^\s/?#'\"]*))?@")
+_RUN = re.compile(r"[A-Za-z0-9_.:/+=%-]{20,}")
+"""What could be a token, if it has a digit."""
+_LONGEST_RUN = 4096
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|PuTTY-User-Key-File-\d")
+_PREFIXES = re.compile(
+    r"(?<![A-Za-z0-9])(?:_authToken=[\w-]{20,}|hf_[A-Za-z0-9]{20,}|hf_oauth_[A-Za-z0-9._-]{20,}|github_pat_\w{22,}|gh[pousr]_[A-Za-z0-9]{30,}"
+    r"|glpat-[\w.-]{20,}|sk-(?:ant|proj|svcacct|admin|or-v1|lf)-[\w-]{20,}|sk-[A-Za-z0-9]{32,}|nvapi-[\w-]{40,}|gsk_[A-Za-z0-9]{40,}"
+    r"|r8_[A-Za-z0-9]{30,}|AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}|AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|LTAI[A-Za-z0-9]{16,}"
+    r"|dapi[0-9a-f]{32}|dkea[0-9a-f]{32}|dop_v1_[0-9a-f]{64}|do[or]_v1_[0-9a-f]{64}|npm_[A-Za-z0-9]{36}|pypi-Ag[\w-]{50,}"
+    r"|dckr_(?:pat|oat)_[\w-]{20,}|hv[sbr]\.[\w-]{24,}|pul-[0-9a-f]{40}|tfp_[\w-]{30,}|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,}"
+    r"|xox[abeoprs](?:\.xox[bp])?-[\w-]{20,}|xapp-\d-[\w-]{20,}|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|[rs]k_(?:live|test)_[A-Za-z0-9]{20,}"
+    r"|whsec_[A-Za-z0-9+/=]{30,}|SG\.[\w-]{20,}\.[\w-]{40,}|lin_api_[A-Za-z0-9]{40}|figd_[\w-]{40,}"
+    r"|PMAK-[0-9a-f]{24}-[0-9a-f]{34}|ATATT3x[\w=-]{60,}|ATCTT3x[\w=-]{60,}|sq0(?:atp|csp)-[\w-]{22,}"
+    r"|tskey-[a-z]+-[\w-]{20,}|rubygems_[0-9a-f]{48}|AGE-SECRET-KEY-1[0-9A-Z]{58}|fly_pat_\w{30,}"
+    r"|glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}|glc_[A-Za-z0-9+/=]{32,}|NRAK-[A-Z0-9]{27}|pat[A-Za-z0-9]{14}\.[0-9a-f]{64}|ntn_[A-Za-z0-9]{40,}"
+    r"|secret_[A-Za-z0-9]{43}|sbp_[0-9a-f]{40}|pscale_(?:tkn|pw|oauth)_[\w.-]{32,}|dp\.(?:pt|st|ct)\.[\w-]{40,}"
+    r"|CCIPAT_[A-Za-z0-9]{22}_[0-9a-f]{40}|pplx-[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{60,}|tgp_v1_[\w-]{40,}"
+    r"|AccountKey=[A-Za-z0-9+/]{80,}=*|sig=[A-Za-z0-9%+/]{40,}(?:%3D|=))"
+)
+_JWT_BODY = re.compile(r"eyJ[\w-]{10,}")
+_NOT_JWT = re.compile(r"[^\w-]")
+_BASIC = re.compile(r"\b(?:Bearer|Basic|Token)\s+(?!\$)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)
+_PLUGINS = {
+    "aws": "AWSKeyDetector", "azure_storage_key": "AzureStorageKeyDetector", "discord": "DiscordBotTokenDetector",
+    "github_token": "GitHubTokenDetector", "gitlab_token": "GitLabTokenDetector", "pypi_token": "PypiTokenDetector",
+    "sendgrid": "SendGridDetector", "slack": "SlackDetector", "square_oauth": "SquareOAuthDetector",
+    "stripe": "StripeDetector", "telegram_token": "TelegramBotTokenDetector",
+}  # fmt: skip
+"""Module -> rule of detect-secrets. Those that take digests, high entropy or words of a text for secrets are left out, and
+those that search a text again from each of its characters (JWT, npm, OpenAI): `_PREFIXES` has their shapes."""
+
+
+def problems(value: Any, where: str) -> list[Problem]:
+    """Return what is a plain-text secret in a value of a document: a mapping, a list of EnvVars or of words, or a text."""
+    return [Problem(place, _WHY, _MEND) for place in dict.fromkeys(_places(value, where, ""))]
+
+
+def problems_of_source(text: Any, where: str) -> list[Problem]:
+    """Return whether a program holds a token; what it calls a password may as well be a function."""
+    return [Problem(where, _WHY, _MEND)] if isinstance(text, str) and is_token(text) else []
+
+
+def _places(value: Any, where: str, name: str) -> Iterator[str]:
+    """The paths of secrets. name: what the value is given to."""
+    if isinstance(value, str):
+        if _is_secret(name, value):
+            yield where
+    elif isinstance(value, int) and not isinstance(value, bool):
+        if len(str(abs(value))) >= _LONG_NUMBER and _is_named_as_secret(name, str(value)):
+            yield where
+    elif isinstance(value, Mapping):
+        if isinstance(value.get("name"), str) and "value" in value:
+            yield from _places(value["value"], where, value["name"])
+            return
+        for key, item in value.items():
+            yield from _places(item, f"{where}.{key}" if where else str(key), str(key))
+    elif isinstance(value, (list, tuple)):
+        if _plain_name(name).endswith("AUTH") and len(value) == 2 and all(isinstance(item, str) for item in value):
+            yield from () if _HARMLESS.fullmatch(value[1]) else (f"{where}[1]",)
+            return
+        before = inherited = "" if _plain_name(name).endswith("TOKEN") else name
+        for index, item in enumerate(value):
+            at = item["name"] if isinstance(item, Mapping) and isinstance(item.get("name"), str) else index
+            place = f'{where}["{at}"]' if isinstance(at, str) else f"{where}[{index}]"
+            yield from _places(item, place, before)
+            before = item if isinstance(item, str) and item.startswith("-") and "=" not in item else inherited
+
+
+@lru_cache(maxsize=4096)
+def _is_secret(name: str, value: str) -> bool:
+    if name and _is_named_as_secret(name, value):
+        return True
+    return _has_credentials(value) or _has_secret_parameters(value) or _has_secret_words(value) or is_token(value)
+
+
+def _is_named_as_secret(name: str, value: str) -> bool:
+    """Whether the name says that the value is secret: a variable, a key, or a flag such as --api-key."""
+    name = _plain_name(name)
+    if name == "U" or name.endswith("AUTH") or name == "USER":
+        login = _LOGIN.fullmatch(value)
+        return login is not None and _MIXED.fullmatch(login[1]) is not None and not _HARMLESS.fullmatch(login[1])
+    if not _NAMES.search(name) or _WORDS_OF_A_VOCABULARY.search(name):
+        return False
+    if name.endswith("AUTH_CONFIG") and '"auth"' in value:
+        return True
+    return not _HARMLESS.fullmatch(value) and not (name.endswith("CONNECTION_STRING") and "://" in value)
+
+
+def _plain_name(name: str) -> str:
+    """In capitals with underscores, without a number at its end."""
+    words = re.sub(r"[^A-Za-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[-256:])).strip("_").upper()
+    return re.sub(r"(?<!TOKEN)_?[0-9]{1,3}\Z", "", words)
+
+
+def _has_credentials(value: str) -> bool:
+    """Whether a URL in it has a password, or a token in place of a user."""
+    if "@" not in value or "://" not in value:
+        return False
+    for found in _URL.finditer(value):
+        password = found["password"]
+        if password is not None and not _HARMLESS.fullmatch(password):
+            return True
+        if password is None and len(found["user"]) >= 20:
+            return True
+    return any(map(_has_password_with_slash, value.split()))
+
+
+def _has_password_with_slash(word: str) -> bool:
+    """Whether the password of a URL has a slash that is not escaped; a port, and a path behind the host, are none."""
+    user, colon, password = word.partition("://")[2].rpartition("@")[0].partition(":")
+    return (
+        bool(colon) and not re.search("[/@]", user) and not re.match("[0-9]{1,5}/", password) and _is_literal(password)
+    )
+
+
+def _has_secret_parameters(value: str) -> bool:
+    """Whether the query of a URL, or a mapping written as a text, gives a secret to a name."""
+    found = _IN_QUERIES.findall(value) if "://" in value or ";" in value else []
+    if any(_SIGNATURES.search(_plain_name(name)) and _is_literal(given) for name, given in found):
+        return True
+    return any(_is_literal(g) and _is_named_as_secret(n, g) for n, g in (*found, *_IN_MAPPINGS.findall(value)))
+
+
+def _has_secret_words(value: str) -> bool:
+    """Whether a command line in one text gives a secret to a flag, a variable or a header: --token X, --token=X, TOKEN=X,
+    token=X1, X-Api-Key: X1, -u me:X1."""
+    words = value.split() if len(value) <= _LONGEST_COMMAND else []
+    before = ""
+    for word in words:
+        name, equals, given = word.partition("=")
+        given, name = given.strip("\"'"), name.strip("\"'")
+        if equals and _is_assigned(name, given):
+            return True
+        if before and _is_assigned(before, word.strip("\"'")):
+            return True
+        before = name if (word.startswith("--") or name == "-u" or name.endswith(":")) and not equals else ""
+    return False
+
+
+def _is_assigned(name: str, given: str) -> bool:
+    """Whether a word of a command line is a secret. What is neither a flag nor a variable may be an argument in a program: then
+    it has to have a digit and a letter."""
+    sure = _NAME.fullmatch(name) or name == "-u"
+    if not sure and not (_WEAK_NAME.fullmatch(name) and _MIXED.fullmatch(given)):
+        return False
+    return _is_literal(given) and _is_named_as_secret(name, given)
+
+
+_NAME = re.compile(r"--[A-Za-z][\w.-]*|[A-Z_][A-Z0-9_]*")
+"""Of a flag or a variable; `token=os.environ[...]` is an argument of a program in Python."""
+_WEAK_NAME = re.compile(r"[A-Za-z][\w.-]*:?")
+
+
+def _is_literal(word: str) -> bool:
+    return len(word) >= 4 and not re.search(r"[$(){}\[\]<>`]", word)
+
+
+_LONGEST_COMMAND = 2**14
+
+
+@lru_cache(maxsize=4096)
+def is_token(text: str) -> bool:
+    """Return whether a text holds a token of a well-known shape."""
+    if _BASIC.search(text) or _PRIVATE_KEY.search(text):
+        return True
+    return any(_is_token(run[0][:_LONGEST_RUN]) for run in _RUN.finditer(text) if _DIGIT.search(run[0]))
+
+
+_DIGIT = re.compile("[0-9]")
+
+
+def _is_token(run: str) -> bool:
+    if _PREFIXES.search(run) or _has_jwt(run):
+        return True
+    if not any(_DIGIT.search(part) and _LETTER.search(part) for part in _PART.findall(run)):
+        return False
+    return any(any(rule.analyze_string(run)) for rule in _rules())
+
+
+def _has_jwt(run: str) -> bool:
+    """Whether two parts that begin like JSON in base64 follow each other."""
+    parts = run.split(".")
+    bodies = [place for place, part in enumerate(parts[1:-1]) if _JWT_BODY.fullmatch(part)]
+    headers = (_NOT_JWT.split(parts[place])[-1] for place in bodies)
+    return any(0 <= header.find("eyJ") <= len(header) - 13 for header in headers)
+
+
+_PART = re.compile(r"[A-Za-z0-9_-]{20,}")
+_LETTER = re.compile("[G-Zg-z]")
+"""Of no digest."""
+
+
+@lru_cache(maxsize=1)
+def _rules() -> tuple[Any, ...]:
+    from importlib import import_module
+
+    return tuple(
+        getattr(import_module(f"detect_secrets.plugins.{module}"), name)() for module, name in _PLUGINS.items()
+    )

@@ -1,0 +1,99 @@
+"""A dataset of this machine on its way to a cluster, which cannot read it: small files travel in a ConfigMap, and a script
+puts them into the volume. Called by `datasets`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.kube.errors import Problem
+
+from .user_code import LIMIT, PYTHON
+
+SCRIPT, LIST = "unpack.py", "files.json"
+COMMAND = [PYTHON, f"{code.CODE_PATH}/{SCRIPT}"]
+"""Of the container that has `Packed.volume` mounted at `code.CODE_PATH`; needs Python and nothing else."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """digests: path below the volume -> sha256."""
+
+    digests: Mapping[str, str] = field(default_factory=dict)
+    contents: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    problems: Sequence[Problem] = ()
+
+    def config_map(self, name: str, namespace: Any) -> dict[str, Any]:
+        """Names of files are no keys of a ConfigMap, so keys are numbers."""
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace},
+            "data": {SCRIPT: _script(), LIST: json.dumps(self.digests)},
+            "binaryData": {
+                f"file-{i}": base64.b64encode(self.contents[p]).decode() for i, p in enumerate(self.digests)
+            },
+        }
+
+    def volume(self, name: str) -> dict[str, Any]:
+        """The ConfigMap as a volume, with the files under their own names below `data`."""
+        own = [{"key": key, "path": key} for key in (SCRIPT, LIST)]
+        files = [{"key": f"file-{i}", "path": f"data/{path}"} for i, path in enumerate(self.digests)]
+        return {"name": code.CODE_VOLUME, "configMap": {"name": name, "items": [*own, *files]}}
+
+
+def pack(uri: str, ignore: Sequence[str]) -> Packed:
+    """The file, or all files below the folder, of a `file://` URI, less the names that match a pattern."""
+    root = Path(uri.removeprefix("file://"))
+    if _size(root, ignore) > LIMIT:
+        why = (
+            f"has more than {LIMIT} bytes: a cluster cannot read a path of this machine, and no more travels with a job"
+        )
+        return Packed(problems=[Problem("storage_uri", why, "put it where pods can read it, and give s3:// or hf://")])
+    contents: dict[str, bytes] = {}
+    try:
+        for path, file in _files(root, ignore):
+            contents[path] = file.read_bytes()
+    except OSError as error:
+        return Packed(problems=[Problem("storage_uri", f"cannot read {error.filename}: {error.strerror}")])
+    outside = [f for _, f in _files(root, ignore) if root.resolve() not in (f.resolve(), *f.resolve().parents)]
+    if outside:
+        why = f"{outside[0]} is a symbolic link that leads out of the folder"
+        return Packed(problems=[Problem("storage_uri", why, "put the file itself there")])
+    if not contents:
+        return Packed(problems=[Problem("storage_uri", "has no files, or none that ignore_patterns leave")])
+    digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
+    return Packed(digests, contents)
+
+
+def _files(root: Path, ignore: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Path below the folder, and the file."""
+    for file in [root] if root.is_file() else sorted(root.rglob("*")):
+        path = root.name if file == root else file.relative_to(root).as_posix()
+        if file.is_file() and not any(fnmatchcase(path, pattern) for pattern in ignore):
+            yield path, file
+
+
+def _size(root: Path, ignore: Sequence[str]) -> int:
+    """Bytes, at least `LIMIT` + 1 of a large folder: its end is not waited for."""
+    size = 0
+    for _, file in _files(root, ignore):
+        size += file.stat().st_size
+        if size > LIMIT:
+            break
+    return size
+
+
+@lru_cache(maxsize=1)
+def _script() -> str:
+    """The text of unpack.py, which is part of the job's state, so it has no comments; standard library only."""
+    return Path(__file__).with_name(SCRIPT).read_text(encoding="utf-8")

@@ -1,0 +1,263 @@
+"""Outputs in a document: known values go in, unknown ones stay leaves, secret ones go aside.
+
+One unknown or secret value must not blank the plan: all else is rendered, checked and shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi_trainer.args.arguments import below, to_document, walk
+from pulumi_trainer.args.json_values import in_brackets, json_value
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+
+SECRET_MARK = {"pulumi-trainer.dev/secret": True}
+"""Stands for a secret value in what a digest is made of."""
+
+
+@dataclass
+class Resolved:
+    """A plain document.
+
+    unknown: token of an `Unknown` leaf -> the Output it stands for. secrets: key -> Output. former_keys: key -> the one that
+    it has in digests, which earlier versions made. depends_on: resources that the values come from; a value that is put in by
+    hand would lose them.
+    """
+
+    document: Any
+    unknown: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
+    secrets: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
+    former_keys: dict[str, str] = field(default_factory=dict)
+    depends_on: set[pulumi.Resource] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Secret:
+    """A secret value, `Unknown` if it is not known yet."""
+
+    output: pulumi.Output[Any]
+    value: Any = field(repr=False)
+
+
+async def resolve(document: Any, secret_name: str, result: Resolved | None = None) -> Resolved:
+    """Awaits every Output of the document. A secret one may stand as the value of an environment variable, or for all
+    variables of a container, which then refer to keys of the Secret `secret_name`; anywhere else it is a problem.
+
+    result: what has been resolved before; this is added to it.
+    """
+    result = result or Resolved(document)
+    result.document = document
+    if values := await _values(document, "", result):
+        found = {path: v if isinstance(v, (_Secret, Unknown)) else to_document(whole(v)) for path, v in values.items()}
+        result.document = _with_secret_refs(walk(document, found.get), secret_name, result)
+    return result
+
+
+@dataclass(frozen=True)
+class FreeForm:
+    """Free-form data as JSON has it.
+
+    document: None where a part of it is secret, as all of it is then. visible: with `Unknown` leaves for what is secret.
+    content: what its digest is made of.
+    """
+
+    document: Any
+    visible: Any
+    content: Any
+
+
+async def resolve_json(given: Any, path: str, key: str, result: Resolved) -> FreeForm:
+    """Awaits every Output of free-form data: a mapping, or None. Where a part of it is secret, its text is the secret `key`."""
+    if given is None:
+        return FreeForm(None, None, None)
+    values = await _values(given, path, result, in_brackets)
+    secrets = {where: value for where, value in values.items() if isinstance(value, _Secret)}
+    opened = {**values, **{where: secret.value for where, secret in secrets.items()}}
+    document, found = json_value(walk(given, opened.get, path, in_brackets), path)
+    result.problems += found
+    content = walk(given, lambda where, leaf: _digested(values[where]) if where in values else leaf, path, in_brackets)
+    if not secrets:
+        return FreeForm(document, document, content)
+    if not isinstance(document, (dict, Unknown)) and not found:
+        result.problems.append(Problem(path, f"must be a mapping, not {type(document).__name__}"))
+    text = "" if first_unknown(document) else json.dumps(document)
+    outputs = [secret.output for secret in secrets.values()]
+    outputs += [result.unknown[value.token] for value in values.values() if isinstance(value, Unknown)]
+    result.secrets[key] = pulumi.Output.all(*outputs).apply(lambda _: text)
+    closed = {**values, **{where: Unknown(where) for where in secrets}}
+    return FreeForm(None, walk(given, closed.get, path, in_brackets), content)
+
+
+def _digested(value: Any) -> Any:
+    """A value of an Output as earlier versions took it into the digest: whole numbers as ints."""
+    return SECRET_MARK if isinstance(value, _Secret) else whole(json_value(value, "")[0])
+
+
+async def _values(
+    document: Any, path: str, result: Resolved, key_path: Callable[[str, Any], str] = below
+) -> dict[str, Any]:
+    """Path -> value of each Output in the document: an `Unknown`, a `_Secret`, or what it is."""
+    leaves: dict[str, pulumi.Output[Any]] = {}
+
+    def find(where: str, leaf: Any) -> Any:
+        if isinstance(leaf, pulumi.Output):
+            leaves[where] = leaf
+        return leaf
+
+    walk(document, find, path, key_path)
+    return {where: await _value(where, output, result) for where, output in leaves.items()}
+
+
+async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any:
+    try:
+        value = await output.future(with_unknowns=True)
+    except Exception as error:  # Pulumi ends the program with its traceback, which does not say what the Output is for
+        result.problems.append(_uncomputed(error).below(path))
+        result.unknown[path] = output
+        return Unknown(path)
+    resources = await output.resources()
+    result.depends_on |= resources
+    if missing := await absent(output):
+        result.problems.append(missing.below(path))
+        result.unknown[path] = output  # nothing more is said of it
+        return Unknown(path)
+    known = await output.is_known() and not pulumi.output.contains_unknowns(value)
+    if resources and all(isinstance(resource, pulumi.StackReference) for resource in resources):
+        value = whole(value)
+    if await output.is_secret():
+        return _Secret(output, value if known else Unknown(path))
+    if not known:
+        result.unknown[path] = output
+        return Unknown(path)
+    return value
+
+
+def _uncomputed(error: Exception) -> Problem:
+    """Return that an Output has failed, and where. What the error says is left out: values in it may be secret."""
+    frames = [*traceback.extract_tb(error.__traceback__)]
+    if frames and frames[-1].name == "liftValues":  # of `Output.from_input` and `Output.secret`
+        return Problem("", "an Output of a mapping with a key that is not a string", "pass str(key)")
+    own = [f for f in frames if "site-packages" not in f.filename and Path(f.filename).name == "__main__.py"]
+    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    return Problem("", f"an Output that cannot be computed: {type(error).__name__}{place}", "see its traceback")
+
+
+async def absent(output: pulumi.Output[Any]) -> Problem | None:
+    """Return what is wrong with an Output that is None, which would leave the argument out in silence: it is that of a job
+    which is refused, or Pulumi's `get_output` of a name that another stack does not have."""
+    if not await output.is_known() or await output.future() is not None:
+        return None
+    stacks = await output.resources()
+    for resource in stacks:
+        if getattr(resource, "refused", False):
+            return Problem("", f"comes from {resource.where}, which is refused")  # type: ignore[attr-defined]
+    if not stacks or not all(isinstance(stack, pulumi.StackReference) for stack in stacks):
+        return None
+    stack: Any = next(iter(stacks))
+    named, outputs = await stack.name.future(), await stack.outputs.future()
+    known = sorted(name for name, value in (outputs or {}).items() if value is not None)
+    there = f"it has: {', '.join(known)}" if known else "it has none at all: bring it up first"
+    return Problem("", f"is None: the stack {named} has no such output", there)
+
+
+def _with_secret_refs(value: Any, secret_name: str, result: Resolved, path: str = "") -> Any:
+    if isinstance(value, _Secret):
+        why = "is secret, and would be readable in the plan and in the cluster"
+        result.problems.append(
+            Problem(path, why, "pass secrets in env, in func_args or as credentials of an initializer")
+        )
+        return Unknown(path)  # nothing more is said of it
+    if isinstance(value, list):
+        return [_with_secret_refs(item, secret_name, result, f"{path}[{i}]") for i, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, item in value.items():
+        where = below(path, key)
+        variables = _variables(item, where, result) if key == "env" else item
+        if key == "env" and isinstance(variables, list):
+            variables = [
+                _variable(each, f"{where}[{i}]", path, secret_name, result) for i, each in enumerate(variables)
+            ]
+        found[key] = _with_secret_refs(variables, secret_name, result, where)
+    return found
+
+
+def _variables(env: Any, path: str, result: Resolved) -> Any:
+    """The variables of a container, where all of them are one secret Output."""
+    if not isinstance(env, _Secret):
+        return env
+    if isinstance(env.value, Unknown):
+        result.unknown[path] = env.output
+        return env.value
+    listed = isinstance(env.value, list)
+    if not listed or not all(isinstance(each, dict) and each.keys() == {"name", "value"} for each in env.value):
+        why = "is secret, and must be a mapping of strings, as no other variables go into a Secret"
+        result.problems.append(Problem(path, why))
+        return Unknown(path)
+    return [{**each, "value": _Secret(pulumi.Output.secret(each["value"]), each["value"])} for each in env.value]
+
+
+def _variable(variable: Any, path: str, holder: str, secret_name: str, result: Resolved) -> Any:
+    """A variable whose value is secret, as a reference to the Secret."""
+    secret = variable.get("value") if isinstance(variable, dict) else None
+    if not isinstance(secret, _Secret) or not isinstance(name := variable.get("name"), str):
+        return variable
+    if not isinstance(secret.value, (str, Unknown)):
+        result.problems.append(Problem(f"{path}.value", f"must be a string, not {type(secret.value).__name__}"))
+        return {**variable, "value": Unknown(f"{path}.value")}
+    former = f"{holder.rpartition('.')[2]}.{name}"
+    key = former
+    if not _KEY.fullmatch(former) or former in result.secrets:
+        key = re.sub(r"[^\w.-]+", "-", f"{holder}.{name}", flags=re.ASCII)[-_LONGEST:]
+        key = key if key not in result.secrets else f"{key[-_LONGEST + 4 :]}.{len(result.secrets)}"
+        result.former_keys[key] = former
+    result.secrets[key] = secret.output
+    rest = {k: v for k, v in variable.items() if k != "value"}
+    return {**rest, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": key}}}
+
+
+_LONGEST = 253
+_KEY = re.compile(rf"[-._a-zA-Z0-9]{{1,{_LONGEST}}}")
+"""The key of a Secret (`IsConfigMapKey` of Kubernetes' apimachinery)."""
+
+
+def whole(value: Any) -> Any:
+    """Numbers of other resources and stacks arrive as floats; the API wants whole ones."""
+    if isinstance(value, dict):
+        return {k: whole(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [whole(v) for v in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def put_back(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> Any:
+    """The document with the original Outputs at its unknown leaves, for the engine to show as unknown."""
+    if not unknown:
+        return document
+    return walk(document, lambda _, leaf: unknown[leaf.token] if isinstance(leaf, Unknown) else leaf)
+
+
+def has_unknown(document: Any) -> bool:
+    """True where some leaf is not known yet."""
+    return first_unknown(document) is not None
+
+
+def known(value: Any) -> pulumi.Output[Any]:
+    """A known Output that may hold unknown ones deep inside, so that the engine shows all the rest."""
+    loop = asyncio.get_event_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    future.set_result(value)
+    is_known: asyncio.Future[bool] = loop.create_future()
+    is_known.set_result(True)
+    return pulumi.Output(set(), future, is_known)

@@ -1,0 +1,169 @@
+"""Credentials from a program that the kubeconfig names: `aws eks get-token`, `gke-gcloud-auth-plugin`, `kubelogin`, ...
+
+Protocol: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins, as in
+plugin/pkg/client/auth/exec/exec.go of https://github.com/kubernetes/client-go/tree/v0.36.3. The official client logs what
+goes wrong and then asks without credentials; here it is an error that tells what the program said. Called by `access`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pulumi_trainer.provider.api.secrets import MASK, mask, secret_forms
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+
+PATIENCE = 60.0
+"""Seconds for the program; one that waits for somebody to log in is ended then."""
+MAX_OUTPUT = 4 * 2**20
+"""Bytes of an answer; a token or a certificate has a few kilobytes."""
+_KEPT = 2**16
+"""Bytes of stderr that are kept, from its end."""
+_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_SHOWN = 1000
+_TOKENS = re.compile(
+    r"\b(eyJ[\w-]{8,}\.[\w-]+(\.[\w-]*)?|k8s-aws-v1\.[\w-]+|ya29\.[\w.-]+|[Bb]earer\s+\S+|[A-Za-z0-9+/_=-]{60,})"
+)
+
+
+def credentials(
+    plugin: Mapping[str, Any], cluster: Mapping[str, Any], where: str
+) -> tuple[dict[str, str], float | None]:
+    """Runs the program: `user` fields of a kubeconfig with a token or a certificate, and when they expire (seconds since the
+    epoch; None: never). Raises TargetFault."""
+    command = str(plugin.get("command") or "")
+    version = str(plugin.get("apiVersion") or "")
+    where = f"{where}: credential plugin {command}"
+    if version not in _VERSIONS:
+        mend = "make the kubeconfig anew with the tool of your provider"
+        raise TargetFault(Problem(where, f'its apiVersion "{version}" is not one of {", ".join(_VERSIONS)}', mend))
+    if plugin.get("interactiveMode") == "Always":
+        raise TargetFault(Problem(where, "wants a terminal (interactiveMode: Always), and there is none here"))
+    status = _status(_run(plugin, command, _request(plugin, cluster, version), where), version, where)
+    token, certificate, key = (_string(status, k) for k in ("token", "clientCertificateData", "clientKeyData"))
+    if not token and not (certificate and key):
+        raise TargetFault(Problem(where, "answered without a token and without a certificate with its key"))
+    found = {"token": token} if token else {}
+    if certificate and key:
+        found["client-certificate-data"] = base64.b64encode(certificate.encode()).decode()
+        found["client-key-data"] = base64.b64encode(key.encode()).decode()
+    return found, _expiry(status, where)
+
+
+def trimmed(text: str, secrets: tuple[str, ...] = ()) -> str:
+    """What a program has said, for an error: no token, no more than the end of it."""
+    text = _TOKENS.sub(MASK, mask(text, secrets).strip())
+    return text if len(text) <= _SHOWN else f"...{text[-_SHOWN:]}"
+
+
+def _request(plugin: Mapping[str, Any], cluster: Mapping[str, Any], version: str) -> str:
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.get("provideClusterInfo"):
+        names = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
+        spec["cluster"] = {k: cluster[k] for k in names if cluster.get(k)}
+        if "certificate-authority-data" not in spec["cluster"] and (path := cluster.get("certificate-authority")):
+            try:
+                spec["cluster"]["certificate-authority-data"] = base64.b64encode(Path(path).read_bytes()).decode()
+            except OSError:
+                pass  # told when the connection is made
+        for extension in cluster.get("extensions") or []:
+            if extension.get("name") == "client.authentication.k8s.io/exec":
+                spec["cluster"]["config"] = extension.get("extension")
+    return json.dumps({"apiVersion": version, "kind": "ExecCredential", "spec": spec})
+
+
+def _run(plugin: Mapping[str, Any], command: str, request: str, where: str) -> str:
+    own = {str(e["name"]): str(e.get("value") or "") for e in plugin.get("env") or []}
+    environment = {**os.environ, **own, "KUBERNETES_EXEC_INFO": request}
+    program = shutil.which(command, path=environment.get("PATH"))
+    hint = str(plugin.get("installHint") or "").strip() or "install it, or choose another context"
+    if not command or program is None:
+        raise TargetFault(Problem(where, "there is no such program" if os.sep in command else "is not on PATH", hint))
+    argv = [program, *(str(a) for a in plugin.get("args") or [])]
+    secrets = secret_forms(
+        v for k, v in own.items() if len(v) >= 8 and re.search("TOKEN|SECRET|PASSWORD|KEY", k.upper())
+    )
+    pipe, none = subprocess.PIPE, subprocess.DEVNULL
+    try:
+        process = subprocess.Popen(argv, env=environment, stdin=none, stdout=pipe, stderr=pipe, start_new_session=True)
+    except OSError as error:
+        raise TargetFault(Problem(where, f"cannot be run: {error.strerror}", hint)) from None
+    with process:
+        output, errors, why = _watched(process)
+        if why:
+            os.killpg(process.pid, signal.SIGKILL)  # a child of it would hold the pipes open
+    said = trimmed(errors.decode(errors="replace"), secrets)
+    if why:
+        why += f"; it said: {said}" if said else ""
+        raise TargetFault(Problem(where, why, "run it by hand: it may want a login"))
+    if process.returncode:
+        said = said or "it said nothing on stderr"
+        raise TargetFault(Problem(where, f"ended with exit code {process.returncode}: {said}"))
+    return output.decode(errors="replace")
+
+
+def _watched(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, str]:
+    """Return what a program prints, the end of what it says on stderr, and why it must be ended, if it must."""
+    output, errors = bytearray(), bytearray()
+    deadline = time.monotonic() + PATIENCE
+    late = f"gave no answer within {PATIENCE:g} s"
+    with selectors.DefaultSelector() as streams:
+        for stream, kept in ((process.stdout, output), (process.stderr, errors)):
+            assert stream is not None
+            streams.register(stream, selectors.EVENT_READ, kept)
+        while streams.get_map():
+            for ready, _ in streams.select(max(0.0, deadline - time.monotonic())):
+                data = os.read(ready.fd, 2**16)
+                ready.data.extend(data)
+                if not data:
+                    streams.unregister(ready.fileobj)
+            del errors[:-_KEPT]
+            if len(output) > MAX_OUTPUT:
+                return b"", bytes(errors), f"printed more than {MAX_OUTPUT // 2**20} MiB"
+            if time.monotonic() > deadline:
+                return b"", bytes(errors), late
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return b"", bytes(errors), late
+    return bytes(output), bytes(errors), ""
+
+
+def _status(output: str, version: str, where: str) -> dict[str, Any]:
+    """The output holds the credentials: no error quotes it."""
+    try:
+        answer = json.loads(output)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
+        raise TargetFault(Problem(where, "its output is no ExecCredential"))
+    if answer.get("apiVersion") != version:
+        why = f'is to answer as {version}, and answered as "{trimmed(str(answer.get("apiVersion")))}"'
+        raise TargetFault(Problem(where, why, "make the kubeconfig anew, or update the plugin"))
+    status = answer.get("status")
+    return status if isinstance(status, dict) else {}
+
+
+def _string(status: Mapping[str, Any], name: str) -> str:
+    value = status.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _expiry(status: Mapping[str, Any], where: str) -> float | None:
+    if not (text := _string(status, "expirationTimestamp")):
+        return None
+    try:
+        return datetime.fromisoformat(re.sub(r"\.\d+", "", text).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        raise TargetFault(Problem(where, "its expirationTimestamp is no time")) from None

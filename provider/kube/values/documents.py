@@ -1,0 +1,229 @@
+"""Documents of the API out of files: YAML and JSON read as Kubernetes' tools read them, and bounded in every way.
+
+The command line calls it for what a user wrote. Whatever a file holds, reading it takes memory for one document and
+time in proportion to its length, and what is wrong is told with file, document, line and path. Nothing here knows what
+the fields mean.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+
+from .terminal import control_character
+from .yaml_values import (
+    BLANK,
+    MAX_LENGTH,
+    Unreadable,
+    from_json,
+    from_yaml,
+    places,
+)
+
+MAX_FILE = 64 * 2**20
+"""Bytes of one file, or of standard input."""
+
+_SPLIT = "split it into several files"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document and where it was read. number: in its file, from 1. line: where it begins, from 1.
+    item: which of the items of a List it is. text: what the lines say."""
+
+    content: dict[str, Any]
+    file: str
+    number: int
+    line: int
+    text: str
+    item: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}, document {self.number}" + ("" if self.item is None else f", items[{self.item}]")
+
+    def line_of(self, path: str) -> int:
+        """The line of a field, such as `spec.trainer.env[1].name`, or of the innermost one around it that is there."""
+        return self._found(path)[0]
+
+    def written(self, path: str) -> str | None:
+        """A scalar as the file has it, if it stands there without quotes; None for all else."""
+        return self._found(path)[1]
+
+    def _found(self, path: str) -> tuple[int, str | None]:
+        prefix = [] if self.item is None else ["items", str(self.item)]
+        steps = [*prefix, *(key or index for key, index in _STEP.findall(path))]
+        place = places(self.text).find(steps)
+        return self.line + place.line, place.written
+
+
+def control_character_problems(document: Any, where: str = "") -> Iterator[Problem]:
+    """A problem for each text of somebody else's document that holds control characters: `pulumi preview --diff` prints texts of
+    several lines as they are, so one could hide others."""
+    if isinstance(document, str) and (found := control_character(document)):
+        why = f"holds the control character {found}, which could hide a part of the plan on a terminal"
+        yield Problem(
+            where, why, "leave it out, or write it as an escape that the program in the container understands"
+        )
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            yield from control_character_problems(str(key), where)
+            yield from control_character_problems(value, f"{where}.{key}".lstrip("."))
+    elif isinstance(document, list):
+        for at, value in enumerate(document):
+            yield from control_character_problems(value, f"{where}[{at}]")
+
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
+
+
+def read(source: Path | str) -> list[dict[str, Any]]:
+    """All documents of a file (a Path) or of a text. Raises Invalid."""
+    return [d.content for d in (documents(source) if isinstance(source, Path) else parsed(source))]
+
+
+def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Document]:
+    """The documents of a file, one after the other; those in a List each for itself, empty ones left out.
+
+    stdin: what "-" reads. Raises Invalid where one cannot be read: what it is, where, and what to do.
+    """
+    if str(path) == "-" and stdin is not None:
+        yield from _stream(stdin, "stdin")
+        return
+    try:
+        with Path(path).open("rb") as file:
+            size = file.seek(0, io.SEEK_END) if file.seekable() else 0
+            if size > MAX_FILE:
+                raise Invalid(Problem(str(path), f"is {_size(size)} long, more than {_size(MAX_FILE)}", _SPLIT))
+            if size:
+                file.seek(0)
+            yield from _stream(file, str(path))
+    except OSError as error:
+        raise Invalid(Problem(str(path), f"cannot be read: {error.strerror or error}")) from None
+
+
+def parsed(text: str | bytes, name: str = "text") -> Iterator[Document]:
+    """The documents of a text. name: what errors call it."""
+    yield from _stream(io.BytesIO(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text), name)
+
+
+def _stream(file: IO[bytes], name: str) -> Iterator[Document]:
+    number = 1
+    for line, data in _chunks(file, name):
+        where = f"{name}, document {number}"
+        text = _decoded(data, where, line)
+        for value in _values(text, name, where, line):
+            where = f"{name}, document {number}"
+            if value is not None:
+                yield from _expanded(Document(_checked(value, where, line), name, number, line, text))
+            number += 1
+
+
+def _chunks(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
+    """Line and bytes of each part that a `---` begins: more than one document only where `...` ends the first."""
+    begun, line, size, total, content = 1, 0, 0, 0, False
+    lines: list[bytes] = []
+    while read_ := file.readline(MAX_LENGTH + 1):
+        line += 1
+        total += len(read_)
+        if total > MAX_FILE:
+            raise Invalid(Problem(name, f"is longer than {_size(MAX_FILE)}", _SPLIT))
+        if content and read_[:3] == b"---" and read_[3:4] in (b"", b" ", b"\t", b"\r", b"\n"):
+            yield begun, b"".join(lines)
+            begun, lines, size, content = line, [], 0, False
+        lines.append(read_)
+        size += len(read_)
+        if size > MAX_LENGTH:
+            why = f"is longer than {_size(MAX_LENGTH)}, which is all that an API server takes"
+            raise Invalid(Problem(f"{name}, the document from line {begun} on", why))
+        content = content or not (read_[:1] in b"#%\r\n" or read_.isspace())
+    if content:
+        yield begun, b"".join(lines)
+
+
+def _decoded(data: bytes, where: str, line: int) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        at = line + data.count(b"\n", 0, error.start)
+        why = f"the byte 0x{data[error.start]:02x} is not UTF-8"
+        raise Invalid(Problem(f"{where}, line {at}", why, "save the file as UTF-8")) from None
+    if "\0" in text:
+        at = line + text.count("\n", 0, text.index("\0"))
+        raise Invalid(Problem(f"{where}, line {at}", "holds a NUL byte: it is no text"))
+    return text
+
+
+def _values(text: str, name: str, where: str, line: int) -> Iterator[Any]:
+    """The values of a chunk. A text that begins like an object and is none of JSON is tried as YAML, which may have {}."""
+    if text.lstrip(BLANK).startswith("{"):
+        try:
+            found = list(from_json(text))
+        except json.JSONDecodeError as error:
+            if name.endswith(".json"):
+                raise Invalid(Problem(f"{where}, line {line + error.lineno - 1}", f"no JSON: {error.msg}")) from None
+        except Unreadable as error:
+            raise Invalid(Problem(f"{where}{error.path}", error.why, error.mend)) from None
+        else:
+            yield from found
+            return
+    try:
+        yield from from_yaml(text)
+    except Unreadable as error:
+        raise Invalid(Problem(f"{where}, line {line + error.line}{error.path}", error.why, error.mend)) from None
+    except yaml.reader.ReaderError as error:
+        character: Any = error.character  # a number where libyaml reads
+        what = f"U+{ord(character) if isinstance(character, str) else character:04X}"
+        raise Invalid(Problem(where, f"no YAML: the character {what} is not allowed")) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f", line {line + mark.line}" if mark else ""
+        said = "; ".join(part for part in (error.context, error.problem) if part)
+        mend = "indent with blanks, not tabs" if _tab_at(text, mark) else ""
+        raise Invalid(Problem(f"{where}{at}", f"no YAML: {said}", mend)) from None
+    except yaml.YAMLError as error:
+        raise Invalid(Problem(where, f"no YAML: {error}")) from None
+
+
+def _tab_at(text: str, mark: Any) -> bool:
+    return mark is not None and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1])[: mark.column + 1]
+
+
+def _checked(value: Any, where: str, line: int) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        why = f"holds {_KINDS.get(type(value), 'a ' + type(value).__name__)}, not an object of the API"
+        raise Invalid(Problem(f"{where}, line {line}", why, "begin it with apiVersion and kind"))
+    missing = [key for key in ("apiVersion", "kind") if not value.get(key)]
+    if missing:
+        raise Invalid(Problem(f"{where}, line {line}", f"has no {' and no '.join(missing)}"))
+    for key in ("apiVersion", "kind"):
+        if not isinstance(value[key], str):
+            raise Invalid(Problem(f"{where}: {key}", f"must be a string, not {value[key]!r}", "write it in quotes"))
+    return value
+
+
+_KINDS = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+
+
+def _expanded(document: Document) -> Iterator[Document]:
+    """What a List holds; anything else as it is."""
+    content = document.content
+    if not content["kind"].endswith("List") or "items" not in content:
+        yield document
+        return
+    if not isinstance(content["items"], list):
+        raise Invalid(Problem(f"{document}: items", "must be a list"))
+    for index, item in enumerate(content["items"]):
+        one = replace(document, item=index)
+        yield from _expanded(replace(one, content=_checked(item, str(one), one.line_of(""))))
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.0f} MiB"

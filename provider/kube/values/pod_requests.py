@@ -1,0 +1,101 @@
+"""What a Pod requests, and what a gang of Pods requests together: for PodGroups.
+
+As Kubernetes counts before a Pod exists, limits are no requests:
+https://github.com/kubernetes/component-helpers/blob/v0.36.3/resource/helpers.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.pipeline.info import Info, items, section
+
+Amounts: TypeAlias = "dict[str, Quantity | Unknown]"
+"""By the resource's name."""
+
+
+def min_member(info: Info) -> int | Unknown:
+    """Pods of all replicated jobs, initializers too; replicas do not count, as upstream."""
+    counts = [pod_set.count for pod_set in info.pod_sets]
+    return first_unknown(counts) or sum(count for count in counts if isinstance(count, int))
+
+
+def min_resources(info: Info) -> dict[str, Any] | Unknown:
+    """Requests of all those Pods: resource -> quantity. Unknown where it cannot be told which resources there are."""
+    total: Amounts = {}
+    for pod_set in info.pod_sets:
+        if unseen := _unseen(pod_set.pod_spec):
+            return unseen
+        _add(total, _times(pod_requests(pod_set.pod_spec), pod_set.count))
+    return {name: amount if isinstance(amount, Unknown) else amount.text for name, amount in sorted(total.items())}
+
+
+def pod_requests(pod_spec: dict[str, Any]) -> Amounts:
+    """Of one Pod: its containers together, or its init containers at their highest, if that is more; what the Pod
+    itself says of cpu, memory and huge pages replaces that; overhead comes on top."""
+    total: Amounts = {}
+    for container in items(pod_spec, "containers"):
+        _add(total, _requests(container))
+    sidecars: Amounts = {}
+    highest: Amounts = {}
+    for container in items(pod_spec, "initContainers"):
+        own = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            _add(total, own)
+            _add(sidecars, own)
+            own = sidecars
+        else:
+            _add(own, sidecars)
+        _join(highest, own, _larger)
+    _join(total, highest, _larger)
+    total.update({name: amount for name, amount in _requests(pod_spec).items() if _of_a_pod(name)})
+    _add(total, _amounts(pod_spec.get("overhead")))
+    return total
+
+
+def _unseen(pod_spec: dict[str, Any]) -> Unknown | None:
+    """What is not known yet and may request any resource."""
+    lists = [pod_spec.get("containers"), pod_spec.get("initContainers")]
+    holders = [pod_spec, *(container for each in lists if isinstance(each, list) for container in each)]
+    resources = [holder.get("resources") for holder in holders if isinstance(holder, dict)]
+    requests = [each.get("requests") for each in resources if isinstance(each, dict)]
+    parts = [*lists, *holders, *resources, *requests, pod_spec.get("overhead")]
+    return next((part for part in parts if isinstance(part, Unknown)), None)
+
+
+def _requests(holder: dict[str, Any]) -> Amounts:
+    return _amounts(section(holder, "resources").get("requests"))
+
+
+def _amounts(given: Any) -> Amounts:
+    return {name: q if isinstance(q, Unknown) else Quantity.parse(q) for name, q in (given or {}).items()}
+
+
+def _times(amounts: Amounts, count: int | Unknown) -> Amounts:
+    if isinstance(count, Unknown):
+        return dict.fromkeys(amounts, count)
+    return {name: amount if isinstance(amount, Unknown) else amount * count for name, amount in amounts.items()}
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    _join(total, more, Quantity.__add__)
+
+
+def _larger(old: Quantity, new: Quantity) -> Quantity:
+    return new if new.amount > old.amount else old
+
+
+def _join(total: Amounts, more: Amounts, join: Callable[[Quantity, Quantity], Quantity]) -> None:
+    for name, new in more.items():
+        old = total.get(name)
+        if old is None or isinstance(new, Unknown):
+            total[name] = new
+        elif not isinstance(old, Unknown):
+            total[name] = join(old, new)
+
+
+def _of_a_pod(name: str) -> bool:
+    return name in ("cpu", "memory") or name.startswith("hugepages-")

@@ -1,0 +1,135 @@
+"""Kubernetes' strategic merge patch on documents as `typed` gives them. `core` merges patches and resources.
+
+Behaviour, order of merged lists included:
+https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/util/strategicpatch/patch.go
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulumi_trainer.provider.kube.values.typed import fields
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+
+_DIRECTIVE = "$patch"
+_DELETE_FROM_LIST = "$deleteFromPrimitiveList"
+
+
+class MergeError(ValueError):
+    """The patch cannot be applied; the text says why."""
+
+
+def strategic_merge(type_: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """`original` with `patch` merged in, by the patch strategies of the Go type `type_`; neither is changed.
+
+    Maps merge deeply, lists with a merge key by that key, all else is replaced; null removes. A `$patch`
+    directive works wherever a free map lets it through. MergeError: wrong directive, item without its key.
+    """
+    return _map(type_, original, patch)
+
+
+def _map(kind: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    if _DIRECTIVE in patch:
+        return _directed(patch)
+    merged = dict(original)
+    for name, value in patch.items():
+        key, removes = _listed(name)
+        if name == "$retainKeys" or name.startswith("$setElementOrder"):
+            raise MergeError(f"{name} needs a list, and stands among strings")
+        if value is None:
+            merged.pop(key, None)
+        elif key not in merged:
+            if not removes:
+                _take(merged, key, value)
+        elif isinstance(merged[key], Unknown) and isinstance(value, (dict, list)):
+            pass  # what the patch makes of an unknown value is unknown
+        elif isinstance(merged[key], dict) and isinstance(value, dict):
+            merged[key] = _map(_child(kind, key), merged[key], value)
+        elif isinstance(merged[key], list) and isinstance(value, list):
+            merged[key] = _list(kind, key, merged[key], value)
+        elif not removes or type(merged[key]) is type(value):
+            _take(merged, key, value)
+    return merged
+
+
+def _listed(name: str) -> tuple[str, bool]:
+    """Which key is meant, and whether the value is of a list from which items are taken away."""
+    if not name.startswith(_DELETE_FROM_LIST):
+        return name, False
+    directive, slash, key = name.partition("/")
+    if directive != _DELETE_FROM_LIST or not slash:
+        raise MergeError(f"{_DELETE_FROM_LIST} is followed by / and a key")
+    return key or name, True
+
+
+def _directed(patch: dict[str, Any]) -> dict[str, Any]:
+    directive = patch[_DIRECTIVE]
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    if directive == "delete":
+        return {}
+    raise MergeError(f"{_DIRECTIVE} must be replace or delete")
+
+
+def _list(kind: str, name: str, original: list[Any], patch: list[Any]) -> list[Any]:
+    how = fields(kind)[name]
+    if how.merge is None:
+        return patch
+    if not original and not patch:
+        return original
+    if not how.merge:
+        return _ordered(original, patch, {item: item for item in [*original, *patch]})
+    merged: dict[Any, Any] = {}
+    old, new = ([_key(item, how.merge, name) for item in items] for items in (original, patch))
+    for key, item in zip(old, original, strict=True):
+        merged.setdefault(key, item)
+    for key, item in zip(new, patch, strict=True):
+        both = isinstance(merged.get(key), dict) and isinstance(item, dict)
+        merged[key] = _map(how.kind[1:-1], merged[key], item) if both else item
+    return _ordered(old, new, merged)
+
+
+def _ordered(original: list[Any], patch: list[Any], merged: dict[Any, Any]) -> list[Any]:
+    """Items of the patch in its order. One that only the original has comes before the next item of the patch
+    if that one is in the original too, and later there; the rest comes last."""
+    place = {key: at for at, key in reversed(list(enumerate(original)))}
+    left = [key for key in dict.fromkeys(original) if key not in set(patch)]
+    right = list(dict.fromkeys(patch))
+    out = []
+    while left and right:
+        first = right[0] in place and place[left[0]] < place[right[0]]
+        out.append(merged[(left if first else right).pop(0)])
+    return out + [merged[key] for key in left or right]
+
+
+def _key(item: Any, merge: str, name: str) -> Any:
+    if isinstance(item, Unknown):
+        return item
+    if merge not in item:
+        raise MergeError(f"an item of {name} has no {merge}, by which the list is merged")
+    return item[merge]
+
+
+def _child(kind: str, name: str) -> str:
+    return kind if kind[0] == "{" else fields(kind)[name].kind
+
+
+def _take(merged: dict[str, Any], key: str, value: Any) -> None:
+    """The patch's value as it is: without nulls and maps that hold a directive."""
+    taken = _without_directives(value)
+    if taken is None:
+        merged.pop(key, None)
+    else:
+        merged[key] = taken
+
+
+def _without_directives(value: Any) -> Any:
+    if isinstance(value, dict):
+        if _DIRECTIVE in value:
+            return None
+        kept = ((key, _without_directives(v)) for key, v in value.items())
+        return {key: v for key, v in kept if v is not None}
+    if isinstance(value, list):
+        kept_items = (_without_directives(v) for v in value)
+        return [v for v in kept_items if v is not None]
+    return value

@@ -1,0 +1,236 @@
+"""Documents as Go's typed structs hold them: unknown fields pruned, types checked, zero values dropped.
+
+Kubeflow Trainer decodes every document into Go types and prints it again. What that drops (`readOnly: false`)
+and adds (`resources: {}`) shows in the JobSet, so the pipeline and admission do the same; the pipeline's merge
+uses the patch strategies. `gotypes.TYPES` tells how each field behaves, `Type field:kind ...`:
+
+    kind      str, bool, int32, int64, quantity, intstr, time, a type, [kind] for a list, {kind} for a map
+    kind!     no `omitempty`: written even when it is empty
+    kind?     a pointer: an explicit zero value is kept
+    kind~key  a strategic merge patch merges the list by this key (a list of scalars: without key, as a set)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache, lru_cache
+from typing import Any
+
+from pulumi_trainer.provider.kube.errors import Problem
+
+from .go_types import TYPES
+from .quantity import canonical
+from .unknown import Unknown
+
+Path = tuple[Any, "str | int"] | None
+"""Where a value stands: the path of what holds it, and its key or index there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """How Go writes one field. struct: its kind is a type of the table. merge: key of a merged list."""
+
+    kind: str
+    struct: bool
+    always: bool
+    pointer: bool
+    merge: str | None
+
+
+@dataclass(slots=True)
+class Findings:
+    """What came up while reading. problems: wrong values; notes: unknown fields, which are dropped."""
+
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+
+
+def typed(type_: str, value: Any, at: Path, findings: Findings, *, applied: bool) -> dict[str, Any]:
+    """The document as Go prints the struct `type_`; a new one, nothing of `value` is shared or changed.
+
+    applied: as in an apply configuration, where empty lists and maps are left out; else as Go's JSON, where a
+    list without `omitempty` is null. Unknown leaves are carried on; wrong values are left out and reported.
+    """
+    result = _struct(type_, value, at, findings, applied)
+    return result if isinstance(result, dict) else {}
+
+
+def where(at: Path) -> str:
+    """A path as users write it: `spec.containers[0].name`."""
+    parts: list[str] = []
+    while at is not None:
+        at, key = at
+        plain = isinstance(key, str) and _PLAIN.fullmatch(key)
+        parts.append(f".{key}" if plain else f"[{key!r}]")
+    return "".join(reversed(parts)).removeprefix(".")
+
+
+@cache
+def fields(type_: str) -> Mapping[str, Field]:
+    """The fields of a Go type by name, in the order in which Go prints them."""
+    return {name: _field(text) for name, text in (item.split(":") for item in _lines()[type_].split())}
+
+
+@cache
+def _lines() -> dict[str, str]:
+    lines = TYPES.replace("\n    ", " ").splitlines()
+    return {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
+
+
+@lru_cache(maxsize=256)
+def _field(text: str) -> Field:
+    text, merged, key = text.partition("~")
+    kind = text.rstrip("!?")
+    return Field(kind, kind in _lines(), text.endswith("!"), text.endswith("?"), key if merged else None)
+
+
+def _struct(type_: str, value: Any, at: Path, findings: Findings, applied: bool) -> Any:
+    if isinstance(value, Unknown):
+        return value
+    if not isinstance(value, dict):
+        return _wrong("a mapping", value, at, findings)
+    known = fields(type_)
+    out: dict[str, Any] = {}
+    for name, how in known.items():
+        given = value.get(name)
+        if given is None:
+            if not how.always:
+                continue
+            given = {} if how.struct else _ZERO.get(how.kind)
+        result = None if given is None else _value(how.kind, given, (at, name), findings, applied)
+        if result is _BAD or (result is None and applied):
+            continue
+        if not result and not how.struct:
+            gathers = isinstance(result, (list, dict))
+            if (applied and gathers) or not (how.always or how.pointer):
+                continue
+        out[name] = result
+    if len(value) > len(known) or not value.keys() <= known.keys():
+        unknown = (name for name in value if name not in known)
+        findings.notes += (Problem(where((at, str(name))), "unknown field, ignored") for name in unknown)
+    return out
+
+
+def _value(kind: str, value: Any, at: Path, findings: Findings, applied: bool) -> Any:
+    if isinstance(value, Unknown):
+        return value
+    scalar = _SCALARS.get(kind)
+    if scalar is not None:
+        expected, read = scalar
+        try:
+            return read(value)
+        except ValueError as error:
+            return _wrong(expected, value, at, findings, str(error))
+    if kind[0] == "[":
+        if not isinstance(value, list):
+            return _wrong("a list", value, at, findings)
+        item = kind[1:-1]
+        zero = _ZERO.get(item, {})  # what Go makes of a null in a list
+        items = (_value(item, zero if v is None else v, (at, i), findings, applied) for i, v in enumerate(value))
+        return [v for v in items if v is not _BAD]
+    if kind[0] == "{":
+        if not isinstance(value, dict):
+            return _wrong("a mapping", value, at, findings)
+        if not all(isinstance(name, str) for name in value):
+            return _wrong("a mapping by strings", value, at, findings)
+        item = kind[1:-1]
+        names = sorted(name for name in value if value[name] is not None)
+        values = ((name, _value(item, value[name], (at, name), findings, applied)) for name in names)
+        return {name: v for name, v in values if v is not _BAD}
+    return _struct(kind, value, at, findings, applied)
+
+
+_BAD: Any = object()
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAMES = {
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a decimal number",
+    dict: "a mapping",
+    list: "a list",
+    type(None): "null",
+}
+
+
+def _wrong(expected: str, value: Any, at: Path, findings: Findings, why: str = "") -> Any:
+    # The value itself is not shown: it may be a secret that slipped into the wrong place.
+    got = _NAMES.get(type(value), type(value).__name__)
+    mend = "write it in quotes" if expected == "a string" and isinstance(value, (int, float)) else ""
+    findings.problems.append(Problem(where(at), why or f"must be {expected}, not {got}", mend))
+    return _BAD
+
+
+def _string(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError
+
+
+def _bounded(bits: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if -(2 ** (bits - 1)) <= _whole(value) < 2 ** (bits - 1):
+            return int(value)
+        raise ValueError(f"must fit into {bits} bits")
+
+    return read
+
+
+def _quantity(value: Any) -> str:
+    if isinstance(value, float):
+        value = repr(value)
+    return canonical(value if isinstance(value, str) else _whole(value))
+
+
+def _int_or_string(value: Any) -> str | int:
+    return value if isinstance(value, str) else _int32(value)
+
+
+def _time(value: Any) -> str:
+    """In UTC and without fractions of a second, as Kubernetes prints it."""
+    match = _RFC_3339.fullmatch(_string(value))
+    try:
+        if match is None:
+            raise ValueError
+        hours, minutes = (int(match[part] or 0) for part in ("hours", "minutes"))
+        ahead = timedelta(hours=hours, minutes=minutes) * (-1 if match["sign"] == "-" else 1)
+        day, clock = (int(n) for n in match["day"].split("-")), (int(n) for n in match["clock"].split(":"))
+        return f"{(datetime(*day, *clock) - ahead).isoformat()}Z"  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        raise ValueError("must be a time such as 2026-01-31T09:30:00Z") from None
+
+
+_RFC_3339 = re.compile(
+    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})T(?P<clock>[0-9]{1,2}:[0-9]{2}:[0-9]{2})(?:[.,][0-9]+)?"
+    r"(?:Z|(?P<sign>[+-])(?P<hours>[0-9]{2}):(?P<minutes>[0-9]{2}))"
+)
+_int32 = _bounded(32)
+
+_SCALARS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "str": ("a string", _string),
+    "bool": ("true or false", _bool),
+    "int32": ("a whole number", _int32),
+    "int64": ("a whole number", _bounded(64)),
+    "quantity": ("a quantity such as 3, 500m or 4Gi", _quantity),
+    "intstr": ("a whole number or a string", _int_or_string),
+    "time": ("a time", _time),
+}
+
+
+_ZERO = {"str": "", "bool": False, "int32": 0, "int64": 0, "quantity": "0", "intstr": 0}
+"""What Go writes for a field that was not given; null for all other kinds."""

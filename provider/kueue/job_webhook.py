@@ -1,0 +1,204 @@
+"""What Kueue's webhooks have against a JobSet or a TrainJob with a queue, in their words, with the gates as released.
+
+Called by components and `offline.cluster` for jobs that have a queue: a cluster without Kueue has nothing against them. Source:
+https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/validation.go and tas_validation.go beside it
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pulumi_trainer.provider.admission.verdict import Document
+from pulumi_trainer.provider.api.labels import (
+    MAX_EXECUTION,
+    PREFERRED,
+    QUEUE,
+    REQUIRED,
+    SLICE_LEVEL,
+    SLICE_SIZE,
+    SLICES,
+    TOGETHER,
+    UNCONSTRAINED,
+)
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.schema.field_errors import DUPLICATE, FORBIDDEN, INVALID
+from pulumi_trainer.provider.kube.schema.field_errors import REQUIRED as MISSING
+from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualified_name
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+
+from .podsets import PodSet, pod_sets
+
+_BOOLEANS = ("1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False")
+"""What Go reads as a boolean."""
+_LAYERS = 3
+
+
+def queued_problems(job: Document, jobset: Document) -> list[Problem]:
+    """job: the JobSet or TrainJob that Kueue manages, by its own paths; jobset: what is or would be made of it, likewise.
+    Nothing where the job has no queue. Unknown leaves count as right."""
+    labels = mapping(job, "metadata", "labels")
+    if not labels.get(QUEUE):
+        return []
+    sets = pod_sets(jobset)
+    unreadable = next((p for each in sets for p in _unreadable(each)), None)
+    if unreadable is not None:  # Kueue stops here, and names no field
+        return [*_labels(labels), unreadable]
+    return [*_labels(labels), *(p for each in sets for p in _request(each)), *_groups(sets)]
+
+
+def _unreadable(pods: PodSet) -> Iterator[Problem]:
+    """What is no number, no boolean and no JSON: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/tas.go"""
+    notes, at = pods.annotations, f"{pods.at}.metadata.annotations"
+    if isinstance(notes, Unknown):
+        return
+    value = notes.get(UNCONSTRAINED)
+    if REQUIRED not in notes and PREFERRED not in notes and isinstance(value, str) and value not in _BOOLEANS:
+        yield Problem(f"{at}[{UNCONSTRAINED}]", f'strconv.ParseBool: parsing "{value}": invalid syntax', type=INVALID)
+    if isinstance(text := notes.get(SLICES), str):
+        layers = _read(text)
+        if layers is None:
+            why = "failed to parse multi-layer topology constraints annotation: it is no JSON array of objects"
+            yield Problem(f"{at}[{SLICES}]", why, type=INVALID)
+        elif not 0 < len(layers) <= _LAYERS:
+            why = f"topology constraints must contain between 1 and {_LAYERS} entries: got {len(layers)}"
+            yield Problem(f"{at}[{SLICES}]", why, type=INVALID)
+    elif SLICE_LEVEL in notes and isinstance(size := notes.get(SLICE_SIZE), str):
+        number = _integer(size, 32)
+        if isinstance(number, str):
+            yield Problem(f"{at}[{SLICE_SIZE}]", f'strconv.ParseInt: parsing "{size}": {number}', type=INVALID)
+
+
+def _integer(text: str, bits: int) -> int | str:
+    """The number as Go's strconv reads it, or what it has against it. Python reads no more than 4,300 digits."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        return "invalid syntax"
+    digits, sign = text.lstrip("+-").lstrip("0"), -1 if text[0] == "-" else 1
+    number = sign * int(digits[:20] or 0)
+    return number if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) else "value out of range"
+
+
+def _read(text: str) -> list[Document] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) and all(isinstance(layer, dict) for layer in found) else None
+
+
+def _labels(labels: Mapping[str, Any]) -> Iterator[Problem]:
+    queue, limit = labels.get(QUEUE), labels.get(MAX_EXECUTION)
+    if isinstance(queue, str) and (wrong := dns_1123_subdomain(queue)):
+        yield Problem(f"metadata.labels[{QUEUE}]", ",".join(wrong), type=INVALID)
+    if isinstance(limit, str):
+        at = f"metadata.labels[{MAX_EXECUTION}]"
+        number = _integer(limit, 64)
+        if isinstance(number, str):
+            yield Problem(at, f'strconv.Atoi: parsing "{limit}": {number}', type=INVALID)
+        elif number <= 0:
+            yield Problem(at, "should be greater than 0", type=INVALID)
+
+
+def _request(pods: PodSet) -> Iterator[Problem]:
+    """What a pod template asks of topologies."""
+    notes, at = pods.annotations, f"{pods.at}.metadata.annotations"
+    if isinstance(notes, Unknown):
+        return
+    kinds = [key for key in (REQUIRED, PREFERRED, UNCONSTRAINED) if key in notes]
+    if len(kinds) > 1:
+        all_of = ", ".join(f'"{key}"' for key in (REQUIRED, PREFERRED, UNCONSTRAINED))
+        yield Problem(at, f"must not contain more than one topology annotation: [{all_of}]", type=INVALID)
+    for key in (REQUIRED, PREFERRED, SLICE_LEVEL):
+        if isinstance(value := notes.get(key), str):
+            yield from (Problem(f"{at}[{key}]", why, type=INVALID) for why in qualified_name(value))
+    yield from _group(notes, at)
+    yield from _slices(pods, notes, at)
+    if isinstance(text := notes.get(SLICES), str):
+        yield from _layers(pods, text, notes, f"{at}[{SLICES}]")
+
+
+def _group(notes: Mapping[str, Any], at: str) -> Iterator[Problem]:
+    name, at = notes.get(TOGETHER), f"{at}[{TOGETHER}]"
+    if TOGETHER not in notes:
+        return
+    if isinstance(name, str) and name[:1] not in ("+", "-") and isinstance(_integer(name, 65), int):
+        yield Problem(at, "must not be a number", type=INVALID)
+    for other in (SLICE_SIZE, SLICE_LEVEL, SLICES):
+        if other in notes:
+            yield Problem(at, f"may not be set when '{other}' is specified", type=FORBIDDEN)
+    if REQUIRED not in notes and PREFERRED not in notes:
+        why = f"may not be set when neither '{PREFERRED}' nor '{REQUIRED}' is specified"
+        yield Problem(at, why, type=FORBIDDEN)
+
+
+def _slices(pods: PodSet, notes: Mapping[str, Any], at: str) -> Iterator[Problem]:
+    size = notes.get(SLICE_SIZE)
+    if SLICE_LEVEL in notes and SLICE_SIZE not in notes:
+        yield Problem(f"{at}[{SLICE_SIZE}]", f"must be set when '{SLICE_LEVEL}' is specified", type=MISSING)
+    if SLICE_SIZE in notes and SLICE_LEVEL not in notes:
+        yield Problem(f"{at}[{SLICE_SIZE}]", f"may not be set when '{SLICE_LEVEL}' is not specified", type=FORBIDDEN)
+    if isinstance(size, str):
+        number = _integer(size, 32)
+        if isinstance(number, str) or number < 1:
+            yield Problem(f"{at}[{SLICE_SIZE}]", "must be greater than or equal to 1", type=INVALID)
+        elif pods.count is not None and number > pods.count:
+            why = f"must not be greater than pod set count {pods.count}"
+            yield Problem(f"{at}[{SLICE_SIZE}]", why, type=INVALID)
+
+
+def _layers(pods: PodSet, text: str, notes: Mapping[str, Any], at: str) -> Iterator[Problem]:
+    for other in (SLICE_LEVEL, SLICE_SIZE):
+        if other in notes:
+            yield Problem(at, f"may not be set when '{other}' is specified", type=FORBIDDEN)
+    layers = _read(text) or []
+    seen: dict[str, int] = {}
+    sizes = [size if isinstance(size := layer.get("size", 0), int) else 0 for layer in layers]
+    for i, (layer, size) in enumerate(zip(layers, sizes, strict=True)):
+        level = str(layer.get("topology", ""))
+        yield from (Problem(f"{at}[{i}].topology", why, type=INVALID) for why in qualified_name(level))
+        if size < 1:
+            yield Problem(f"{at}[{i}].size", "must be greater than or equal to 1", type=INVALID)
+        if level in seen:
+            yield Problem(f"{at}[{i}].topology", f"{level} (also at index {seen[level]})", type=DUPLICATE)
+        seen.setdefault(level, i)
+        if i and size > 0 and sizes[i - 1] % size:
+            why = f"must evenly divide the parent layer size {sizes[i - 1]}"
+            yield Problem(f"{at}[{i}].size", why, type=INVALID)
+    if pods.count is not None and sizes[0] > pods.count:
+        yield Problem(at, f"must not be greater than pod set count {pods.count}", type=INVALID)
+
+
+def _groups(sets: list[PodSet]) -> Iterator[Problem]:
+    """Groups of replicated jobs whose pods share a domain."""
+    groups: dict[str, list[PodSet]] = {}
+    for each in sets:
+        notes = each.annotations
+        if isinstance(notes, Unknown) or first_unknown(notes) is not None:
+            return
+        if isinstance(name := notes.get(TOGETHER), str) and (REQUIRED in notes or PREFERRED in notes):
+            groups.setdefault(name, []).append(each)
+    for members in groups.values():
+        places = [f"{each.at}.metadata.annotations" for each in members]
+        if len(members) != 2:
+            why = f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)"
+            yield from (Problem(f"{at}[{TOGETHER}]", why, type=INVALID) for at in places)
+            continue
+        counts = [each.count for each in members]
+        if None not in counts and 1 not in counts:
+            why = (
+                "can only define groups where at least one pod set has only 1 replica, got:"
+                f" {counts[0]} replica(s) and {counts[1]} replica(s) in the group"
+            )
+            yield from (Problem(f"{at}[{TOGETHER}]", why, type=INVALID) for at in places)
+        asked = [
+            {k: v for k, v in mapping(vars(each), "annotations").items() if k in (REQUIRED, PREFERRED)}
+            for each in members
+        ]
+        if asked[0] != asked[1]:
+            name = members[0].annotations[TOGETHER] if isinstance(members[0].annotations, dict) else ""
+            for at, other in zip(places, reversed(places), strict=True):
+                why = f"must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with '{other}' in group '{name}'"
+                yield Problem(at, why, type=INVALID)

@@ -1,0 +1,199 @@
+"""What Kueue's webhooks make of ClusterQueues, Cohorts and ResourceFlavors, and have against them. Called by `review`.
+
+Source: https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/webhooks (clusterqueue_webhook.go, cohort_webhook.go,
+resourceflavor_webhook.go, common.go), with the feature gates of that version as they are by default. The other kinds have no
+webhook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from pulumi_trainer.provider.admission.verdict import Document
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.accessors import (
+    listed,
+    mapping,
+    same,
+    texts,
+)
+from pulumi_trainer.provider.kube.schema.field_errors import (
+    DUPLICATE,
+    FORBIDDEN,
+    NOT_SUPPORTED,
+    REQUIRED,
+)
+from pulumi_trainer.provider.kube.values.names import label_value, qualified_name, quoted
+from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.objects import FINALIZER, QUOTAS, printed
+
+MUTATED = ("ClusterQueue", "ResourceFlavor")
+MOST_FLAVORS = MOST_RESOURCES = 256
+MOST_PAIRS = 512
+"""Of flavors and resources in one resource group."""
+
+
+def mutated(stored: Document) -> Document:
+    """The object as the webhook hands it back when it is created: with Kueue's finalizer, and quantities as Go prints them.
+    Raises Invalid for a quantity that is none."""
+    metadata = stored["metadata"]
+    finalizers = listed(metadata.get("finalizers"))
+    kept = finalizers if FINALIZER in finalizers else [*finalizers, FINALIZER]
+    found = {**stored, "metadata": {**metadata, "finalizers": kept}}
+    return {**found, "spec": printed(stored["spec"], "spec")} if "spec" in stored else found
+
+
+def validated(stored: Document, old: Document | None) -> Iterator[Problem]:
+    """What the validating webhook refuses. old: as it was stored; None on creation."""
+    spec = mapping(stored, "spec")
+    match stored["kind"]:
+        case "ClusterQueue":
+            yield from _cluster_queue(spec, None if old is None else mapping(old, "spec"))
+        case "Cohort":
+            yield from _fair_sharing(spec)
+            yield from _groups(spec, parent="parentName" in spec and spec["parentName"] != "", cohort=True)
+        case "ResourceFlavor":
+            yield from _flavor(spec)
+
+
+def _cluster_queue(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Problem]:
+    groups = [group for group in listed(spec.get("resourceGroups")) if isinstance(group, dict)]
+    yield from _groups(spec, parent=spec.get("cohortName", "") != "", cohort=False)
+    yield from _selector(mapping(spec, "namespaceSelector"), "spec.namespaceSelector")
+    yield from _fair_sharing(spec)
+    at = "spec.resourceGroups"
+    for what, part, most in (("flavors", "flavors", MOST_FLAVORS), ("covered resources", "coveredResources", 256)):
+        total = sum(len(listed(group.get(part))) for group in groups)
+        if total > most:
+            yield Problem(at, f"total number of {what} across all resourceGroups must be ≤ {most}, got {total}")
+    for i, group in enumerate(groups):
+        total = sum(len(listed(mapping(f).get("resources"))) for f in listed(group.get("flavors")))
+        if total > MOST_PAIRS:
+            why = f"number of flavor-resource combinations in a resourceGroup must be ≤ {MOST_PAIRS}, got {total}"
+            yield Problem(f"{at}[{i}]", why)
+    yield from _checks(spec, groups)
+    if old is not None and not same(spec.get("concurrentAdmissionPolicy"), old.get("concurrentAdmissionPolicy")):
+        yield Problem("spec.concurrentAdmissionPolicy", "field is immutable")
+
+
+def _checks(spec: Mapping[str, Any], groups: list[Any]) -> Iterator[Problem]:
+    names: list[Any] = [mapping(f).get("name") for group in groups for f in listed(group.get("flavors"))]
+    if any(isinstance(name, (Unknown, type(None))) for name in names):
+        return
+    at = "spec.admissionChecksStrategy.admissionChecks"
+    for i, check in enumerate(listed(mapping(spec, "admissionChecksStrategy").get("admissionChecks"))):
+        for j, flavor in enumerate(listed(mapping(check).get("onFlavors"))):
+            if isinstance(flavor, str) and flavor not in names:
+                shown = ", ".join(map(quoted, sorted(set(names))))
+                yield Problem(f"{at}[{i}].onFlavors[{j}]", f"supported values: {shown}", type=NOT_SUPPORTED)
+
+
+def _groups(spec: Mapping[str, Any], *, parent: bool, cohort: bool) -> Iterator[Problem]:
+    resources: set[str] = set()
+    flavors: set[str] = set()
+    for i, group in enumerate(listed(spec.get("resourceGroups"))):
+        at = f"spec.resourceGroups[{i}]"
+        covered = listed(mapping(group).get("coveredResources"))
+        for j, name in enumerate(covered):
+            if isinstance(name, str):
+                yield from (Problem(f"{at}.coveredResources[{j}]", why) for why in qualified_name(name))
+                yield from _once(name, resources, f"{at}.coveredResources[{j}]", "one resource group covers a resource")
+        for j, flavor in enumerate(listed(mapping(group).get("flavors"))):
+            here = f"{at}.flavors[{j}]"
+            for k, (quota, name) in enumerate(zip(listed(mapping(flavor).get("resources")), covered, strict=False)):
+                yield from _quota(mapping(quota), name, f"{here}.resources[{k}]", parent=parent, cohort=cohort)
+            if isinstance(name := mapping(flavor).get("name"), str):
+                yield from _once(name, flavors, f"{here}.name", "one resource group has a flavor")
+
+
+def _once(name: str, seen: set[str], where: str, mend: str) -> Iterator[Problem]:
+    if name in seen:
+        yield Problem(where, f'Duplicate value: "{name}"', f"only {mend}", DUPLICATE)
+    seen.add(name)
+
+
+def _quota(quota: Mapping[str, Any], covered: Any, at: str, *, parent: bool, cohort: bool) -> Iterator[Problem]:
+    name = quota.get("name")
+    if isinstance(name, str) and isinstance(covered, str) and name != covered:
+        mend = f"{covered} stands at this place there"
+        yield Problem(f"{at}.name", "must match the name in coveredResources", mend)
+    amounts = {field: _amount(quota.get(field)) for field in QUOTAS}
+    for field, amount in amounts.items():
+        if isinstance(amount, str):
+            yield Problem(f"{at}.{field}", amount)
+        elif amount is not None and amount < 0:
+            yield Problem(f"{at}.{field}", "must be greater than or equal to 0")
+        if field != "nominalQuota" and field in quota and not parent:
+            yield Problem(f"{at}.{field}", f"must be nil when {'parent' if cohort else 'cohort'} is empty")
+    lending, nominal = amounts["lendingLimit"], amounts["nominalQuota"]
+    if not cohort and isinstance(lending, Fraction) and isinstance(nominal, Fraction) and lending > nominal:
+        yield Problem(f"{at}.lendingLimit", "must be less than or equal to the nominalQuota")
+
+
+def _fair_sharing(spec: Mapping[str, Any]) -> Iterator[Problem]:
+    weight = _amount(mapping(spec, "fairSharing").get("weight"))
+    if isinstance(weight, str):
+        yield Problem("spec.fairSharing.weight", weight)
+    elif weight is not None and weight < 0:
+        yield Problem("spec.fairSharing", "must be greater than or equal to 0")
+    elif weight is not None and 0 < weight <= Fraction(1, 10**9):
+        yield Problem("spec.fairSharing", "When not 0, weight must be > 10e-9")
+
+
+def _amount(value: Any) -> Fraction | str | None:
+    """What a quantity says; a text: what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        return None
+    try:
+        return Quantity.parse(str(value)).amount
+    except ValueError as error:
+        return str(error)
+
+
+def _selector(selector: Mapping[str, Any], at: str) -> Iterator[Problem]:
+    yield from _labels(mapping(selector, "matchLabels"), f"{at}.matchLabels")
+    for i, each in enumerate(listed(selector.get("matchExpressions"))):
+        here, values = f"{at}.matchExpressions[{i}]", mapping(each).get("values")
+        match mapping(each).get("operator"):
+            case "In" | "NotIn":
+                if not values:
+                    yield Problem(
+                        f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'", type=REQUIRED
+                    )
+            case "Exists" | "DoesNotExist":
+                if values:
+                    why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                    yield Problem(f"{here}.values", why, type=FORBIDDEN)
+            case str():
+                yield Problem(f"{here}.operator", "not a valid selector operator", "In, NotIn, Exists or DoesNotExist")
+        yield from (
+            Problem(f"{here}.key", why) for key in texts([mapping(each).get("key")]) for why in qualified_name(key)
+        )
+        for j, value in enumerate(texts(values)):
+            yield from (Problem(f"{here}.values[{j}]", why) for why in label_value(value))
+
+
+def _flavor(spec: Mapping[str, Any]) -> Iterator[Problem]:
+    yield from _labels(mapping(spec, "nodeLabels"), "spec.nodeLabels")
+    seen: set[tuple[Any, Any]] = set()
+    for i, taint in enumerate(listed(spec.get("nodeTaints"))):
+        at, said = f"spec.nodeTaints[{i}]", mapping(taint)
+        yield from (Problem(f"{at}.key", why) for key in texts([said.get("key")]) for why in qualified_name(key))
+        yield from (Problem(f"{at}.value", why) for value in texts([said.get("value")]) for why in label_value(value))
+        pair = (said.get("key"), said.get("effect"))
+        if all(isinstance(each, str) for each in pair):
+            if pair in seen:
+                yield Problem(at, "taints must be unique by key and effect pair", type=DUPLICATE)
+            seen.add(pair)
+    for i, toleration in enumerate(listed(spec.get("tolerations"))):
+        keys = [key for key in texts([mapping(toleration).get("key")]) if key]
+        yield from (Problem(f"spec.tolerations[{i}].key", why) for key in keys for why in qualified_name(key))
+
+
+def _labels(labels: Mapping[str, Any], at: str) -> Iterator[Problem]:
+    for key, value in labels.items():
+        wrong = [*qualified_name(key), *(label_value(value) if isinstance(value, str) else ())]
+        yield from (Problem(at, why, f"the label {key[:80]}") for why in wrong)

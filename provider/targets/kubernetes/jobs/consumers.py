@@ -1,0 +1,38 @@
+"""Which jobs of a cluster use a runtime, by the labels of their records. Called by `target`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulumi_trainer.provider.api.labels import RUNTIME
+from pulumi_trainer.provider.api.submission import Consumer
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP
+
+from .record import SELECTOR, Record
+
+
+def consumers(client: Client, runtime: str, namespace: str) -> tuple[list[Consumer], str]:
+    """The jobs, and what could not be seen: of all namespaces, or of that one where no more may be listed."""
+    selector = f"{SELECTOR},{RUNTIME}={runtime}"
+    try:
+        return _listed(client, "", selector), ""
+    except ApiError as error:
+        if error.code != 403:
+            raise
+    unseen = f"only jobs of namespace {namespace} could be seen; listing ConfigMaps of all namespaces is not allowed"
+    return _listed(client, namespace, selector), unseen
+
+
+def _listed(client: Client, namespace: str, selector: str) -> list[Consumer]:
+    def keep(document: dict[str, Any]) -> Any:
+        record = Record.of(document)
+        if record.deleting:
+            return None
+        return Consumer(
+            f"{record.namespace}/{record.name}", record.runtime, record.release, record.channel, record.follow,
+            record.stack, record.terminal, record.channel_of,
+        )  # fmt: skip
+
+    found: list[Any] = client.list(CONFIG_MAP, namespace, labels=selector, keep=keep)[0]
+    return sorted(found, key=lambda c: str(c.where))

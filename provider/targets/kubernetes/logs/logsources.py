@@ -1,0 +1,139 @@
+"""Which logs there are: containers of a job's pods, and which of them belong to its newest attempt. Pure; called by `podlogs`.
+
+A container's log is served as https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/kubelet_pods.go says
+(validateContainerLogStatus): of one that waits to be started again, the log of its last run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
+    ATTEMPT,
+    COMPLETION,
+    JOB_INDEX,
+    JOB_NAME,
+    STEP,
+)
+from pulumi_trainer.provider.lifecycle.reading import (
+    labels_of,
+    number,
+    rows,
+    seconds,
+    section,
+    text,
+)
+
+Document = dict[str, Any]
+
+_LISTS = (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses"))
+
+
+@dataclass(frozen=True)
+class Source:
+    """One container of one pod. restarts: of the container, within its pod. begun: when it started last, in seconds since the
+    epoch. ended: it does not run, and begins no more as far as is known. alone: the pod has no other."""
+
+    uid: str
+    pod: str
+    container: str
+    alone: bool
+    restarts: int
+    started: bool
+    ended: bool
+    begun: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.uid, self.container
+
+
+def trimmed(pod: Document) -> Document:
+    """Of a pod what is read here, so that thousands can be remembered."""
+    meta, spec, status = (section(pod, k) for k in ("metadata", "spec", "status"))
+    return {
+        "metadata": {
+            **{k: text(meta.get(k)) for k in ("name", "uid", "creationTimestamp")},
+            "labels": {k: _label(pod, k) for k in (STEP, ATTEMPT, JOB_INDEX, JOB_NAME, COMPLETION)},
+        },
+        "spec": {list_: [{"name": text(c.get("name"))} for c in rows(spec.get(list_))] for list_, _ in _LISTS},
+        "status": {
+            "phase": text(status.get("phase")),
+            **{list_: [_status(s) for s in rows(status.get(list_))] for _, list_ in _LISTS},
+        },
+    }
+
+
+def _status(status: Document) -> Document:
+    return {
+        "name": text(status.get("name")),
+        "restartCount": number(status.get("restartCount")),
+        "state": {
+            k: {"startedAt": section(status, "state", k).get("startedAt")}
+            for k in ("running", "terminated")
+            if k in section(status, "state")
+        },
+    }
+
+
+def steps(pods: Iterable[Document]) -> list[str]:
+    """Names of the steps that the pods belong to."""
+    return sorted({step for pod in pods if (step := _label(pod, STEP))})
+
+
+def newest(pods: Iterable[Document]) -> list[Document]:
+    """Of each node of each job the pod of its last attempt, of the JobSet's last attempt."""
+    found = list(pods)
+    last = max((_number(_label(p, ATTEMPT)) for p in found), default=0)
+    chosen: dict[tuple[str, ...], Document] = {}
+    for pod in sorted(found, key=lambda p: str(p["metadata"]["creationTimestamp"])):
+        if _number(_label(pod, ATTEMPT)) == last:
+            index = _label(pod, COMPLETION)
+            chosen[_label(pod, JOB_NAME), index or pod["metadata"]["uid"]] = pod
+    return list(chosen.values())
+
+
+def ordered(pods: Iterable[Document]) -> list[Document]:
+    """By step, job and node; earlier attempts first."""
+
+    def place(pod: Document) -> tuple[Any, ...]:
+        meta = pod["metadata"]
+        numbers = [_number(_label(pod, k)) for k in (JOB_INDEX, COMPLETION, ATTEMPT)]
+        return _label(pod, STEP), _label(pod, JOB_NAME), *numbers, meta["creationTimestamp"], meta["name"]
+
+    return sorted(pods, key=place)
+
+
+def sources(pod: Document) -> list[Source]:
+    """All containers of a pod, in the order in which they start."""
+    meta, spec, status = (section(pod, k) for k in ("metadata", "spec", "status"))
+    over = status.get("phase") in ("Succeeded", "Failed")
+    names = [(str(c["name"]), list_) for which, list_ in _LISTS for c in rows(spec.get(which)) if text(c.get("name"))]
+    found = []
+    for name, list_ in names:
+        own = next((s for s in rows(status.get(list_)) if s.get("name") == name), {})
+        state, restarts = section(own, "state"), number(own.get("restartCount"))
+        running, terminated = "running" in state, "terminated" in state
+        found.append(
+            Source(
+                uid=text(meta.get("uid")),
+                pod=text(meta.get("name")),
+                container=name,
+                alone=len(names) == 1,
+                restarts=restarts,
+                started=running or terminated or restarts > 0,
+                ended=over or not running,
+                begun=max(seconds(section(state, k).get("startedAt")) for k in ("running", "terminated")),
+            )
+        )
+    return found
+
+
+def _label(pod: Document, name: str) -> str:
+    return text(labels_of(pod).get(name))
+
+
+def _number(label: str) -> int:
+    return int(label) if label.isascii() and label.isdecimal() and len(label) < 10 else 0

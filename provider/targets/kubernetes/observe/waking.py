@@ -1,0 +1,82 @@
+"""Wakes gangs that wait, when nodes have been added. Called by `watch`, of the gangs of jobs that somebody waits for.
+
+The coscheduling plugin tries a gang again when its pods or its PodGroup change, and for new nodes only after some minutes
+(https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/pkg/coscheduling/coscheduling.go, EventsToRegister). A
+changed annotation of the PodGroup is such a change; nothing else reads it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.client.kinds import NODE, POD_GROUP
+from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.lifecycle.reading import number, rows, section
+
+WOKEN = "pulumi-trainer.dev/woken"
+"""Annotation of a PodGroup: when it was last touched."""
+LOOK = 5.0
+"""Seconds between two counts of the nodes while a gang waits."""
+AGAIN = 15.0
+"""Seconds between two touches after nodes were added: a new node needs a while until its GPUs can be used."""
+SETTLES = 300.0
+"""Seconds after which a new node can be used, or never; the scheduler itself looks as often as that."""
+OLD = 30.0
+"""Seconds after which a gang that waits on is touched: it may wait for nodes that were added before we looked, or for pods that
+have gone, which tell the scheduler nothing either. Kueue starts a job as soon as another one is told to end."""
+
+
+class Waker:
+    """The gangs of one namespace. It asks nothing while none waits, and nothing more once it has been refused."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client.within(LOOK), namespace
+        self._refused = False
+        self._touched: dict[str, float] = {}
+        self._nodes: int | None = None
+        self._next = self._until = self._touch = 0.0
+
+    def look(self, gangs: Mapping[str, float]) -> None:
+        """gangs: PodGroups that wait, and when their first pod was made (seconds since the epoch)."""
+        now = time.monotonic()
+        if not gangs:
+            self._nodes = None
+        if not gangs or self._refused or now < self._next:
+            return
+        self._next = now + LOOK
+        try:
+            self._woken(gangs, now)
+        except ApiError as error:
+            self._refused = error.code == 403
+        except TrainerError:
+            return  # the watches tell of a cluster that does not answer
+
+    def _woken(self, gangs: Mapping[str, float], now: float) -> None:
+        last = {name: max(since, self._touched.get(name, 0.0)) for name, since in gangs.items()}
+        old = {name for name, then in last.items() if time.time() - then > OLD}
+        for name in old:
+            self._wake(name)
+        nodes = self._count()
+        if self._nodes is not None and nodes > self._nodes:
+            self._until, self._touch = now + SETTLES, now
+        self._nodes = nodes
+        if self._touch <= now < self._until:
+            self._touch = now + AGAIN
+            for name in gangs.keys() - old:
+                self._wake(name)
+
+    def _count(self) -> int:
+        """One of them is sent, and how many there are beside it."""
+        answer = self._client.read(NODE.path(), {"limit": "1"})
+        return len(rows(answer.get("items"))) + number(section(answer, "metadata").get("remainingItemCount"))
+
+    def _wake(self, name: str) -> None:
+        self._touched[name] = time.time()
+        try:
+            change = {"metadata": {"annotations": {WOKEN: str(int(time.time()))}}}
+            self._client.patch(POD_GROUP, self._namespace, name, change)
+        except ApiError as error:
+            if error.code != 404:  # the job is no more
+                raise

@@ -1,0 +1,87 @@
+"""Whether the credentials may do what a job needs, asked by one SelfSubjectRulesReview a namespace.
+
+Where the server cannot list all rules (it says so: other authorizers than RBAC), each permission that is not among them is
+asked for by itself. What is needed stands in `rbac`. Called by `review`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.kube.cache.discovery import Facts
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.errors import Problem
+
+from . import rbac, versions
+from .referents import queue
+
+Rule = Mapping[str, Any]
+"""A PolicyRule of RBAC: apiGroups, resources, verbs, resourceNames."""
+
+
+def missing(facts: Facts, namespace: str, draft: Draft) -> list[Problem]:
+    """One problem that names all that a job needs and is not allowed."""
+    status = facts.rules(namespace)
+    rules = status.get("resourceRules") or []
+    lacking = [rule for rule in single(p.rule for p in needed(draft)) if not covered(rule, rules)]
+    if status.get("incomplete"):
+        lacking = [rule for rule in lacking if not facts.allowed(namespace, *_asked(rule))]
+    if not lacking:
+        return []
+    why = f"the credentials may not {'; '.join(_words(lacking))} in namespace {namespace}"
+    mend = "have these permissions granted: `pulumi-trainer rbac` prints the Role and its binding"
+    return [Problem("permissions", why, mend)]
+
+
+def needed(draft: Draft) -> list[rbac.Permission]:
+    """What this very job cannot do without: a role may be narrower than the printed one, which is for all jobs."""
+    objects = {**draft.made, **draft.objects}
+    used = {kind for document in objects.values() if (kind := versions.known(document))}
+    used |= {kinds.CONFIG_MAP, kinds.JOBSET, kinds.JOB, kinds.POD, kinds.NAMESPACE}
+    used |= {kinds.WORKLOAD} if queue(objects) else set()
+    used |= {kinds.SECRET} if draft.secrets else set()
+    used |= {kinds.CLAIM} if any(key.startswith("PersistentVolumeClaim/") for key in draft.promised) else set()
+    mode: rbac.Mode = "trainer" if kinds.TRAIN_JOB in used else "jobset"
+    return [p for p in rbac.needed(mode, queues=kinds.WORKLOAD in used) if p.kind in used and not p.helps]
+
+
+def single(rules: Iterable[Rule]) -> Iterator[Rule]:
+    """Rules of one verb for one resource and at most one name."""
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    for name in rule.get("resourceNames") or [""]:
+                        names = {"resourceNames": [name]} if name else {}
+                        yield {"apiGroups": [group], "resources": [resource], "verbs": [verb], **names}
+
+
+def covered(wanted: Rule, rules: Iterable[Rule]) -> bool:
+    """Whether rules allow a single one."""
+    (group, resource, verb, name), rules = _asked(wanted), list(rules)
+    parts = resource.partition("/")
+    resources = {"*", resource, f"*/{parts[2]}"} if parts[1] else {"*", resource}
+    return any(
+        (not rule.get("resourceNames") or name in rule["resourceNames"])
+        and {verb, "*"} & set(rule.get("verbs") or ())
+        and {group, "*"} & set(rule.get("apiGroups") or ())
+        and resources & set(rule.get("resources") or ())
+        for rule in rules
+    )
+
+
+def _asked(rule: Rule) -> tuple[str, str, str, str]:
+    (group,), (resource,), (verb,) = rule["apiGroups"], rule["resources"], rule["verbs"]
+    return group, resource, verb, (rule.get("resourceNames") or [""])[0]
+
+
+def _words(rules: Iterable[Rule]) -> Iterator[str]:
+    """create, patch jobsets.jobset.x-k8s.io"""
+    verbs: dict[str, list[str]] = {}
+    for group, resource, verb, name in map(_asked, rules):
+        of = f"{resource}.{group}" if group else resource
+        verbs.setdefault(f"{of} {name}".strip(), []).append(verb)
+    for resource, found in verbs.items():
+        yield f"{', '.join(dict.fromkeys(found))} {resource}"
