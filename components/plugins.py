@@ -7,6 +7,7 @@ it comes in by `pulumi_trainer.register_plugin`, or by a package's entry point i
 from __future__ import annotations
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pipeline.apply import env_vars, upsert, upsert_ports
 from pulumi_trainer.provider.pipeline.info import (
@@ -18,7 +19,6 @@ from pulumi_trainer.provider.pipeline.info import (
     Info,
     PodSet,
     TrainJob,
-    items,
 )
 from pulumi_trainer.provider.pipeline.interface import (
     ComponentBuilderPlugin,

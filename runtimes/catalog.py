@@ -23,8 +23,8 @@ from typing import Any
 
 import yaml
 from pulumi_trainer.provider.api.labels import RELEASE
-from pulumi_trainer.provider.api.secrets import hide_credentials
 from pulumi_trainer.provider.api.versions import VERSION, by_version
+from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.documents import control_character_problems, parsed
 from pulumi_trainer.provider.kube.values.yaml_values import Unreadable, from_yaml

@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from pulumi_trainer.provider.api.secrets import hide_credentials
+from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 
 LOCK = "runtimes.lock"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
 from pulumi_trainer.provider.api.model import quantity_problems
-from pulumi_trainer.provider.api.secrets import hide_credentials
+from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Problem
 
 from .arguments import Args

@@ -51,14 +51,8 @@ from pulumi_trainer.provider.lifecycle.identity import job_name
 from pulumi_trainer.provider.pipeline import render
 from pulumi_trainer.runtime import API_VERSION, ClusterTrainingRuntime
 
-from . import (
-    mounts as folders,
-)
-from . import (
-    queue_lints,
-    runtime_ref,
-    user_code,
-)
+from . import mounts as folders
+from . import queue_lints, runtime_ref, user_code
 from .mounts import known_items
 from .outputs import Resolved, resolve, resolve_json
 from .review import (

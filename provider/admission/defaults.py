@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.typed import Findings
 
 from . import jobset_webhook
@@ -25,7 +26,7 @@ def default_runtime(document: Document) -> Document:
 def default_train_job(document: Document) -> Document:
     """A TrainJob as the API server stores it, less the time of its patches; the given one is not changed."""
     filled = _filled("TrainJob", document)
-    metadata = mapping(filled, "metadata")
+    metadata = section(filled, "metadata")
     if not metadata or metadata.get("namespace") is not None:
         return filled
     return {**filled, "metadata": {**metadata, "namespace": "default"}}
@@ -41,7 +42,7 @@ def default_jobset(document: Document) -> Document:
 def stored_jobset(document: Document) -> Document:
     """A JobSet as the API server stores it, after its CRD's defaults and JobSet's webhook."""
     filled = _filled("JobSet", document)
-    spec = jobset_webhook.mutated(mapping(filled, "spec"), Findings())
+    spec = jobset_webhook.mutated(section(filled, "spec"), Findings())
     return _filled("JobSet", {**filled, "spec": spec})
 
 
@@ -52,6 +53,6 @@ def _filled(kind: str, document: Document) -> Document:
 
 def _with_backoff_limit(job: Any) -> Any:
     """https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/apis/batch/v1/defaults.go"""
-    spec = mapping(job, "template", "spec")
+    spec = section(job, "template", "spec")
     limit = 2**31 - 1 if "backoffLimitPerIndex" in spec else 6
-    return {**job, "template": {**mapping(job, "template"), "spec": {"backoffLimit": limit, **spec}}}
+    return {**job, "template": {**section(job, "template"), "spec": {"backoffLimit": limit, **spec}}}

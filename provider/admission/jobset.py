@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import mapping
 from pulumi_trainer.provider.kube.values import go_regexp
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.names import (
     dns_1035_label,
     dns_1123_subdomain,
@@ -40,7 +40,7 @@ def review_jobset(jobset: Document) -> list[Problem]:
     from pulumi_trainer.provider.api.jobset import JobSetSpec
     from pulumi_trainer.provider.api.model import problems
 
-    name = mapping(jobset, "metadata").get("name")
+    name = section(jobset, "metadata").get("name")
     spec = jobset.get("spec")
     found = [] if isinstance(name, (str, Unknown)) else [Problem("metadata.name", "must be a string")]
     found += [p.below("spec") for p in problems(JobSetSpec, spec)]
@@ -60,7 +60,7 @@ def _check_jobs(jobset: Document) -> Iterator[Problem]:
     spec = jobset["spec"]
     name = jobset["metadata"]["name"]
     seen: list[Any] = []
-    in_order = mapping(spec, "startupPolicy").get("startupPolicyOrder") == "InOrder"
+    in_order = section(spec, "startupPolicy").get("startupPolicyOrder") == "InOrder"
     for place, job in enumerate(_list(spec, "replicatedJobs")):
         path = f"spec.replicatedJobs[{place}]"
         if job.get("name") in seen:
@@ -86,7 +86,7 @@ def _check_names(jobset: Any, job: Document, path: str) -> Iterator[Problem]:
     for why in _of(dns_1035_label, job.get("groupName")):
         yield Problem(f"{path}.groupName", why)
     name, replicas = job.get("name"), job.get("replicas", 1)
-    spec = mapping(job, "template", "spec")
+    spec = section(job, "template", "spec")
     completions = spec.get("completions")
     if not isinstance(jobset, str) or not isinstance(name, str) or not isinstance(replicas, int):
         return
@@ -102,11 +102,11 @@ def _check_names(jobset: Any, job: Document, path: str) -> Iterator[Problem]:
 
 
 def _check_job(job: Document, path: str) -> Iterator[Problem]:
-    spec = mapping(job, "template", "spec")
+    spec = section(job, "template", "spec")
     replicas, parallelism = job.get("replicas", 1), spec.get("parallelism", 1)
     if isinstance(replicas, int) and isinstance(parallelism, int) and replicas * parallelism > _MAX_INT32:
         yield Problem(path, f"replicas x parallelism must not be more than {_MAX_INT32}")
-    restart = mapping(spec, "template", "spec").get("restartPolicy")
+    restart = section(spec, "template", "spec").get("restartPolicy")
     at = f"{path}.template.spec.template.spec.restartPolicy"
     if restart not in ("OnFailure", "Never") and not isinstance(restart, Unknown):
         yield Problem(at, "must be OnFailure or Never in a Job")
@@ -117,7 +117,7 @@ def _check_job(job: Document, path: str) -> Iterator[Problem]:
 def _check_policies(jobset: Document) -> Iterator[Problem]:
     spec = jobset["spec"]
     names = [job.get("name") for job in _list(spec, "replicatedJobs")]
-    subdomain = mapping(spec, "network").get("subdomain")
+    subdomain = section(spec, "network").get("subdomain")
     for check in (dns_1123_subdomain, dns_1035_label):
         for why in _of(check, subdomain) if subdomain else ():
             yield Problem("spec.network.subdomain", why)
@@ -126,8 +126,8 @@ def _check_policies(jobset: Document) -> Iterator[Problem]:
         yield Problem("spec.managedBy", why)
     if isinstance(manager, str) and len(manager) > _LONGEST_NAME:
         yield Problem("spec.managedBy", f"must be no more than {_LONGEST_NAME} characters")
-    yield from _check_targets(mapping(spec, "successPolicy"), names, "spec.successPolicy")
-    failure = mapping(spec, "failurePolicy")
+    yield from _check_targets(section(spec, "successPolicy"), names, "spec.successPolicy")
+    failure = section(spec, "failurePolicy")
     if failure.get("restartStrategy") == "InPlaceRestart":
         why = "InPlaceRestart needs the feature gate InPlaceRestart, which is off"
         yield Problem("spec.failurePolicy.restartStrategy", why, "use Recreate or BlockingRecreate")
@@ -167,7 +167,7 @@ def _check_targets(policy: Document, names: list[Any], path: str) -> Iterator[Pr
 
 def _check_coordinator(jobset: Document) -> Iterator[Problem]:
     spec = jobset["spec"]
-    coordinator = mapping(spec, "coordinator")
+    coordinator = section(spec, "coordinator")
     path = "spec.coordinator"
     target = coordinator.get("replicatedJob")
     job = next((j for j in _list(spec, "replicatedJobs") if j.get("name") == target), None)
@@ -176,7 +176,7 @@ def _check_coordinator(jobset: Document) -> Iterator[Problem]:
     if job is None:
         yield Problem(f"{path}.replicatedJob", "names no replicated job")
         return
-    job_spec = mapping(job, "template", "spec")
+    job_spec = section(job, "template", "spec")
     mode, completions = job_spec.get("completionMode"), job_spec.get("completions")
     if (mode != "Indexed" and not isinstance(mode, Unknown)) or completions is None:
         yield Problem(path, "its replicated job must have completionMode Indexed, and completions")
@@ -186,7 +186,7 @@ def _check_coordinator(jobset: Document) -> Iterator[Problem]:
         if isinstance(index, int) and isinstance(end, int) and not 0 <= index < end:
             yield Problem(f"{path}.{field}", f"must be less than {end}, not {index}")
     name = jobset["metadata"]["name"]
-    parts = (name, target, *indices, mapping(spec, "network").get("subdomain") or name)
+    parts = (name, target, *indices, section(spec, "network").get("subdomain") or name)
     if not any(isinstance(part, Unknown) for part in parts):
         host = "{}-{}-{}-{}.{}".format(*parts)
         for why in label_value(host):
@@ -207,7 +207,7 @@ def _check_claims(jobset: Document) -> Iterator[Problem]:
     for place, policy in enumerate(_list(spec, "volumeClaimPolicies")):
         for at, template in enumerate(_list(policy, "templates")):
             path = f"spec.volumeClaimPolicies[{place}].templates[{at}]"
-            claim = mapping(template, "metadata").get("name", "")
+            claim = section(template, "metadata").get("name", "")
             if isinstance(claim, Unknown):
                 continue
             if claim in seen:
@@ -218,7 +218,7 @@ def _check_claims(jobset: Document) -> Iterator[Problem]:
             if isinstance(name, str) and len(f"{claim}-{name}") > _LONGEST_NAME:
                 why = f"is too long: the claim would be called {claim}-{name}, and may have {_LONGEST_NAME} characters"
                 yield Problem(f"{path}.metadata.name", why)
-            if mapping(template, "metadata").get("namespace"):
+            if section(template, "metadata").get("namespace"):
                 yield Problem(f"{path}.metadata.namespace", "cannot be set")
             if claim not in mounted and not any(isinstance(m, Unknown) for m in mounted):
                 yield Problem(f"{path}.metadata.name", f"no container has a volumeMount called {claim}")
@@ -275,8 +275,8 @@ def _check_unique(document: Document, name: str, keys: tuple[str, ...], path: st
 
 def _pods(jobset: Document) -> Iterator[tuple[str, Document]]:
     """The Pod spec of each replicated job, with its path; not those that are unknown."""
-    for place, job in enumerate(_list(mapping(jobset, "spec"), "replicatedJobs")):
-        pod = mapping(job, "template", "spec", "template").get("spec")
+    for place, job in enumerate(_list(section(jobset, "spec"), "replicatedJobs")):
+        pod = section(job, "template", "spec", "template").get("spec")
         if isinstance(pod, dict):
             yield f"spec.replicatedJobs[{place}].template.spec.template.spec", pod
 

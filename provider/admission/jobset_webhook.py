@@ -12,12 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import (
-    listed,
-    mapping,
-    same,
-    texts,
-)
 from pulumi_trainer.provider.kube.schema.field_errors import (
     INTERNAL,
     INVALID,
@@ -25,6 +19,8 @@ from pulumi_trainer.provider.kube.schema.field_errors import (
     REQUIRED,
     TOO_LONG,
 )
+from pulumi_trainer.provider.kube.values.accessors import listed, same, texts
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.names import (
     dns_1035_label,
     dns_1123_subdomain,
@@ -35,7 +31,8 @@ from pulumi_trainer.provider.kube.values.names import (
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .verdict import Document, Lookup
+from .verdict import Lookup
+from pulumi_trainer.provider.kube.values.accessors import Document
 
 _LONGEST = 63
 _MAX_INT32 = 2**31 - 1
@@ -61,9 +58,9 @@ def mutated(spec: Document, findings: Findings) -> Document:
     if isinstance(network := spec.get("network", {}), dict):
         spec["network"] = {"enableDNSHostnames": True, "publishNotReadyAddresses": True, **network}
     failure = spec.get("failurePolicy")
-    if isinstance(rules := mapping(failure).get("rules"), list):
+    if isinstance(rules := section(failure).get("rules"), list):
         named = [_with({"name": f"failurePolicyRule{place}"}, rule) for place, rule in enumerate(rules)]
-        spec["failurePolicy"] = {**mapping(failure), "rules": named}
+        spec["failurePolicy"] = {**section(failure), "rules": named}
     if isinstance(policies := spec.get("volumeClaimPolicies"), list):
         retention = {"retentionPolicy": {"whenDeleted": "Delete"}}
         spec["volumeClaimPolicies"] = [_with(retention, policy) for policy in policies]
@@ -95,21 +92,21 @@ def _with(defaults: Document, document: Any) -> Any:
 
 def created(jobset: Document, lookup: Lookup | None) -> Iterator[Problem]:
     """What the webhook has against a new JobSet, which has its defaults."""
-    spec = mapping(jobset, "spec")
+    spec = section(jobset, "spec")
     jobs = [job for job in listed(spec.get("replicatedJobs")) if isinstance(job, dict)]
-    failure = mapping(spec, "failurePolicy")
+    failure = section(spec, "failurePolicy")
     if failure.get("restartStrategy") == "InPlaceRestart":
         yield _plain("InPlaceRestart restart strategy cannot be set when InPlaceRestart feature gate is disabled")
     if jobs and jobs[0].get("dependsOn"):
         yield _plain("DependsOn can't be set for the first ReplicatedJob")
-    yield from _network(mapping(spec, "network").get("subdomain"))
+    yield from _network(section(spec, "network").get("subdomain"))
     yield from _manager(spec.get("managedBy"))
     name = jobset["metadata"].get("name")
     names: list[Any] = []
     for place, job in enumerate(jobs):
         names.append(job.get("name"))
         yield from _job(name, job, f"spec.replicatedJobs[{place}]", names)
-    for target in texts(mapping(spec, "successPolicy").get("targetReplicatedJobs")):
+    for target in texts(section(spec, "successPolicy").get("targetReplicatedJobs")):
         if not _known(target, names):
             yield _plain(f"invalid replicatedJob name '{target}' does not appear in .spec.ReplicatedJobs")
     yield from _failure_policy(listed(failure.get("rules")), names)
@@ -122,10 +119,10 @@ def updated(jobset: Document, old: Document) -> Iterator[Problem]:
     if isinstance(jobset.get("spec"), Unknown):
         return
     before, after = (_jobs(document) for document in (old, jobset))
-    if any(mapping(document, "spec").get("suspend") is True for document in (old, jobset)) and isinstance(after, list):
-        were = {mapping(job).get("name"): mapping(job) for job in listed(before)}
-        after = [_as_it_was(job, were.get(mapping(job).get("name"))) for job in after]
-    managers = (mapping(document, "spec").get("managedBy") for document in (old, jobset))
+    if any(section(document, "spec").get("suspend") is True for document in (old, jobset)) and isinstance(after, list):
+        were = {section(job).get("name"): section(job) for job in listed(before)}
+        after = [_as_it_was(job, were.get(section(job).get("name"))) for job in after]
+    managers = (section(document, "spec").get("managedBy") for document in (old, jobset))
     for field, one, other in (("replicatedJobs", before, after), ("managedBy", *managers)):
         if not same(one, other):
             yield Problem(f"spec.{field}", "field is immutable", "a JobSet of another name can have it")
@@ -133,7 +130,7 @@ def updated(jobset: Document, old: Document) -> Iterator[Problem]:
 
 def _jobs(jobset: Document) -> Any:
     """The replicated jobs as Go reads them."""
-    jobs = mapping(jobset, "spec").get("replicatedJobs", [])
+    jobs = section(jobset, "spec").get("replicatedJobs", [])
     printed = typed("JobSetSpec", {"replicatedJobs": jobs}, None, Findings(), applied=True)
     return printed.get("replicatedJobs", [])
 
@@ -146,7 +143,7 @@ def _as_it_was(job: Any, old: Document | None) -> Any:
 
 
 def _kept(job: Document, old: Document, names: tuple[str, ...], *path: str) -> Document:
-    was = mapping(old, *path)
+    was = section(old, *path)
     kept = {name: was[name] for name in names if name in was}
     changed: Document = _changed(job, lambda part: {**{k: v for k, v in part.items() if k not in names}, **kept}, *path)
     return changed
@@ -177,7 +174,7 @@ def _manager(manager: Any) -> Iterator[Problem]:
 
 def _job(jobset: Any, job: Document, at: str, names: list[Any]) -> Iterator[Problem]:
     name, replicas = job.get("name"), job.get("replicas", 1)
-    template = mapping(job, "template", "spec")
+    template = section(job, "template", "spec")
     parallelism, completions = template.get("parallelism", 1), template.get("completions")
     if isinstance(replicas, int) and isinstance(parallelism, int) and replicas * parallelism > _MAX_INT32:
         limit = f"the product of replicas and parallelism must not exceed {_MAX_INT32}"
@@ -194,8 +191,8 @@ def _job(jobset: Any, job: Document, at: str, names: list[Any]) -> Iterator[Prob
             pod = f"{longest}-{completions - 1}-abcde"
             yield from _each(f"{at}.name", longest, dns_1035_label(pod), too_long.format("pod"))
     for other in listed(job.get("dependsOn")):
-        if not _known(mapping(other).get("name"), names):
-            yield _plain(f"replicatedJob: {name} cannot depend on replicatedJob: {mapping(other).get('name')}")
+        if not _known(section(other).get("name"), names):
+            yield _plain(f"replicatedJob: {name} cannot depend on replicatedJob: {section(other).get('name')}")
 
 
 def _failure_policy(rules: list[Any], names: list[Any]) -> Iterator[Problem]:
@@ -233,13 +230,13 @@ def _failure_policy(rules: list[Any], names: list[Any]) -> Iterator[Problem]:
 
 
 def _coordinator(jobset: Document, jobs: list[Document]) -> Iterator[Problem]:
-    spec = mapping(jobset, "spec")
+    spec = section(jobset, "spec")
     coordinator = spec.get("coordinator")
     if not isinstance(coordinator, dict):
         return
     target = coordinator.get("replicatedJob", "")
     job_index, pod_index = coordinator.get("jobIndex", 0), coordinator.get("podIndex", 0)
-    subdomain = mapping(spec, "network").get("subdomain") or jobset["metadata"].get("name")
+    subdomain = section(spec, "network").get("subdomain") or jobset["metadata"].get("name")
     if not isinstance(target, Unknown):
         yield from _coordinating(next((j for j in jobs if j.get("name") == target), None), target, job_index, pod_index)
     parts = (jobset["metadata"].get("name"), target, job_index, pod_index)
@@ -256,7 +253,7 @@ def _coordinating(job: Document | None, target: str, job_index: Any, pod_index: 
     if job is None:
         yield _plain(f"coordinator replicatedJob {target} does not exist")
         return
-    replicas, template = job.get("replicas", 1), mapping(job, "template", "spec")
+    replicas, template = job.get("replicas", 1), section(job, "template", "spec")
     mode, completions = template.get("completionMode"), template.get("completions")
     if isinstance(job_index, int) and (job_index < 0 or (isinstance(replicas, int) and job_index >= replicas)):
         yield _plain(f"coordinator job index {job_index} is invalid for replicatedJob {target}")
@@ -269,10 +266,10 @@ def _coordinating(job: Document | None, target: str, job_index: Any, pod_index: 
 def _claims(jobset: Document, jobs: list[Document], lookup: Lookup | None) -> Iterator[Problem]:
     name, namespace = (jobset["metadata"].get(field, "default") for field in ("name", "namespace"))
     seen: list[Any] = []
-    for place, policy in enumerate(listed(mapping(jobset, "spec").get("volumeClaimPolicies"))):
-        for number, template in enumerate(listed(mapping(policy).get("templates"))):
+    for place, policy in enumerate(listed(section(jobset, "spec").get("volumeClaimPolicies"))):
+        for number, template in enumerate(listed(section(policy).get("templates"))):
             at = f"spec.volumeClaimPolicies[{place}].template[{number}]"
-            claim = mapping(template, "metadata").get("name", "")
+            claim = section(template, "metadata").get("name", "")
             if not isinstance(claim, str):
                 continue
             if claim in seen:
@@ -284,21 +281,21 @@ def _claims(jobset: Document, jobs: list[Document], lookup: Lookup | None) -> It
             yield from _mounts(jobs, claim)
             there = lookup("PersistentVolumeClaim", namespace, f"{claim}-{name}") if lookup else None
             if there is not None:
-                yield from _existing(mapping(policy), mapping(template), there, place, at)
+                yield from _existing(section(policy), section(template), there, place, at)
 
 
 def _mounts(jobs: list[Document], claim: str) -> Iterator[Problem]:
     mounted: list[Any] = []
     for place, job in enumerate(jobs):
-        pod = mapping(job, "template", "spec", "template", "spec")
+        pod = section(job, "template", "spec", "template", "spec")
         at = f"spec.replicatedJobs[{place}].template.spec.template.spec.volumes"
         for number, volume in enumerate(listed(pod.get("volumes"))):
-            if mapping(volume).get("name") == claim:
+            if section(volume).get("name") == claim:
                 why = f"volume name conflicts with VolumeClaimPolicy template name: {claim}"
                 yield _invalid(f"{at}[{number}].name", claim, why)
         for container in (*listed(pod.get("initContainers")), *listed(pod.get("containers"))):
-            mounts = mapping(container).get("volumeMounts", [])
-            mounted += [mounts] if isinstance(mounts, Unknown) else [mapping(mount).get("name") for mount in mounts]
+            mounts = section(container).get("volumeMounts", [])
+            mounted += [mounts] if isinstance(mounts, Unknown) else [section(mount).get("name") for mount in mounts]
     if not _known(claim, mounted):
         why = f"replicatedJob containers don't have a matching volumeMount: {claim} from VolumeClaimPolicies"
         printed = typed("JobSetSpec", {"replicatedJobs": jobs}, None, Findings(), applied=False)
@@ -308,14 +305,14 @@ def _mounts(jobs: list[Document], claim: str) -> Iterator[Problem]:
 def _existing(policy: Document, template: Document, claim: Document, place: int, at: str) -> Iterator[Problem]:
     """A claim of that name that is there already: it is taken over if it is the same, and kept."""
     specs = [
-        typed("PersistentVolumeClaimSpec", mapping(each, "spec"), None, Findings(), applied=False)
+        typed("PersistentVolumeClaimSpec", section(each, "spec"), None, Findings(), applied=False)
         for each in (claim, template)
     ]
     if not same(*specs):
         metadata = claim.get("metadata", {})
         why = f"spec does not match existing PVC {metadata.get('name')} in namespace {metadata.get('namespace')}"
         yield _invalid(f"{at}.spec", specs[1], why)
-    kept = mapping(policy, "retentionPolicy").get("whenDeleted", "Delete")
+    kept = section(policy, "retentionPolicy").get("whenDeleted", "Delete")
     if kept != "Retain" and not isinstance(kept, Unknown):
         where = f"spec.volumeClaimPolicies[{place}].retentionPolicy.whenDeleted"
         yield _invalid(where, kept, "retentionPolicy must be retain when PVC exists")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.typed import Findings
 from pulumi_trainer.provider.pipeline import registry
 
 from .runtime import CLUSTER_WIDE, NAMESPACED
-from .verdict import Document
+from pulumi_trainer.provider.kube.values.accessors import Document
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Own:
 
     def put_back(self, stored: Document) -> Document:
         """What is stored, with the policies as they were given."""
-        parts = {part: {**mapping(stored, "spec", part), **found} for part, found in self.policies.items()}
-        return {**stored, "spec": {**mapping(stored, "spec"), **parts}} if parts else stored
+        parts = {part: {**section(stored, "spec", part), **found} for part, found in self.policies.items()}
+        return {**stored, "spec": {**section(stored, "spec"), **parts}} if parts else stored
 
 
 def laid_aside(document: Any, *, refuse: bool) -> tuple[Any, Own]:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
 from pulumi_trainer.provider.kube.schema.field_errors import REQUIRED
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.names import (
     dns_1123_label,
     dns_1123_subdomain,
@@ -52,14 +53,14 @@ def _volume(volume: Document, path: str) -> Iterator[Problem]:
         if isinstance(source := volume.get(kind), dict):
             yield from _checked(source, field, f"{path}.{kind}", rule)
     yield from _files(volume, path)
-    for source, at in _each(mapping(volume, "projected"), "sources", f"{path}.projected"):
+    for source, at in _each(section(volume, "projected"), "sources", f"{path}.projected"):
         yield from _files(source, at)
 
 
 def _files(source: Document, path: str) -> Iterator[Problem]:
     """Of a configMap, secret or downwardAPI, as a volume or as a part of one."""
     for kind in ("configMap", "secret", "downwardAPI"):
-        for item, at in _each(mapping(source, kind), "items", f"{path}.{kind}"):
+        for item, at in _each(section(source, kind), "items", f"{path}.{kind}"):
             if kind != "downwardAPI":
                 yield from _checked(item, "key", at, None)
             yield from _checked(item, "path", at, _local_path)
@@ -70,7 +71,7 @@ def _container(container: Document, path: str) -> Iterator[Problem]:
     for variable, at in _each(container, "env", path):
         yield from _checked(variable, "name", at, _variable)
         for kind in ("configMapKeyRef", "secretKeyRef"):
-            if reference := mapping(variable, "valueFrom", kind):
+            if reference := section(variable, "valueFrom", kind):
                 yield from _checked(reference, "key", f"{at}.valueFrom.{kind}", _key)
     for mount, at in _each(container, "volumeMounts", path):
         for field in ("name", "mountPath"):
@@ -83,7 +84,7 @@ def _container(container: Document, path: str) -> Iterator[Problem]:
 
 def _resources(container: Document, path: str) -> Iterator[Problem]:
     for part in ("limits", "requests"):
-        for name in mapping(container, "resources", part):
+        for name in section(container, "resources", part):
             for why in resource_name(name):
                 yield Problem(f"{path}.resources.{part}[{name}]", f"Invalid value: {quoted(name)}: {why}")
 

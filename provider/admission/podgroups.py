@@ -14,9 +14,9 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema import metadata
-from pulumi_trainer.provider.kube.schema.accessors import mapping
 from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
 from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.pipeline.plugins import coscheduling, volcano
 
@@ -90,11 +90,11 @@ def refusals(document: Mapping[str, Any]) -> list[Problem]:
 def mistakes(document: Mapping[str, Any]) -> list[Problem]:
     """What the server takes, and nobody can have meant: less than nothing."""
     found = []
-    for name, amount in mapping(document, "spec", "minResources").items():
+    for name, amount in section(document, "spec", "minResources").items():
         if isinstance(amount, (int, str)) and Quantity.parse(str(amount)).amount < 0:
             found.append(Problem(f"spec.minResources[{name}]", f"must not be negative, and is {amount}"))
     for field in ("minMember", "scheduleTimeoutSeconds"):
-        value = mapping(document, "spec").get(field)
+        value = section(document, "spec").get(field)
         if isinstance(value, int) and value < 0:
             found.append(Problem(f"spec.{field}", f"must not be negative, and is {value}"))
     return found

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .verdict import Document
+from pulumi_trainer.provider.kube.values.accessors import Document
 
 CLUSTER_WIDE = "ClusterTrainingRuntime"
 NAMESPACED = "TrainingRuntime"
@@ -32,7 +33,7 @@ _POLICY = "https://trainer.kubeflow.org/en/latest/operator-guides/runtime.html#r
 def validated(runtime: Document, *, update: bool) -> tuple[list[Problem], list[str]]:
     """Problems and warnings. Runtimes can be exempted by a label; updates of namespaced ones are not looked at."""
     cluster_wide = runtime["kind"] == CLUSTER_WIDE
-    labels = mapping(runtime, "metadata", "labels")
+    labels = section(runtime, "metadata", "labels")
     disabled = labels.get("trainer.kubeflow.org/webhook-validation", "")
     if disabled == "disabled" or isinstance(disabled, Unknown) or "spec" not in runtime:
         return [], _warnings(runtime) if cluster_wide and not update and disabled != "disabled" else []
@@ -47,19 +48,19 @@ def validated(runtime: Document, *, update: bool) -> tuple[list[Problem], list[s
 
 def deprecated(runtime: Document) -> str:
     """What the server says of a deprecated runtime, after its name; empty for all others."""
-    if mapping(runtime, "metadata", "labels").get("trainer.kubeflow.org/support") != "deprecated":
+    if section(runtime, "metadata", "labels").get("trainer.kubeflow.org/support") != "deprecated":
         return ""
     return f"is deprecated and will be removed in a future release of Kubeflow Trainer. See runtime deprecation policy: {_POLICY}"
 
 
 def _warnings(runtime: Document) -> list[str]:
     words = deprecated(runtime)
-    return [f'ClusterTrainingRuntime "{mapping(runtime, "metadata").get("name")}" {words}'] if words else []
+    return [f'ClusterTrainingRuntime "{section(runtime, "metadata").get("name")}" {words}'] if words else []
 
 
 def _job_problems(runtime: Document) -> Iterator[Problem]:
-    for place, job in enumerate(listed(mapping(runtime, "spec", "template", "spec").get("replicatedJobs"))):
-        step = mapping(job, "template", "metadata", "labels").get(ANCESTOR)
+    for place, job in enumerate(listed(section(runtime, "spec", "template", "spec").get("replicatedJobs"))):
+        step = section(job, "template", "metadata", "labels").get(ANCESTOR)
         name = _CONTAINERS.get(step) if isinstance(step, str) else None
         if name is None:
             continue
@@ -67,7 +68,7 @@ def _job_problems(runtime: Document) -> Iterator[Problem]:
         replicas = job["replicas"]
         if replicas != 1 and not isinstance(replicas, Unknown):
             yield Problem(f"{at}.replicas", "always must be 1", "more nodes: numNodes")
-        containers = mapping(job, "template", "spec", "template", "spec").get("containers")
+        containers = section(job, "template", "spec", "template", "spec").get("containers")
         names = [each.get("name") if isinstance(each, dict) else each for each in listed(containers)]
         if name not in names and not any(isinstance(each, Unknown) for each in (containers, *names)):
             why = f"must contain the required container for the ancestor: {step}"

@@ -12,7 +12,6 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema import metadata
-from pulumi_trainer.provider.kube.schema.accessors import mapping
 from pulumi_trainer.provider.kube.schema.field_errors import (
     BLOCKING,
     INVALID,
@@ -21,6 +20,7 @@ from pulumi_trainer.provider.kube.schema.field_errors import (
 )
 from pulumi_trainer.provider.kube.schema.ratcheting import Before
 from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kueue import webhook
 from pulumi_trainer.provider.pipeline import Mode
@@ -33,13 +33,8 @@ from . import (
 )
 from .kinds import Kind, kinds, queue_kinds
 from .own import laid_aside
-from .verdict import (
-    NOT_CHECKED,
-    Document,
-    Lookup,
-    Stage,
-    Verdict,
-)
+from .verdict import NOT_CHECKED, Lookup, Stage, Verdict
+from pulumi_trainer.provider.kube.values.accessors import Document
 
 NOW = "2026-01-01T00:00:00Z"
 """What stands for the time of a request, so that the same document always gets the same answer."""
@@ -103,7 +98,7 @@ def _with_old(given: Document, old: Document | None) -> Document:
     """What the server takes over from the stored object: its identity."""
     if old is None:
         return given
-    was = {name: value for name, value in mapping(old, "metadata").items() if name in ("uid", "creationTimestamp")}
+    was = {name: value for name, value in section(old, "metadata").items() if name in ("uid", "creationTimestamp")}
     return {**given, "metadata": {**was, **given["metadata"]}}
 
 
@@ -141,7 +136,7 @@ def _mutated(stored: Document, old: Document | None, now: str) -> Document:
 
 def _schema_problems(stored: Document, old: Document | None, kind: Kind) -> list[Problem]:
     schema = kind.schema
-    was = None if old is None else mapping(old, "metadata")
+    was = None if old is None else section(old, "metadata")
     rest = {name: value for name, value in stored.items() if name != "metadata"}
     found = [*metadata.faults(stored["metadata"], was), *_new(schema.faults(rest), stored, old, schema)]
     if any(fault.type in BLOCKING for fault in found):

@@ -13,15 +13,17 @@ from typing import Any
 
 from pulumi_trainer.provider import pipeline
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping, same
 from pulumi_trainer.provider.kube.schema.field_errors import FORBIDDEN
+from pulumi_trainer.provider.kube.values.accessors import listed, same
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from .kinds import kinds
 from .runtime import CLUSTER_WIDE, NAMESPACED, deprecated
-from .verdict import Document, Lookup
+from .verdict import Lookup
+from pulumi_trainer.provider.kube.values.accessors import Document
 
 _GROUP = "trainer.kubeflow.org"
 
@@ -50,7 +52,7 @@ def mutated(job: Document, old: Document | None, now: str) -> Document:
 
 def _with_number(problem: Problem, spec: Any) -> Problem:
     """Before v2.3.0, `numProcPerNode` had words too."""
-    word = mapping(spec, "trainer").get("numProcPerNode")
+    word = section(spec, "trainer").get("numProcPerNode")
     if problem.where != "spec.trainer.numProcPerNode" or word not in ("auto", "cpu", "gpu"):
         return problem
     return replace(problem, mend=AUTOMATIC)
@@ -62,9 +64,9 @@ AUTOMATIC = "leave it out for one process a GPU, or a CPU where there are none; 
 def validated(job: Document, old: Document | None, lookup: Lookup | None) -> tuple[list[Problem], list[str]]:
     """Problems and warnings of the validating webhook. Without lookup, only what needs no cluster is looked at."""
     spec, name_of_job = job.get("spec"), job["metadata"].get("name")
-    reference = mapping(spec, "runtimeRef")
+    reference = section(spec, "runtimeRef")
     kind, group, name = reference.get("kind", ""), reference.get("apiGroup", ""), reference.get("name", "")
-    given = (spec, mapping(spec).get("runtimeRef"), kind, group, name, name_of_job)
+    given = (spec, section(spec).get("runtimeRef"), kind, group, name, name_of_job)
     if any(isinstance(each, Unknown) for each in given):
         return [], []
     if group != _GROUP or kind not in (CLUSTER_WIDE, NAMESPACED):
@@ -110,17 +112,17 @@ def _changed_patches(job: Document, old: Document | None, lookup: Lookup | None)
     """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go"""
     if old is None or same(_patches(old), _patches(job)):
         return
-    suspended = [mapping(each, "spec").get("suspend", False) for each in (old, job)]
+    suspended = [section(each, "spec").get("suspend", False) for each in (old, job)]
     if not any(each is True or isinstance(each, Unknown) for each in suspended):
         why = "RuntimePatches can only be modified when the TrainJob is suspended before or after the update"
         yield Problem("spec.runtimePatches", why, "set spec.suspend with the change", FORBIDDEN)
         return
     metadata = job["metadata"]
     jobset = lookup("JobSet", metadata.get("namespace", "default"), metadata["name"]) if lookup else None
-    for replicated in listed(mapping(jobset, "status").get("replicatedJobsStatus")):
-        active = mapping(replicated).get("active", 0)
+    for replicated in listed(section(jobset, "status").get("replicatedJobsStatus")):
+        active = section(replicated).get("active", 0)
         if isinstance(active, int) and active > 0:
-            shown = mapping(replicated).get("name", "")
+            shown = section(replicated).get("name", "")
             why = f"RuntimePatches cannot be modified when the JobSet's ReplicatedJob {shown} is still active"
             yield Problem("spec.runtimePatches", why, "wait until its Pods are gone", FORBIDDEN)
 
@@ -145,7 +147,7 @@ def _times(patches: list[Any], before: list[Any] | None, now: str) -> list[str |
 
 def _patches(job: Document) -> list[Any]:
     """The runtimePatches as Go reads them."""
-    patches = mapping(job, "spec").get("runtimePatches", [])
+    patches = section(job, "spec").get("runtimePatches", [])
     if isinstance(patches, Unknown):
         return [patches]
     printed = typed("TrainJobSpec", {"runtimePatches": patches}, None, Findings(), applied=True)

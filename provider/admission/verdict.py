@@ -9,7 +9,8 @@ from typing import Any, Literal
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
 
-Document = dict[str, Any]
+from pulumi_trainer.provider.kube.values.accessors import Document
+
 
 Lookup = Callable[[str, str, str], Document | None]
 """(kind, namespace, name) -> the object as the cluster has it, None where it has none. Cluster-wide: namespace ""."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.secrets import mask, secret_forms
+from pulumi_trainer.provider.kube.client.masking import mask, secret_forms
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 
 Kind = Literal["dataset", "model"]

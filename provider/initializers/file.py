@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pulumi_trainer.provider.api.secrets import hide_credentials
+from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
 from .contract import STORAGE_URI, Kind

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pulumi_trainer.provider.api.extras import not_installed
-from pulumi_trainer.provider.api.secrets import hide_credentials, is_loopback
+from pulumi_trainer.provider.kube.client.masking import hide_credentials, is_loopback
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 
 from . import contract

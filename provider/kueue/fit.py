@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from pulumi_trainer.provider.admission.verdict import Document
+from pulumi_trainer.provider.kube.values.accessors import Document
 from pulumi_trainer.provider.api.labels import (
     PREFERRED,
     REQUIRED,
@@ -22,8 +22,9 @@ from pulumi_trainer.provider.api.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping, texts
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
+from pulumi_trainer.provider.kube.values.accessors import listed, texts
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 
 from .podsets import PodSet, pod_sets
@@ -70,9 +71,9 @@ class _Try:
 
 def never(jobset: Document, cluster_queue: Document, queues: Queues) -> Never | None:
     """None: it may be admitted, or not enough is known."""
-    name = mapping(cluster_queue, "metadata").get("name")
+    name = section(cluster_queue, "metadata").get("name")
     node = queues.tree.queues.get(name) if isinstance(name, str) else None
-    if node is None or first_unknown(mapping(cluster_queue, "spec")) is not None or _adrift(node, queues):
+    if node is None or first_unknown(section(cluster_queue, "spec")) is not None or _adrift(node, queues):
         return None
     search = _Search(cluster_queue, node, queues)
     groups = _grouped(pod_sets(jobset), search)
@@ -112,12 +113,12 @@ class _TooMany(Exception):
 class _Search:
     def __init__(self, cluster_queue: Document, node: Node, queues: Queues) -> None:
         self.node, self.queues = node, queues
-        self.groups = [mapping(group) for group in listed(mapping(cluster_queue, "spec").get("resourceGroups"))]
+        self.groups = [section(group) for group in listed(section(cluster_queue, "spec").get("resourceGroups"))]
         self.counts_pods = any("pods" in texts(g.get("coveredResources")) for g in self.groups)
         names = {flavor for group in self.groups for flavor in _names(group)}
         known = [queues.find("ResourceFlavor", name) for name in names]
         self.topology_only = bool(known) and all(
-            f is not None and mapping(f, "spec").get("topologyName") for f in known
+            f is not None and section(f, "spec").get("topologyName") for f in known
         )
         self._left = _TRIES
         self._most: dict[Slot, Fraction] = {}
@@ -250,20 +251,20 @@ class _Wanted:
 
 
 def _names(group: Document) -> list[str]:
-    return [str(mapping(flavor).get("name")) for flavor in listed(group.get("flavors"))]
+    return [str(section(flavor).get("name")) for flavor in listed(group.get("flavors"))]
 
 
 def _off_node(name: str, flavor: Document, pods: PodSet) -> str:
     """Taints of the flavor's nodes that the pod does not tolerate, or labels that it does not want."""
-    spec, pod = mapping(flavor, "spec"), pods.spec
+    spec, pod = section(flavor, "spec"), pods.spec
     added = Tolerations(listed(spec.get("tolerations")))
     for taint in map(mapping, listed(spec.get("nodeTaints"))):
         borne = taint.get("effect") not in ("NoSchedule", "NoExecute") or pods.tolerations.bear(taint)
         if not borne and not added.bear(taint):
             shown = " ".join(str(taint.get(k, "")) for k in ("key", "value", "effect"))
             return f"untolerated taint {{{shown} <nil>}} in flavor {name}"
-    labels = mapping(spec, "nodeLabels")
-    selector = {k: v for k, v in mapping(pod, "nodeSelector").items() if k in labels}
+    labels = section(spec, "nodeLabels")
+    selector = {k: v for k, v in section(pod, "nodeSelector").items() if k in labels}
     if any(labels[k] != v for k, v in selector.items()) or not _wanted(pod, labels):
         return f"flavor {name} doesn't match node affinity"
     return ""
@@ -271,10 +272,10 @@ def _off_node(name: str, flavor: Document, pods: PodSet) -> str:
 
 def _wanted(pod: Document, labels: Mapping[str, Any]) -> bool:
     """Whether the pod's required node affinity takes such labels; what it says of other labels does not count."""
-    required = mapping(pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    required = section(pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     terms = []
     for term in listed(required.get("nodeSelectorTerms")):
-        asked = [mapping(e) for e in listed(mapping(term).get("matchExpressions"))]
+        asked = [section(e) for e in listed(section(term).get("matchExpressions"))]
         known = [e for e in asked if e.get("key") in labels]
         if not known:
             return True

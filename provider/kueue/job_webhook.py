@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.admission.verdict import Document
+from pulumi_trainer.provider.kube.values.accessors import Document
 from pulumi_trainer.provider.api.labels import (
     MAX_EXECUTION,
     PREFERRED,
@@ -24,9 +24,9 @@ from pulumi_trainer.provider.api.labels import (
     UNCONSTRAINED,
 )
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import mapping
 from pulumi_trainer.provider.kube.schema.field_errors import DUPLICATE, FORBIDDEN, INVALID
 from pulumi_trainer.provider.kube.schema.field_errors import REQUIRED as MISSING
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualified_name
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
@@ -40,7 +40,7 @@ _LAYERS = 3
 def queued_problems(job: Document, jobset: Document) -> list[Problem]:
     """job: the JobSet or TrainJob that Kueue manages, by its own paths; jobset: what is or would be made of it, likewise.
     Nothing where the job has no queue. Unknown leaves count as right."""
-    labels = mapping(job, "metadata", "labels")
+    labels = section(job, "metadata", "labels")
     if not labels.get(QUEUE):
         return []
     sets = pod_sets(jobset)
@@ -194,7 +194,7 @@ def _groups(sets: list[PodSet]) -> Iterator[Problem]:
             )
             yield from (Problem(f"{at}[{TOGETHER}]", why, type=INVALID) for at in places)
         asked = [
-            {k: v for k, v in mapping(vars(each), "annotations").items() if k in (REQUIRED, PREFERRED)}
+            {k: v for k, v in section(vars(each), "annotations").items() if k in (REQUIRED, PREFERRED)}
             for each in members
         ]
         if asked[0] != asked[1]:

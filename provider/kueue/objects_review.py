@@ -12,9 +12,10 @@ from typing import Any
 
 from pulumi_trainer.provider.admission.server import review
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import mapping, same
 from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
 from pulumi_trainer.provider.kube.schema.strict import unknown_fields
+from pulumi_trainer.provider.kube.values.accessors import same
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import NEWEST
 
@@ -58,11 +59,11 @@ def frozen(document: Mapping[str, Any], live: Mapping[str, Any]) -> Iterator[Pro
 
     Source: the rules with `oldSelf` in https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta2, and the
     webhook of ClusterQueues. live: in any version that we know. A LocalQueue is made anew, see its component."""
-    kind, was = document["kind"], mapping(live, "spec")
-    names = [name for name in FROZEN.get(kind, ()) if name in was or name in mapping(document, "spec")]
+    kind, was = document["kind"], section(live, "spec")
+    names = [name for name in FROZEN.get(kind, ()) if name in was or name in section(document, "spec")]
     stored = (review(document).stored or document) if names else document
     for name in names:
-        now = mapping(stored, "spec").get(name)
+        now = section(stored, "spec").get(name)
         if (kind == "ResourceFlavor" and "topologyName" not in was) or same(now, was.get(name)):
             continue
         if kind == "ClusterQueue" and name not in was and not str(live.get("apiVersion")).endswith(NEWEST):
@@ -98,7 +99,7 @@ def conflicts(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Pro
     seen: dict[tuple[Any, ...], int] = {}
     parents: dict[str, str] = {}
     for at, document in enumerate(documents):
-        kind, metadata = document.get("kind"), mapping(document, "metadata")
+        kind, metadata = document.get("kind"), section(document, "metadata")
         name, namespace = metadata.get("name"), metadata.get("namespace")
         if isinstance(name, str) and name and isinstance(namespace, (str, NoneType)):
             if (kind, namespace, name) in seen:
@@ -109,7 +110,7 @@ def conflicts(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Pro
                     ),
                 )
             seen.setdefault((kind, namespace, name), at)
-        parent = mapping(document, "spec").get("parentName")
+        parent = section(document, "spec").get("parentName")
         if kind == "Cohort" and isinstance(name, str) and isinstance(parent, str) and parent:
             parents[name] = parent
     for cycle in _cycles(parents):

@@ -12,17 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import QUEUE
-from pulumi_trainer.provider.kueue.podsets import PodSet
-from pulumi_trainer.provider.kueue.quota import (
-    ZERO,
-    Node,
-    Slot,
-    amount,
-    tree,
-)
-from pulumi_trainer.provider.kueue.quota import text as printed
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import Seen
-from pulumi_trainer.provider.lifecycle.reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     condition,
     conditions,
@@ -34,6 +24,16 @@ from pulumi_trainer.provider.lifecycle.reading import (
     text,
     true,
 )
+from pulumi_trainer.provider.kueue.podsets import PodSet
+from pulumi_trainer.provider.kueue.quota import (
+    ZERO,
+    Node,
+    Slot,
+    amount,
+    tree,
+)
+from pulumi_trainer.provider.kueue.quota import text as printed
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import Seen
 
 from .workload_reasons import queued
 

@@ -11,9 +11,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.admission.verdict import Document
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.accessors import Document
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.pod_requests import pod_requests
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
@@ -29,14 +30,14 @@ class PodSet:
 
     @property
     def annotations(self) -> Mapping[str, Any] | Unknown:
-        for part in (self.template.get("metadata"), mapping(self.template, "metadata").get("annotations")):
+        for part in (self.template.get("metadata"), section(self.template, "metadata").get("annotations")):
             if isinstance(part, Unknown):
                 return part
-        return mapping(self.template, "metadata", "annotations")
+        return section(self.template, "metadata", "annotations")
 
     @property
     def spec(self) -> Document:
-        return mapping(self.template, "spec")
+        return section(self.template, "spec")
 
     @cached_property
     def tolerations(self) -> Tolerations:
@@ -63,8 +64,8 @@ class PodSet:
 
 
 def _requesting(container: Document) -> Document:
-    resources = mapping(container, "resources")
-    asked = {**mapping(resources, "limits"), **mapping(resources, "requests")}
+    resources = section(container, "resources")
+    asked = {**section(resources, "limits"), **section(resources, "requests")}
     texts = {name: str(q) if isinstance(q, int) else q for name, q in asked.items()}
     return {**container, "resources": {**resources, "requests": texts}}
 
@@ -72,11 +73,11 @@ def _requesting(container: Document) -> Document:
 def pod_sets(jobset: Document) -> list[PodSet]:
     """In the order of the replicated jobs."""
     found = []
-    for i, job in enumerate(listed(mapping(jobset, "spec").get("replicatedJobs"))):
+    for i, job in enumerate(listed(section(jobset, "spec").get("replicatedJobs"))):
         if isinstance(job, dict):
-            spec = mapping(job, "template", "spec")
+            spec = section(job, "template", "spec")
             at = f"spec.replicatedJobs[{i}].template.spec.template"
-            found.append(PodSet(str(job.get("name", "")), at, _count(job, spec), mapping(spec, "template")))
+            found.append(PodSet(str(job.get("name", "")), at, _count(job, spec), section(spec, "template")))
     return found
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.admission.verdict import Document
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.accessors import Document
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import section
 
 from .quota import Tree, tree
 
@@ -61,14 +62,14 @@ class Queues:
 
     def levels(self, flavor: Document) -> list[str] | None:
         """Node labels of a flavor's topology, the widest first; none: it has no topology; None: not known."""
-        name = mapping(flavor, "spec").get("topologyName")
+        name = section(flavor, "spec").get("topologyName")
         if not name:
             return []
         found = self.find("Topology", name)
         return (
             None
             if found is None
-            else [str(mapping(e).get("nodeLabel")) for e in listed(mapping(found, "spec").get("levels"))]
+            else [str(section(e).get("nodeLabel")) for e in listed(section(found, "spec").get("levels"))]
         )
 
 
@@ -82,7 +83,7 @@ def among(documents: Iterable[Document]) -> Queues:
 
 
 def _key(document: Document) -> tuple[str, Any, Any]:
-    metadata, kind = mapping(document, "metadata"), str(document.get("kind"))
+    metadata, kind = section(document, "metadata"), str(document.get("kind"))
     namespace = (metadata.get("namespace") or "default") if kind in NAMESPACED else ""
     name = metadata.get("name")
     return kind, namespace if isinstance(namespace, Hashable) else None, name if isinstance(name, str) else None

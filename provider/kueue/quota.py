@@ -13,7 +13,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 
 Document = Mapping[str, Any]
@@ -133,7 +134,7 @@ def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fracti
     parents: dict[str, str] = {}
     above: list[tuple[Node, str]] = []
     for document in documents:
-        name, spec = mapping(document, "metadata").get("name"), mapping(document, "spec")
+        name, spec = section(document, "metadata").get("name"), section(document, "spec")
         if not isinstance(name, str):
             continue
         if document.get("kind") == "ClusterQueue":
@@ -159,11 +160,11 @@ def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fracti
 def quotas(spec: Mapping[str, Any]) -> Iterator[tuple[Slot, Quota]]:
     """Of the resource groups of a ClusterQueue or Cohort."""
     for group in listed(spec.get("resourceGroups")):
-        for flavor in listed(mapping(group).get("flavors")):
-            for resource in listed(mapping(flavor).get("resources")):
-                slot = (str(mapping(flavor).get("name")), str(mapping(resource).get("name")))
+        for flavor in listed(section(group).get("flavors")):
+            for resource in listed(section(flavor).get("resources")):
+                slot = (str(section(flavor).get("name")), str(section(resource).get("name")))
                 nominal, borrowing, lending = (
-                    amount(mapping(resource).get(name)) for name in ("nominalQuota", "borrowingLimit", "lendingLimit")
+                    amount(section(resource).get(name)) for name in ("nominalQuota", "borrowingLimit", "lendingLimit")
                 )
                 yield slot, Quota(nominal or ZERO, borrowing, lending)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.kube.schema.accessors import listed, same
 from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
 from pulumi_trainer.provider.kube.schema.json_values import identity
+from pulumi_trainer.provider.kube.values.accessors import listed, same
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import NODE_LABEL_OF_HOSTS
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from pulumi_trainer.provider.admission.verdict import Document
+from pulumi_trainer.provider.kube.values.accessors import Document
 from pulumi_trainer.provider.api.labels import (
     PREFERRED,
     REQUIRED,
@@ -21,7 +21,8 @@ from pulumi_trainer.provider.api.labels import (
     SLICES,
     UNCONSTRAINED,
 )
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping, texts
+from pulumi_trainer.provider.kube.values.accessors import listed, texts
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 
 from .podsets import PodSet
@@ -59,7 +60,7 @@ MEND = "ask for a wider level, fewer nodes, or less a node"
 
 def cramped(sets: Sequence[PodSet], cluster_queue: Document, queues: Queues) -> Cramped | None:
     """The first of some pod sets for which no flavor of the queue has room; None: there may be some, or not enough is known."""
-    if not queues.has_all("Node") or first_unknown(mapping(cluster_queue, "spec")) is not None:
+    if not queues.has_all("Node") or first_unknown(section(cluster_queue, "spec")) is not None:
         return None
     return next((found for pods in sets if (found := _cramped(pods, cluster_queue, queues)) is not None), None)
 
@@ -76,9 +77,9 @@ def _cramped(pods: PodSet, cluster_queue: Document, queues: Queues) -> Cramped |
         return None
     if not any(key in notes for key in (REQUIRED, PREFERRED, UNCONSTRAINED)):
         return None
-    for group in listed(mapping(cluster_queue, "spec").get("resourceGroups")):
-        if each.keys() & {*texts(mapping(group).get("coveredResources"))}:
-            names = [mapping(flavor).get("name") for flavor in listed(mapping(group).get("flavors"))]
+    for group in listed(section(cluster_queue, "spec").get("resourceGroups")):
+        if each.keys() & {*texts(section(group).get("coveredResources"))}:
+            names = [section(flavor).get("name") for flavor in listed(section(group).get("flavors"))]
             found = [_in_flavor(pods, notes, each, queues.find("ResourceFlavor", name), queues) for name in names]
             full = [one for one in found if one is not None]
             if found and len(full) == len(found):
@@ -93,8 +94,8 @@ def _in_flavor(
     level, slice_ = notes.get(REQUIRED, ""), notes.get(SLICE_LEVEL)
     if flavor is None or not levels or any(wanted and wanted not in levels for wanted in (level, slice_)):
         return None
-    labels, size = mapping(flavor, "spec", "nodeLabels"), notes.get(SLICE_SIZE, "1")
-    nodes = [node for node in queues.of("Node") if labels.items() <= mapping(node, "metadata", "labels").items()]
+    labels, size = section(flavor, "spec", "nodeLabels"), notes.get(SLICE_SIZE, "1")
+    nodes = [node for node in queues.of("Node") if labels.items() <= section(node, "metadata", "labels").items()]
     free = _leaves(nodes, levels)
     if not free or not re.fullmatch("[0-9]{1,10}", str(size)) or not int(size):
         return None
@@ -106,7 +107,7 @@ def _in_flavor(
     best = max(by_domain, key=lambda domain: by_domain[domain])
     if by_domain[best] >= (pods.count or 0):
         return None
-    name = str(mapping(flavor, "metadata").get("name"))
+    name = str(section(flavor, "metadata").get("name"))
     return Cramped(pods, name, level, best[-1] if best else "", by_domain[best], len(nodes))
 
 
@@ -114,7 +115,7 @@ def _leaves(nodes: Sequence[Document], levels: Sequence[str]) -> dict[Domain, di
     """What the nodes of each narrowest domain have; nothing where that is not known of all."""
     found: dict[Domain, dict[str, Fraction]] = {}
     for node in nodes:
-        labels, there = mapping(node, "metadata", "labels"), mapping(node, "status", "allocatable")
+        labels, there = section(node, "metadata", "labels"), section(node, "status", "allocatable")
         if not all(level in labels for level in levels):
             continue  # Kueue places nothing there
         if not there:

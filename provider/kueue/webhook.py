@@ -11,20 +11,16 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from pulumi_trainer.provider.admission.verdict import Document
+from pulumi_trainer.provider.kube.values.accessors import Document
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import (
-    listed,
-    mapping,
-    same,
-    texts,
-)
 from pulumi_trainer.provider.kube.schema.field_errors import (
     DUPLICATE,
     FORBIDDEN,
     NOT_SUPPORTED,
     REQUIRED,
 )
+from pulumi_trainer.provider.kube.values.accessors import listed, same, texts
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.names import label_value, qualified_name, quoted
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -48,10 +44,10 @@ def mutated(stored: Document) -> Document:
 
 def validated(stored: Document, old: Document | None) -> Iterator[Problem]:
     """What the validating webhook refuses. old: as it was stored; None on creation."""
-    spec = mapping(stored, "spec")
+    spec = section(stored, "spec")
     match stored["kind"]:
         case "ClusterQueue":
-            yield from _cluster_queue(spec, None if old is None else mapping(old, "spec"))
+            yield from _cluster_queue(spec, None if old is None else section(old, "spec"))
         case "Cohort":
             yield from _fair_sharing(spec)
             yield from _groups(spec, parent="parentName" in spec and spec["parentName"] != "", cohort=True)
@@ -62,7 +58,7 @@ def validated(stored: Document, old: Document | None) -> Iterator[Problem]:
 def _cluster_queue(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Problem]:
     groups = [group for group in listed(spec.get("resourceGroups")) if isinstance(group, dict)]
     yield from _groups(spec, parent=spec.get("cohortName", "") != "", cohort=False)
-    yield from _selector(mapping(spec, "namespaceSelector"), "spec.namespaceSelector")
+    yield from _selector(section(spec, "namespaceSelector"), "spec.namespaceSelector")
     yield from _fair_sharing(spec)
     at = "spec.resourceGroups"
     for what, part, most in (("flavors", "flavors", MOST_FLAVORS), ("covered resources", "coveredResources", 256)):
@@ -70,7 +66,7 @@ def _cluster_queue(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> It
         if total > most:
             yield Problem(at, f"total number of {what} across all resourceGroups must be ≤ {most}, got {total}")
     for i, group in enumerate(groups):
-        total = sum(len(listed(mapping(f).get("resources"))) for f in listed(group.get("flavors")))
+        total = sum(len(listed(section(f).get("resources"))) for f in listed(group.get("flavors")))
         if total > MOST_PAIRS:
             why = f"number of flavor-resource combinations in a resourceGroup must be ≤ {MOST_PAIRS}, got {total}"
             yield Problem(f"{at}[{i}]", why)
@@ -80,12 +76,12 @@ def _cluster_queue(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> It
 
 
 def _checks(spec: Mapping[str, Any], groups: list[Any]) -> Iterator[Problem]:
-    names: list[Any] = [mapping(f).get("name") for group in groups for f in listed(group.get("flavors"))]
+    names: list[Any] = [section(f).get("name") for group in groups for f in listed(group.get("flavors"))]
     if any(isinstance(name, (Unknown, type(None))) for name in names):
         return
     at = "spec.admissionChecksStrategy.admissionChecks"
-    for i, check in enumerate(listed(mapping(spec, "admissionChecksStrategy").get("admissionChecks"))):
-        for j, flavor in enumerate(listed(mapping(check).get("onFlavors"))):
+    for i, check in enumerate(listed(section(spec, "admissionChecksStrategy").get("admissionChecks"))):
+        for j, flavor in enumerate(listed(section(check).get("onFlavors"))):
             if isinstance(flavor, str) and flavor not in names:
                 shown = ", ".join(map(quoted, sorted(set(names))))
                 yield Problem(f"{at}[{i}].onFlavors[{j}]", f"supported values: {shown}", type=NOT_SUPPORTED)
@@ -96,16 +92,16 @@ def _groups(spec: Mapping[str, Any], *, parent: bool, cohort: bool) -> Iterator[
     flavors: set[str] = set()
     for i, group in enumerate(listed(spec.get("resourceGroups"))):
         at = f"spec.resourceGroups[{i}]"
-        covered = listed(mapping(group).get("coveredResources"))
+        covered = listed(section(group).get("coveredResources"))
         for j, name in enumerate(covered):
             if isinstance(name, str):
                 yield from (Problem(f"{at}.coveredResources[{j}]", why) for why in qualified_name(name))
                 yield from _once(name, resources, f"{at}.coveredResources[{j}]", "one resource group covers a resource")
-        for j, flavor in enumerate(listed(mapping(group).get("flavors"))):
+        for j, flavor in enumerate(listed(section(group).get("flavors"))):
             here = f"{at}.flavors[{j}]"
-            for k, (quota, name) in enumerate(zip(listed(mapping(flavor).get("resources")), covered, strict=False)):
-                yield from _quota(mapping(quota), name, f"{here}.resources[{k}]", parent=parent, cohort=cohort)
-            if isinstance(name := mapping(flavor).get("name"), str):
+            for k, (quota, name) in enumerate(zip(listed(section(flavor).get("resources")), covered, strict=False)):
+                yield from _quota(section(quota), name, f"{here}.resources[{k}]", parent=parent, cohort=cohort)
+            if isinstance(name := section(flavor).get("name"), str):
                 yield from _once(name, flavors, f"{here}.name", "one resource group has a flavor")
 
 
@@ -134,7 +130,7 @@ def _quota(quota: Mapping[str, Any], covered: Any, at: str, *, parent: bool, coh
 
 
 def _fair_sharing(spec: Mapping[str, Any]) -> Iterator[Problem]:
-    weight = _amount(mapping(spec, "fairSharing").get("weight"))
+    weight = _amount(section(spec, "fairSharing").get("weight"))
     if isinstance(weight, str):
         yield Problem("spec.fairSharing.weight", weight)
     elif weight is not None and weight < 0:
@@ -154,10 +150,10 @@ def _amount(value: Any) -> Fraction | str | None:
 
 
 def _selector(selector: Mapping[str, Any], at: str) -> Iterator[Problem]:
-    yield from _labels(mapping(selector, "matchLabels"), f"{at}.matchLabels")
+    yield from _labels(section(selector, "matchLabels"), f"{at}.matchLabels")
     for i, each in enumerate(listed(selector.get("matchExpressions"))):
-        here, values = f"{at}.matchExpressions[{i}]", mapping(each).get("values")
-        match mapping(each).get("operator"):
+        here, values = f"{at}.matchExpressions[{i}]", section(each).get("values")
+        match section(each).get("operator"):
             case "In" | "NotIn":
                 if not values:
                     yield Problem(
@@ -170,17 +166,17 @@ def _selector(selector: Mapping[str, Any], at: str) -> Iterator[Problem]:
             case str():
                 yield Problem(f"{here}.operator", "not a valid selector operator", "In, NotIn, Exists or DoesNotExist")
         yield from (
-            Problem(f"{here}.key", why) for key in texts([mapping(each).get("key")]) for why in qualified_name(key)
+            Problem(f"{here}.key", why) for key in texts([section(each).get("key")]) for why in qualified_name(key)
         )
         for j, value in enumerate(texts(values)):
             yield from (Problem(f"{here}.values[{j}]", why) for why in label_value(value))
 
 
 def _flavor(spec: Mapping[str, Any]) -> Iterator[Problem]:
-    yield from _labels(mapping(spec, "nodeLabels"), "spec.nodeLabels")
+    yield from _labels(section(spec, "nodeLabels"), "spec.nodeLabels")
     seen: set[tuple[Any, Any]] = set()
     for i, taint in enumerate(listed(spec.get("nodeTaints"))):
-        at, said = f"spec.nodeTaints[{i}]", mapping(taint)
+        at, said = f"spec.nodeTaints[{i}]", section(taint)
         yield from (Problem(f"{at}.key", why) for key in texts([said.get("key")]) for why in qualified_name(key))
         yield from (Problem(f"{at}.value", why) for value in texts([said.get("value")]) for why in label_value(value))
         pair = (said.get("key"), said.get("effect"))
@@ -189,7 +185,7 @@ def _flavor(spec: Mapping[str, Any]) -> Iterator[Problem]:
                 yield Problem(at, "taints must be unique by key and effect pair", type=DUPLICATE)
             seen.add(pair)
     for i, toleration in enumerate(listed(spec.get("tolerations"))):
-        keys = [key for key in texts([mapping(toleration).get("key")]) if key]
+        keys = [key for key in texts([section(toleration).get("key")]) if key]
         yield from (Problem(f"spec.tolerations[{i}].key", why) for key in keys for why in qualified_name(key))
 
 

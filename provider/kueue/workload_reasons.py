@@ -11,10 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.api.status import Phase, duration
-from pulumi_trainer.provider.kueue.topology_fit import MEND
-from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding, ended, listed
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import Seen
-from pulumi_trainer.provider.lifecycle.reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     condition,
     conditions,
@@ -24,6 +21,9 @@ from pulumi_trainer.provider.lifecycle.reading import (
     text,
     true,
 )
+from pulumi_trainer.provider.kueue.topology_fit import MEND
+from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding, ended, listed
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import Seen
 
 PATIENCE = 15.0
 """Seconds after which a Workload should be there."""

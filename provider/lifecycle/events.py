@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from .diagnosis.seen import Seen, moment
-from .reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     name_of,
     number,
@@ -20,6 +19,8 @@ from .reading import (
     section,
     text,
 )
+
+from .diagnosis.seen import Seen, moment
 
 
 @dataclass

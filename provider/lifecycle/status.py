@@ -15,9 +15,8 @@ from typing import Any
 
 from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.status import Phase
-
-from . import reading
-from .reading import Document, seconds
+from pulumi_trainer.provider.kube.values import accessors
+from pulumi_trainer.provider.kube.values.accessors import Document, seconds
 
 __all__ = ["DEADLINE_EXCEEDED", "Observed", "exceeded_deadline", "finished", "observed", "seconds", "train_job_status"]
 
@@ -40,20 +39,20 @@ def observed(jobset: Document | None, train_job: Document | None = None) -> Obse
     Failed wins over Complete, as in the state that Trainer prints. Queued and Admitted need a queue's label on either
     document; why a job is queued stands in its Workload, which is not read here.
     """
-    conditions = [*reading.conditions(train_job), *reading.conditions(jobset)]
+    conditions = [*accessors.conditions(train_job), *accessors.conditions(jobset)]
     for types, phase in ((("Failed",), Phase.FAILED), (("Complete", "Completed"), Phase.SUCCEEDED)):
         for condition in conditions:
             if condition.get("type") in types and condition.get("status") == "True":
                 return _told(phase, condition)
-    queued = any(QUEUE in reading.section(d, "metadata", "labels") for d in (jobset, train_job))
-    if any(reading.section(d, "spec").get("suspend") is True for d in (jobset, train_job)):
-        return _told(Phase.QUEUED if queued else Phase.SUSPENDED, reading.true(conditions, "Suspended"))
-    if restarting := reading.true(reading.conditions(jobset), "RestartingJobSet"):
+    queued = any(QUEUE in accessors.section(d, "metadata", "labels") for d in (jobset, train_job))
+    if any(accessors.section(d, "spec").get("suspend") is True for d in (jobset, train_job)):
+        return _told(Phase.QUEUED if queued else Phase.SUSPENDED, accessors.true(conditions, "Suspended"))
+    if restarting := accessors.true(accessors.conditions(jobset), "RestartingJobSet"):
         return _told(Phase.RESTARTING, restarting)
     counts = _steps(jobset)
     if any(step.get("ready") for step in counts):
         return Observed(Phase.RUNNING)
-    starting = reading.true(reading.conditions(jobset), "StartupPolicyInProgress")
+    starting = accessors.true(accessors.conditions(jobset), "StartupPolicyInProgress")
     if starting or any(step.get("active") or step.get("succeeded") for step in counts):
         return _told(Phase.STARTING, starting)
     return Observed(Phase.ADMITTED if queued and jobset is not None else Phase.PENDING)
@@ -62,7 +61,8 @@ def observed(jobset: Document | None, train_job: Document | None = None) -> Obse
 def finished(train_job: Document) -> bool:
     """Whether the controller builds nothing for it any more."""
     return bool(
-        reading.true(reading.conditions(train_job), "Complete") or reading.true(reading.conditions(train_job), "Failed")
+        accessors.true(accessors.conditions(train_job), "Complete")
+        or accessors.true(accessors.conditions(train_job), "Failed")
     )
 
 
@@ -72,12 +72,12 @@ def train_job_status(train_job: Document, jobset: Document | None, *, created: f
     jobset: as it is in the cluster after that round's objects were applied. created, now: seconds since the epoch.
     A `Failed` with the reason DeadlineExceeded that was not there before means that the JobSet is to be deleted.
     """
-    status: dict[str, Any] = copy.deepcopy(dict(reading.section(train_job, "status")))
+    status: dict[str, Any] = copy.deepcopy(dict(accessors.section(train_job, "status")))
     conditions: list[dict[str, Any]] = status.pop("conditions", [])
-    suspended = reading.section(train_job, "spec").get("suspend") is True
+    suspended = accessors.section(train_job, "spec").get("suspend") is True
     if suspended:
         _set(conditions, "Suspended", "True", "Suspended", "TrainJob is suspended", now)
-    elif reading.true(conditions, "Suspended"):
+    elif accessors.true(conditions, "Suspended"):
         _set(conditions, "Suspended", "False", "Resumed", "TrainJob is resumed", now)
     if jobset is not None:
         _copy_outcome(conditions, jobset, now)
@@ -86,9 +86,9 @@ def train_job_status(train_job: Document, jobset: Document | None, *, created: f
             status["jobsStatus"] = [
                 {"name": step.get("name", ""), **{count: step.get(count, 0) for count in _COUNTS}} for step in steps
             ]
-    deadline = reading.section(train_job, "spec").get("activeDeadlineSeconds") or 0
+    deadline = accessors.section(train_job, "spec").get("activeDeadlineSeconds") or 0
     if deadline and not suspended and not finished({"status": {"conditions": conditions}}):
-        resumed = reading.condition(conditions, "Suspended")
+        resumed = accessors.condition(conditions, "Suspended")
         begun = seconds(resumed.get("lastTransitionTime"), created) if resumed else created
         if now > begun + deadline:
             _set(conditions, "Failed", "True", DEADLINE_EXCEEDED, "TrainJob exceeded its active deadline", now)
@@ -97,16 +97,16 @@ def train_job_status(train_job: Document, jobset: Document | None, *, created: f
 
 def exceeded_deadline(train_job: Document) -> bool:
     """Whether it has failed by its own deadline: then there is no JobSet any more."""
-    failed = reading.true(reading.conditions(train_job), "Failed")
+    failed = accessors.true(accessors.conditions(train_job), "Failed")
     return bool(failed) and failed.get("reason") == DEADLINE_EXCEEDED
 
 
 def _copy_outcome(conditions: list[dict[str, Any]], jobset: Document, now: float) -> None:
     """The JobSet's outcome over the TrainJob's; but a deadline that has ended it stays the reason."""
-    ended = reading.true(conditions, "Failed")
+    ended = accessors.true(conditions, "Failed")
     kept = dict(ended) if ended and ended.get("reason") == DEADLINE_EXCEEDED else None
     for theirs, ours in (("Completed", "Complete"), ("Failed", "Failed")):
-        if found := reading.true(reading.conditions(jobset), theirs):
+        if found := accessors.true(accessors.conditions(jobset), theirs):
             time = seconds(found.get("lastTransitionTime"), now)
             _set(conditions, ours, "True", found.get("reason", ""), found.get("message", ""), time)
     if kept:
@@ -115,7 +115,7 @@ def _copy_outcome(conditions: list[dict[str, Any]], jobset: Document, now: float
 
 def _set(conditions: list[dict[str, Any]], type_: str, status: str, reason: str, message: str, time: float) -> None:
     """A condition put or changed; its time is that of its last change from True to False or back."""
-    condition = reading.condition(conditions, type_)
+    condition = accessors.condition(conditions, type_)
     if not condition:
         condition = {"lastTransitionTime": _time(time), "type": type_}
         conditions.append(condition)
@@ -129,7 +129,7 @@ def _told(phase: Phase, condition: Document) -> Observed:
 
 
 def _steps(jobset: Document | None) -> list[dict[str, Any]]:
-    return reading.rows(reading.section(jobset, "status").get("replicatedJobsStatus"))
+    return accessors.rows(accessors.section(jobset, "status").get("replicatedJobsStatus"))
 
 
 def _time(moment: float) -> str:

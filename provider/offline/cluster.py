@@ -29,8 +29,8 @@ from pulumi_trainer.provider.admission.warnings import (
     warnings,
 )
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.schema.accessors import mapping
 from pulumi_trainer.provider.kube.schema.strict import unknown_fields
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.lifecycle.status import (
     exceeded_deadline,
@@ -296,7 +296,7 @@ class Cluster:
         if old is None:
             return False
         if document["kind"] == "JobSet":
-            return not suspended and mapping(old, "spec").get("suspend") is not True
+            return not suspended and section(old, "spec").get("suspend") is not True
         return (document["kind"] == "PodGroup" and not suspended) or document.get("type") == "kubernetes.io/ssh-auth"
 
     def _applied(self, document: Document) -> list[Problem]:
@@ -320,7 +320,7 @@ class Cluster:
         if document["kind"] == "OracleConfig":
             self.gates = {k: v for k, v in document.items() if isinstance(v, bool)}
         elif document["kind"] == "OracleDelete":
-            target = mapping(document, "target")
+            target = section(document, "target")
             if not all(isinstance(target.get(name), str) for name in ("apiVersion", "kind")):
                 raise Invalid(Problem("target", "has to say apiVersion, kind and metadata of what is deleted"))
             key = _key(target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.schema.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import listed
 from pulumi_trainer.provider.kube.values.documents import parsed
 
 SUFFIX = "-runtime-snapshot"

@@ -10,6 +10,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.strategic_merge import MergeError, strategic_merge
 from pulumi_trainer.provider.kube.values.typed import (
     Findings,
@@ -27,9 +28,7 @@ from .info import (
     PodSet,
     TrainJob,
     hidden,
-    items,
     pod_spec,
-    section,
 )
 from .registry import (
     PHASES,

@@ -9,15 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .info import (
-    Info,
-    PodSet,
-    TrainJob,
-    items,
-    section,
-)
+from .info import Info, PodSet, TrainJob
 from .plugins.coscheduling import Coscheduling
 from .plugins.volcano import Volcano
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 TRAINER = "trainer"
@@ -169,19 +170,6 @@ def _hides_containers(job: Any) -> bool:
 def pod_spec(job: dict[str, Any]) -> dict[str, Any]:
     """The Pod spec of a replicated job."""
     return section(job, "template", "spec", "template", "spec")
-
-
-def section(document: Any, *path: str) -> dict[str, Any]:
-    """The mapping at `path`; an empty one where there is none, or an unknown value."""
-    for name in path:
-        document = document.get(name) if isinstance(document, dict) else None
-    return document if isinstance(document, dict) else {}
-
-
-def items(document: Any, name: str) -> list[dict[str, Any]]:
-    """The mappings in a list of `document`; none where there is no list, or an unknown value."""
-    found = document.get(name) if isinstance(document, dict) else None
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def defaulted(policy: dict[str, Any], place: str) -> Any:

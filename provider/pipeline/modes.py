@@ -9,16 +9,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pulumi_trainer.provider.api.labels import ANCESTOR, QUEUE
+from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from .gangs import by_stage
-from .info import (
-    TRAINER,
-    Info,
-    TrainJob,
-    items,
-    section,
-)
+from .info import TRAINER, Info, TrainJob
 
 Mode = Literal["jobset", "trainer"]
 

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.typed import Findings, fields
 
 from . import interface
-from .info import Info, TrainJob, section
+from .info import Info, TrainJob
 from .interface import Plugin
 from .plugins import REGISTRY
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
@@ -17,7 +18,6 @@ from .info import (
     TRAINER,
     Info,
     TrainJob,
-    items,
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.kube.values.accessors import seconds
 from pulumi_trainer.provider.kueue.workload_reasons import explained, preemptor
 from pulumi_trainer.provider.lifecycle.diagnosis import (
     Seen,
@@ -20,7 +21,6 @@ from pulumi_trainer.provider.lifecycle.diagnosis import (
     why,
 )
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
-from pulumi_trainer.provider.lifecycle.reading import seconds
 
 RECORDED = Path(__file__).parent / "recorded"
 ROOM = "It starts by itself as soon as there is room."

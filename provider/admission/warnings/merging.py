@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, TRAINER_PORT
 
@@ -31,25 +32,25 @@ def unknown_in_patch(view: View) -> Iterator[Problem]:
         return
     for place, patch in view.patches:
         at = f"spec.runtimePatches[{place}].trainingRuntimeSpec.template.spec.replicatedJobs"
-        jobs = listed(mapping(patch, "trainingRuntimeSpec", "template", "spec").get("replicatedJobs"))
+        jobs = listed(section(patch, "trainingRuntimeSpec", "template", "spec").get("replicatedJobs"))
         for number, job in enumerate(jobs):
-            name = mapping(job).get("name")
+            name = section(job).get("name")
             if isinstance(name, str) and name not in known:
                 why = f"the runtime has no replicated job {name}: one without containers is added, which JobSet refuses"
                 yield Problem(f"{at}[{number}].name", why, f"it has: {_names(known)}")
             elif isinstance(name, str):
-                yield from _containers(mapping(job), known[name], f"{at}[{number}].template.spec.template.spec")
+                yield from _containers(section(job), known[name], f"{at}[{number}].template.spec.template.spec")
 
 
 def _containers(job: Document, step: Step, at: str) -> Iterator[Problem]:
-    pod = mapping(job, "template", "spec", "template", "spec")
+    pod = section(job, "template", "spec", "template", "spec")
     for part in ("containers", "initContainers"):
         there = reached(step.document, "template", "spec", "template", "spec", part)
         names = [
             reached(container, "name") for container in (there if isinstance(there, list) else [there]) if container
         ]
         for place, container in enumerate(listed(pod.get(part))):
-            name = mapping(container).get("name")
+            name = section(container).get("name")
             if isinstance(name, str) and name not in names and not any(isinstance(n, Unknown) for n in names):
                 what = "container" if part == "containers" else "init container"
                 why = f"{step.name} has no {what} {name}: one without an image is added, and no Pod can be made"
@@ -74,9 +75,9 @@ def two_sources(view: View) -> Iterator[Problem]:
 
 def _of_patch(view: View, step: Step, volume: Any) -> str:
     for place, patch in reversed(view.patches):
-        for job in listed(mapping(patch, "trainingRuntimeSpec", "template", "spec").get("replicatedJobs")):
-            volumes = listed(mapping(job, "template", "spec", "template", "spec").get("volumes"))
-            if mapping(job).get("name") == step.name and volume in [mapping(v).get("name") for v in volumes]:
+        for job in listed(section(patch, "trainingRuntimeSpec", "template", "spec").get("replicatedJobs")):
+            volumes = listed(section(job, "template", "spec", "template", "spec").get("volumes"))
+            if section(job).get("name") == step.name and volume in [section(v).get("name") for v in volumes]:
                 return f"spec.runtimePatches[{place}]"
     return f"{step.at}.template.spec.template.spec.volumes"
 
@@ -87,7 +88,7 @@ def unnamed_ports(view: View) -> Iterator[Problem]:
     for step in view.template:
         declares = step.ancestor == TRAINER and view.trainer is not None and view.has_policy(*_WITH_PORT)
         for place, container in enumerate(step.containers):
-            ports = [mapping(port) for port in listed(container.get("ports"))]
+            ports = [section(port) for port in listed(container.get("ports"))]
             unnamed = [port.get("containerPort") for port in ports if not port.get("name")]
             at = f"{step.at}.template.spec.template.spec.containers[{place}].ports"
             if len(unnamed) > 1:

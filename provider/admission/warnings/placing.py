@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping, texts
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
+from pulumi_trainer.provider.kube.values.accessors import listed, texts
+from pulumi_trainer.provider.kube.values.accessors import section
 
 from .view import (
     Document,
@@ -35,9 +36,9 @@ def gpu_taints(documents: Iterable[Document]) -> Taints | None:
     queues = [document for document in known if document.get("kind") == "ClusterQueue"]
     flavors = {flavor for queue in queues for flavor in _gpu_flavors(queue)}
     for document in known:
-        name = str(mapping(document, "metadata").get("name"))
-        spec = mapping(document, "spec")
-        if document.get("kind") == "Node" and _has_gpus(mapping(document, "status", "allocatable")):
+        name = str(section(document, "metadata").get("name"))
+        spec = section(document, "spec")
+        if document.get("kind") == "Node" and _has_gpus(section(document, "status", "allocatable")):
             found[f"node {name}"] = [t for t in listed(spec.get("taints")) if isinstance(t, dict)]
         elif document.get("kind") == "ResourceFlavor" and (not queues or name in flavors):
             taints = [t for t in listed(spec.get("nodeTaints")) if isinstance(t, dict)]
@@ -47,10 +48,10 @@ def gpu_taints(documents: Iterable[Document]) -> Taints | None:
 
 
 def _gpu_flavors(queue: Document) -> Iterator[str]:
-    for group in listed(mapping(queue, "spec").get("resourceGroups")):
-        for flavor in listed(mapping(group).get("flavors")):
-            if any("gpu" in str(mapping(r).get("name")).lower() for r in listed(mapping(flavor).get("resources"))):
-                yield str(mapping(flavor).get("name"))
+    for group in listed(section(queue, "spec").get("resourceGroups")):
+        for flavor in listed(section(group).get("flavors")):
+            if any("gpu" in str(section(r).get("name")).lower() for r in listed(section(flavor).get("resources"))):
+                yield str(section(flavor).get("name"))
 
 
 def _has_gpus(resources: Document) -> bool:
@@ -94,7 +95,7 @@ def small_shared_memory(view: View) -> Iterator[Problem]:
     one_process = (view.trainer or {}).get("numProcPerNode") == 1
     if one_process or view.worker.pod.get("hostIPC") is True or not isinstance(container.get("volumeMounts", []), list):
         return
-    mounts = {str(mapping(m).get("mountPath")).rstrip("/") for m in listed(container.get("volumeMounts"))}
+    mounts = {str(section(m).get("mountPath")).rstrip("/") for m in listed(container.get("volumeMounts"))}
     if not mounts & {_SHARED_MEMORY, "/dev"}:
         why = f"{view.gpus} GPUs of a node share the default /dev/shm of 64 MiB, which NCCL and DataLoader soon fill"
         mend = 'mount a volume there, of {"emptyDir": {"medium": "Memory"}}; a runtimePatch can'
@@ -138,7 +139,7 @@ def memory_limits(view: View) -> Iterator[Problem]:
 
 def _shared(step: Step) -> int:
     """Bytes that the Pod's volumes in memory may take of its limit, where they say so."""
-    volumes = [mapping(volume, "emptyDir") for volume in step.volumes]
+    volumes = [section(volume, "emptyDir") for volume in step.volumes]
     sizes = [amount(v.get("sizeLimit")) for v in volumes if v.get("medium") == "Memory"]
     return sum(size.value for size in sizes if size)
 
@@ -149,16 +150,16 @@ def _gi(size: int) -> str:
 
 def one_node_claims(view: View) -> Iterator[Problem]:
     claims: dict[Any, tuple[str, list[str]]] = {}
-    for place, policy in enumerate(listed(mapping(view.jobset, "spec").get("volumeClaimPolicies"))):
-        for number, template in enumerate(listed(mapping(policy).get("templates"))):
+    for place, policy in enumerate(listed(section(view.jobset, "spec").get("volumeClaimPolicies"))):
+        for number, template in enumerate(listed(section(policy).get("templates"))):
             at = f"spec.template.spec.volumeClaimPolicies[{place}].templates[{number}].spec.accessModes"
-            modes = texts(mapping(template, "spec").get("accessModes"))
-            claims[mapping(template, "metadata").get("name")] = at, modes
+            modes = texts(section(template, "spec").get("accessModes"))
+            claims[section(template, "metadata").get("name")] = at, modes
     for step in view.steps:
         if step.pods is None or step.pods < 2:
             continue
         containers = [*step.containers, *step.init_containers]
-        mounted = {mapping(m).get("name") for c in containers for m in listed(c.get("volumeMounts"))}
+        mounted = {section(m).get("name") for c in containers for m in listed(c.get("volumeMounts"))}
         for name, (at, modes) in claims.items():
             if name in mounted and modes and not any("Many" in mode for mode in modes):
                 needed = f"{step.pods} Pods of {step.name} need it"

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
@@ -28,12 +29,12 @@ _OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
 def refused_resources(view: View) -> Iterator[Problem]:
     for step in view.steps:
         for at, container in _containers(step):
-            for why, mend in _wrong(mapping(container, "resources")):
+            for why, mend in _wrong(section(container, "resources")):
                 yield Problem(f"{at}.resources", f"the container {container.get('name')} {why}", mend)
 
 
 def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
-    requests, limits = (_amounts(mapping(resources, part)) for part in ("requests", "limits"))
+    requests, limits = (_amounts(section(resources, part)) for part in ("requests", "limits"))
     for part, amounts in (("requests", requests), ("limits", limits)):
         for name, quantity in amounts.items():
             if quantity.amount < 0:
@@ -55,14 +56,14 @@ def _amounts(given: Mapping[str, Any]) -> dict[str, Quantity]:
 
 
 def mounts_of_nothing(view: View) -> Iterator[Problem]:
-    claimed = [*_claims(mapping(view.jobset, "spec").get("volumeClaimPolicies"))]
+    claimed = [*_claims(section(view.jobset, "spec").get("volumeClaimPolicies"))]
     for step in view.steps:
         known = [*_names(step.pod.get("volumes")), *claimed]
         if any(isinstance(name, Unknown) for name in known):
             continue
         for at, container in _containers(step):
             for place, mount in enumerate(listed(container.get("volumeMounts"))):
-                name = mapping(mount).get("name")
+                name = section(mount).get("name")
                 if isinstance(name, str) and name not in known:
                     why = f"the container {container.get('name')} mounts {name}, and its Pod has no such volume"
                     there = ", ".join(sorted(map(str, known))) or "none"

@@ -20,7 +20,8 @@ from pulumi_trainer.provider.api.labels import (
     UNCONSTRAINED,
 )
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.fit import Never, never
 from pulumi_trainer.provider.kueue.podsets import pod_sets
@@ -38,7 +39,7 @@ _PLACED = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL)
 
 def leads_nowhere(document: Document, queues: Queues) -> Iterator[Problem]:
     """A LocalQueue whose ClusterQueue does not exist."""
-    wanted = mapping(document, "spec").get("clusterQueue")
+    wanted = section(document, "spec").get("clusterQueue")
     if document.get("kind") == "LocalQueue" and queues.lacks("ClusterQueue", wanted):
         why = f"there is no ClusterQueue {wanted}: jobs of this queue wait for ever"
         yield Problem(_at(document, "spec.clusterQueue"), why, _near(wanted, queues.of("ClusterQueue")))
@@ -46,11 +47,11 @@ def leads_nowhere(document: Document, queues: Queues) -> Iterator[Problem]:
 
 def unmatched_flavor(document: Document, queues: Queues) -> Iterator[Problem]:
     """A flavor that a ClusterQueue has quota in, and that no node has the labels of, or those of its topology."""
-    labels = mapping(document, "spec", "nodeLabels")
+    labels = section(document, "spec", "nodeLabels")
     if document.get("kind") != "ResourceFlavor" or not queues.has_all("Node") or not labels or first_unknown(labels):
         return
-    users = [str(mapping(q, "metadata").get("name")) for q in queues.of("ClusterQueue") if _uses(q, document)]
-    nodes = [mapping(node, "metadata", "labels") for node in queues.of("Node")]
+    users = [str(section(q, "metadata").get("name")) for q in queues.of("ClusterQueue") if _uses(q, document)]
+    nodes = [section(node, "metadata", "labels") for node in queues.of("Node")]
     its = [node for node in nodes if all(node.get(k) == v for k, v in labels.items())]
     levels = queues.levels(document) or []
     if users and its and not any(all(level in node for level in levels) for node in its):
@@ -68,7 +69,7 @@ def unmatched_flavor(document: Document, queues: Queues) -> Iterator[Problem]:
 
 def circles(document: Document, queues: Queues) -> Iterator[Problem]:
     """A cohort that is its own ancestor."""
-    name = mapping(document, "metadata").get("name")
+    name = section(document, "metadata").get("name")
     for cycle in queues.tree.cycles if document.get("kind") == "Cohort" else ():
         if name == cycle[0]:
             shown = " -> ".join((*cycle, cycle[0]))
@@ -78,22 +79,22 @@ def circles(document: Document, queues: Queues) -> Iterator[Problem]:
 
 def dangling(document: Document, queues: Queues) -> Iterator[Problem]:
     """What a ClusterQueue or a flavor names and is not there: the queue is accepted, and inactive."""
-    spec, kind = mapping(document, "spec"), document.get("kind")
+    spec, kind = section(document, "spec"), document.get("kind")
     if kind == "ResourceFlavor" and queues.lacks("Topology", spec.get("topologyName")):
         why = f"there is no Topology {spec['topologyName']}: ClusterQueues with this flavor are inactive"
         yield Problem(_at(document, "spec.topologyName"), why, _near(spec["topologyName"], queues.of("Topology")))
     if kind != "ClusterQueue":
         return
     for i, group in enumerate(listed(spec.get("resourceGroups"))):
-        for j, flavor in enumerate(listed(mapping(group).get("flavors"))):
-            name = mapping(flavor).get("name")
+        for j, flavor in enumerate(listed(section(group).get("flavors"))):
+            name = section(flavor).get("name")
             if queues.lacks("ResourceFlavor", name):
                 why = f"there is no ResourceFlavor {name}: the queue is inactive, and admits nothing at all"
                 where = _at(document, f"spec.resourceGroups[{i}].flavors[{j}].name")
                 yield Problem(where, why, _near(name, queues.of("ResourceFlavor")))
-    checks = listed(mapping(spec, "admissionChecksStrategy").get("admissionChecks"))
+    checks = listed(section(spec, "admissionChecksStrategy").get("admissionChecks"))
     for i, check in enumerate(checks):
-        name = mapping(check).get("name")
+        name = section(check).get("name")
         if queues.lacks("AdmissionCheck", name):
             why = f"there is no AdmissionCheck {name}: the queue is inactive, and admits nothing at all"
             where = _at(document, f"spec.admissionChecksStrategy.admissionChecks[{i}].name")
@@ -121,7 +122,7 @@ def _way(view: View) -> Iterator[Document]:
         return
     yield behind
     queues = view.queues
-    node = queues.tree.queues.get(str(mapping(behind, "metadata").get("name")))
+    node = queues.tree.queues.get(str(section(behind, "metadata").get("name")))
     above = {each.name for each in node.path[1:]} if node else set()
     cycles = [cycle[0] for cycle in queues.tree.cycles if above & set(cycle)]
     for name in sorted({*above, *cycles}):
@@ -170,24 +171,24 @@ def closed(view: View) -> Iterator[Problem]:
     behind, namespace = _behind(view), _namespace(view)
     if behind is None or not isinstance(namespace, str):
         return
-    spec = mapping(behind, "spec")
+    spec = section(behind, "spec")
     selector = spec.get("namespaceSelector")
     if isinstance(selector, Unknown) or first_unknown(selector) is not None:
         return
-    name = mapping(behind, "metadata").get("name")
+    name = section(behind, "metadata").get("name")
     mend = "set its namespaceSelector; {} takes jobs of all namespaces"
     if selector is None:
         yield Problem(_QUEUED, f"its ClusterQueue {name} has no namespaceSelector, and so takes no jobs at all", mend)
-    elif mapping(selector, "matchLabels").get(_NAMESPACE, namespace) != namespace or any(
-        mapping(e).get("operator") == "In" and namespace not in listed(mapping(e).get("values"))
-        for e in listed(mapping(selector).get("matchExpressions"))
-        if mapping(e).get("key") == _NAMESPACE
+    elif section(selector, "matchLabels").get(_NAMESPACE, namespace) != namespace or any(
+        section(e).get("operator") == "In" and namespace not in listed(section(e).get("values"))
+        for e in listed(section(selector).get("matchExpressions"))
+        if section(e).get("key") == _NAMESPACE
     ):
         yield Problem(_QUEUED, f"its ClusterQueue {name} takes no jobs of namespace {namespace}", mend)
 
 
 def no_priority_class(view: View) -> Iterator[Problem]:
-    name = mapping(view.train_job, "metadata", "labels").get(PRIORITY)
+    name = section(view.train_job, "metadata", "labels").get(PRIORITY)
     if view.queues.lacks("WorkloadPriorityClass", name):
         why = f"there is no WorkloadPriorityClass {name}: Kueue makes no Workload for the job, which waits for ever"
         near = _near(name, view.queues.of("WorkloadPriorityClass"))
@@ -196,7 +197,7 @@ def no_priority_class(view: View) -> Iterator[Problem]:
 
 def unread(view: View) -> Iterator[Problem]:
     """What only Kueue reads, without a queue."""
-    labels = mapping(view.train_job, "metadata").get("labels")
+    labels = section(view.train_job, "metadata").get("labels")
     labels = {} if labels is None else labels
     if not isinstance(labels, Mapping) or labels.get(QUEUE):
         return
@@ -236,31 +237,31 @@ def _mend_flavor(view: View, found: Never) -> str:
 
 
 def _namespace(view: View) -> Any:
-    return mapping(view.train_job, "metadata").get("namespace") or DEFAULT_NAMESPACE
+    return section(view.train_job, "metadata").get("namespace") or DEFAULT_NAMESPACE
 
 
 def _local(view: View) -> Document | None:
-    name = mapping(view.train_job, "metadata", "labels").get(QUEUE)
+    name = section(view.train_job, "metadata", "labels").get(QUEUE)
     return view.queues.find("LocalQueue", name, _namespace(view))
 
 
 def _behind(view: View) -> Document | None:
     """The ClusterQueue of the job."""
     local = _local(view)
-    return None if local is None else view.queues.find("ClusterQueue", mapping(local, "spec").get("clusterQueue"))
+    return None if local is None else view.queues.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
 
 
 def _uses(cluster_queue: Document, flavor: Document) -> bool:
-    name = mapping(flavor, "metadata").get("name")
-    groups = listed(mapping(cluster_queue, "spec").get("resourceGroups"))
-    return any(mapping(f).get("name") == name for group in groups for f in listed(mapping(group).get("flavors")))
+    name = section(flavor, "metadata").get("name")
+    groups = listed(section(cluster_queue, "spec").get("resourceGroups"))
+    return any(section(f).get("name") == name for group in groups for f in listed(section(group).get("flavors")))
 
 
 def _at(document: Document, path: str) -> str:
-    return f"{document.get('kind')} {mapping(document, 'metadata').get('name')}: {path}"
+    return f"{document.get('kind')} {section(document, 'metadata').get('name')}: {path}"
 
 
 def _near(name: Any, others: list[Document]) -> str:
-    names = [str(mapping(d, "metadata").get("name")) for d in others]
+    names = [str(section(d, "metadata").get("name")) for d in others]
     near = difflib.get_close_matches(str(name), names, 1)
     return f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(names)[:5])}" if names else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.values.accessors import section
 
 from .rule import Warning
 from .table import RULES
@@ -81,6 +81,6 @@ def _hint(code: Any, known: list[str]) -> str:
 
 
 def _ignored(train_job: Mapping[str, Any]) -> tuple[list[str], list[Problem]]:
-    text = mapping(train_job, "metadata", "annotations").get(IGNORE)
+    text = section(train_job, "metadata", "annotations").get(IGNORE)
     found = codes([text]) if isinstance(text, str) else []
     return found, _unknown(found, f"metadata.annotations[{IGNORE}]")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.pipeline.info import NODE
 from pulumi_trainer.provider.pipeline.plugins.coscheduling import POD_GROUP_LABEL
 from pulumi_trainer.provider.pipeline.plugins.volcano import GROUP_ANNOTATION
@@ -52,7 +52,7 @@ def _longest_pod(step: Step) -> str:
 
 
 def gang_that_waits_for_itself(view: View) -> Iterator[Problem]:
-    policy = mapping(view.runtime, "spec", "podGroupPolicy")
+    policy = section(view.runtime, "spec", "podGroupPolicy")
     gang = next((name for name in GANGS if isinstance(policy.get(name), dict)), None)
     members = [step for step in view.steps if gang is not None and _group(step, gang) == view.name]
     first = [step for step in _starting_at_once(view) if step in members]
@@ -77,11 +77,11 @@ def gang_that_waits_for_itself(view: View) -> Iterator[Problem]:
 def _group(step: Step, gang: str) -> Any:
     """The PodGroup of a step's Pods."""
     part, name = GANGS[gang]
-    return mapping(step.job, "template", "metadata", part).get(name)
+    return section(step.job, "template", "metadata", part).get(name)
 
 
 def _starting_at_once(view: View) -> list[Step]:
-    if mapping(view.jobset, "spec", "startupPolicy").get("startupPolicyOrder") == "InOrder":
+    if section(view.jobset, "spec", "startupPolicy").get("startupPolicyOrder") == "InOrder":
         return view.steps[:1]
     return [step for step in view.steps if not step.waits_for]
 
@@ -102,9 +102,9 @@ def shared_subdomain(view: View) -> Iterator[Problem]:
     """The headless Service of a subdomain belongs to the JobSet that came first:
     https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/controllers/jobset_controller.go"""
     mine = subdomain(view.jobset)
-    about = mapping(view.jobset, "metadata")
+    about = section(view.jobset, "metadata")
     for other in view.siblings:
-        theirs = mapping(other, "metadata")
+        theirs = section(other, "metadata")
         if _namespace(theirs) != _namespace(about) or theirs.get("name") == about.get("name"):
             continue
         if isinstance(mine, str) and mine == subdomain(other):
@@ -122,10 +122,10 @@ def _namespace(metadata: Document) -> Any:
 
 def subdomain(jobset: Document) -> Any:
     """Of its Pods' host names; None where they have none."""
-    network = mapping(jobset, "spec", "network")
+    network = section(jobset, "spec", "network")
     if network.get("enableDNSHostnames") is False:
         return None
-    return network.get("subdomain") or mapping(jobset, "metadata").get("name")
+    return network.get("subdomain") or section(jobset, "metadata").get("name")
 
 
 def address_of_nobody(view: View) -> Iterator[Problem]:
@@ -139,7 +139,7 @@ def address_of_nobody(view: View) -> Iterator[Problem]:
         or _own_rendezvous(view)
     ):
         return
-    step, network = view.trainers[0], mapping(view.jobset, "spec", "network")
+    step, network = view.trainers[0], section(view.jobset, "spec", "network")
     first = f"{view.name}-{NODE}-0-0.{view.name}"
     own = network.get("subdomain")
     if isinstance(step.name, str) and step.name != NODE:
@@ -194,7 +194,7 @@ def foreign_scheduler(view: View) -> Iterator[Problem]:
 
 def _with_scheduler(view: View, gang: str, wanted: Callable[[Any], bool]) -> list[Step]:
     """Steps of a runtime with that gang whose scheduler is as wanted."""
-    if not isinstance(mapping(view.runtime, "spec", "podGroupPolicy").get(gang), dict):
+    if not isinstance(section(view.runtime, "spec", "podGroupPolicy").get(gang), dict):
         return []
     where = ("template", "spec", "template", "spec", "schedulerName")
     return [step for step in view.steps if wanted(reached(step.document, *where))]

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.schema.accessors import mapping
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline import validate
 from pulumi_trainer.provider.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE
@@ -112,12 +112,12 @@ def hidden_gpus(view: View) -> Iterator[Problem]:
 
 def no_trainer(view: View) -> Iterator[Problem]:
     """https://github.com/kubeflow/trainer/issues/4076"""
-    if "trainer" in mapping(view.train_job, "spec") and view.trainer is not None:
+    if "trainer" in section(view.train_job, "spec") and view.trainer is not None:
         return
     policy = next((name for name in _CONNECTED if view.policy(name) is not None), None)
     idle = policy == "torch" and view.gpus > 1
     if (
-        isinstance(mapping(view.train_job, "spec").get("trainer"), (dict, type(None)))
+        isinstance(section(view.train_job, "spec").get("trainer"), (dict, type(None)))
         and policy
         and (view.several_nodes or idle)
     ):
@@ -151,7 +151,7 @@ def _own_policy(view: View) -> bool:
 
 def no_initializer(view: View) -> Iterator[Problem]:
     """Validation goes by the replicated job's name, rendering by its label."""
-    given = mapping(view.train_job, "spec", "initializer")
+    given = section(view.train_job, "spec", "initializer")
     for kind, ancestor in (("dataset", DATASET_INITIALIZER), ("model", MODEL_INITIALIZER)):
         if not isinstance(given.get(kind), dict) or not view.steps or not view.sure:
             continue
@@ -219,7 +219,7 @@ def no_mpi(view: View) -> Iterator[Problem]:
 
 
 def flux_without_nodes(view: View) -> Iterator[Problem]:
-    trainer = mapping(view.train_job, "spec").get("trainer")
+    trainer = section(view.train_job, "spec").get("trainer")
     if view.has_policy("flux") and isinstance(trainer, (dict, type(None))) and (trainer or {}).get("numNodes") is None:
         why = "is missing: Trainer's controller fails for ever to make the objects of a Flux job without it"
         yield Problem("spec.trainer.numNodes", why, "give it, 1 for one node")
@@ -227,6 +227,6 @@ def flux_without_nodes(view: View) -> Iterator[Problem]:
 
 def ignored_resources(view: View) -> Iterator[Problem]:
     """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go"""
-    if mapping(view.runtime, "spec").get("mlPolicy") is None and mapping(view.trainer, "resourcesPerNode"):
+    if section(view.runtime, "spec").get("mlPolicy") is None and section(view.trainer, "resourcesPerNode"):
         why = "goes nowhere: Trainer reads it only where the runtime has an mlPolicy"
         yield Problem("spec.trainer.resourcesPerNode", why, "give the runtime one, if only as mlPolicy: {numNodes: 1}")

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.kube.schema.accessors import listed, mapping
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.queue_state import Queues
@@ -44,15 +45,15 @@ class Step:
 
     @property
     def ancestor(self) -> Any:
-        return mapping(self.document, "template", "metadata", "labels").get(ANCESTOR)
+        return section(self.document, "template", "metadata", "labels").get(ANCESTOR)
 
     @property
     def job(self) -> Document:
-        return mapping(self.document, "template", "spec")
+        return section(self.document, "template", "spec")
 
     @property
     def pod(self) -> Document:
-        return mapping(self.job, "template", "spec")
+        return section(self.job, "template", "spec")
 
     @property
     def count(self) -> int | None:
@@ -85,7 +86,7 @@ class Step:
     @property
     def waits_for(self) -> list[Any]:
         """Names of the steps in its dependsOn."""
-        return [mapping(other).get("name") for other in listed(self.document.get("dependsOn"))]
+        return [section(other).get("name") for other in listed(self.document.get("dependsOn"))]
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class View:
 
     @property
     def name(self) -> Any:
-        return mapping(self.train_job, "metadata").get("name")
+        return section(self.train_job, "metadata").get("name")
 
     @cached_property
     def jobset(self) -> Document:
@@ -112,12 +113,12 @@ class View:
     @cached_property
     def steps(self) -> list[Step]:
         """Of the rendered JobSet."""
-        return steps_of(mapping(self.jobset, "spec"))
+        return steps_of(section(self.jobset, "spec"))
 
     @cached_property
     def template(self) -> list[Step]:
         """Of the runtime, before patches and plugins."""
-        return steps_of(mapping(self.runtime, "spec", "template", "spec"))
+        return steps_of(section(self.runtime, "spec", "template", "spec"))
 
     @cached_property
     def sure(self) -> bool:
@@ -130,7 +131,7 @@ class View:
     @property
     def ml_policy(self) -> Document | None:
         """None where there is none, which is not the same as an empty one."""
-        policy = mapping(self.runtime, "spec").get("mlPolicy")
+        policy = section(self.runtime, "spec").get("mlPolicy")
         return policy if isinstance(policy, dict) else None
 
     def policy(self, name: str) -> Document | None:
@@ -143,13 +144,13 @@ class View:
     @property
     def trainer(self) -> Document | None:
         """`spec.trainer`; None if there is none, which is not the same as an empty one."""
-        trainer = mapping(self.train_job, "spec").get("trainer")
+        trainer = section(self.train_job, "spec").get("trainer")
         return trainer if isinstance(trainer, dict) else None
 
     @property
     def patches(self) -> list[tuple[int, Document]]:
         """`spec.runtimePatches`, each with its place."""
-        patches = listed(mapping(self.train_job, "spec").get("runtimePatches"))
+        patches = listed(section(self.train_job, "spec").get("runtimePatches"))
         return [(place, patch) for place, patch in enumerate(patches) if isinstance(patch, dict)]
 
     @cached_property
@@ -239,9 +240,9 @@ def number(value: Any) -> int | None:
 
 def gpus(container: Document) -> int:
     """GPUs that a container asks for; 0 too if nobody knows."""
-    given = mapping(container, "resources")
+    given = section(container, "resources")
     try:
-        found = counted_gpus({part: {name: _text(n) for name, n in mapping(given, part).items()} for part in given})
+        found = counted_gpus({part: {name: _text(n) for name, n in section(given, part).items()} for part in given})
     except ValueError:
         return 0
     return found if isinstance(found, int) else 0

@@ -20,7 +20,7 @@ from pulumi_trainer.provider.kube.client.kinds import (
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.schema import openapi
 from pulumi_trainer.provider.kube.schema.schema import Schema
-from pulumi_trainer.provider.lifecycle.reading import rows
+from pulumi_trainer.provider.kube.values.accessors import rows
 
 T = TypeVar("T")
 Document = dict[str, Any]

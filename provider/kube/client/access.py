@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import urllib3
-from pulumi_trainer.provider.api.secrets import is_loopback
+from pulumi_trainer.provider.kube.client.masking import is_loopback
 from pulumi_trainer.provider.kube.errors import (
     Problem,
     Refused,

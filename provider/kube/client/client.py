@@ -14,8 +14,8 @@ from copy import copy
 from typing import Any
 
 import urllib3
+from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.targets.kubernetes.jobs.marks import FIELD_MANAGER
 
 from .kinds import NAMESPACE, POD, Kind
 from .transport import (

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.secrets import MASK, mask, secret_forms
+from pulumi_trainer.provider.kube.client.masking import MASK, mask, secret_forms
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
 PATIENCE = 60.0

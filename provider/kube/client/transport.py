@@ -19,9 +19,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
-from pulumi_trainer.provider.api.secrets import mask, secret_forms
+from pulumi_trainer.provider.kube.client.masking import mask, secret_forms
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.targets.kubernetes.jobs.marks import FIELD_MANAGER
 
 JSON = "application/json"
 """What answers are asked for."""
@@ -391,3 +390,6 @@ def _lasts(broken: Exception) -> bool:
         for cause in causes
         if isinstance(cause, ssl.SSLError)
     )
+
+
+FIELD_MANAGER = "pulumi-trainer"

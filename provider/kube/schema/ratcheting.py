@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.admission.rules import by_key
-from pulumi_trainer.provider.admission.verdict import Document
+from pulumi_trainer.provider.kube.values.accessors import Document
 
 from .field_errors import Fault, parts
 from .schema import Schema

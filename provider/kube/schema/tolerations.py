@@ -6,16 +6,15 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
-from pulumi_trainer.provider.admission.verdict import Document
-
-from .accessors import mapping
+from pulumi_trainer.provider.kube.values.accessors import Document
+from pulumi_trainer.provider.kube.values.accessors import section
 
 
 class Tolerations:
     """What the tolerations of a Pod bear: https://github.com/kubernetes/api/blob/v0.36.3/core/v1/toleration.go"""
 
     def __init__(self, tolerations: Iterable[Any]) -> None:
-        self._known = {known for each in tolerations if (known := _known(mapping(each))) is not None}
+        self._known = {known for each in tolerations if (known := _known(section(each))) is not None}
 
     def bear(self, taint: Mapping[str, Any]) -> bool:
         """Whether one of the tolerations bears a taint: the same time for one as for thousands."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.pipeline.info import Info, items, section
+from pulumi_trainer.provider.pipeline.info import Info
 
 Amounts: TypeAlias = "dict[str, Quantity | Unknown]"
 """By the resource's name."""

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pulumi_trainer.provider.lifecycle.reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     number,
     rows,

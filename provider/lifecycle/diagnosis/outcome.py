@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.lifecycle.reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     conditions,
     labels_of,

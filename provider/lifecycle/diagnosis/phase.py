@@ -10,9 +10,7 @@ from pulumi_trainer.provider.api.status import (
     Step,
     duration,
 )
-from pulumi_trainer.provider.kube.values.terminal import lines, plain
-from pulumi_trainer.provider.kueue import workload_reasons
-from pulumi_trainer.provider.lifecycle.reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     condition,
     conditions,
     labels_of,
@@ -23,6 +21,8 @@ from pulumi_trainer.provider.lifecycle.reading import (
     text,
     true,
 )
+from pulumi_trainer.provider.kube.values.terminal import lines, plain
+from pulumi_trainer.provider.kueue import workload_reasons
 from pulumi_trainer.provider.lifecycle.status import observed
 
 from . import outcome, pods, stages

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from pulumi_trainer.provider.api.status import Phase, duration
-from pulumi_trainer.provider.lifecycle.reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     condition,
     conditions,

@@ -13,7 +13,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.lifecycle.reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     conditions,
     labels_of,

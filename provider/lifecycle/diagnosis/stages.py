@@ -6,7 +6,7 @@ Called by `phase`.
 from __future__ import annotations
 
 from pulumi_trainer.provider.api.status import Phase, duration
-from pulumi_trainer.provider.lifecycle.reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     conditions,
     labels_of,

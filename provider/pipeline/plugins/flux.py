@@ -15,6 +15,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.generated import CURVE_CERT
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 from ..apply import upsert
@@ -25,7 +26,6 @@ from ..info import (
     PodSet,
     TrainJob,
     defaulted,
-    items,
     metadata,
 )
 from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforceMLPolicyPlugin

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.names import domain_prefixed_path
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
@@ -24,9 +25,7 @@ from ..info import (
     PodSet,
     TrainJob,
     hidden,
-    items,
     pod_spec,
-    section,
 )
 from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, PreComponentBuilderPlugin
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.generated import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 from ..apply import upsert
@@ -19,9 +20,7 @@ from ..info import (
     PodSet,
     TrainJob,
     defaulted,
-    items,
     metadata,
-    section,
     text,
 )
 from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforceMLPolicyPlugin

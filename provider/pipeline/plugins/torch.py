@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
@@ -19,7 +20,6 @@ from ..info import (
     Info,
     TrainJob,
     head_node,
-    items,
     text,
 )
 from ..interface import CustomValidationPlugin, EnforceMLPolicyPlugin

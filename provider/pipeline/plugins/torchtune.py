@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
@@ -20,7 +21,6 @@ from ..info import (
     Info,
     TrainJob,
     head_node,
-    items,
 )
 from ..resources import gpus, resources_per_node
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.progress import progress
-from pulumi_trainer.provider.api.secrets import forms_of_values, mask
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
+from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import Invalid, Refused, TrainerError
 
 from . import failure, volumes

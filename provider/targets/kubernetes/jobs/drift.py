@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import QUEUE
+from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 
 from . import marks
 
@@ -71,7 +72,7 @@ def additions(before: Mapping[str, Any], live: Mapping[str, Any]) -> Fields:
 def _held(live: Mapping[str, Any]) -> Iterator[str]:
     """The fields that are ours in a live object. Nobody else has written them since."""
     for entry in _at(live, "metadata", "managedFields") or []:
-        if (_at(entry, "manager"), _at(entry, "operation")) == (marks.FIELD_MANAGER, "Apply"):
+        if (_at(entry, "manager"), _at(entry, "operation")) == (FIELD_MANAGER, "Apply"):
             yield from _paths(entry.get("fieldsV1") or {}, "")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 DOMAIN = "pulumi-trainer.dev"
-FIELD_MANAGER = "pulumi-trainer"
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 """Label of all our objects; its value is `FIELD_MANAGER`."""

@@ -28,6 +28,7 @@ from pulumi_trainer.provider.kube.client.kinds import (
     TRAIN_JOB,
     Kind,
 )
+from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.lifecycle.status import seconds
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_path
@@ -194,7 +195,7 @@ def labels(submission: Submission) -> dict[str, str]:
     stack = {marks.STACK: submission.sweep} if submission.sweep else {}
     made_from = {RUNTIME: submission.runtime.get("name"), RELEASE: submission.runtime.get("release")}
     told = {k: v for k, v in made_from.items() if isinstance(v, str) and _LABEL.fullmatch(v)}
-    return {marks.MANAGED_BY: marks.FIELD_MANAGER, marks.JOB: submission.name, **stack, **told}
+    return {marks.MANAGED_BY: FIELD_MANAGER, marks.JOB: submission.name, **stack, **told}
 
 
 def notes(submission: Submission) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import (
     Conflict,
     Problem,
@@ -103,7 +104,7 @@ _KINDS = {kind.kind: kind for kind in (kinds.CLUSTER_RUNTIME, kinds.TRAINING_RUN
 
 def _marked(document: Mapping[str, Any], owner: str, sweep: str) -> Document:
     metadata = dict(document["metadata"])
-    marks_ = {marks.MANAGED_BY: marks.FIELD_MANAGER, **({marks.STACK: sweep} if sweep else {})}
+    marks_ = {marks.MANAGED_BY: FIELD_MANAGER, **({marks.STACK: sweep} if sweep else {})}
     metadata["labels"] = {**(metadata.get("labels") or {}), **marks_}
     metadata["annotations"] = {**(metadata.get("annotations") or {}), marks.OWNER: owner}
     return {**document, "metadata": metadata}
@@ -122,7 +123,7 @@ def _check_ours(found: Document, kind: kinds.Kind, owner: str, sweep: str | None
     ours = (metadata.get("annotations") or {}).get(marks.OWNER) == owner
     if ours and (sweep is None or labels.get(marks.STACK, sweep) == sweep):
         return
-    others = "another program's" if labels.get(marks.MANAGED_BY) == marks.FIELD_MANAGER else "somebody's"
+    others = "another program's" if labels.get(marks.MANAGED_BY) == FIELD_MANAGER else "somebody's"
     whose = f"of {NAMESAKE}" if ours else others
     where = kind.where(str(metadata.get("namespace") or ""), metadata["name"])
     mend = f'to use it as it is, give TrainJobs runtime="{metadata["name"]}"; else give this one another name='

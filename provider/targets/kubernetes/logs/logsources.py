@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
-    ATTEMPT,
-    COMPLETION,
-    JOB_INDEX,
-    JOB_NAME,
-    STEP,
-)
-from pulumi_trainer.provider.lifecycle.reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     labels_of,
     number,
     rows,
     seconds,
     section,
     text,
+)
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
+    ATTEMPT,
+    COMPLETION,
+    JOB_INDEX,
+    JOB_NAME,
+    STEP,
 )
 
 Document = dict[str, Any]

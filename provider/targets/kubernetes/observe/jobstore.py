@@ -24,6 +24,13 @@ from pulumi_trainer.provider.kube.client.kinds import (
     Kind,
     group_of,
 )
+from pulumi_trainer.provider.kube.values.accessors import (
+    labels_of,
+    name_of,
+    rows,
+    section,
+    text,
+)
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import containers, wake
 from pulumi_trainer.provider.lifecycle.diagnosis.pods import vague
@@ -33,13 +40,6 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     gang_of,
     subject,
     waiting_gang,
-)
-from pulumi_trainer.provider.lifecycle.reading import (
-    labels_of,
-    name_of,
-    rows,
-    section,
-    text,
 )
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 

@@ -24,6 +24,13 @@ from pulumi_trainer.provider.kube.client.kinds import (
     Kind,
 )
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    labels_of,
+    name_of,
+    section,
+    text,
+)
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, lacks_jobs, lacks_pods
 from pulumi_trainer.provider.lifecycle.events import (
@@ -31,13 +38,6 @@ from pulumi_trainer.provider.lifecycle.events import (
     about,
     belongs,
     folded,
-)
-from pulumi_trainer.provider.lifecycle.reading import (
-    Document,
-    labels_of,
-    name_of,
-    section,
-    text,
 )
 from pulumi_trainer.provider.lifecycle.status import observed
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record

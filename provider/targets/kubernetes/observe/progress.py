@@ -11,6 +11,12 @@ from pulumi_trainer.provider.api.progress import LONGEST_LINE, progress
 from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    labels_of,
+    section,
+    text,
+)
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import containers
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
@@ -19,12 +25,6 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     STEP,
     born,
     pod_name,
-)
-from pulumi_trainer.provider.lifecycle.reading import (
-    Document,
-    labels_of,
-    section,
-    text,
 )
 
 AT_ONCE = 8

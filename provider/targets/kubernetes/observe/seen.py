@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pulumi_trainer.provider.api.secrets import forms_of_values, mask
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.client.kinds import (
@@ -27,7 +26,16 @@ from pulumi_trainer.provider.kube.client.kinds import (
     Kind,
     group_of,
 )
+from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    name_of,
+    number,
+    rows,
+    section,
+    text,
+)
 from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.topology_fit import cramped
 from pulumi_trainer.provider.kueue.workload_reasons import crowded, preemptor
@@ -41,14 +49,6 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     pod_name,
     subject,
     waiting_gang,
-)
-from pulumi_trainer.provider.lifecycle.reading import (
-    Document,
-    name_of,
-    number,
-    rows,
-    section,
-    text,
 )
 from pulumi_trainer.provider.lifecycle.status import observed
 from pulumi_trainer.provider.targets.kubernetes.jobs import record

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.kinds import NODE, POD_GROUP
 from pulumi_trainer.provider.kube.errors import TrainerError
-from pulumi_trainer.provider.lifecycle.reading import number, rows, section
+from pulumi_trainer.provider.kube.values.accessors import number, rows, section
 
 WOKEN = "pulumi-trainer.dev/woken"
 """Annotation of a PodGroup: when it was last touched."""

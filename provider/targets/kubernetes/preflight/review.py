@@ -15,6 +15,7 @@ from pulumi_trainer.provider.kube.cache.discovery import Facts
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.schema import openapi
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
@@ -266,7 +267,7 @@ def _live(client: Client, kind: Kind, document: dict[str, Any]) -> dryrun.Answer
     found = client.get(kind, str(meta["namespace"]), str(meta["name"]))
     if found is None:
         return None
-    if (found["metadata"].get("labels") or {}).get(marks.MANAGED_BY) == marks.FIELD_MANAGER:
+    if (found["metadata"].get("labels") or {}).get(marks.MANAGED_BY) == FIELD_MANAGER:
         return dryrun.tried(client, kind, dryrun.renamed(document))
     return dryrun.Answer((adoption.unasked(found, ""),))
 

@@ -15,8 +15,7 @@ from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.cache.discovery import Facts
 from pulumi_trainer.provider.kube.client.kinds import DEPLOYMENT, LEASE, POD
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
-from pulumi_trainer.provider.lifecycle.reading import (
+from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     number,
     rows,
@@ -24,6 +23,7 @@ from pulumi_trainer.provider.lifecycle.reading import (
     section,
     text,
 )
+from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
 
 DEFAULT = "default-scheduler"
 _DEPLOYMENTS = {"volcano": "volcano-scheduler", "kai-scheduler": "kai-scheduler-default"}

@@ -17,6 +17,7 @@ from pulumi_trainer.provider.kube.cache.discovery import Facts
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import (
     Problem,
     Refused,
@@ -219,8 +220,6 @@ def _bare(kind: Kind, found: Document) -> Document:
 def _stopped_by_us(found: Document) -> bool:
     managers = found["metadata"].get("managedFields") or []
     return any(
-        m.get("manager") == marks.FIELD_MANAGER
-        and m.get("operation") == "Apply"
-        and "f:spec" in (m.get("fieldsV1") or {})
+        m.get("manager") == FIELD_MANAGER and m.get("operation") == "Apply" and "f:spec" in (m.get("fieldsV1") or {})
         for m in managers
     )

@@ -16,6 +16,7 @@ from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.status import NAMESAKE, Loss, Owner
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import (
     Conflict,
     Problem,
@@ -283,7 +284,7 @@ def _document(namespace: str, name: str, owner: str, sweep: str, claim: Mapping[
     }
     if claim.get("storageClass"):
         spec["storageClassName"] = claim["storageClass"]
-    labels = {marks.MANAGED_BY: marks.FIELD_MANAGER, **({marks.STACK: sweep} if sweep else {})}
+    labels = {marks.MANAGED_BY: FIELD_MANAGER, **({marks.STACK: sweep} if sweep else {})}
     metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 

@@ -7,15 +7,18 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-Document = Mapping[str, Any]
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+
+from typing import Any
+
+Document = dict[str, Any]
 
 
-def section(document: Document | None, *path: str) -> Document:
-    """The mapping at a path; an empty one if there is none."""
-    found: Any = document
+def section(document: Any, *path: str) -> Document:
+    """The mapping at a path; an empty one where there is none, or an unknown value."""
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+        document = document.get(name) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else {}
 
 
 def rows(value: Any) -> list[dict[str, Any]]:
@@ -67,3 +70,29 @@ def name_of(document: Document | None) -> str:
 
 def labels_of(document: Document | None) -> Document:
     return section(document, "metadata", "labels")
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def texts(value: Any) -> list[str]:
+    """The strings of a list."""
+    return [each for each in listed(value) if isinstance(each, str)]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether what Go has printed is equal, and of the same types. Unknown leaves are equal to everything."""
+    if isinstance(one, Unknown) or isinstance(other, Unknown):
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def items(document: Any, name: str) -> list[dict[str, Any]]:
+    """The mappings in a list of `document`; none where there is no list, or an unknown value."""
+    found = document.get(name) if isinstance(document, dict) else None
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
