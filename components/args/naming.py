@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.admission.kinds import kinds, queue_kinds
+from pulumi_trainer.provider.admission.kinds import schema_of
 from pulumi_trainer.provider.kube.schema.schema import Schema
 
 
@@ -26,7 +26,7 @@ def api_names(path: str, value: Any) -> Any:
 def schema_at(path: str) -> Schema:
     """Return what the API declares at a path, such as `TrainJob.spec.trainer`."""
     kind, *steps = path.split(".")
-    schema = (kinds().get(kind) or queue_kinds()[kind]).schema
+    schema = schema_of(kind)
     for step in steps:
         schema = (schema.items or schema).properties[step]
     return schema

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.api.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 
 ARGUMENTS = {"queue": QUEUE, "priority": PRIORITY, "max_execution": MAX_EXECUTION}
 """Argument of a TrainJob -> the label that it becomes."""

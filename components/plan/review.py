@@ -12,6 +12,7 @@ import pulumi
 from pulumi_trainer.args.arguments import below
 from pulumi_trainer.args.naming import is_variable, schema_at
 from pulumi_trainer.provider.admission import Lookup, review, review_jobset
+from pulumi_trainer.provider.admission.kinds import schema_of
 from pulumi_trainer.provider.admission.warnings import (
     Queues,
     Severities,
@@ -28,7 +29,7 @@ from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 def refusals(document: dict[str, Any], lookup: Lookup | None = None) -> list[Problem]:
     """Of a runtime or a TrainJob, by their paths."""
     verdict = review(document, lookup=lookup)
-    return [*unknown_fields(document["kind"], verdict.unknown), *verdict.problems()]
+    return [*unknown_fields(schema_of(document["kind"]), verdict.unknown), *verdict.problems()]
 
 
 def train_job_refusals(train_job: dict[str, Any], runtime: dict[str, Any]) -> list[Problem]:

@@ -41,11 +41,11 @@ from pulumi_trainer.provider.admission.multikueue import workers
 from pulumi_trainer.provider.admission.warnings import subdomain
 from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.code import ARGS_FILE
-from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.model import problems as document_problems
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.values.quantity import canonical
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.lifecycle.identity import job_name
 from pulumi_trainer.provider.pipeline import render

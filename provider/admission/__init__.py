@@ -6,10 +6,11 @@ tells users what is wrong with a rendered JobSet.
 
 from __future__ import annotations
 
+from pulumi_trainer.provider.kube.schema.verdict import Lookup, Verdict
+
 from .defaults import default_jobset, default_runtime, default_train_job
 from .jobset import review_jobset
 from .server import NOW, review
-from .verdict import Lookup, Verdict
 
 __all__ = [
     "NOW",

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import listed
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.typed import Findings
 
 from . import jobset_webhook

@@ -19,8 +19,8 @@ from pulumi_trainer.provider.kube.schema.field_errors import (
     REQUIRED,
     TOO_LONG,
 )
-from pulumi_trainer.provider.kube.values.accessors import listed, same, texts
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.schema.verdict import Lookup
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, same, section, texts
 from pulumi_trainer.provider.kube.values.names import (
     dns_1035_label,
     dns_1123_subdomain,
@@ -30,9 +30,6 @@ from pulumi_trainer.provider.kube.values.names import (
 )
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .verdict import Lookup
-from pulumi_trainer.provider.kube.values.accessors import Document
 
 _LONGEST = 63
 _MAX_INT32 = 2**31 - 1

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import Document, section
 from pulumi_trainer.provider.kube.values.typed import Findings
 from pulumi_trainer.provider.pipeline import registry
 
 from .runtime import CLUSTER_WIDE, NAMESPACED
-from pulumi_trainer.provider.kube.values.accessors import Document
 
 
 @dataclass(frozen=True)

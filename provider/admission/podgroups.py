@@ -14,13 +14,12 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema import metadata
+from pulumi_trainer.provider.kube.schema.definition import Kind
 from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
 from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.pipeline.plugins import coscheduling, volcano
-
-from .kinds import Kind
 
 _INT32 = {"type": "integer", "format": "int32"}
 _QUANTITY = (

@@ -11,12 +11,9 @@ from collections.abc import Iterator
 
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import listed
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, section
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from pulumi_trainer.provider.kube.values.accessors import Document
 
 CLUSTER_WIDE = "ClusterTrainingRuntime"
 NAMESPACED = "TrainingRuntime"

@@ -7,34 +7,32 @@ webhooks; what one step refuses, later ones do not see.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.schema import metadata
-from pulumi_trainer.provider.kube.schema.field_errors import (
-    BLOCKING,
-    INVALID,
-    TYPE_INVALID,
-    Fault,
+from pulumi_trainer.provider.kube.schema.definition import Kind
+from pulumi_trainer.provider.kube.schema.field_errors import TYPE_INVALID
+from pulumi_trainer.provider.kube.schema.review import Webhooks, refused
+from pulumi_trainer.provider.kube.schema.review import review as reviewed
+from pulumi_trainer.provider.kube.schema.verdict import (
+    Lookup,
+    Verdict,
 )
-from pulumi_trainer.provider.kube.schema.ratcheting import Before
-from pulumi_trainer.provider.kube.schema.schema import Schema
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import Document
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
-from pulumi_trainer.provider.kueue import webhook
+from pulumi_trainer.provider.kueue.kinds import kinds as queue_kinds
+from pulumi_trainer.provider.kueue.review import review as review_queue_object
 from pulumi_trainer.provider.pipeline import Mode
 
 from . import (
     jobset_webhook,
-    rules,
     runtime,
     trainjob,
 )
-from .kinds import Kind, kinds, queue_kinds
+from .kinds import kinds
 from .own import laid_aside
-from .verdict import NOT_CHECKED, Lookup, Stage, Verdict
-from pulumi_trainer.provider.kube.values.accessors import Document
 
 NOW = "2026-01-01T00:00:00Z"
 """What stands for the time of a request, so that the same document always gets the same answer."""
@@ -52,24 +50,16 @@ def review(
     2026-01-31T09:30:00Z. mode: only in mode jobset a runtime may have policies of plugins. Unknown leaves count as right.
     Nothing that is given is changed. Raises nothing.
     """
-    unknown: list[str] = []
     try:
         kind = _kind(document)
+        if kind.name in queue_kinds():
+            return review_queue_object(document, old=old)
         document, own = laid_aside(document, refuse=mode == "trainer")
-        given = _decoded(document, kind, unknown)
     except Invalid as error:
-        return _refused("decode", error.problems, unknown)
-    try:
-        stored = _mutated(_with_old(given, old), old, now)
-    except Invalid as error:
-        return _refused("mutating-webhook", error.problems, unknown)
-    stored = _without_new_status(stored, old, kind)
-    if wrong := [*_schema_problems(stored, old, kind), *own.problems]:
-        return _refused("schema", wrong, unknown)
-    problems, warnings = _validated(stored, old, lookup)
-    if problems:
-        return _refused("validating-webhook", problems, unknown, warnings)
-    return Verdict(True, warnings=tuple(warnings), unknown=tuple(sorted(unknown)), stored=own.put_back(stored))
+        return refused("decode", error.problems, [])
+    webhooks = Webhooks(partial(_mutated, now=now), partial(_validated, lookup=lookup))
+    verdict = reviewed(document, kind, webhooks, old=old, problems=own.problems)
+    return verdict if verdict.stored is None else replace(verdict, stored=own.put_back(verdict.stored))
 
 
 def _kind(document: Any) -> Kind:
@@ -85,36 +75,9 @@ def _kind(document: Any) -> Kind:
     return kind
 
 
-def _decoded(document: Document, kind: Kind, unknown: list[str]) -> Document:
-    found = metadata.decoded(document, kind, unknown)
-    if name := metadata.named(found):
-        found["name"] = name
-    rest = {name: value for name, value in document.items() if name != "metadata"}
-    shaped: Document = kind.schema.shaped(rest, None, unknown)
-    return {**shaped, "metadata": found}
-
-
-def _with_old(given: Document, old: Document | None) -> Document:
-    """What the server takes over from the stored object: its identity."""
-    if old is None:
-        return given
-    was = {name: value for name, value in section(old, "metadata").items() if name in ("uid", "creationTimestamp")}
-    return {**given, "metadata": {**was, **given["metadata"]}}
-
-
-def _without_new_status(stored: Document, old: Document | None, kind: Kind) -> Document:
-    """Where status is a resource of its own, this request cannot set it."""
-    if not kind.status:
-        return stored
-    rest = {name: value for name, value in stored.items() if name != "status"}
-    return {**rest, "status": old["status"]} if old is not None and "status" in old else rest
-
-
 def _mutated(stored: Document, old: Document | None, now: str) -> Document:
     """What the mutating webhook makes of it, if there is one. Raises Invalid for what its Go types cannot hold."""
     kind = stored["kind"]
-    if kind in webhook.MUTATED and old is None:
-        return webhook.mutated(stored)
     if kind != "TrainJob" and (kind != "JobSet" or old is not None):
         return stored
     properties = kinds()[kind].schema.properties
@@ -134,26 +97,6 @@ def _mutated(stored: Document, old: Document | None, now: str) -> Document:
     return {**stored, "spec": spec}
 
 
-def _schema_problems(stored: Document, old: Document | None, kind: Kind) -> list[Problem]:
-    schema = kind.schema
-    was = None if old is None else section(old, "metadata")
-    rest = {name: value for name, value in stored.items() if name != "metadata"}
-    found = [*metadata.faults(stored["metadata"], was), *_new(schema.faults(rest), stored, old, schema)]
-    if any(fault.type in BLOCKING for fault in found):
-        found.append(Fault(None, INVALID, detail=NOT_CHECKED))
-    else:
-        found += _new(rules.broken(schema, stored, old), stored, old, schema)
-    return [fault.problem() for fault in found]
-
-
-def _new(faults: Iterable[Fault], stored: Document, old: Document | None, schema: Schema) -> Iterator[Fault]:
-    """Without those of values that were stored as they are: the server tolerates what it once took."""
-    before = Before(schema, old) if old is not None else None
-    for fault in faults:
-        if before is None or fault.about == "rule" or not before.tolerates(fault, stored):
-            yield fault
-
-
 def _validated(stored: Document, old: Document | None, lookup: Lookup | None) -> tuple[list[Problem], list[str]]:
     if stored["kind"] == "TrainJob":
         return trainjob.validated(stored, old, lookup)
@@ -161,12 +104,4 @@ def _validated(stored: Document, old: Document | None, lookup: Lookup | None) ->
         return [
             *(jobset_webhook.updated(stored, old) if old is not None else jobset_webhook.created(stored, lookup))
         ], []
-    if stored["kind"] in queue_kinds():
-        return [*webhook.validated(stored, old)], []
     return runtime.validated(stored, update=old is not None)
-
-
-def _refused(stage: Stage, problems: Iterable[Problem], unknown: list[str], warnings: Iterable[str] = ()) -> Verdict:
-    """In an order that does not depend on the order in the document, each only once, as the server does it."""
-    errors = sorted(set(problems), key=lambda problem: (problem.where, problem.type, problem.why))
-    return Verdict(False, stage, tuple(errors), tuple(warnings), tuple(sorted(unknown)))

@@ -14,16 +14,14 @@ from typing import Any
 from pulumi_trainer.provider import pipeline
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema.field_errors import FORBIDDEN
-from pulumi_trainer.provider.kube.values.accessors import listed, same
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.schema.verdict import Lookup
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, same, section
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from .kinds import kinds
 from .runtime import CLUSTER_WIDE, NAMESPACED, deprecated
-from .verdict import Lookup
-from pulumi_trainer.provider.kube.values.accessors import Document
 
 _GROUP = "trainer.kubeflow.org"
 

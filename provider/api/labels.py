@@ -12,11 +12,6 @@ ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 FRAMEWORK = "trainer.kubeflow.org/framework"
 """On a runtime: its framework."""
 
-QUEUE = "kueue.x-k8s.io/queue-name"
-"""On a job: the LocalQueue of its namespace that admits it."""
-
-PRIORITY = "kueue.x-k8s.io/priority-class"
-"""On a job: its WorkloadPriorityClass."""
 
 RELEASE = "pulumi-trainer.dev/release"
 """Label and annotation of a runtime of a catalogue, and label of the jobs that were made from it: its release."""
@@ -30,20 +25,3 @@ ClusterQueue only without work."""
 
 RUNTIME = "pulumi-trainer.dev/runtime"
 """Label of a job: the name of its runtime."""
-
-MAX_EXECUTION = "kueue.x-k8s.io/max-exec-time-seconds"
-"""On a job: seconds after which Kueue takes its quota away, counted from its admission."""
-
-REQUIRED, PREFERRED, UNCONSTRAINED = (
-    f"kueue.x-k8s.io/podset-{how}-topology" for how in ("required", "preferred", "unconstrained")
-)
-"""On pod templates: one domain of a level must, or should, hold all its pods; any place in the topology will do."""
-
-SLICE_LEVEL, SLICE_SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
-"""On pod templates: each so many pods share a domain of a level."""
-
-SLICES = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
-"""On pod templates: the same for several levels, as JSON."""
-
-TOGETHER = "kueue.x-k8s.io/podset-group-name"
-"""On the pod templates of two replicated jobs: their pods share the domain."""

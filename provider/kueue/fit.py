@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from pulumi_trainer.provider.kube.values.accessors import Document
-from pulumi_trainer.provider.api.labels import (
+from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, section, texts
+from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kueue.labels import (
     PREFERRED,
     REQUIRED,
     SLICE_LEVEL,
@@ -22,10 +24,6 @@ from pulumi_trainer.provider.api.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
-from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.accessors import listed, texts
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.values.unknown import first_unknown
 
 from .podsets import PodSet, pod_sets
 from .queue_state import Queues
@@ -258,7 +256,7 @@ def _off_node(name: str, flavor: Document, pods: PodSet) -> str:
     """Taints of the flavor's nodes that the pod does not tolerate, or labels that it does not want."""
     spec, pod = section(flavor, "spec"), pods.spec
     added = Tolerations(listed(spec.get("tolerations")))
-    for taint in map(mapping, listed(spec.get("nodeTaints"))):
+    for taint in map(section, listed(spec.get("nodeTaints"))):
         borne = taint.get("effect") not in ("NoSchedule", "NoExecute") or pods.tolerations.bear(taint)
         if not borne and not added.bear(taint):
             shown = " ".join(str(taint.get(k, "")) for k in ("key", "value", "effect"))

@@ -11,8 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import Document
-from pulumi_trainer.provider.api.labels import (
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.field_errors import DUPLICATE, FORBIDDEN, INVALID
+from pulumi_trainer.provider.kube.schema.field_errors import REQUIRED as MISSING
+from pulumi_trainer.provider.kube.values.accessors import Document, section
+from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualified_name
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kueue.labels import (
     MAX_EXECUTION,
     PREFERRED,
     QUEUE,
@@ -23,12 +28,6 @@ from pulumi_trainer.provider.api.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.field_errors import DUPLICATE, FORBIDDEN, INVALID
-from pulumi_trainer.provider.kube.schema.field_errors import REQUIRED as MISSING
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualified_name
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 from .podsets import PodSet, pod_sets
 

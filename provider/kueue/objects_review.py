@@ -10,14 +10,15 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any
 
-from pulumi_trainer.provider.admission.server import review
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
 from pulumi_trainer.provider.kube.schema.strict import unknown_fields
-from pulumi_trainer.provider.kube.values.accessors import same
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import same, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import NEWEST
+
+from .kinds import kinds
+from .review import review
 
 
 def refusals(document: Mapping[str, Any]) -> list[Problem]:
@@ -26,9 +27,9 @@ def refusals(document: Mapping[str, Any]) -> list[Problem]:
     A server ends at the first step that refuses; here, what that step refuses counts as right for the steps after it."""
     found: list[Problem] = []
     while True:
-        verdict = review(document)
+        verdict = review(dict(document))
         errors = [p for p in verdict.errors if p.where != NOWHERE] or list(verdict.errors)
-        found += unknown_fields(document["kind"], verdict.unknown) if not found else ()
+        found += unknown_fields(kinds()[document["kind"]].schema, verdict.unknown) if not found else ()
         new = [p for p in errors if p not in found]
         found += new
         wrong = [p.where for p in new if p.where != NOWHERE]
@@ -61,7 +62,7 @@ def frozen(document: Mapping[str, Any], live: Mapping[str, Any]) -> Iterator[Pro
     webhook of ClusterQueues. live: in any version that we know. A LocalQueue is made anew, see its component."""
     kind, was = document["kind"], section(live, "spec")
     names = [name for name in FROZEN.get(kind, ()) if name in was or name in section(document, "spec")]
-    stored = (review(document).stored or document) if names else document
+    stored = (review(dict(document)).stored or document) if names else document
     for name in names:
         now = section(stored, "spec").get(name)
         if (kind == "ResourceFlavor" and "topologyName" not in was) or same(now, was.get(name)):

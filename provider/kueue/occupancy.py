@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     condition,
@@ -24,6 +23,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true,
 )
+from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.quota import (
     ZERO,

@@ -11,10 +11,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import Document
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.accessors import listed
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, section
 from pulumi_trainer.provider.kube.values.pod_requests import pod_requests
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 

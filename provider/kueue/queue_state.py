@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import Document
-from pulumi_trainer.provider.kube.values.accessors import listed
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, section
 
 from .quota import Tree, tree
 

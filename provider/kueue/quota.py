@@ -13,8 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import listed
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 
 Document = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""The validation rules (CEL) of Kueue's CRDs, each as a small predicate: part of the table of `rules`."""
+"""The validation rules (CEL) of Kueue's CRDs, each as a small predicate."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
 from pulumi_trainer.provider.kube.schema.json_values import identity
+from pulumi_trainer.provider.kube.schema.rules import Predicates
 from pulumi_trainer.provider.kube.values.accessors import listed, same
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import NODE_LABEL_OF_HOSTS
@@ -134,7 +135,7 @@ def _was_fixed(name: str) -> str:
     )
 
 
-KUEUE: dict[str, Callable[[Any, Any, Any], bool]] = {
+PREDICATES: Predicates = {
     (
         "!has(self.cohortName) && has(self.resourceGroups) ? self.resourceGroups.all(rg, rg.flavors.all(f, "
         "f.resources.all(r, !has(r.borrowingLimit)))) : true"
@@ -166,4 +167,3 @@ KUEUE: dict[str, Callable[[Any, Any, Any], bool]] = {
         "'kubernetes.io/hostname'"
     ): _hosts_last,
 }
-"""By the rule's text, as in `rules.PREDICATES`."""

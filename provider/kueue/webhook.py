@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import Document
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.field_errors import (
     DUPLICATE,
@@ -19,8 +18,7 @@ from pulumi_trainer.provider.kube.schema.field_errors import (
     NOT_SUPPORTED,
     REQUIRED,
 )
-from pulumi_trainer.provider.kube.values.accessors import listed, same, texts
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, same, section, texts
 from pulumi_trainer.provider.kube.values.names import label_value, qualified_name, quoted
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown

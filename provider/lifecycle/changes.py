@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.api.submission import Objects, differences, main_key
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 
 Effect = Literal["update", "replace", "waiting"]
 """waiting: an update as long as Kueue holds the job back, which the objects do not tell; a replacement once it runs."""

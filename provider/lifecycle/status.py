@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.kube.values import accessors
 from pulumi_trainer.provider.kube.values.accessors import Document, seconds
+from pulumi_trainer.provider.kueue.labels import QUEUE
 
 __all__ = ["DEADLINE_EXCEEDED", "Observed", "exceeded_deadline", "finished", "observed", "seconds", "train_job_status"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.admission.jobset import pod_refusals
-from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission.kinds import kinds, schema_of
 from pulumi_trainer.provider.admission.runtime import CLUSTER_WIDE, NAMESPACED
 from pulumi_trainer.provider.admission.warnings import (
     Queues,
@@ -152,9 +152,9 @@ class Cluster:
         if verdict.stored is None:
             return result
         if verdict.unknown and self.mode == "jobset":
-            result.refuse("decode", unknown_fields(key[1], verdict.unknown))
+            result.refuse("decode", unknown_fields(schema_of(key[1]), verdict.unknown))
             return result
-        dropped = unknown_fields(key[1], verdict.unknown)
+        dropped = unknown_fields(schema_of(key[1]), verdict.unknown)
         result.notes += (Problem(p.where, "unknown field: it is dropped", p.mend) for p in dropped)
         self._put(key, self._with_server_fields(verdict.stored, document, old))
         if key[1] == "TrainJob":

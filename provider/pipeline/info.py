@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import items, section
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 TRAINER = "trainer"
@@ -61,7 +61,7 @@ class Container:
     @classmethod
     def of(cls, document: dict[str, Any]) -> Container:
         given = (document.get(k) for k in ("env", "ports", "volumeMounts"))
-        lists = (list(items) if isinstance(items, list) else items or [] for items in given)
+        lists = (list(each) if isinstance(each, list) else each or [] for each in given)
         return cls(document.get("name", ""), document.get("image", ""), document.get("command", []), *lists)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.labels import ANCESTOR, QUEUE
+from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.labels import QUEUE
 
 from .gangs import by_stage
 from .info import TRAINER, Info, TrainJob

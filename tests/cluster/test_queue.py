@@ -9,12 +9,12 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 
 from .jobs import jobset, until

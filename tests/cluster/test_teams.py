@@ -11,8 +11,9 @@ import re
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.labels import ANCESTOR, REQUIRED, TOGETHER
+from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kueue.labels import REQUIRED, TOGETHER
 
 from .jobs import until
 from .programs import sent

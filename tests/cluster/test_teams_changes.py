@@ -8,7 +8,10 @@ from typing import Any
 
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer.provider.api.labels import (
+from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client.client import ApiError
+from pulumi_trainer.provider.kueue.job_webhook import queued_problems
+from pulumi_trainer.provider.kueue.labels import (
     MAX_EXECUTION,
     PREFERRED,
     PRIORITY,
@@ -20,9 +23,6 @@ from pulumi_trainer.provider.api.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
-from pulumi_trainer.provider.kube.client import kinds
-from pulumi_trainer.provider.kube.client.client import ApiError
-from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.lifecycle.changes import compare
 
 from .jobs import jobset, pod_template, until

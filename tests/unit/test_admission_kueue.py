@@ -22,7 +22,7 @@ from pulumi_trainer.provider.kueue.objects import (
     served_version,
 )
 from pulumi_trainer.provider.kueue.objects_review import conflicts, frozen, refusals
-from pulumi_trainer.provider.kueue.rules import KUEUE
+from pulumi_trainer.provider.kueue.rules import PREDICATES as KUEUE
 
 from tests.cluster.queue_cases import CASES, GOOD, document
 

@@ -8,16 +8,14 @@ from typing import Any
 import celpy
 import pytest
 from celpy import celtypes
-from pulumi_trainer.provider.admission.kinds import kinds, queue_kinds
-from pulumi_trainer.provider.admission.rules import (
-    PREDICATES,
-    NoSuchKey,
-    Rule,
-    broken,
-    equal,
-)
+from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission.rules import PREDICATES
+from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
+from pulumi_trainer.provider.kube.schema.rules import COMMON, Rule, broken, equal
 from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.kinds import kinds as queue_kinds
+from pulumi_trainer.provider.kueue.rules import PREDICATES as KUEUE
 
 TEXT = {"type": "string"}
 UNKNOWN = Unknown("1")
@@ -34,7 +32,7 @@ def rules_of(schema: Schema, seen: set[int]) -> Iterator[Rule]:
 def test_every_rule_has_a_predicate() -> None:
     seen: set[int] = set()
     texts = {rule.text for kind in (*kinds().values(), *queue_kinds().values()) for rule in rules_of(kind.schema, seen)}
-    assert texts == set(PREDICATES)
+    assert texts == {*PREDICATES, *KUEUE, *COMMON}
 
 
 POLICIES = "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux)].filter(x, x).size() <= 1"

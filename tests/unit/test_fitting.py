@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.labels import PREFERRED, REQUIRED, TOGETHER
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue import fit, podsets
 from pulumi_trainer.provider.kueue.fit import never
+from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, TOGETHER
 from pulumi_trainer.provider.kueue.queue_state import Queues, among
 from pulumi_trainer.provider.kueue.quota import amount
 

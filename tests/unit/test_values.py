@@ -32,9 +32,10 @@ from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.job_component import Plan
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
-from pulumi_trainer.provider.admission.kinds import kinds, queue_kinds
+from pulumi_trainer.provider.admission.kinds import kinds
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.kinds import kinds as queue_kinds
 from pulumi_trainer.provider.pipeline.policy import Policy
 
 Output = pulumi.Output

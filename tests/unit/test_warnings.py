@@ -14,8 +14,8 @@ from pulumi_trainer.provider.admission.warnings import (
     gpu_taints,
     queue_warnings,
 )
-from pulumi_trainer.provider.api.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from warnings_support import Document, codes, found, job, patched, runtime, step
 
 TORCH: Document = {"torch": {}}

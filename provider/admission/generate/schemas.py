@@ -1,4 +1,5 @@
-"""Writes ../schemas.json: what the CRDs of Kubeflow Trainer, JobSet and Kueue say about documents, without descriptions.
+"""Writes ../schemas.json and kueue/schemas.json: what the CRDs of Kubeflow Trainer and JobSet, and those of Kueue, say about
+documents, without descriptions.
 
 Versions: kubeflow/trainer at commit 8c0f5059b (manifests/base/crds), kubernetes-sigs/jobset v0.12.0 and
 kubernetes-sigs/kueue v0.19.2 (config/components/crd/bases). Run, with checkouts of these:
@@ -8,7 +9,7 @@ kubernetes-sigs/kueue v0.19.2 (config/components/crd/bases). Run, with checkouts
 
 Kueue's Workloads are left out: Kueue makes them, and nobody else.
 
-The file holds `kinds`: for each kind its group, version, scope, whether status is a subresource, and the number of
+Each file holds `kinds`: for each kind its group, version, scope, whether status is a subresource, and the number of
 its schema; and `nodes`: every distinct schema once, in the CRD's own words, with numbers instead of nested schemas.
 """
 
@@ -52,6 +53,8 @@ UNDERSTOOD = frozenset(
     ]
 )
 OF_CONTROLLERS = ("Workload",)
+KUEUE = "kueue.x-k8s.io"
+PROVIDER = Path(__file__).resolve().parents[2]
 INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 """Said by every int-or-string schema, and by no other."""
 
@@ -78,12 +81,16 @@ class Nodes:
 
 
 def main(files: list[str]) -> None:
+    found = [yaml.safe_load(Path(file).read_text()) for file in sorted(files, key=lambda path: Path(path).name)]
+    crds = [crd for crd in found if crd["spec"]["names"]["kind"] not in OF_CONTROLLERS]
+    write(PROVIDER / "kueue/schemas.json", [crd for crd in crds if crd["spec"]["group"] == KUEUE])
+    write(PROVIDER / "admission/schemas.json", [crd for crd in crds if crd["spec"]["group"] != KUEUE])
+
+
+def write(file: Path, crds: list[dict[str, Any]]) -> None:
     nodes = Nodes()
     kinds = {}
-    for file in sorted(files, key=lambda path: Path(path).name):
-        crd = yaml.safe_load(Path(file).read_text())
-        if crd["spec"]["names"]["kind"] in OF_CONTROLLERS:
-            continue
+    for crd in crds:
         (version,) = (v for v in crd["spec"]["versions"] if v["storage"])
         kinds[crd["spec"]["names"]["kind"]] = {
             "group": crd["spec"]["group"],
@@ -95,7 +102,7 @@ def main(files: list[str]) -> None:
         }
     lines = ",\n".join(nodes.numbers)
     text = f'{{"kinds":{json.dumps(kinds, separators=(",", ":"))},\n"nodes":[\n{lines}\n]}}\n'
-    (Path(__file__).parent.parent / "schemas.json").write_text(text)
+    file.write_text(text)
 
 
 if __name__ == "__main__":

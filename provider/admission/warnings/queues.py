@@ -10,7 +10,11 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import (
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kueue.fit import Never, never
+from pulumi_trainer.provider.kueue.labels import (
     MAX_EXECUTION,
     PREFERRED,
     PRIORITY,
@@ -19,11 +23,6 @@ from pulumi_trainer.provider.api.labels import (
     SLICE_LEVEL,
     UNCONSTRAINED,
 )
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import listed
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.kueue.fit import Never, never
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.topology_fit import MEND, cramped

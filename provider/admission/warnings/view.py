@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.kube.values.accessors import listed
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.queue_state import Queues

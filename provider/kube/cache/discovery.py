@@ -19,6 +19,7 @@ from pulumi_trainer.provider.kube.client.kinds import (
 )
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.schema import openapi
+from pulumi_trainer.provider.kube.schema.rules import Predicates
 from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.values.accessors import rows
 
@@ -78,12 +79,12 @@ class Facts:
 
         return self._once(("plurals", api_version), ask)
 
-    def schema(self, kind: Kind) -> Schema | None:
-        """None where the server does not tell."""
+    def schema(self, kind: Kind, predicates: Predicates) -> Schema | None:
+        """None where the server does not tell. predicates: of the rules that are known."""
 
         def ask() -> Schema | None:
             try:
-                return openapi.schema(self.client.read(openapi.path(kind)), kind)
+                return openapi.schema(self.client.read(openapi.path(kind)), kind, predicates)
             except ApiError:
                 return None
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.kube.client.client import UNTYPED, ApiError, Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kueue.labels import QUEUE
 
 Document = dict[str, Any]
 

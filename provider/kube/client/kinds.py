@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
-
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import gang_of, of_coscheduling
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,3 @@ def of(document: Mapping[str, Any]) -> Kind:
 
 
 _BY_NAME = {(kind.api_version, kind.kind): kind for kind in ALL}
-
-
-def group_of(pods: Iterable[Mapping[str, Any]], name: str) -> Kind:
-    """The kind of the PodGroup of that name, as the pods have it that name it."""
-    members = (pod for pod in pods if gang_of(pod) == name)
-    return POD_GROUP if any(map(of_coscheduling, members)) else VOLCANO_POD_GROUP

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.admission.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema.definition import Kind
 from pulumi_trainer.provider.kube.values.names import (
     dns_1123_label,
     dns_1123_subdomain,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.admission.rules import by_key
+from pulumi_trainer.provider.kube.schema.rules import by_key
 from pulumi_trainer.provider.kube.values.accessors import Document
 
 from .field_errors import Fault, parts

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.admission.rules import Rule
 from pulumi_trainer.provider.kube.values import go_regexp
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -40,6 +39,7 @@ from .json_values import (
     plain,
     scalar,
 )
+from .rules import Predicates, Rule
 
 _NAMES: dict[type, str] = {
     str: "string",
@@ -87,11 +87,14 @@ _MAX_INT = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 class Schema:
     """A schema, ready for use. `given` and what it holds must not change afterwards; nested ones are made when needed.
 
-    made: the Schemas of this tree, by what they were made of: equal parts of `kinds` are one object.
+    predicates: of its validation rules. made: the Schemas of this tree, by what they were made of: equal parts are one object.
     """
 
-    def __init__(self, given: dict[str, Any], made: dict[int, Schema] | None = None) -> None:
+    def __init__(
+        self, given: dict[str, Any], predicates: Predicates | None = None, made: dict[int, Schema] | None = None
+    ) -> None:
         self.given = given
+        self._predicates = predicates or {}
         self._made = {} if made is None else made
         self.int_or_string: bool = given.get("x-kubernetes-int-or-string") is True
         kind = given.get("type")
@@ -106,7 +109,7 @@ class Schema:
         self.format = _known_format(kind, given.get("format", ""))
         self.bounds = {name: given[name] for name in _BOUNDS if name in given}
         self.pattern = _known_pattern(given.get("pattern", ""))
-        self.rules = tuple(Rule(each) for each in given.get("x-kubernetes-validations", ()))
+        self.rules = tuple(Rule(each, self._predicates) for each in given.get("x-kubernetes-validations", ()))
 
     @cached_property
     def properties(self) -> dict[str, Schema]:
@@ -126,7 +129,7 @@ class Schema:
     def _of(self, given: dict[str, Any]) -> Schema:
         made = self._made.get(id(given))
         if made is None:
-            made = self._made[id(given)] = Schema(given, self._made)
+            made = self._made[id(given)] = Schema(given, self._predicates, self._made)
         return made
 
     @cached_property

@@ -10,19 +10,19 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from pulumi_trainer.provider.admission.kinds import kinds, queue_kinds
 from pulumi_trainer.provider.kube.errors import Problem
+
+from .schema import Schema
 
 _STEPS = re.compile(r"[^.\[\]]+")
 
 
-def unknown_fields(kind: str, paths: Iterable[str]) -> list[Problem]:
-    """A problem for each path of an unknown field, such as `spec.trainer.numNode`."""
-    return [Problem(path, "unknown field", _meant(kind, path)) for path in paths]
+def unknown_fields(schema: Schema, paths: Iterable[str]) -> list[Problem]:
+    """Return a problem for each path of an unknown field, such as `spec.trainer.numNode`, of an object of that schema."""
+    return [Problem(path, "unknown field", _meant(schema, path)) for path in paths]
 
 
-def _meant(kind: str, path: str) -> str:
-    schema = (kinds().get(kind) or queue_kinds()[kind]).schema
+def _meant(schema: Schema, path: str) -> str:
     *above, name = _STEPS.findall(path)
     for step in above:
         below = schema.items if step.isdigit() else schema.properties.get(step)

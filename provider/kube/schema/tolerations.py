@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import Document
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import Document, section
 
 
 class Tolerations:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from typing import Any
 
 Document = dict[str, Any]
 

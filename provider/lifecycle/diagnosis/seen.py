@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
@@ -25,6 +24,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true,
 )
+from pulumi_trainer.provider.kueue.labels import QUEUE
 
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 STEP = "jobset.sigs.k8s.io/replicatedjob-name"

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import QUEUE
+from pulumi_trainer.provider.kueue.labels import QUEUE
 
 from .drift import KEYED, LISTS
 

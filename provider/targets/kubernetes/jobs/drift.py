@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import QUEUE
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kueue.labels import QUEUE
 
 from . import marks
 

@@ -22,7 +22,6 @@ from pulumi_trainer.provider.kube.client.kinds import (
     VOLCANO_POD_GROUP,
     WORKLOAD,
     Kind,
-    group_of,
 )
 from pulumi_trainer.provider.kube.values.accessors import (
     labels_of,
@@ -42,6 +41,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     waiting_gang,
 )
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.observe.seen import group_of
 
 Document = dict[str, Any]
 

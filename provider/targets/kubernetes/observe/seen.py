@@ -8,7 +8,7 @@ import base64
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,11 +20,12 @@ from pulumi_trainer.provider.kube.client.kinds import (
     JOB,
     JOBSET,
     POD,
+    POD_GROUP,
     SECRET,
     TRAIN_JOB,
+    VOLCANO_POD_GROUP,
     WORKLOAD,
     Kind,
-    group_of,
 )
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import TargetFault
@@ -44,8 +45,10 @@ from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
 from pulumi_trainer.provider.lifecycle.diagnosis.pods import vague
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     JOBSET_NAME,
+    gang_of,
     lacks_jobs,
     lacks_pods,
+    of_coscheduling,
     pod_name,
     subject,
     waiting_gang,
@@ -264,3 +267,9 @@ def _of_gang(client: Client, seen: Seen) -> Sequence[Document]:
 
     fields = "type=Warning,reason=FailedScheduling,involvedObject.kind=Pod"
     return client.list(EVENT, seen.namespace, fields=fields, keep=kept)[0]
+
+
+def group_of(pods: Iterable[dict[str, Any]], name: str) -> Kind:
+    """The kind of the PodGroup of that name, as the pods have it that name it."""
+    members = (pod for pod in pods if gang_of(pod) == name)
+    return POD_GROUP if any(map(of_coscheduling, members)) else VOLCANO_POD_GROUP

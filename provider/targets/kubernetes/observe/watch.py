@@ -27,7 +27,6 @@ from pulumi_trainer.provider.kube.client.kinds import (
     VOLCANO_POD_GROUP,
     WORKLOAD,
     Kind,
-    group_of,
 )
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.lifecycle.diagnosis import (
@@ -47,6 +46,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
 )  # fmt: skip
 from pulumi_trainer.provider.targets.kubernetes.jobs import marks, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.observe.seen import group_of
 
 from .jobstore import JobStore
 from .progress import Progress

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 
 _BY_CONTROLLER = ("default",)
 """Service accounts that every namespace gets by itself."""

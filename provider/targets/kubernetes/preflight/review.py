@@ -7,8 +7,10 @@ of creation. Called by `target`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from pulumi_trainer.provider.admission.rules import PREDICATES
 from pulumi_trainer.provider.api.submission import ANYTHING, Draft, Objects
 from pulumi_trainer.provider.kube.cache import dryrun
 from pulumi_trainer.provider.kube.cache.discovery import Facts
@@ -19,6 +21,7 @@ from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.schema import openapi
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kueue import rules as kueue
 from pulumi_trainer.provider.targets.kubernetes.jobs import adoption, marks
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
@@ -170,8 +173,12 @@ def _described(
     kind = versions.known(document)
     if kind is None or kind.group not in versions.PRODUCTS or not _is_served(kind, served):
         return []
-    schema = facts.schema(kind)
-    return [] if schema is None else [p.below(key) for p in openapi.problems(schema, document, kind)]
+    schema = facts.schema(kind, {**PREDICATES, **kueue.PREDICATES})
+    return (
+        []
+        if schema is None
+        else [p.below(key) for p in openapi.problems(schema, document, kind, partial(versions.newer, kind))]
+    )
 
 
 def _is_served(kind: Kind, served: Mapping[str, Collection[str]]) -> bool:

@@ -26,7 +26,6 @@ from pulumi_trainer.provider.kube.errors import (
 )
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
-from pulumi_trainer.provider.targets.kubernetes.jobs import marks
 
 Document = dict[str, Any]
 

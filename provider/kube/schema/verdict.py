@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
-
 from pulumi_trainer.provider.kube.values.accessors import Document
-
 
 Lookup = Callable[[str, str, str], Document | None]
 """(kind, namespace, name) -> the object as the cluster has it, None where it has none. Cluster-wide: namespace ""."""
