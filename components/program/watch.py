@@ -11,14 +11,10 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.status import (
-    JobStatus,
-    Phase,
-    describe,
-    duration,
-)
+from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.values.terminal import plain
+from pulumi_trainer.provider.kube.values.wording import duration
 
 INTERVAL = 0.25
 """Seconds between two looks at what has changed."""

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from pulumi_trainer.provider.kube.values.terminal import lines
+from pulumi_trainer.provider.kube.values.wording import duration
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
 """Reason of a Deleted job that has ended, and nobody saw how: it is not run again."""
@@ -186,12 +187,3 @@ def describe(status: JobStatus, phase: bool = True) -> str:
     if phase and status.restarts:
         parts.append(f"restarts {status.restarts}")
     return " ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """90 -> 1m30s."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes:02}m"
-    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"

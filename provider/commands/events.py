@@ -6,9 +6,9 @@ import json
 import sys
 import time
 
-from pulumi_trainer.provider.api.status import duration
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.values.terminal import plain
+from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.lifecycle.events import Happened
 
 from .jobs import Where, chosen, only_one

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.status import JobStatus, Phase, duration
+from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kube.values.terminal import plain
+from pulumi_trainer.provider.kube.values.wording import duration
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kube.client.client import Client

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from pulumi_trainer.provider.api.status import duration
 from pulumi_trainer.provider.kube.values.terminal import plain
+from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS
 from pulumi_trainer.provider.kueue.occupancy import (
     Occupancy,
@@ -48,7 +48,7 @@ def queues(where: Where, *, as_json: bool) -> None:
         where = cluster_of(where.stack or None)
     client, namespace = opened(where)
     documents, unseen = overview(client, "" if where.everywhere else namespace)
-    found = occupancy(documents, unseen, time.time())
+    found = occupancy(documents, unseen)
     found = found if where.everywhere else _of_namespace(found)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))

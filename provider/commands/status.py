@@ -8,13 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pulumi_trainer.provider.api.status import (
-    JobStatus,
-    Phase,
-    describe,
-    duration,
-)
+from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
 from pulumi_trainer.provider.kube.values.terminal import message, plain
+from pulumi_trainer.provider.kube.values.wording import duration
 from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table

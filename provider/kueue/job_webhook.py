@@ -201,3 +201,18 @@ def _groups(sets: list[PodSet]) -> Iterator[Problem]:
             for at, other in zip(places, reversed(places), strict=True):
                 why = f"must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with '{other}' in group '{name}'"
                 yield Problem(at, why, type=INVALID)
+
+
+def unmanaged(answer: Mapping[str, Any]) -> list[Problem]:
+    """Return that nobody watches the queue of a job, which has just been created: Kueue suspends what it manages.
+
+    Args:
+        answer: The job as the server has stored it.
+    """
+    queue = (answer["metadata"].get("labels") or {}).get(QUEUE)
+    if not queue or (answer.get("spec") or {}).get("suspend") is True:
+        return []
+    kind = answer["kind"]
+    why = f"Kueue does not manage {kind}s in this cluster: the job would start at once, without a quota"
+    mend = f"add {answer['apiVersion'].partition('/')[0]}/{kind.lower()} to integrations.frameworks of Kueue's configuration"
+    return [Problem(f"metadata.labels[{QUEUE}]", why, mend)]

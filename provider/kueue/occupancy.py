@@ -23,7 +23,6 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true,
 )
-from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.quota import (
     ZERO,
@@ -33,9 +32,8 @@ from pulumi_trainer.provider.kueue.quota import (
     tree,
 )
 from pulumi_trainer.provider.kueue.quota import text as printed
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import Seen
 
-from .workload_reasons import queued
+from .workload_reasons import Waiting, why_queued
 
 
 @dataclass(frozen=True)
@@ -123,13 +121,13 @@ class Occupancy:
         }
 
 
-def occupancy(documents: Iterable[Document], unseen: Iterable[str], now: float) -> Occupancy:
-    """Of ClusterQueues, Cohorts, LocalQueues and Workloads. now: seconds since the epoch."""
+def occupancy(documents: Iterable[Document], unseen: Iterable[str]) -> Occupancy:
+    """Of ClusterQueues, Cohorts, LocalQueues and Workloads."""
     known = list(documents)
     local = {(text(section(d, "metadata").get("namespace")), name_of(d)): d for d in _of(known, "LocalQueue")}
     nodes = tree(known, {name_of(d): _reserved(d) for d in _of(known, "ClusterQueue")}).queues
     leads = {place: text(section(d, "spec").get("clusterQueue")) for place, d in local.items()}
-    work = [found for each in _of(known, "Workload") if (found := _work(each, leads, now)) is not None]
+    work = [found for each in _of(known, "Workload") if (found := _work(each, leads)) is not None]
     return Occupancy(
         [
             _cluster_queue(d, nodes[n])
@@ -182,7 +180,7 @@ def _reserved(document: Document) -> dict[Slot, Fraction]:
     }
 
 
-def _work(workload: Document, leads: Mapping[tuple[str, str], str], now: float) -> Work | None:
+def _work(workload: Document, leads: Mapping[tuple[str, str], str]) -> Work | None:
     """None: it has ended."""
     found = conditions(workload)
     if true(found, "Finished"):
@@ -195,9 +193,8 @@ def _work(workload: Document, leads: Mapping[tuple[str, str], str], now: float) 
     behind = text(section(workload, "status", "admission").get("clusterQueue")) or leads.get((namespace, queue), "")
     reason, why = "", ""
     if not true(found, "Admitted"):
-        job = {"metadata": {"name": name, "namespace": namespace, "labels": {QUEUE: queue}}}
-        finding = queued(Seen(namespace, name, jobset=job, workload=workload), now, "")
-        reason, why = finding.reason, finding.why
+        waits = why_queued(Waiting(queue, workload))
+        reason, why = waits.reason, waits.why
     since = quota.get("lastTransitionTime") if quota else metadata.get("creationTimestamp")
     return Work(
         namespace, name, kind, queue, bool(quota), _asks(workload), behind, _priority(spec.get("priority")),

@@ -1,4 +1,4 @@
-"""Why Kueue holds a job, out of its Workload. Called by `phase` for jobs that are suspended and have a queue.
+"""Why Kueue holds a job, out of its Workload. Called for jobs that are suspended and have a queue.
 
 Conditions: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/workload_types.go; the shapes of their
 messages: pkg/scheduler/flavorassigner, pkg/scheduler/scheduler.go and pkg/cache/queue there.
@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pulumi_trainer.provider.api.status import Phase, duration
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     condition,
@@ -21,12 +20,55 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true,
 )
+from pulumi_trainer.provider.kube.values.wording import duration, ended, listed
 from pulumi_trainer.provider.kueue.topology_fit import MEND
-from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding, ended, listed
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import Seen
 
 PATIENCE = 15.0
 """Seconds after which a Workload should be there."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A job that Kueue holds.
+
+    Args:
+        queue: Its LocalQueue.
+        workload: Kueue's Workload for it; None: there is none, or it cannot be read.
+        kind: Of the job, as Kueue's integrations call it.
+        age: Seconds since it was made.
+        message: The job's own words, in case there are no better ones.
+        readable: Whether Workloads can be read.
+        preemptor: The job that it had to make room for, as in "JobSet team/llama"; empty: none, or nobody has looked.
+        no_room: Why the nodes that there are never hold it where its topology wants it; empty likewise.
+    """
+
+    queue: str
+    workload: Document | None
+    kind: str = "jobset.x-k8s.io/jobset"
+    age: float = 0.0
+    message: str = ""
+    readable: bool = True
+    preemptor: str = ""
+    no_room: str = ""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a job waits.
+
+    Args:
+        reason: One word, Kueue's where it has one.
+        message: Kueue's own words.
+        why: The same for people, a sentence without its beginning and full stop.
+        hint: What to do; empty if nothing.
+        admitted: Whether Kueue has admitted it, and starts it.
+    """
+
+    reason: str
+    message: str
+    why: str
+    hint: str = ""
+    admitted: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,99 +243,77 @@ def preempted(message: str, by: str = "") -> str:
     return f"Kueue has stopped it to make room for {by}" + (f" in {path}" if path else "") + f", due to {reason}"
 
 
-def queued(seen: Seen, now: float, message: str) -> Finding:
-    """Why it waits. message: the JobSet's own words, in case there are no better ones."""
-    held = f"it waits in the LocalQueue {seen.queue}"
-    work = seen.workload
+def why_queued(job: Waiting) -> Reason:
+    """Return why a job waits."""
+    held = f"it waits in the LocalQueue {job.queue}"
+    work = job.workload
     if work is None:
-        return _without_workload(seen, now, held, message)
+        return _without_workload(job, held)
     found = conditions(work)
-    if true(found, "Admitted"):
-        return Finding(
-            Phase.ADMITTED,
-            "Admitted",
-            text(true(found, "Admitted").get("message")),
-            "Kueue has admitted it, and starts it",
-        )
+    if admitted := true(found, "Admitted"):
+        why = "Kueue has admitted it, and starts it"
+        return Reason("Admitted", text(admitted.get("message")), why, admitted=True)
     quota, evicted = condition(found, "QuotaReserved"), true(found, "Evicted")
     if section(work, "spec").get("active") is False:
-        words = text(evicted.get("message")) or "spec.active of its Workload is false"
-        mend = "set spec.active of the Workload to true, or run the job again (run=)"
-        if "maximum execution time" in words.lower():
-            mend = "raise max_execution=, which it has used up, and run it again (run=)"
-        return Finding(
-            Phase.QUEUED,
-            "Deactivated",
-            words,
-            f"{held}, and its Workload has been deactivated: {ended(words)}",
-            f"Kueue does not try it again by itself: {mend}",
-        )
+        return _deactivated(held, text(evicted.get("message")) or "spec.active of its Workload is false")
     if quota.get("status") == "True":
-        return _checking(seen, found, quota)
+        return _checking(work, found, quota)
     words = text(quota.get("message"))
     told, mend, never = explained(words) if words else ("", "", False)
-    told, mend = (seen.cramped, MEND) if seen.cramped else (told, mend)
+    told, mend = (job.no_room, MEND) if job.no_room else (told, mend)
     if evicted:
-        return _evicted(seen, evicted, true(found, "Preempted"), words, told, mend)
+        return _evicted(job, evicted, true(found, "Preempted"), words, told, mend)
+    reason = text(quota.get("reason"))
     if not words:
-        return Finding(Phase.QUEUED, text(quota.get("reason")), message, f"{held}, and Kueue has not looked at it yet")
-    hopeless = f"Kueue will never admit it as it is (queue {seen.queue})"
-    held = f"{held}, in vain with the nodes that there are" if seen.cramped else held
-    return Finding(
-        Phase.QUEUED,
-        text(quota.get("reason")),
-        words,
-        f"{hopeless if never else held}: {told}",
-        mend or ("" if never else "it starts by itself as soon as there is room"),
-    )
+        return Reason(reason, job.message, f"{held}, and Kueue has not looked at it yet")
+    hopeless = f"Kueue will never admit it as it is (queue {job.queue})"
+    held = f"{held}, in vain with the nodes that there are" if job.no_room else held
+    hint = mend or ("" if never else "it starts by itself as soon as there is room")
+    return Reason(reason, words, f"{hopeless if never else held}: {told}", hint)
 
 
-def _without_workload(seen: Seen, now: float, held: str, message: str) -> Finding:
-    if "workloads" in seen.unseen:
+def _without_workload(job: Waiting, held: str) -> Reason:
+    if not job.readable:
         why = f"{held}; the Workload that says why cannot be read here: no such kind, or no permission"
-        return Finding(
-            Phase.QUEUED, "", message, why, "`pulumi-trainer rbac` prints the permissions; is Kueue installed?"
-        )
-    if seen.age(now) < PATIENCE:
-        return Finding(Phase.QUEUED, "", message, f"{held}, and Kueue has not looked at it yet")
-    kind = "trainer.kubeflow.org/trainjob" if seen.train_job is not None else "jobset.x-k8s.io/jobset"
-    return Finding(
-        Phase.QUEUED,
+        return Reason("", job.message, why, "`pulumi-trainer rbac` prints the permissions; is Kueue installed?")
+    if job.age < PATIENCE:
+        return Reason("", job.message, f"{held}, and Kueue has not looked at it yet")
+    return Reason(
         "NoWorkload",
-        f"Kueue has made no Workload for it in {duration(seen.age(now))}",
-        f"it has the queue {seen.queue}, and Kueue has made no Workload for it since {duration(seen.age(now))}",
-        f"is Kueue's controller running, does its configuration have {kind} in integrations.frameworks, and does it take this"
-        " namespace (managedJobsNamespaceSelector)?",
+        f"Kueue has made no Workload for it in {duration(job.age)}",
+        f"it has the queue {job.queue}, and Kueue has made no Workload for it since {duration(job.age)}",
+        f"is Kueue's controller running, does its configuration have {job.kind} in integrations.frameworks, and does it take"
+        " this namespace (managedJobsNamespaceSelector)?",
     )
 
 
-def _checking(seen: Seen, found: list[dict[str, object]], quota: dict[str, object]) -> Finding:
-    checks = rows(section(seen.workload, "status").get("admissionChecks"))
-    open_ = [c for c in checks if c.get("state") != "Ready"]
+def _deactivated(held: str, words: str) -> Reason:
+    mend = "set spec.active of the Workload to true, or run the job again (run=)"
+    if "maximum execution time" in words.lower():
+        mend = "raise max_execution=, which it has used up, and run it again (run=)"
+    why = f"{held}, and its Workload has been deactivated: {ended(words)}"
+    return Reason("Deactivated", words, why, f"Kueue does not try it again by itself: {mend}")
+
+
+def _checking(work: Document, found: list[Document], quota: Document) -> Reason:
+    open_ = [c for c in rows(section(work, "status").get("admissionChecks")) if c.get("state") != "Ready"]
     said = [
         f"{c.get('name')} is {c.get('state')}" + (f" ({m})" if (m := text(c.get("message"))) else "") for c in open_
     ]
     admitted = condition(found, "Admitted")
-    return Finding(
-        Phase.QUEUED,
+    return Reason(
         text(admitted.get("reason")) or "UnsatisfiedAdmissionChecks",
         listed(said) or text(admitted.get("message")) or text(quota.get("message")),
         f"it has its quota, and waits for admission checks of its ClusterQueue: {listed(said) or 'none has answered yet'}",
     )
 
 
-def _evicted(
-    seen: Seen, evicted: dict[str, object], victim: dict[str, object], words: str, told: str, mend: str
-) -> Finding:
+def _evicted(job: Waiting, evicted: Document, victim: Document, words: str, told: str, mend: str) -> Reason:
     reason, said = text(evicted.get("reason")), text(evicted.get("message"))
-    by = (
-        preempted(text(victim.get("message")) or said, seen.preemptor)
-        if reason == "Preempted"
-        else f"Kueue has stopped it: {ended(said)}"
-    )
-    at = seconds(section(seen.workload, "status", "requeueState").get("requeueAt"))
+    by = f"Kueue has stopped it: {ended(said)}"
+    if reason == "Preempted":
+        by = preempted(text(victim.get("message")) or said, job.preemptor)
+    at = seconds(section(job.workload, "status", "requeueState").get("requeueAt"))
     again = "; it is queued again" + (" after a pause" if at else "") + (f": {told}" if told else "")
     message = said + (f"; {words}" if words else "")
-    return Finding(
-        Phase.QUEUED, reason, message, by + again, mend or "it starts again by itself as soon as there is room"
-    )
+    return Reason(reason, message, by + again, mend or "it starts again by itself as soon as there is room")

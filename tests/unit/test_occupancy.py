@@ -90,7 +90,7 @@ def test_what_is_stopped_says_so() -> None:
 
 def test_what_holds_its_quota_and_is_not_admitted_yet() -> None:
     checks = {"admissionChecks": [{"name": "budget", "state": "Pending", "message": "asked"}]}
-    found = occupancy([workload("job", RESERVED, **checks)], ["clusterqueues"], NOW)
+    found = occupancy([workload("job", RESERVED, **checks)], ["clusterqueues"])
     (job,) = found.work
     assert job.holds and "admission checks of its ClusterQueue: budget is Pending (asked)" in job.why
 
@@ -105,7 +105,7 @@ def test_what_holds_its_quota_and_is_not_admitted_yet() -> None:
     ],
 )  # fmt: skip
 def test_documents_may_hold_anything(broken: Document) -> None:
-    occupancy([broken], [], NOW).to_dict()
+    occupancy([broken], []).to_dict()
 
 
 def test_each_kind_that_may_be_missed_is_explained() -> None:
@@ -118,6 +118,6 @@ def test_what_has_no_limit_is_shown_once_it_is_used() -> None:
     queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"] += [*resources, {"name": "nic", "nominalQuota": 0}]
     reserved = queue["status"]["flavorsReservation"][0]["resources"]
     reserved.append({"name": "memory", "total": "4Gi"})
-    found = occupancy([queue], [], NOW)
+    found = occupancy([queue], [])
     assert [share.resource for share in found.cluster_queues[0].shares] == [GPU, "cpu", "memory", "nic"]
     assert [*_cluster_table(found.cluster_queues).columns[3].cells] == [GPU, "memory", "nic"]

@@ -10,14 +10,13 @@ import hashlib
 import json
 import random
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.kube.client.client import UNTYPED, ApiError, Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kueue.labels import QUEUE
 
 Document = dict[str, Any]
 
@@ -57,26 +56,17 @@ def renamed(document: Mapping[str, Any]) -> Document:
             return {**document, "metadata": {**meta, "name": name[: len(name) - len(tail)] + tail}}
 
 
-def tried(client: Client, kind: Kind, document: Mapping[str, Any]) -> Answer:
-    """Sends the object. Raises Unreachable."""
+def tried(
+    client: Client, kind: Kind, document: Mapping[str, Any], judge: Callable[[Document], Iterable[Problem]]
+) -> Answer:
+    """Sends the object. judge: returns warnings about the object as the server would store it. Raises Unreachable."""
     try:
         answer = client.apply(kind, document, dry_run=True)
     except ApiError as error:
         return _refused(error)
     if answer.get("metadata", {}).get("resourceVersion"):  # only what is stored has one
         return Answer(exists=True)
-    return Answer(warnings=tuple(_unmanaged(document, answer)))
-
-
-def _unmanaged(document: Mapping[str, Any], answer: Mapping[str, Any]) -> list[Problem]:
-    """A queue that nobody watches: Kueue suspends what it manages when it is created."""
-    queue = (document["metadata"].get("labels") or {}).get(QUEUE)
-    if not queue or (answer.get("spec") or {}).get("suspend") is True:
-        return []
-    kind = document["kind"]
-    why = f"Kueue does not manage {kind}s in this cluster: the job would start at once, without a quota"
-    mend = f"add {document['apiVersion'].partition('/')[0]}/{kind.lower()} to integrations.frameworks of Kueue's configuration"
-    return [Problem(f"metadata.labels[{QUEUE}]", why, mend)]
+    return Answer(warnings=tuple(judge(answer)))
 
 
 def _refused(error: ApiError) -> Answer:

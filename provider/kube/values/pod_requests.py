@@ -1,4 +1,4 @@
-"""What a Pod requests, and what a gang of Pods requests together: for PodGroups.
+"""What a Pod requests, and what sets of Pods request together.
 
 As Kubernetes counts before a Pod exists, limits are no requests:
 https://github.com/kubernetes/component-helpers/blob/v0.36.3/resource/helpers.go
@@ -6,32 +6,15 @@ https://github.com/kubernetes/component-helpers/blob/v0.36.3/resource/helpers.go
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.pipeline.info import Info
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 Amounts: TypeAlias = "dict[str, Quantity | Unknown]"
 """By the resource's name."""
-
-
-def min_member(info: Info) -> int | Unknown:
-    """Pods of all replicated jobs, initializers too; replicas do not count, as upstream."""
-    counts = [pod_set.count for pod_set in info.pod_sets]
-    return first_unknown(counts) or sum(count for count in counts if isinstance(count, int))
-
-
-def min_resources(info: Info) -> dict[str, Any] | Unknown:
-    """Requests of all those Pods: resource -> quantity. Unknown where it cannot be told which resources there are."""
-    total: Amounts = {}
-    for pod_set in info.pod_sets:
-        if unseen := _unseen(pod_set.pod_spec):
-            return unseen
-        _add(total, _times(pod_requests(pod_set.pod_spec), pod_set.count))
-    return {name: amount if isinstance(amount, Unknown) else amount.text for name, amount in sorted(total.items())}
 
 
 def pod_requests(pod_spec: dict[str, Any]) -> Amounts:
@@ -54,6 +37,20 @@ def pod_requests(pod_spec: dict[str, Any]) -> Amounts:
     _join(total, highest, _larger)
     total.update({name: amount for name, amount in _requests(pod_spec).items() if _of_a_pod(name)})
     _add(total, _amounts(pod_spec.get("overhead")))
+    return total
+
+
+def requests_together(sets: Iterable[tuple[dict[str, Any], int | Unknown]]) -> Amounts | Unknown:
+    """Return what sets of equal Pods request together; Unknown where it cannot be told which resources there are.
+
+    Args:
+        sets: The spec of the Pods of each, and how many there are.
+    """
+    total: Amounts = {}
+    for pod_spec, count in sets:
+        if unseen := _unseen(pod_spec):
+            return unseen
+        _add(total, _times(pod_requests(pod_spec), count))
     return total
 
 

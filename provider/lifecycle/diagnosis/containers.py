@@ -17,8 +17,8 @@ from pulumi_trainer.provider.kube.values.accessors import (
     section,
     text,
 )
+from pulumi_trainer.provider.kube.values.wording import ended
 
-from .finding import ended
 from .seen import node_of, pod_name
 
 IMAGES = (

@@ -17,19 +17,3 @@ class Finding:
     message: str = ""
     why: str = ""
     mend: str = ""
-
-
-def listed(names: list[str], most: int = 3) -> str:
-    """a, b, c and 2 more."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def counted(number: int, what: str) -> str:
-    """1 pod, 2 pods."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def ended(sentence: str) -> str:
-    """Somebody's sentence without the full stop, to go on after it."""
-    return sentence.strip().rstrip(".")

@@ -16,6 +16,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true,
 )
+from pulumi_trainer.provider.kube.values.wording import ended
 from pulumi_trainer.provider.lifecycle.status import Observed
 
 from .containers import (
@@ -26,7 +27,7 @@ from .containers import (
     placed,
     wake,
 )
-from .finding import Finding, ended
+from .finding import Finding
 from .pods import last_lines
 from .seen import (
     JOB_NAME,

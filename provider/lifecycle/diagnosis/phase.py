@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pulumi_trainer.provider.api.status import (
-    JobStatus,
-    Phase,
-    Step,
-    duration,
-)
+from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.kube.values.accessors import (
     condition,
     conditions,
@@ -22,12 +17,13 @@ from pulumi_trainer.provider.kube.values.accessors import (
     true,
 )
 from pulumi_trainer.provider.kube.values.terminal import lines, plain
-from pulumi_trainer.provider.kueue import workload_reasons
+from pulumi_trainer.provider.kube.values.wording import duration, ended
+from pulumi_trainer.provider.kueue.workload_reasons import Waiting, why_queued
 from pulumi_trainer.provider.lifecycle.status import observed
 
 from . import outcome, pods, stages
 from .containers import containers
-from .finding import Finding, ended
+from .finding import Finding
 from .seen import (
     STEP,
     Seen,
@@ -49,7 +45,7 @@ def find(seen: Seen, now: float) -> Finding:
     if found := outcome.deleting(seen):
         return found
     if glance.phase == Phase.QUEUED:
-        return workload_reasons.queued(seen, now, glance.message)
+        return _queued(seen, now, glance.message)
     if glance.phase == Phase.SUSPENDED:
         why = "its suspend is true" + _by_hand(seen)
         return Finding(
@@ -71,6 +67,23 @@ def find(seen: Seen, now: float) -> Finding:
         Phase.PENDING: "its controller has not made its pods yet: nothing is known to be wrong",
     }
     return Finding(glance.phase, glance.reason, glance.message, whys.get(glance.phase, ""))
+
+
+def _queued(seen: Seen, now: float, message: str) -> Finding:
+    job = Waiting(
+        seen.queue,
+        seen.workload,
+        kind="jobset.x-k8s.io/jobset" if seen.train_job is None else "trainer.kubeflow.org/trainjob",
+        age=seen.age(now),
+        message=message,
+        readable="workloads" not in seen.unseen,
+        preemptor=seen.preemptor,
+        no_room=seen.cramped,
+    )
+    found = why_queued(job)
+    return Finding(
+        Phase.ADMITTED if found.admitted else Phase.QUEUED, found.reason, found.message, found.why, found.hint
+    )
 
 
 def diagnose(seen: Seen, now: float) -> JobStatus:

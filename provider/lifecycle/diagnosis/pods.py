@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pulumi_trainer.provider.api.status import Phase, duration
+from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     condition,
@@ -14,6 +14,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     section,
     text,
 )
+from pulumi_trainer.provider.kube.values.wording import counted, duration, ended, listed
 
 from .containers import (
     CRASH,
@@ -25,12 +26,7 @@ from .containers import (
     exit_words,
     placed,
 )
-from .finding import (
-    Finding,
-    counted,
-    ended,
-    listed,
-)
+from .finding import Finding
 from .seen import (
     Seen,
     born,

@@ -5,7 +5,7 @@ Called by `phase`.
 
 from __future__ import annotations
 
-from pulumi_trainer.provider.api.status import Phase, duration
+from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     conditions,
@@ -17,13 +17,9 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true,
 )
+from pulumi_trainer.provider.kube.values.wording import counted, duration, ended, listed
 
-from .finding import (
-    Finding,
-    counted,
-    ended,
-    listed,
-)
+from .finding import Finding
 from .seen import (
     JOB_NAME,
     Seen,

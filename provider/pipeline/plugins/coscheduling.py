@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.pod_requests import min_member, min_resources
+from pulumi_trainer.provider.pipeline.gang_requests import min_member, min_resources
 
 from ..info import (
     Info,

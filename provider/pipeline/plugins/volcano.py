@@ -10,8 +10,8 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import quoted
-from pulumi_trainer.provider.kube.values.pod_requests import min_member, min_resources
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.pipeline.gang_requests import min_member, min_resources
 
 from ..info import (
     Info,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pulumi_trainer.provider.api.status import JobStatus, Phase, duration
+from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.kube.cache.reflector import Stream
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.kinds import (
@@ -29,6 +29,7 @@ from pulumi_trainer.provider.kube.client.kinds import (
     Kind,
 )
 from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.lifecycle.diagnosis import (
     Seen,
     diagnose,

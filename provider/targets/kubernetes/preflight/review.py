@@ -22,6 +22,7 @@ from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.schema import openapi
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue import rules as kueue
+from pulumi_trainer.provider.kueue.job_webhook import unmanaged
 from pulumi_trainer.provider.targets.kubernetes.jobs import adoption, marks
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
@@ -256,7 +257,7 @@ def _answer(facts: Facts, kind: Kind, document: dict[str, Any], name: str, *, ta
 def _tried_now(facts: Facts, kind: Kind, document: dict[str, Any], shape: Any, *, taken: bool) -> dryrun.Answer:
     try:
         client = facts.client.within(dryrun.PATIENCE)
-        answer = dryrun.tried(client, kind, dryrun.renamed(document) if taken else document)
+        answer = dryrun.tried(client, kind, dryrun.renamed(document) if taken else document, unmanaged)
         if not taken and (answer.exists or answer.refusals):
             answer = _live(client, kind, document) or answer
     except TargetFault as fault:
@@ -275,7 +276,7 @@ def _live(client: Client, kind: Kind, document: dict[str, Any]) -> dryrun.Answer
     if found is None:
         return None
     if (found["metadata"].get("labels") or {}).get(marks.MANAGED_BY) == FIELD_MANAGER:
-        return dryrun.tried(client, kind, dryrun.renamed(document))
+        return dryrun.tried(client, kind, dryrun.renamed(document), unmanaged)
     return dryrun.Answer((adoption.unasked(found, ""),))
 
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.status import duration
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.cache.discovery import Facts
 from pulumi_trainer.provider.kube.client.kinds import DEPLOYMENT, LEASE, POD
@@ -24,6 +23,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
 )
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
+from pulumi_trainer.provider.kube.values.wording import duration
 
 DEFAULT = "default-scheduler"
 _DEPLOYMENTS = {"volcano": "volcano-scheduler", "kai-scheduler": "kai-scheduler-default"}

@@ -1,0 +1,24 @@
+"""How many Pods a gang has, and what they request together: for PodGroups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulumi_trainer.provider.kube.values.pod_requests import requests_together
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+
+from .info import Info
+
+
+def min_member(info: Info) -> int | Unknown:
+    """Return the Pods of all replicated jobs, initializers too; replicas do not count, as upstream."""
+    counts = [pod_set.count for pod_set in info.pod_sets]
+    return first_unknown(counts) or sum(count for count in counts if isinstance(count, int))
+
+
+def min_resources(info: Info) -> dict[str, Any] | Unknown:
+    """Return the requests of all those Pods: resource -> quantity. Unknown where it cannot be told which resources there are."""
+    total = requests_together((pod_set.pod_spec, pod_set.count) for pod_set in info.pod_sets)
+    if isinstance(total, Unknown):
+        return total
+    return {name: amount if isinstance(amount, Unknown) else amount.text for name, amount in sorted(total.items())}
