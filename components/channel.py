@@ -20,10 +20,10 @@ from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 from pulumi_trainer.runtimes.catalog import MAX_FILE, NAME
 
 from .args.arguments import said
-from .args.constructors import component
 from .args.signatures import merge_problems
 from .plan.review import refusals
 from .program import session, targets
+from .program.constructors import component
 from .program.targets import Destination
 from .runtime import of_catalogue
 

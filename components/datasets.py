@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
+from pulumi_trainer.args.json_values import whole
+from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import code as paths
@@ -22,11 +24,10 @@ from pulumi_trainer.provider.pipeline import render
 
 from .args import plaintext_secrets, sources
 from .args.arguments import nested_problems, said
-from .args.constructors import component
 from .args.signatures import merge_problems
-from .job_component import Job, Plan
+from .job_component import Job
 from .plan import dataset_configmap, mounts
-from .plan.outputs import has_unknown, resolve, whole
+from .plan.outputs import has_unknown, resolve
 from .plan.review import none_problems
 from .plan.volume_claims import (
     Claim,
@@ -35,6 +36,7 @@ from .plan.volume_claims import (
     pod_volume,
 )
 from .program import session, targets
+from .program.constructors import component
 from .program.targets import Destination
 from .runtime import API_VERSION, from_catalogue
 

@@ -24,11 +24,11 @@ from .args.arguments import (
     nested_problems,
     sound,
 )
-from .args.constructors import component
 from .args.policies import VolcanoNetworkTopology
 from .args.signatures import merge_problems
 from .plan.outputs import put_back, resolve
 from .program import session, targets
+from .program.constructors import component
 from .program.removals import Resources
 from .program.targets import Destination, Kubernetes
 from .queues.component import stack_name

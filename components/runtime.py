@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pulumi
+from pulumi_trainer.program.absent_outputs import known
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
@@ -24,15 +25,15 @@ from .args.arguments import (
     said,
     walk,
 )
-from .args.constructors import component
 from .args.json_values import json_value
 from .args.naming import camel
 from .args.policies import MLPolicy, PodGroupPolicy
 from .args.signatures import merge_problems
 from .args.template import JobSetTemplate
-from .plan.outputs import known, put_back, resolve
+from .plan.outputs import put_back, resolve
 from .plan.review import none_problems, refusals
 from .program import session, targets
+from .program.constructors import component
 from .program.plugins import policy_names, runtime_problems
 from .program.targets import Destination
 

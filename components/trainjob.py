@@ -11,7 +11,6 @@ from pulumi_trainer.provider.lifecycle.identity import job_name
 from typing_extensions import NotRequired
 
 from .args.builtin import BuiltinTrainer
-from .args.constructors import component
 from .args.patches import RuntimePatch
 from .args.sources import Initializer, parts
 from .args.topology import Topology
@@ -23,6 +22,7 @@ from .plan import trainjob_plan
 from .plan.trainjob_plan import TrainJobArgs
 from .plan.volume_claims import OutputVolume
 from .program import session
+from .program.constructors import component
 from .program.targets import Destination
 from .runtime import ClusterTrainingRuntime
 

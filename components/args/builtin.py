@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Literal
 
 import pulumi
-from pulumi_trainer.plan.outputs import whole
+from pulumi_trainer.args.json_values import whole
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.api.model import shown

@@ -109,3 +109,12 @@ def _hint(value: Any) -> str:
         return "pass dataclasses.asdict(value)"
     classes = {kind.__name__ for kind in type(value).__mro__}
     return next((hint for name, hint in _HINTS.items() if name in classes), "")
+
+
+def whole(value: Any) -> Any:
+    """Numbers of other resources and stacks arrive as floats; the API wants whole ones."""
+    if isinstance(value, dict):
+        return {k: whole(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [whole(v) for v in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

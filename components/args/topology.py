@@ -16,7 +16,14 @@ from typing import Any, ClassVar
 import pulumi
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import qualified_name
-from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, SLICE_LEVEL, SLICE_SIZE, TOGETHER, UNCONSTRAINED
+from pulumi_trainer.provider.kueue.labels import (
+    PREFERRED,
+    REQUIRED,
+    SLICE_LEVEL,
+    SLICE_SIZE,
+    TOGETHER,
+    UNCONSTRAINED,
+)
 from pulumi_trainer.provider.pipeline.info import NODE
 
 from .arguments import Args, positional

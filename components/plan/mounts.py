@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pulumi_trainer.args import topology
-from pulumi_trainer.job_component import Plan
+from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.errors import Problem

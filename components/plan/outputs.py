@@ -5,7 +5,6 @@ One unknown or secret value must not blank the plan: all else is rendered, check
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import traceback
@@ -16,7 +15,8 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args.arguments import below, to_document, walk
-from pulumi_trainer.args.json_values import in_brackets, json_value
+from pulumi_trainer.args.json_values import in_brackets, json_value, whole
+from pulumi_trainer.program.absent_outputs import absent
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
@@ -152,24 +152,6 @@ def _uncomputed(error: Exception) -> Problem:
     return Problem("", f"an Output that cannot be computed: {type(error).__name__}{place}", "see its traceback")
 
 
-async def absent(output: pulumi.Output[Any]) -> Problem | None:
-    """Return what is wrong with an Output that is None, which would leave the argument out in silence: it is that of a job
-    which is refused, or Pulumi's `get_output` of a name that another stack does not have."""
-    if not await output.is_known() or await output.future() is not None:
-        return None
-    stacks = await output.resources()
-    for resource in stacks:
-        if getattr(resource, "refused", False):
-            return Problem("", f"comes from {resource.where}, which is refused")  # type: ignore[attr-defined]
-    if not stacks or not all(isinstance(stack, pulumi.StackReference) for stack in stacks):
-        return None
-    stack: Any = next(iter(stacks))
-    named, outputs = await stack.name.future(), await stack.outputs.future()
-    known = sorted(name for name, value in (outputs or {}).items() if value is not None)
-    there = f"it has: {', '.join(known)}" if known else "it has none at all: bring it up first"
-    return Problem("", f"is None: the stack {named} has no such output", there)
-
-
 def _with_secret_refs(value: Any, secret_name: str, result: Resolved, path: str = "") -> Any:
     if isinstance(value, _Secret):
         why = "is secret, and would be readable in the plan and in the cluster"
@@ -232,15 +214,6 @@ _KEY = re.compile(rf"[-._a-zA-Z0-9]{{1,{_LONGEST}}}")
 """The key of a Secret (`IsConfigMapKey` of Kubernetes' apimachinery)."""
 
 
-def whole(value: Any) -> Any:
-    """Numbers of other resources and stacks arrive as floats; the API wants whole ones."""
-    if isinstance(value, dict):
-        return {k: whole(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [whole(v) for v in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def put_back(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> Any:
     """The document with the original Outputs at its unknown leaves, for the engine to show as unknown."""
     if not unknown:
@@ -251,13 +224,3 @@ def put_back(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> Any:
 def has_unknown(document: Any) -> bool:
     """True where some leaf is not known yet."""
     return first_unknown(document) is not None
-
-
-def known(value: Any) -> pulumi.Output[Any]:
-    """A known Output that may hold unknown ones deep inside, so that the engine shows all the rest."""
-    loop = asyncio.get_event_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-    future.set_result(value)
-    is_known: asyncio.Future[bool] = loop.create_future()
-    is_known.set_result(True)
-    return pulumi.Output(set(), future, is_known)

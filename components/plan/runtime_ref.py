@@ -10,8 +10,9 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args.signatures import not_one_of
 from pulumi_trainer.channel import FOLLOW, Offer, RuntimeChannel
-from pulumi_trainer.job_component import Plan
+from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.program import targets
+from pulumi_trainer.program.absent_outputs import absent
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.labels import RELEASE
@@ -22,8 +23,6 @@ from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.runtime import from_catalogue
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation
-
-from .outputs import absent
 
 
 def problems(given: Any, follow: Any) -> list[Problem]:

@@ -32,8 +32,8 @@ from pulumi_trainer.args.topology import Topology
 from pulumi_trainer.args.trainers import Compiled, Trainer
 from pulumi_trainer.channel import RuntimeChannel
 from pulumi_trainer.datasets import Fetched, is_folder, version_of
-from pulumi_trainer.job_component import Plan
-from pulumi_trainer.program import session, targets
+from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.program import queue_lints, session, targets
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import REACHED, timeout_problems
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
@@ -52,7 +52,7 @@ from pulumi_trainer.provider.pipeline import render
 from pulumi_trainer.runtime import API_VERSION, ClusterTrainingRuntime
 
 from . import mounts as folders
-from . import queue_lints, runtime_ref, user_code
+from . import runtime_ref, user_code
 from .mounts import known_items
 from .outputs import Resolved, resolve, resolve_json
 from .review import (

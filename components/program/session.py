@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 import pulumi
 from pulumi.runtime.settings import SETTINGS, _get_rpc_manager
 from pulumi.runtime.stack import run_pulumi_func
-from pulumi_trainer.plan import queue_lints
-from pulumi_trainer.plan.queue_lints import ABOUT_QUEUES
+from pulumi_trainer.program import queue_lints
+from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown

@@ -14,7 +14,7 @@ import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env
 from pulumi_trainer.args.arguments import Args, said
 from pulumi_trainer.args.signatures import not_one_of, unknown_fields
-from pulumi_trainer.plan.outputs import absent
+from pulumi_trainer.program.absent_outputs import absent
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.extras import missing
 from pulumi_trainer.provider.kube.errors import Problem

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pulumi
-from pulumi_trainer.args.constructors import component
+from pulumi_trainer.program.constructors import component
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.kube.errors import Problem
 

@@ -25,13 +25,9 @@ from pulumi_trainer.args.arguments import (
 )
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.plan.outputs import (
-    Resolved,
-    known,
-    put_back,
-    resolve,
-)
+from pulumi_trainer.plan.outputs import Resolved, put_back, resolve
 from pulumi_trainer.program import dependencies, session, targets
+from pulumi_trainer.program.absent_outputs import known
 from pulumi_trainer.program.removals import jobs_of
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider import dynamic

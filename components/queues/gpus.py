@@ -9,9 +9,9 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args.arguments import said, walk
-from pulumi_trainer.args.constructors import component
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.program import session
+from pulumi_trainer.program.constructors import component
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pulumi
-from pulumi_trainer.args.constructors import component
+from pulumi_trainer.program.constructors import component
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.labels import ON_DELETE

@@ -20,7 +20,13 @@ from pulumi_trainer.provider.kube.schema.field_errors import (
     TOO_LONG,
 )
 from pulumi_trainer.provider.kube.schema.verdict import Lookup
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, same, section, texts
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    listed,
+    same,
+    section,
+    texts,
+)
 from pulumi_trainer.provider.kube.values.names import (
     dns_1035_label,
     dns_1123_subdomain,

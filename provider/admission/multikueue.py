@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, section, texts
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    listed,
+    section,
+    texts,
+)
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.pipeline.modes import MULTIKUEUE

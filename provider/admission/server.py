@@ -16,21 +16,14 @@ from pulumi_trainer.provider.kube.schema.definition import Kind
 from pulumi_trainer.provider.kube.schema.field_errors import TYPE_INVALID
 from pulumi_trainer.provider.kube.schema.review import Webhooks, refused
 from pulumi_trainer.provider.kube.schema.review import review as reviewed
-from pulumi_trainer.provider.kube.schema.verdict import (
-    Lookup,
-    Verdict,
-)
+from pulumi_trainer.provider.kube.schema.verdict import Lookup, Verdict
 from pulumi_trainer.provider.kube.values.accessors import Document
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kueue.kinds import kinds as queue_kinds
 from pulumi_trainer.provider.kueue.review import review as review_queue_object
 from pulumi_trainer.provider.pipeline import Mode
 
-from . import (
-    jobset_webhook,
-    runtime,
-    trainjob,
-)
+from . import jobset_webhook, runtime, trainjob
 from .kinds import kinds
 from .own import laid_aside
 

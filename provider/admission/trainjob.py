@@ -15,7 +15,12 @@ from pulumi_trainer.provider import pipeline
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema.field_errors import FORBIDDEN
 from pulumi_trainer.provider.kube.schema.verdict import Lookup
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, same, section
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    listed,
+    same,
+    section,
+)
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kube.values.unknown import Unknown

@@ -13,7 +13,12 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, section, texts
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    listed,
+    section,
+    texts,
+)
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue.labels import (
     PREFERRED,

@@ -18,7 +18,13 @@ from pulumi_trainer.provider.kube.schema.field_errors import (
     NOT_SUPPORTED,
     REQUIRED,
 )
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, same, section, texts
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    listed,
+    same,
+    section,
+    texts,
+)
 from pulumi_trainer.provider.kube.values.names import label_value, qualified_name, quoted
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown

@@ -17,7 +17,7 @@ import pulumi_trainer as trainer
 import pytest
 from kubernetes.client import ApiClient
 from pulumi_trainer import runtimes
-from pulumi_trainer.job_component import Plan
+from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client

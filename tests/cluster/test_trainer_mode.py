@@ -14,8 +14,8 @@ import pulumi_trainer as trainer
 import pytest
 from kubernetes.client import ApiClient, CustomObjectsApi
 from pulumi_trainer import runtimes
-from pulumi_trainer.job_component import Plan
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
+from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.outputs import put_back
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.status import Owner

@@ -11,7 +11,12 @@ from celpy import celtypes
 from pulumi_trainer.provider.admission.kinds import kinds
 from pulumi_trainer.provider.admission.rules import PREDICATES
 from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
-from pulumi_trainer.provider.kube.schema.rules import COMMON, Rule, broken, equal
+from pulumi_trainer.provider.kube.schema.rules import (
+    COMMON,
+    Rule,
+    broken,
+    equal,
+)
 from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.kinds import kinds as queue_kinds

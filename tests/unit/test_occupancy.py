@@ -11,7 +11,6 @@ from pulumi_trainer.provider.kueue.occupancy import occupancy
 
 Document = dict[str, Any]
 GPU = "nvidia.com/gpu"
-NOW = 1_800_000_000.0
 
 
 def cluster_queue(name: str, used: int = 0, cohort: str = "", **status: Any) -> Document:
@@ -62,7 +61,7 @@ def test_who_holds_borrows_and_waits() -> None:
             cluster_queue("red", 16, "all", reservingWorkloads=1, pendingWorkloads=1), cluster_queue("blue", 0, "all"), LOCAL,
             workload("holds", RESERVED, ADMITTED, spec={"priority": 7, "priorityClassRef": {"name": "high"}}, **assigned),
             workload("waits", WAITS), workload("over", RESERVED, ADMITTED, condition("Finished", "True")),
-        ], (), NOW,
+        ], (),
     )  # fmt: skip
     blue, red = found.cluster_queues
     assert (red.admitted, red.pending, red.behind) == (1, 1, "all")
@@ -80,7 +79,7 @@ def test_who_holds_borrows_and_waits() -> None:
 def test_what_is_stopped_says_so() -> None:
     held = condition("Active", "False", "Can't admit new workloads: is stopped.", "Stopped")
     found = occupancy(
-        [cluster_queue("red", conditions=[held]), {**LOCAL, "status": {"conditions": [held]}}], ["cohorts"], NOW
+        [cluster_queue("red", conditions=[held]), {**LOCAL, "status": {"conditions": [held]}}], ["cohorts"]
     )
     assert (
         found.cluster_queues[0].inactive == found.local_queues[0].inactive == "Can't admit new workloads: is stopped."

@@ -9,8 +9,8 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer.job_component import Plan
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
+from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"

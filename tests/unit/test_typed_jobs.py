@@ -15,13 +15,13 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.job_component import Plan
 from pulumi_trainer.plan import (
     mounts,
     runtime_ref,
     trainjob_plan,
     user_code,
 )
+from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.pipeline import registry

@@ -29,8 +29,8 @@ from hypothesis import strategies as st
 from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.json_values import json_value
 from pulumi_trainer.args.naming import api_names
-from pulumi_trainer.job_component import Plan
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
+from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 from pulumi_trainer.provider.admission.kinds import kinds
 from pulumi_trainer.provider.api import code

@@ -13,8 +13,8 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 import yaml
-from pulumi_trainer.job_component import Plan
 from pulumi_trainer.plan import review, runtime_ref, trainjob_plan
+from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 from pulumi_trainer.provider.admission.warnings import (
     IGNORE,

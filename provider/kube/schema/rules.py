@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .field_errors import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, At, Fault, NoSuchKey
+from .field_errors import (
+    DUPLICATE,
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    At,
+    Fault,
+    NoSuchKey,
+)
 from .json_values import identity
 
 if TYPE_CHECKING:

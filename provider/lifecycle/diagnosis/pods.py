@@ -14,7 +14,12 @@ from pulumi_trainer.provider.kube.values.accessors import (
     section,
     text,
 )
-from pulumi_trainer.provider.kube.values.wording import counted, duration, ended, listed
+from pulumi_trainer.provider.kube.values.wording import (
+    counted,
+    duration,
+    ended,
+    listed,
+)
 
 from .containers import (
     CRASH,

@@ -17,7 +17,12 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true,
 )
-from pulumi_trainer.provider.kube.values.wording import counted, duration, ended, listed
+from pulumi_trainer.provider.kube.values.wording import (
+    counted,
+    duration,
+    ended,
+    listed,
+)
 
 from .finding import Finding
 from .seen import (

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pulumi
+from pulumi_trainer.args.signatures import bind
 from pulumi_trainer.program import session
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .signatures import bind
 
 Declared = TypeVar("Declared", bound=Callable[..., None])
 

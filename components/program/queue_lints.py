@@ -9,12 +9,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pulumi_trainer.plan.review import by_severity
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission.warnings import queue_warnings
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kueue.queue_state import Queues, among
-
-from .review import by_severity
 
 Documents = Sequence[dict[str, Any]]
 ABOUT_QUEUES = ("LocalQueue ", "ClusterQueue ", "Cohort ", "ResourceFlavor ")
