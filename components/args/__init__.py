@@ -1,1 +1,1 @@
-"""TODO components/args."""
+"""The arguments that a program gives to components, and the documents that they become."""

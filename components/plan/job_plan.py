@@ -1,4 +1,4 @@
-"""TODO components/plan/job_plan.py."""
+"""A job as it is to be submitted: its documents, and what was found wrong with them."""
 
 from __future__ import annotations
 

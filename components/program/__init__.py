@@ -1,1 +1,1 @@
-"""TODO components/program."""
+"""What all components of one program share: its session, its targets, its watch, and what the stack has."""

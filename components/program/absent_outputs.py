@@ -1,4 +1,4 @@
-"""TODO components/program/absent_outputs.py."""
+"""Outputs that have no value, such as one of a component that is refused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Labels of Kubeflow Trainer, of Kueue and of ours that several layers read.
+"""Labels of Kubeflow Trainer and of ours that several layers read.
 
-Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/constants/constants.go,
-https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/constants/constants.go
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/constants/constants.go
 """
 
 from __future__ import annotations

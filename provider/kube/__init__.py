@@ -1,1 +1,1 @@
-"""TODO provider/kube."""
+"""Kubernetes in general: its API server, its schemas and its values."""

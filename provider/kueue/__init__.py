@@ -1,1 +1,1 @@
-"""TODO provider/kueue."""
+"""Kueue: its objects and webhooks, how it counts quota and topology, and what its Workloads say."""

@@ -1,4 +1,7 @@
-"""TODO provider/kueue/labels.py."""
+"""Labels and annotations of Kueue.
+
+Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/constants/constants.go
+"""
 
 from __future__ import annotations
 

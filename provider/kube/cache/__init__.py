@@ -1,1 +1,1 @@
-"""TODO provider/kube/cache."""
+"""What is remembered of a cluster: objects that are watched, what it serves, and dry runs."""

@@ -1,1 +1,1 @@
-"""TODO provider/kube/client."""
+"""The connection to a cluster's API server."""

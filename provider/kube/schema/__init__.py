@@ -1,1 +1,1 @@
-"""TODO provider/kube/schema."""
+"""What an API server does with objects of custom resources: schemas, defaults, validation rules, metadata."""

@@ -1,1 +1,1 @@
-"""TODO provider/kube/values."""
+"""The values in Kubernetes' documents: quantities, names, YAML, Go types, and values that are not known yet."""

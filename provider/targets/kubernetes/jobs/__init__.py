@@ -1,1 +1,1 @@
-"""TODO provider/targets/kubernetes/jobs."""
+"""The life of a job in a cluster: its record, its objects, adoption, drift and deletion."""

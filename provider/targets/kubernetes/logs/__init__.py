@@ -1,1 +1,1 @@
-"""TODO provider/targets/kubernetes/logs."""
+"""Logs of Pods, followed across restarts."""

@@ -1,1 +1,1 @@
-"""TODO provider/targets/kubernetes/observe."""
+"""What jobs are doing: lists, watches, and the documents that say why."""

@@ -1,1 +1,1 @@
-"""TODO provider/targets/kubernetes/preflight."""
+"""What a cluster would refuse or lack, asked before anything is sent."""

@@ -1,1 +1,1 @@
-"""TODO provider/targets/kubernetes/queues."""
+"""Kueue's queues in a cluster: reading, draining, releasing."""

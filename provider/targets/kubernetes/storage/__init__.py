@@ -1,1 +1,1 @@
-"""TODO provider/targets/kubernetes/storage."""
+"""PersistentVolumeClaims in a cluster."""
