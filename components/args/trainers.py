@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pulumi_trainer.plan import user_code
 from pulumi_trainer.provider.admission.pod_names import STANDARD_RESOURCES, resource_name
 from pulumi_trainer.provider.admission.trainjob import AUTOMATIC
 from pulumi_trainer.provider.api.model import quantity_problems
@@ -20,7 +19,6 @@ from .arguments import (
     quoted,
     to_document,
 )
-from .json_values import json_value
 
 ALIASES = {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}
 """Short names of resources, as in the Kubeflow SDK."""
@@ -188,19 +186,7 @@ class CustomTrainer(Trainer):
             found.append(Problem("packages_to_install", why, "use script=, or install them in the command"))
         return found
 
-    def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:  # noqa: ARG002
-        document = self.document()
-        if self.command is not None or (self.func is None and self.script is None):
-            return Compiled(document)
-        func_args, wrong = json_value(self.func_args, "func_args")
-        if self.func is not None:
-            shipped = user_code.from_function(self.func)
-            func_args = func_args if func_args is not None else {}
-        else:
-            shipped = user_code.from_script(str(self.script))
-        document["command"] = user_code.command()
-        packages, urls = to_document(self.packages_to_install), to_document(self.pip_index_urls)
-        code = Code(shipped.script, func_args, packages, urls, user_code.framework(runtime))
-        problems = (*shipped.problems, *wrong)
-        func = None if shipped.problems else self.func
-        return Compiled(document, code, problems, shipped.warnings, func, shipped.exact)
+    @property
+    def ships_code(self) -> bool:
+        """Whether code of the program travels with the job."""
+        return self.command is None and (self.func is not None or self.script is not None)

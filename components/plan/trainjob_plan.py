@@ -239,7 +239,7 @@ async def _beside(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]
     right = args.accepted()
     trainer = right.trainer or Trainer()
     if isinstance(trainer, Trainer):
-        compiled = trainer.compiled({}, None)
+        compiled = user_code.compile_trainer(trainer, {}, None)
     else:  # what else is wrong with it depends on the runtime
         compiled = Compiled(trainer.compiled({}, None).document if trainer.config is not None else {})
     resolved = Resolved(None)
@@ -387,7 +387,9 @@ def _unfetchable(kind: str, source: dict[str, Any], runtime: dict[str, Any]) -> 
 
 def _compiled(args: TrainJobArgs, runtime: dict[str, Any]) -> Compiled:
     try:
-        return (args.trainer or Trainer()).compiled(runtime, sources.parts(args.initializer).get("dataset"))
+        return user_code.compile_trainer(
+            args.trainer or Trainer(), runtime, sources.parts(args.initializer).get("dataset")
+        )
     except TrainerError as error:  # of a plugin that names a launcher
         return Compiled({}, problems=error.problems)
 

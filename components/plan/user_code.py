@@ -26,7 +26,11 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from pulumi_trainer.args import plaintext_secrets
+from pulumi_trainer.args.arguments import to_document
+from pulumi_trainer.args.builtin import BuiltinTrainer
+from pulumi_trainer.args.json_values import json_value
 from pulumi_trainer.args.signatures import unknown_fields
+from pulumi_trainer.args.trainers import Code, Compiled, CustomTrainer, Trainer
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kube.errors import Problem
@@ -72,6 +76,37 @@ class Shipped:
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     exact: bytes | None = None
+
+
+def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any], dataset: Any) -> Compiled:
+    """Return the document of a trainer, and the code that travels with the job.
+
+    Args:
+        trainer: Of the job.
+        runtime: The document of its runtime, whose framework decides what starts the code.
+        dataset: That of the initializer, if any.
+
+    Raises:
+        TrainerError: A plugin names a launcher that is none.
+    """
+    compiled = trainer.compiled(runtime, dataset)
+    if not isinstance(trainer, CustomTrainer) or not trainer.ships_code:
+        return compiled
+    func_args, wrong = json_value(trainer.func_args, "func_args")
+    if trainer.func is not None:
+        shipped = from_function(trainer.func)
+        func_args = func_args if func_args is not None else {}
+    else:
+        shipped = from_script(str(trainer.script))
+    packages, urls = to_document(trainer.packages_to_install), to_document(trainer.pip_index_urls)
+    return Compiled(
+        {**compiled.document, "command": command()},
+        Code(shipped.script, func_args, packages, urls, framework(runtime)),
+        (*shipped.problems, *wrong),
+        shipped.warnings,
+        None if shipped.problems else trainer.func,
+        shipped.exact,
+    )
 
 
 def from_function(func: Callable[..., Any]) -> Shipped:
