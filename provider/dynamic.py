@@ -403,7 +403,7 @@ class TargetProvider(_Provider):
         return CheckResult(_pulumi(calls.rerouted(old, new)) if old else news, [])
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        return DiffResult(changes=calls.way(_plain(olds)) != calls.way(_plain(news)))
+        return DiffResult(changes=calls.leads_elsewhere(_plain(olds), _plain(news)))
 
     def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
         outs = calls.rerouted(_plain(olds), _plain(news))

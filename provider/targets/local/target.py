@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 from pulumi_trainer.provider.api.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Phase, Presence
-from pulumi_trainer.provider.api.submission import Consumer, Draft, Objects, Submission, differences
+from pulumi_trainer.provider.api.submission import Consumer, Draft, Objects, Submission, another_run, differences
 from pulumi_trainer.provider.targets import keys
 
 from . import logs, process, review, volumes
@@ -510,7 +510,7 @@ def _secrets(submission: Submission) -> dict[str, dict[str, str]]:
 
 
 def _check_alike(record: Record, submission: Submission) -> None:
-    differing = ", ".join(differences(record.objects, submission.objects))
+    differing = [*differences(record.objects, submission.objects), *another_run(record.run, submission)]
     if differing:
-        where, why = f"{record.namespace}/{record.name}", f"cannot be adopted: it differs in {differing}"
+        where, why = f"{record.namespace}/{record.name}", f"cannot be adopted: it differs in {', '.join(differing)}"
         raise Conflict(Problem(where, why, "make the program say what is there, or give the TrainJob another name"))
