@@ -128,8 +128,8 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     inputs = {**{k: v for k, v in checked.inputs.items() if k != "retain"}, **secrets}
     if news.get("retain"):
         inputs["retain"] = True
-    failures = checked.failures or _kept_name(olds, inputs) or _left_behind(olds, news, inputs, seen)
-    return Checked(inputs, failures, (*checked.notes, *notes))
+    refused = checked.failures or _kept_name(olds, inputs) or _left_behind(olds, news, inputs, seen)
+    return Checked(inputs, refused, (*checked.notes, *notes))
 
 
 def _left_behind(olds: Props, news: Props, inputs: Props, seen: Presence | None) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,3 +137,19 @@ def test_another_run_is_not_adopted(project: Project) -> None:
         assert "cannot be adopted: it differs in run, which is '1' and not '2'" in (out := ask(ok=False).out), out
     clone.program(adopts("1"))
     clone.up()
+
+
+def test_a_source_that_holds_the_volumes_is_refused_in_the_plan(project: Project) -> None:
+    project.program(f'trainer.DatasetInitializer("data", storage_uri="file://{project.folder}")')
+    refused = project.preview(ok=False).out
+    assert f"storage_uri: {project.folder} holds {project.root}/volumes, to which it would be copied" in refused
+    assert "Traceback" not in refused
+
+
+def test_a_source_nested_too_deeply_is_refused_in_the_plan(project: Project) -> None:
+    deep = project.folder / "deep"
+    deep.mkdir()
+    subprocess.run(["mkdir", "-p", "/".join("d" * 1500)], cwd=deep, check=True)
+    project.program(f'trainer.DatasetInitializer("data", storage_uri="file://{deep}")')
+    refused = project.preview(ok=False).out
+    assert "has more than 64 folders" in refused and "Traceback" not in refused, refused
