@@ -65,7 +65,7 @@ test: ## all tests but those of test-*, and the unit tests on the oldest and the
 
 test-cluster: ## the Kubernetes target on a real control plane with simulated nodes
 	@$(SETUP) --dev
-	@.venv/bin/python -m tools.cluster build
+	@.venv/bin/python -m tools.cluster build --plugin
 	@$(RUN) exec python -m pytest -n 3 --dist=worksteal tests/cluster # they wait more than they compute
 
 test-nodes: ## and on real nodes (Linux, root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
@@ -285,6 +286,13 @@ def _files(plan: Plan, uri: str, ignore: list[str]) -> dict[str, Any]:
 
     Earlier versions kept the URI alone. Where such a volume holds what is there now, its digest stays, and nothing is fetched.
     """
+    source, kept = Path(uri.removeprefix("file://")).resolve(), Path(plan.target["root"], "volumes").resolve()
+    if source in (kept, *kept.parents):
+        why = f"{source} holds {kept}, to which it would be copied"
+        plan.problems.append(
+            Problem("storage_uri", why, "give a folder of its own, or another root: target=Local(root=)")
+        )
+        return {}
     revision = short_digest(plan.content, VERSION)
     try:
         if any(

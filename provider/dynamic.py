@@ -12,9 +12,10 @@ import secrets
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -236,14 +237,20 @@ def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) ->
 
 def losses(outputs: Mapping[str, Any]) -> Sequence[str]:
     """Return what is in a volume of the stack that leaves the program, if a job has written it."""
-    return volumes.losses(
-        _plain(dict(outputs)), connect, "has left the program, and is to be deleted unless it was retained,"
-    )
+    becomes = "has left the program, and is to be deleted unless it was retained,"
+    return _as_far_as_known(outputs, lambda: volumes.losses(_plain(dict(outputs)), connect, becomes))
 
 
 def interruptions(outputs: Mapping[str, Any]) -> Sequence[str]:
     """Return that a job of the stack leaves the program while it is unfinished."""
-    return calls.interruptions(_plain(dict(outputs)), connect)
+    return _as_far_as_known(outputs, lambda: calls.interruptions(_plain(dict(outputs)), connect))
+
+
+def _as_far_as_known(outputs: Mapping[str, Any], ask: Callable[[], Sequence[str]]) -> Sequence[str]:
+    try:
+        return ask()
+    except (KeyError, TypeError, AttributeError):  # a state that somebody has edited
+        return (f"{outputs.get('urn')} leaves the program, and what the state holds of it is not understood",)
 
 
 def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:
@@ -251,8 +258,38 @@ def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:
     return cast("KubernetesTarget", connect(target))
 
 
+def _answering(call: Callable[..., T]) -> Callable[..., T]:
+    """Errors meant for the user cross the process boundary as their text alone; so does that a state was not understood."""
+
+    @wraps(call)
+    def told(*args: Any) -> T:
+        try:
+            return call(*args)
+        except TrainerError as error:
+            text = str(error)
+        except (KeyError, TypeError, AttributeError) as error:
+            *_, last = traceback.extract_tb(error.__traceback__)
+            found = f"{type(error).__name__}: {error}, {Path(last.filename).name}:{last.lineno}"
+            text = f"what the state holds of this resource is not understood ({found}). {_EDITED}"
+        _answer(text)
+        raise Exception(text)
+
+    return told
+
+
+_EDITED = (
+    "Was it edited, or written by a newer version? `pulumi stack export` shows it; `pulumi state delete URN` forgets the resource"
+    " and leaves alone what it stands for. If neither is so, please report this"
+)
+
+
 class _Provider(ResourceProvider):
     serialize_as_secret_always = False
+
+    def __init_subclass__(cls) -> None:
+        for name in ("check", "diff", "create", "update", "read", "delete"):
+            if name in vars(cls):
+                setattr(cls, name, _answering(vars(cls)[name]))
 
     def configure(self, req: ConfigureRequest) -> None:
         # In a destroy this is what stood there at the last update, unless it is told to --run-program.
@@ -279,7 +316,7 @@ class JobSetProvider(_Provider):
     """One job."""
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        checked = _told(lambda: calls.check(_plain(olds), _plain(news), connect))
+        checked = calls.check(_plain(olds), _plain(news), connect)
         _note(checked.notes)
         # A failure that names a property would print its value, secrets included.
         return CheckResult(_pulumi(_in_use(checked.inputs)), [CheckFailure("", message(f)) for f in checked.failures])
@@ -290,31 +327,31 @@ class JobSetProvider(_Provider):
         return DiffResult(changes=diff.changes, replaces=list(diff.replaces), delete_before_replace=True)
 
     def create(self, props: Props) -> CreateResult:
-        id_, outs = _told(lambda: calls.create(_plain(props), connect))
+        id_, outs = calls.create(_plain(props), connect)
         return CreateResult(id_, outs)
 
     def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(_told(lambda: calls.update(_plain(olds), _plain(news), connect)))
+        return UpdateResult(calls.update(_plain(olds), _plain(news), connect))
 
     def read(self, id_: str, props: Props) -> ReadResult:
-        outs, notes = _told(lambda: calls.read(_plain(props), connect))
+        outs, notes = calls.read(_plain(props), connect)
         _note(notes)
         return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
 
     def delete(self, _id: str, props: Props) -> None:
-        _note(_told(lambda: calls.delete(_plain(props), connect)))
+        _note(calls.delete(_plain(props), connect))
 
 
 class VolumeProvider(_Provider):
     """A volume that outlives the runs that use it. It keeps its name while its digest is the same."""
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        checked = _told(lambda: volumes.check(_plain(olds), _plain(news), connect))
+        checked = volumes.check(_plain(olds), _plain(news), connect)
         _note(checked.notes)
         return CheckResult(_pulumi(_in_use(checked.inputs)), [CheckFailure("", message(f)) for f in checked.failures])
 
     def create(self, props: Props) -> CreateResult:
-        id_, outs = _told(lambda: volumes.create(_plain(props), connect))
+        id_, outs = volumes.create(_plain(props), connect)
         return CreateResult(id_, outs)
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
@@ -322,28 +359,28 @@ class VolumeProvider(_Provider):
         return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
 
     def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(_told(lambda: volumes.update(_plain(olds), _plain(news), connect)))
+        return UpdateResult(volumes.update(_plain(olds), _plain(news), connect))
 
     def read(self, id_: str, props: Props) -> ReadResult:
-        outs, notes = _told(lambda: volumes.read(_plain(props), connect))
+        outs, notes = volumes.read(_plain(props), connect)
         _note(notes)
         return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
 
     def delete(self, _id: str, props: Props) -> None:
-        _note(_told(lambda: volumes.delete(_plain(props), connect)))
+        _note(volumes.delete(_plain(props), connect))
 
 
 class RuntimeProvider(_Provider):
     """A runtime in a cluster in mode trainer."""
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        _note(_told(lambda: channels.runtime_notes(_plain(olds), _plain(news), connect)))
+        _note(channels.runtime_notes(_plain(olds), _plain(news), connect))
         inputs = runtimes.check(_plain(olds), _plain(news))
-        taken = "" if olds else _told(lambda: runtimes.taken(inputs, _cluster))
+        taken = "" if olds else runtimes.taken(inputs, _cluster)
         return CheckResult(_pulumi(inputs), [CheckFailure("", message(taken))] if taken else [])
 
     def create(self, props: Props) -> CreateResult:
-        id_, outs = _told(lambda: runtimes.create(_plain(props), _cluster))
+        id_, outs = runtimes.create(_plain(props), _cluster)
         return CreateResult(id_, outs)
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
@@ -351,44 +388,44 @@ class RuntimeProvider(_Provider):
         return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
 
     def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(_told(lambda: runtimes.update(_plain(olds), _plain(news), _cluster)))
+        return UpdateResult(runtimes.update(_plain(olds), _plain(news), _cluster))
 
     def read(self, id_: str, props: Props) -> ReadResult:
-        outs, notes = _told(lambda: runtimes.read(_plain(props), _cluster))
+        outs, notes = runtimes.read(_plain(props), _cluster)
         _note(notes)
         return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
 
     def delete(self, _id: str, props: Props) -> None:
-        _note(_told(lambda: runtimes.delete(_plain(props), _cluster)))
+        _note(runtimes.delete(_plain(props), _cluster))
 
 
 class ChannelProvider(_Provider):
     """Which release of a runtime is in use."""
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        checked = _told(lambda: channels.check(_plain(olds), _plain(news), connect))
+        checked = channels.check(_plain(olds), _plain(news), connect)
         _note(checked.notes)
         return CheckResult(_pulumi(checked.inputs), [CheckFailure("", message(f)) for f in checked.failures])
 
     def create(self, props: Props) -> CreateResult:
-        id_, outs = _told(lambda: channels.create(_plain(props), connect))
+        id_, outs = channels.create(_plain(props), connect)
         return CreateResult(id_, outs)
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
         return DiffResult(changes=channels.diff(_plain(olds), _plain(news)).changes)
 
     def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(_told(lambda: channels.update(_plain(olds), _plain(news), connect)))
+        return UpdateResult(channels.update(_plain(olds), _plain(news), connect))
 
     def delete(self, _id: str, props: Props) -> None:
-        _told(lambda: channels.delete(_plain(props), connect))
+        channels.delete(_plain(props), connect)
 
 
 class QueueGuardProvider(_Provider):
     """Stands before a ClusterQueue: its delete comes first, and takes the work away or refuses."""
 
     def create(self, props: Props) -> CreateResult:
-        id_, outs = _told(lambda: draining.create(_plain(props), _cluster))
+        id_, outs = draining.create(_plain(props), _cluster)
         return CreateResult(id_, outs)
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
@@ -396,10 +433,10 @@ class QueueGuardProvider(_Provider):
         return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
 
     def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(_told(lambda: draining.update(_plain(olds), _plain(news))))
+        return UpdateResult(draining.update(_plain(olds), _plain(news)))
 
     def delete(self, _id: str, props: Props) -> None:
-        _note(_told(lambda: draining.delete(_plain(props), _cluster)))
+        _note(draining.delete(_plain(props), _cluster))
 
 
 class TargetProvider(_Provider):
@@ -407,12 +444,12 @@ class TargetProvider(_Provider):
 
     def create(self, props: Props) -> CreateResult:
         p = _plain(props)
-        identity = _told(lambda: connect(p["target"]).identity())
+        identity = connect(p["target"]).identity()
         where = {**p["target"], **identity}
         # Two stacks may have one name: of two clones, or one after the other was renamed. The state alone tells them apart. Where
         # the engine writes that at the end alone, an `up` that follows one that was killed has to find the same label.
         lasting = os.environ.get("PULUMI_SKIP_CHECKPOINTS") not in ("1", "true")
-        own = secrets.token_hex(4) if lasting else digest([_told(host_id), str(Path.cwd())])[:8]
+        own = secrets.token_hex(4) if lasting else digest([host_id(), str(Path.cwd())])[:8]
         label = f"{p['stack']}-{own}"
         return CreateResult(label, {"target": where, "sweep": label, "cluster": identity.get("cluster")})
 
@@ -421,18 +458,18 @@ class TargetProvider(_Provider):
         return CheckResult(_pulumi(calls.rerouted(old, new)) if old else news, [])
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        return DiffResult(changes=calls.way(_plain(olds)) != calls.way(_plain(news)))
+        return DiffResult(changes=calls.leads_elsewhere(_plain(olds), _plain(news)))
 
     def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
         outs = calls.rerouted(_plain(olds), _plain(news))
-        _told(lambda: connect(outs["target"]).identity())  # a way that leads elsewhere is not written down
+        connect(outs["target"]).identity()  # a way that leads elsewhere is not written down
         return UpdateResult(outs)
 
     def delete(self, id_: str, props: Props) -> None:
         if id_ in _IN_USE:
             return
         p = _plain(props)
-        swept = _told(lambda: connect(p["target"]).sweep(id_, lambda note: _note([note])))
+        swept = connect(p["target"]).sweep(id_, lambda note: _note([note]))
         _note(f"{name} has the label {id_} of this stack and is deleted" for name in swept)
 
 
@@ -552,15 +589,6 @@ def _note(notes: Iterable[str]) -> None:
     """Prints notes as lines that the engine shows."""
     for note in notes:
         print(f"note: {plain(note)}", flush=True)
-
-
-def _told(call: Callable[[], T]) -> T:
-    """Errors meant for the user cross the process boundary as their text alone."""
-    try:
-        return call()
-    except TrainerError as error:
-        _answer(str(error))
-        raise Exception(str(error)) from None
 
 
 def _answer(text: str) -> None:

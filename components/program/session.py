@@ -105,7 +105,8 @@ class Program:
             self._end = asyncio.ensure_future(_until_cancelled())
             self._end.add_done_callback(self._refuse_exit)
             debug_messages.gather()
-            self.look_back()
+            if pulumi.runtime.is_dry_run():  # which tells what leaves the program; to ask costs the state a provider
+                self.look_back()
             self.spawn(asyncio.sleep(0))
         site = call_site()
         first = self.made.setdefault((kind, name, parent), site)

@@ -146,3 +146,12 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
             yield from differences(a, b, f"{path}[{name}]")
     else:
         yield path
+
+
+def another_run(run: str, submission: Submission) -> list[str]:
+    """Return that a job is not the run that a program asks for; nothing where it does not say which run it is."""
+    return (
+        [f"run, which is {run!r} and not {submission.run!r}"]
+        if run and submission.run and run != submission.run
+        else []
+    )

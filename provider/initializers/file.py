@@ -18,15 +18,8 @@ from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
 from .contract import STORAGE_URI, Kind
 from .manifest import FetchedFile
-from .source import (
-    MIB,
-    Chunks,
-    Entry,
-    Listing,
-    Order,
-    Patterns,
-    digests,
-)
+from .names import DEPTH_MAX
+from .source import MIB, Chunks, Entry, Listing, Order, Patterns, digests
 
 HASHED = 64 * MIB
 """Bytes that a plan reads of a source to see whether it has changed: less than 0.1 s."""
@@ -141,6 +134,8 @@ class _Folder:
 
         for folder, folders, files in os.walk(self._root, onerror=refuse):
             below = os.path.relpath(folder, self._root)
+            if below.count("/") >= DEPTH_MAX:
+                raise self._refusal(below, f"has more than {DEPTH_MAX} folders", "nest them less deeply")
             keys = {name: name if below == "." else f"{below}/{name}" for name in (*folders, *files)}
             for name, key in keys.items():
                 if os.path.islink(os.path.join(folder, name)) and self._inside(key).is_dir():  # noqa: PTH114, PTH118  # of many files

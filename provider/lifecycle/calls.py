@@ -35,6 +35,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.status import (
@@ -139,7 +140,30 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     inputs = {**{k: v for k, v in checked.inputs.items() if k != "retain"}, **secrets}
     if news.get("retain"):
         inputs["retain"] = True
-    return Checked(inputs, checked.failures or _kept_name(olds, inputs), (*checked.notes, *notes))
+    refused = checked.failures or _kept_name(olds, inputs) or _left_behind(olds, news, inputs, seen)
+    return Checked(inputs, refused, (*checked.notes, *notes))
+
+
+def _left_behind(olds: Props, news: Props, inputs: Props, seen: Presence | None) -> tuple[str, ...]:
+    """Return that a new run on this machine would be in another folder than what it needs of the runs before: its volumes, or the
+    record of a job whose folder has been moved, which the engine looks for where it was."""
+    before, now = root(olds), root(news)
+    if inputs["generation"] == olds["generation"] or not before or not now or before == now:
+        return ()
+    if Path(before).exists():
+        if not _mounts_claims(inputs):
+            return ()
+        mend = f"go on there with target=Local(root={before!r}), or end its jobs and move that folder to {now!r}"
+        return (f"{_where(olds)} has its volumes in {before}, and the new run would be in {now}, without them: {mend}",)
+    if seen is None or seen.owner is None:
+        return ()
+    return (
+        f"{_where(olds)} has moved with its folder, from {before} to {now}: run `pulumi up` without the new run first",
+    )
+
+
+def _mounts_claims(inputs: Props) -> bool:
+    return "persistentVolumeClaim" in json.dumps(inputs["objects"], default=str)
 
 
 def _kept_name(olds: Props, inputs: Props) -> tuple[str, ...]:
@@ -293,7 +317,7 @@ def diff(olds: Props, news: Props) -> Diff:
         return Diff(True, ("generation",))
     if isinstance(news["digest"], Unknown):
         return Diff(None)
-    written = _revisions(olds) != _revisions(news) or way(olds) != way(news)
+    written = _revisions(olds) != _revisions(news) or leads_elsewhere(olds, news)
     kept = bool(olds.get("retain")) != bool(news.get("retain"))
     changed = written or kept or olds.get("digest") != news["digest"] or bool(olds.get("drift"))
     again = news.get("again")
@@ -377,11 +401,30 @@ def rerouted(olds: Props, news: Props) -> Props:
     """Return what was, with the way to the target of now. Nothing of the old way may stay: the engine encrypts what is secret in
     the new inputs, and the content of a kubeconfig that is there no longer would be stored in clear. Which interpreter runs jobs
     is said by the program alone, never by a state."""
-    now = {**way(news), **_interpreter(news)}
+    now = {**way(news), **_interpreter(news), **_moved_root(olds, news)}
     if not way(olds) and not now and not _interpreter(olds):
         return olds
     kept = {k: v for k, v in olds["target"].items() if k not in (*WAY, "python")}
     return {**olds, "target": {**kept, **now}}
+
+
+def _moved_root(olds: Props, news: Props) -> Props:
+    """Return the folder of now, where that of before is no more: it was moved, or removed with all that was in it."""
+    before, now = root(olds), root(news)
+    here = olds["target"].get("host") == news["target"].get("host")
+    return {"root": now} if here and before and now and before != now and not Path(before).exists() else {}
+
+
+def root(props: Props) -> str:
+    """Return the folder of a target on this machine; empty where it is another target, or not known yet."""
+    target = props.get("target")
+    found = target.get("root") if isinstance(target, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def leads_elsewhere(olds: Props, news: Props) -> bool:
+    """Return whether the way to the target is another one than that which is written down."""
+    return way(olds) != way(news) or (root(olds) != root(news) and bool(root(olds) and root(news)))
 
 
 def _interpreter(props: Props) -> Props:

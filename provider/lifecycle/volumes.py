@@ -14,14 +14,9 @@ from typing import Any, Protocol
 from pulumi_trainer.provider.api.status import Loss, Owner
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .calls import (
-    Checked,
-    Diff,
-    rerouted,
-    way,
-    with_known_digest,
-)
+from .calls import Checked, Diff, leads_elsewhere, rerouted, root, with_known_digest
 
 Props = dict[str, Any]
 
@@ -51,7 +46,7 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     news = with_known_digest(olds, news)
     if not olds:
         return Checked(news)
-    if olds.get("digest") != news.get("digest"):
+    if _is_another(olds, news):
         return Checked(news, notes=() if news.get("retain") else losses(olds, connect, "is to be deleted"))
     known, notes = _with_loss(olds, news, connect)
     before, after = olds.get("claim"), news.get("claim")
@@ -64,6 +59,11 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
         claim["size"] = before["size"]
     same = {} if known.get(AGAIN) != olds.get(AGAIN) else _generation(known, connect)
     return Checked({**known, **same, "claim": claim}, failures=tuple(failures), notes=notes)
+
+
+def _is_another(olds: Props, news: Props) -> bool:
+    moved = olds["namespace"] != news["namespace"] and not isinstance(news["namespace"], Unknown)
+    return moved or olds.get("digest") != news.get("digest")
 
 
 def _generation(known: Props, connect: Connect) -> Props:
@@ -124,7 +124,7 @@ def _impossible(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 def diff(olds: Props, news: Props) -> Diff:
     """olds are outputs, news are checked inputs."""
     replaces = tuple(k for k in _NAMES if olds.get(k) != news.get(k))
-    changed = olds.get("claim") != news.get("claim") or way(olds) != way(news) or _is_made_again(olds, news)
+    changed = olds.get("claim") != news.get("claim") or leads_elsewhere(olds, news) or _is_made_again(olds, news)
     return Diff(bool(replaces) or changed, replaces)
 
 
@@ -149,8 +149,10 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     if _is_made_again(outputs, inputs):
         return create({**inputs, "target": known["target"]}, connect)[1]
     if outputs.get("claim") == inputs.get("claim"):
-        connect(known["target"]).identity()  # a way that leads elsewhere is not written down
-        return known
+        target = connect(known["target"])
+        target.identity()  # a way that leads elsewhere is not written down
+        there = target.volume(known["namespace"], known["name"]) if root(outputs) != root(known) else None
+        return {**known, **there[0]} if there is not None else known
     place = outputs["namespace"], outputs["name"]
     connect(known["target"]).update_volume(*place, outputs["generation"], inputs["claim"])
     return {**known, "claim": inputs["claim"]}

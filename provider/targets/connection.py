@@ -103,5 +103,5 @@ def _kubernetes(target: str, overrides: str) -> KubernetesTarget:
 
 def local(root: str, python: str) -> dict[str, Any]:
     """The description of this machine as a target."""
-    python = str(Path(python).absolute()) if os.sep in python else python
-    return {"kind": "local", "host": host_id(), "root": str(Path(root).absolute()), "python": python}
+    python = str(Path(python).expanduser().absolute()) if os.sep in python else python
+    return {"kind": "local", "host": host_id(), "root": str(Path(root).expanduser().absolute()), "python": python}

@@ -79,7 +79,7 @@ class Lab(Project):
 
 def with_plugin() -> str:
     """PATH with this environment's programs, and pulumi-kubernetes' plugin."""
-    plugin = build.built(["pulumi-resource-kubernetes"], say)["pulumi-resource-kubernetes"] / "bin"
+    plugin = build.built([build.PLUGIN], say)[build.PLUGIN] / "bin"
     return os.pathsep.join([str(Path(sys.executable).parent), str(plugin), os.environ["PATH"]])
 
 

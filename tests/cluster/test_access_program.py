@@ -14,7 +14,7 @@ from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster
-from tools.cluster.build import built
+from tools.cluster.build import PLUGIN, built
 
 from .queue_lab import with_plugin
 from .test_up import Lab, head, lab  # noqa: F401 (a fixture)
@@ -84,7 +84,7 @@ def test_plain_text_is_refused_before_anything_is_asked(bare: Lab, user_kubeconf
 
 
 def test_an_explicit_provider(bare: Lab, user_kubeconfig: Path, namespace: str) -> None:
-    plugin = built(["pulumi-resource-kubernetes"], print)["pulumi-resource-kubernetes"] / "bin"
+    plugin = built([PLUGIN], print)[PLUGIN] / "bin"
     bare.env["PATH"] = os.pathsep.join([str(plugin), bare.environment["PATH"]])
     assert bare.run("config", "rm", "trainer:namespace").code == 0
     bare.config("kubeconfig", user_kubeconfig.read_text(), "--secret")

@@ -447,7 +447,7 @@ class TestChange:
         with pytest.raises(TargetFault, match="is gone; run `pulumi refresh`"):
             target.update(submission(namespace, jobset("a")))
         target.create(submission(namespace, jobset("b"), owner="theirs"))
-        with pytest.raises(Conflict, match="belongs to another program"):
+        with pytest.raises(Conflict, match="belongs to another TrainJob of this stack"):
             target.update(submission(namespace, jobset("b")))
         assert client.get(JOBSET, namespace, "a") is None
 

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kube.client.kinds import JOB, JOBSET, POD_GROUP
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tests.unit.podgroups_support import BAD, GOOD
-from tools.cluster.build import built
+from tools.cluster.build import PLUGIN, built
 
 from .jobs import until
 from .test_owners import second
@@ -46,7 +46,7 @@ def test_the_server_says_the_same(root: Client, namespace: str, name: str) -> No
 @pytest.fixture
 def stack(lab: Lab) -> Iterator[Lab]:  # noqa: F811
     """With the plugin of pulumi-kubernetes."""
-    plugin = built(["pulumi-resource-kubernetes"], print)["pulumi-resource-kubernetes"] / "bin"
+    plugin = built([PLUGIN], print)[PLUGIN] / "bin"
     lab.env["PATH"] = os.pathsep.join([str(plugin), lab.environment["PATH"]])
     yield lab
 

@@ -185,3 +185,20 @@ def _overwrite(properties: dict[str, Any], given: dict[str, Any]) -> None:
         if name in properties:
             more = isinstance(value, dict) and "root" in value
             properties[name] = {**properties[name], **value} if more else value
+
+
+@pytest.mark.parametrize("part", ["name", "target", "objects", "generation"])
+def test_a_state_that_lacks_something_says_so_and_can_be_forgotten(project: Project, part: str) -> None:
+    project.program(SUSPENDED)
+    project.up()
+
+    def change(resource: dict[str, Any]) -> None:
+        for side in ("inputs", "outputs"):
+            resource[side].pop(part, None)
+
+    changed(project, change)
+    for command in (("up",), ("refresh",), ("destroy",)):
+        result = project.run(*command, "--yes", "--skip-preview")
+        assert "Traceback" not in result.out and "Exception calling" not in result.out, result
+        assert result.code == 0 or "is not understood" in result.out or part in result.out, result
+    assert project.run("preview").out.count("Traceback") == 0

@@ -7,6 +7,8 @@ import os
 import random
 import re
 import string
+import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +32,7 @@ from local_support import (
 )
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local.paths import _temporary_prefix
 from pulumi_trainer.provider.targets.local.pods import Tuning
 from pulumi_trainer.provider.targets.local.process import MARK
 
@@ -53,6 +56,71 @@ def family(home: Path) -> list[psutil.Process]:
             if "/" in process.environ().get(MARK, ""):
                 found.append(process)
     return found
+
+
+HIDDEN = """
+import os, subprocess, sys
+hidden = subprocess.Popen(["env", "-i", "sleep", "300"], start_new_session=True)
+print(hidden.pid, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can adopt orphans")
+def test_a_process_that_has_left_its_session_and_its_environment_ends_with_the_job(local: LocalTarget) -> None:
+    assert run(local, jobset(step(command=python(HIDDEN)))).phase == "Succeeded"
+    eventually(lambda: not psutil.pid_exists(int(log(local))))
+
+
+ORPHANS = """
+import os, time
+for _ in range(20):
+    if os.fork() == 0:
+        os.fork()
+        os._exit(0)
+    os.wait()
+print("up", flush=True)
+time.sleep(120)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can adopt orphans")
+def test_orphans_that_have_ended_do_not_pile_up(local: LocalTarget) -> None:
+    local.create(submission(jobset(step(command=python(ORPHANS)))))
+    eventually(lambda: local.log_files(NAMESPACE, "job") and "up" in log(local))
+    supervisor = supervisor_of(local)
+
+    def zombies() -> list[psutil.Process]:
+        return [p for p in supervisor.children() if p.status() == psutil.STATUS_ZOMBIE]
+
+    eventually(lambda: not zombies())
+    local.delete(NAMESPACE, "job")
+
+
+DEEP = """
+import os, sys
+os.chdir(os.environ[sys.argv[1]])
+for _ in range(2500):
+    os.mkdir("d"), os.chdir("d")
+"""
+
+
+def test_folders_deeper_than_python_follows_are_removed_with_the_job(local: LocalTarget) -> None:
+    assert run(local, jobset(step(command=python(DEEP, "TMPDIR")))).phase == "Succeeded"
+    assert not list(Path(tempfile.gettempdir()).glob(f"{_temporary_prefix(local.jobs()[0].uid)}*"))
+    local.delete(NAMESPACE, "job")
+    assert [*local.jobs()] == []
+
+
+def test_output_deeper_than_python_follows_is_described_and_removed(local: LocalTarget) -> None:
+    made = local.create_volume(NAMESPACE, "out", "owner-1", "")
+    deep = "import os\nos.chdir('/out')\nopen('f', 'w').write('x')\nfor _ in range(2500): os.mkdir('d'), os.chdir('d')"
+    pod = {"volumes": [{"name": "out", "persistentVolumeClaim": {"claimName": "out"}}]}
+    mounts = {"volumeMounts": [{"name": "out", "mountPath": "/out"}]}
+    assert run(local, jobset(step(command=python(deep), container_fields=mounts, pod=pod))).phase == "Succeeded"
+    assert local.describe_volume(NAMESPACE, "out").startswith("1 file, 1 B")
+    local.delete(NAMESPACE, "job")
+    local.delete_volume(NAMESPACE, "out", made["generation"])
+    assert local.volume(NAMESPACE, "out") is None
 
 
 class TestSupervisorLost:

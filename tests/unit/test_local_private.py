@@ -102,6 +102,16 @@ class TestModes:
         local.delete(NAMESPACE, "job")
         assert open_to_others(local.root) == []
 
+    def test_a_root_that_holds_something_else_stays_as_it_is(self, local: LocalTarget) -> None:
+        local.root.mkdir(mode=0o755)
+        (local.root / "site").mkdir(mode=0o755)
+        run(local, jobset(step()))
+        assert [local.root.stat().st_mode & 0o777, (local.root / "jobs").stat().st_mode & 0o777] == [0o755, 0o700]
+        local.delete(NAMESPACE, "job")
+        local.root.chmod(0o775)
+        with pytest.raises(Refused, match=r"others may change it \(mode 775\).*chmod go-w"):
+            local.create(submission(jobset(step())))
+
 
 class TestFoldersOfOthers:
     """Whoever owns a folder can replace what is in it."""

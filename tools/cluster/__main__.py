@@ -1,4 +1,4 @@
-"""`python -m tools.cluster up [--nodes N] | down | status | env | build [--nodes]`, for the Makefile.
+"""`python -m tools.cluster up [--nodes N] | down | status | env | build [--nodes] [--plugin]`, for the Makefile.
 
 One cluster a clone, in build/cluster; it outlives the command.
 """
@@ -62,7 +62,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.cluster")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("up").add_argument("--nodes", type=int, default=0, help="real nodes: Linux, as root")
-    commands.add_parser("build").add_argument("--nodes", action="store_true", help="what real nodes need, too")
+    building = commands.add_parser("build")
+    building.add_argument("--nodes", action="store_true", help="what real nodes need, too")
+    building.add_argument("--plugin", action="store_true", help="the provider of pulumi-kubernetes, too")
     for name in ("down", "status", "env"):
         commands.add_parser(name)
     asked = parser.parse_args()
@@ -70,7 +72,7 @@ def main() -> None:
         if asked.command == "up":
             up(asked.nodes)
         elif asked.command == "build":
-            build.built(build.CONTROL_PLANE, say)
+            build.built([*build.CONTROL_PLANE, *([build.PLUGIN] if asked.plugin else [])], say)
             if asked.nodes:
                 nodes.prepare(say)
         else:

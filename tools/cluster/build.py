@@ -47,6 +47,7 @@ class Component:
     """Module, file of its main package, text, text in its place: the package `.` is that file with one change."""
 
 
+PLUGIN = "pulumi-resource-kubernetes"
 COMPONENTS: dict[str, Component] = {
     "etcd": Component("etcd", (".",), 1),
     "kubernetes": Component(
@@ -106,7 +107,7 @@ COMPONENTS: dict[str, Component] = {
     "pause": Component("pause", (".",), 0.1),
     "kubectl": Component("kubectl", (".",), 2.5, "1.36.3"),
     # For `make bench-cluster`, and for programs that make objects of a cluster beside jobs.
-    "pulumi-resource-kubernetes": Component("pulumi-resource-kubernetes", (".",), 6),
+    PLUGIN: Component(PLUGIN, (".",), 6),
 }
 
 CONTROL_PLANE = ("etcd", "kubernetes", "jobset", "kueue", "trainer", "kwok", "scheduler-plugins")

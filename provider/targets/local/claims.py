@@ -39,6 +39,8 @@ from .store import (
 )
 
 _TIME = "%Y-%m-%d %H:%M:%S"
+_DEEPEST = 200
+"""Levels of folders that are counted in a volume."""
 
 
 class Claim:
@@ -134,7 +136,10 @@ class Claim:
     def describe(self) -> str:
         """Return how much it holds, and since when; empty if that is nothing."""
         sizes, newest = [], 0.0
-        for folder, _, files in os.walk(self.data):
+        deepest = len(self.data.parts) + _DEEPEST
+        for folder, below, files in os.walk(self.data) if not self.data.is_symlink() else ():
+            if len(Path(folder).parts) > deepest:
+                below.clear()  # what lies there is not counted: Python cannot follow it for ever
             for file in files:
                 with suppress(OSError):
                     found = Path(folder, file).lstat()

@@ -10,11 +10,12 @@ import errno
 import hashlib
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from stat import S_IMODE, S_ISDIR, S_ISREG
+from stat import S_IMODE, S_ISDIR, S_ISREG, S_ISVTX, S_IWGRP, S_IWOTH
 
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault
 
@@ -46,20 +47,51 @@ def inside(folder: Path, *names: str) -> Path:
 def make_folder(path: Path, root: Path) -> Path:
     """Make `path`, `root` and what lies between them, each readable by this user alone, and return `path`.
 
-    Folders of this user that others can read (earlier versions made such) are closed to them.
+    Folders of this user that others can read (earlier versions made such) are closed to them, but for a `root` that holds what
+    is not ours: that stays as it is.
 
     Raises:
-        Refused: a folder belongs to another user, or `path` does not lie below `root`.
+        Refused: a folder belongs to another user, others may change a `root`, or `path` does not lie below `root`.
         OSError: a folder cannot be made.
     """
     between = path.relative_to(root).parts
     if between:
         inside(root, *between)
     root.parent.mkdir(parents=True, exist_ok=True)
-    _make_private(root)
+    if between and _holds_others(root):
+        _check_unshared(root)
+    else:
+        _make_private(root)
     for depth in range(1, len(between) + 1):
         _make_private(root.joinpath(*between[:depth]))
     return path
+
+
+def _holds_others(root: Path) -> bool:
+    try:
+        with os.scandir(root) as found:
+            return any(entry.name not in _OURS for entry in found)
+    except OSError:
+        return False
+
+
+_OURS = frozenset({"jobs", "volumes", "trash"})
+"""Names of the folders in a root."""
+
+
+def _check_unshared(root: Path) -> None:
+    """Raises Refused where others could put another folder in the place of ours."""
+    found, link = root.stat(), root.lstat()
+    _check_owner(root, {found.st_uid, link.st_uid})
+    if found.st_mode & (S_IWGRP | S_IWOTH) and not found.st_mode & S_ISVTX:
+        why = f"others may change it (mode {S_IMODE(found.st_mode):o}), and it holds more than jobs and volumes"
+        raise Refused(Problem(str(root), why, f"chmod go-w {root}, or use another folder (root=)"))
+
+
+def _check_owner(folder: Path, owners: set[int]) -> None:
+    if others := owners - {os.getuid()}:
+        why = f"belongs to another user (uid {others.pop()}; this is uid {os.getuid()}), who could read and change it"
+        raise Refused(Problem(str(folder), why, "run as that user, remove the folder, or use another one (root=)"))
 
 
 def _make_private(folder: Path) -> None:
@@ -70,9 +102,7 @@ def _make_private(folder: Path) -> None:
         found, link = folder.stat(), folder.lstat()
         if not S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "is not a folder", str(folder)) from None
-    if others := {found.st_uid, link.st_uid} - {os.getuid()}:
-        why = f"belongs to another user (uid {others.pop()}; this is uid {os.getuid()}), who could read and change it"
-        raise Refused(Problem(str(folder), why, "run as that user, remove the folder, or use another one (root=)"))
+    _check_owner(folder, {found.st_uid, link.st_uid})
     if S_IMODE(found.st_mode) & _OTHERS:
         folder.chmod(S_IMODE(found.st_mode) & ~_OTHERS | FOLDER_MODE)
 
@@ -90,19 +120,19 @@ def read_beginning(path: Path, most: int) -> bytes:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder or a file, also where a program has taken the write permission from its own folders. Links are removed,
-    not followed.
+    """Remove a folder or a file, also where a program has taken the permissions from its own folders, or has nested them deeper
+    than Python follows. Links are removed, not followed.
     """
     if path.is_symlink() or not path.is_dir():
         with suppress(OSError):
             path.unlink()
         return
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        for folder, _, _ in os.walk(path):
-            with suppress(OSError):
-                Path(folder).chmod(FOLDER_MODE)
+    with suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        for argv in (["chmod", "-R", "u+rwX", str(path)], ["rm", "-rf", str(path)]):
+            with suppress(OSError):
+                subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 def make_temporary(folder: Path, uid: str) -> Path:

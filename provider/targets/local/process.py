@@ -1,16 +1,19 @@
 """Processes of a job: starting one as a group of its own, finding all that it has left behind, ending them.
 
-A container is one process group; what leaves its group is found by a mark in its environment, which children inherit.
+A container is one process group; what leaves its group is found by a mark in its environment, which children inherit. On Linux
+the supervisor becomes the parent of what loses both, and ends it with the job.
 Each start is also noted in the job's folder by pid and start time, so that whoever comes after a dead supervisor finds
 the processes without touching a stranger that has been given the same pid. Called by `pods` and by `LocalTarget`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +30,7 @@ SAME_START = 2.0
 
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path, umask: int) -> subprocess.Popen[bytes]:
     """A new process group with nothing to read, whose output we read."""
-    return subprocess.Popen(
+    started = subprocess.Popen(
         argv,
         env=env,
         cwd=cwd,
@@ -39,6 +42,12 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path, umask: int) ->
         umask=umask,
         executable=_executable(argv[0], env, cwd),
     )
+    _STARTED.add(started.pid)
+    return started
+
+
+_STARTED: set[int] = set()
+"""pids of what `start` has started, whose end somebody waits for."""
 
 
 def _executable(name: str, env: Mapping[str, str], cwd: Path) -> str:
@@ -117,6 +126,37 @@ def signal_group(pid: int, number: int) -> None:
     """To the process group that `start` has made. The leader must not have been waited for, or the group must live."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what the descendants of this process leave behind, also where it has left its session and cleared
+    its environment. Linux alone can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+_PR_SET_CHILD_SUBREAPER = 36
+"""Of prctl(2)."""
+
+
+def reap_orphans() -> None:
+    """Wait for the adopted children that have ended."""
+    with suppress(psutil.Error, OSError):
+        for child in psutil.Process().children():
+            if child.pid not in _STARTED and child.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(child.pid, os.WNOHANG)
+
+
+def kill_descendants() -> None:
+    """Ends at once everything below this process; again until nothing more turns up."""
+    for _ in range(100):
+        found = [p for p in psutil.Process().children(recursive=True) if _lives(p)]
+        if not found:
+            return
+        for process in found:
+            with suppress(psutil.Error):
+                process.kill()
+        time.sleep(0.01)
 
 
 def kill_marked(mark: str) -> None:

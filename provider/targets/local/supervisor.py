@@ -107,6 +107,7 @@ class Supervisor:
             if key.data is None:
                 with suppress(BlockingIOError):
                     os.read(self._awake, 512)
+                process.reap_orphans()
                 woken = True
             elif not key.data.pump():
                 self.drop(key.data)
@@ -184,6 +185,7 @@ class Supervisor:
         """Ends what is left, and removes it. The folder of secret volumes stays with a suspended job, empty: others could take
         its name."""
         process.kill_marked(self.record.uid)
+        process.kill_descendants()
         memory = volumes.memory_folder(self.record.uid)
         for secret in memory.iterdir() if memory.is_dir() else ():
             remove_tree(secret)
@@ -230,6 +232,7 @@ def main() -> None:
     secrets = json.loads(sys.stdin.buffer.read())
     sys.stdin.close()
     umask = os.umask(0o077)  # what the supervisor writes is for this user alone; user code keeps the user's own umask
+    process.adopt_orphans()
     Supervisor(folder, lock, secrets, umask).live()
 
 

@@ -33,6 +33,7 @@ from pulumi_trainer.provider.api.submission import (
     Draft,
     Objects,
     Submission,
+    another_run,
     differences,
 )
 from pulumi_trainer.provider.kube.errors import (
@@ -544,7 +545,7 @@ def _secrets(submission: Submission) -> dict[str, dict[str, str]]:
 
 
 def _check_alike(record: Record, submission: Submission) -> None:
-    differing = ", ".join(differences(record.objects, submission.objects))
+    differing = [*differences(record.objects, submission.objects), *another_run(record.run, submission)]
     if differing:
-        where, why = f"{record.namespace}/{record.name}", f"cannot be adopted: it differs in {differing}"
+        where, why = f"{record.namespace}/{record.name}", f"cannot be adopted: it differs in {', '.join(differing)}"
         raise Conflict(Problem(where, why, "make the program say what is there, or give the TrainJob another name"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.api.submission import Submission, another_run
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Conflict, Problem
 from pulumi_trainer.provider.lifecycle.changes import compare
@@ -14,18 +14,29 @@ from pulumi_trainer.provider.lifecycle.changes import compare
 from . import admitted
 
 
-def check(live: Mapping[str, Any], submission: Submission, kind: Kind) -> None:
-    """Raises Conflict that names each field in which the live job differs and which cannot change any more."""
+def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind: Kind) -> None:
+    """Raises Conflict that names each field in which the live job differs and which cannot change any more.
+
+    Args:
+        live: The job; None: it has ended, and JobSet's TTL has removed it.
+        run: Which run of its program it is, as its record says; empty: it has none.
+        submission: What the program wants.
+        kind: Of the job.
+    """
+    fixed = [*(_fixed(live, submission, kind) if live is not None else ()), *another_run(run, submission)]
+    if fixed:
+        why = f"cannot be adopted: it differs in {', '.join(fixed[:8])}" + (" and more" if len(fixed) > 8 else "")
+        mend = "make the program say what is there, or give the TrainJob another name"
+        raise Conflict(Problem(kind.where(submission.namespace, submission.name), why, mend))
+
+
+def _fixed(live: Mapping[str, Any], submission: Submission, kind: Kind) -> list[str]:
     wanted = review(submission.main).stored or submission.main
     key = f"{kind.kind}/{submission.name}"
     changes = compare(
         {key: {"spec": _spec(admitted.without(live, wanted), kind)}}, {key: {"spec": _spec(wanted, kind)}}
     )
-    fixed = [change.path.partition(": ")[2] for change in changes if change.effect == "replace"]
-    if fixed:
-        why = f"cannot be adopted: it differs in {', '.join(fixed[:8])}" + (" and more" if len(fixed) > 8 else "")
-        mend = "make the program say what is there, or give the TrainJob another name"
-        raise Conflict(Problem(kind.where(submission.namespace, submission.name), why, mend))
+    return [change.path.partition(": ")[2] for change in changes if change.effect == "replace"]
 
 
 def unasked(live: Mapping[str, Any], where: str) -> Problem:

@@ -275,13 +275,12 @@ class KubernetesTarget:
         """Raises Conflict where a job of others is not what the program says, or is held by something else than a record."""
         kind = kinds.of(submission.main)
         client = self.client.within(review.PATIENCE)
-        if (job := client.get(kind, submission.namespace, submission.name)) is None:
-            return
+        job = client.get(kind, submission.namespace, submission.name)
         found = record.find(client, submission.namespace, submission.name)
-        if found is None:
+        if found is not None and found.owner != submission.owner:
+            adoption.check(job, found.run, submission, kind)
+        elif found is None and job is not None:
             _check_foreign(job, kind, submission, adopt=True)
-        elif found.owner != submission.owner:
-            adoption.check(job, submission, kind)
 
     def holder(self, namespace: str, name: str) -> Owner | None:
         """Return who has a job of that name, without a stack if that has left it behind; None: nobody, as far as one list of
@@ -556,8 +555,8 @@ class KubernetesTarget:
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
         kind = kinds.of(submission.main)
         job = self.client.get(kind, submission.namespace, submission.name)
-        if job is not None and not kept:
-            adoption.check(job, submission, kind)
+        if not kept:
+            adoption.check(job, found.run, submission, kind)
         change = record.change(submission, found.version)
         return Record.of(self.client.patch(CONFIG_MAP, submission.namespace, submission.name, change))
 
@@ -621,7 +620,7 @@ def _check_foreign(found: Document, kind: kinds.Kind, submission: Submission, ad
         raise Conflict(Problem(where, why, "give the TrainJob another name"))
     if not adopt:
         raise Conflict(adoption.unasked(found, where))
-    adoption.check(found, submission, kind)
+    adoption.check(found, "", submission, kind)
 
 
 def _outlived_record(job: Mapping[str, Any], submission: Submission) -> bool:
