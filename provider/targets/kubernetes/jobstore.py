@@ -20,6 +20,7 @@ from pulumi_trainer.provider.lifecycle.reading import labels_of, name_of, rows, 
 
 from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, WORKLOAD, Kind, group_of
 from .record import Record
+from .seen import without_stranger
 
 Document = dict[str, Any]
 
@@ -82,7 +83,7 @@ class JobStore:
             remembered = job.outcome
         pods = job.all(POD)
         group = waiting_gang(pods)
-        return Seen(
+        found = Seen(
             self.namespace,
             name,
             jobset=job.one(JOBSET),
@@ -98,6 +99,7 @@ class JobStore:
             progress=job.progress,
             unseen=unseen,
         )
+        return without_stranger(found, record)
 
     # --- records -------------------------------------------------------------------------------------------------------------
 
