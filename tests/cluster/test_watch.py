@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.errors import TrainerError
-from pulumi_trainer.provider.api.labels import QUEUE
+from pulumi_trainer.provider.api.labels import QUEUE, RECORD
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
 from pulumi_trainer.provider.targets.kubernetes import jobstore, listwatch, watch
 from pulumi_trainer.provider.targets.kubernetes.access import open_client
@@ -137,7 +137,9 @@ class TestNumber:
         until(lambda: "job" in observer._store.passed)
         made = document(submission(target.namespace, job))
         made["metadata"]["namespace"] = target.namespace
-        root.create(CONFIG_MAP, made)
+        record = root.create(CONFIG_MAP, made)
+        mark = {"metadata": {"annotations": {RECORD: record["metadata"]["uid"]}}}
+        root.patch(JOBSET, target.namespace, "job", mark)
         until(lambda: (found := observer.status("job")) is not None and found.phase == "Running")
 
 
