@@ -19,7 +19,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, born, 
 from pulumi_trainer.provider.lifecycle.reading import labels_of, name_of, rows, section, text
 
 from .kinds import EVENT, JOB, JOBSET, POD, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, WORKLOAD, Kind, group_of
-from .record import Record
+from .record import Record, belongs
 from .seen import without_stranger
 
 Document = dict[str, Any]
@@ -39,13 +39,13 @@ MOST_GONE = 4
 @dataclass(slots=True)
 class Job:
     """One job. since: when we have first heard of it (`time.monotonic`). record: None as long as nobody has shown it. met:
-    plurals of kinds of which something was ever there. outcome: how it was seen to end before it went."""
+    whether the JobSet or TrainJob of that record was ever there. outcome: how it was seen to end before it went."""
 
     since: float
     record: Record | None = None
     outcome: JobStatus | None = None
     parts: dict[str, dict[str, Document]] = field(default_factory=dict)
-    met: set[str] = field(default_factory=set)
+    met: bool = False
     gone: deque[Document] | None = None
     progress: dict[str, Any] | None = None
 
@@ -115,7 +115,7 @@ class JobStore:
             job = self.jobs[found.name] = Job(time.monotonic())
         if job.record is None or job.record.uid != found.uid:
             job.outcome, job.gone, job.since = None, None, time.monotonic()
-            job.met = {plural for plural, part in job.parts.items() if part}
+            job.met = any(belongs(each, found.uid) for each in job.all(found.kind))
         if job.record != found:
             job.record = found
             self.changed.add(found.name)
@@ -152,7 +152,7 @@ class JobStore:
         if kind in SINGLE:
             part.clear()
         part[key] = document
-        job.met.add(kind.plural)
+        job.met |= job.record is not None and kind is job.record.kind and belongs(document, job.record.uid)
         if kind is POD and (group := gang_of(document)):
             self._members.setdefault(group, set()).add(name)
         if kind is EVENT and len(part) > MOST_EVENTS:
@@ -257,7 +257,7 @@ class JobStore:
 def _follows(job: Job) -> bool:
     """Whether the job may have been made just now, with its record: two watches do not show it at once."""
     record = job.record
-    if record is None or record.terminal or record.kind.plural in job.met:
+    if record is None or record.terminal or job.met:
         return False
     return time.monotonic() - job.since < FOLLOWS and time.time() - record.created < YOUNG
 

@@ -88,10 +88,11 @@ def without_stranger(seen: Seen, owner: Record | None) -> Seen:
     main = seen.train_job if owner.kind is TRAIN_JOB else seen.jobset
     if main is None or record.belongs(main, owner.uid):
         return seen
-    remembered = owner.without_job()
-    if not owner.terminal:
-        remembered.message += f"; the {owner.kind.kind} of that name is another one, which is left alone"
-    return Seen(seen.namespace, seen.name, remembered=remembered, unseen=seen.unseen)
+    remembered = seen.remembered or owner.without_job()
+    if remembered.phase == Phase.DELETED:
+        another = f"; the {owner.kind.kind} of that name is another one, which is left alone"
+        remembered = replace(remembered, message=remembered.message + another)
+    return Seen(seen.namespace, seen.name, remembered=remembered, awaited=seen.awaited, unseen=seen.unseen)
 
 
 def with_lines(client: Client, seen: Seen) -> Seen:
