@@ -246,10 +246,14 @@ def interruptions(outputs: Mapping[str, Any]) -> Sequence[str]:
     return _as_far_as_known(outputs, lambda: calls.interruptions(_plain(dict(outputs)), connect))
 
 
+_NOT_UNDERSTOOD = (KeyError, TypeError, AttributeError)
+"""What a state raises that somebody has edited."""
+
+
 def _as_far_as_known(outputs: Mapping[str, Any], ask: Callable[[], Sequence[str]]) -> Sequence[str]:
     try:
         return ask()
-    except (KeyError, TypeError, AttributeError):  # a state that somebody has edited
+    except _NOT_UNDERSTOOD:
         return (f"{outputs.get('urn')} leaves the program, and what the state holds of it is not understood",)
 
 
@@ -267,7 +271,7 @@ def _answering(call: Callable[..., T]) -> Callable[..., T]:
             return call(*args)
         except TrainerError as error:
             text = str(error)
-        except (KeyError, TypeError, AttributeError) as error:
+        except _NOT_UNDERSTOOD as error:
             *_, last = traceback.extract_tb(error.__traceback__)
             found = f"{type(error).__name__}: {error}, {Path(last.filename).name}:{last.lineno}"
             text = f"what the state holds of this resource is not understood ({found}). {_EDITED}"
@@ -278,8 +282,8 @@ def _answering(call: Callable[..., T]) -> Callable[..., T]:
 
 
 _EDITED = (
-    "Was it edited, or written by a newer version? `pulumi stack export` shows it; `pulumi state delete URN` forgets the resource"
-    " and leaves alone what it stands for. If neither is so, please report this"
+    "Was it edited, or written by a newer version? `pulumi stack export` shows it; `pulumi state delete URN` forgets the"
+    " resource; what it stands for goes with the stack. If neither is so, please report this"
 )
 
 

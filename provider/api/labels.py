@@ -22,5 +22,9 @@ ON_DELETE = "pulumi-trainer.dev/on-delete"
 """Annotation of an object of Kueue's: what becomes of it when it leaves its program: "drain", "retain"; none: it is deleted, a
 ClusterQueue only without work."""
 
+RECORD = "pulumi-trainer.dev/record"
+"""Label of the ConfigMap that is a job's record; its value is "true". Annotation of a job's other objects: the record's uid,
+which stays where somebody removes the record alone."""
+
 RUNTIME = "pulumi-trainer.dev/runtime"
 """Label of a job: the name of its runtime."""

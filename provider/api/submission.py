@@ -150,8 +150,6 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 
 def another_run(run: str, submission: Submission) -> list[str]:
     """Return that a job is not the run that a program asks for; nothing where it does not say which run it is."""
-    return (
-        [f"run, which is {run!r} and not {submission.run!r}"]
-        if run and submission.run and run != submission.run
-        else []
-    )
+    if not run or not submission.run or run == submission.run:
+        return []
+    return [f"run, which is {run!r} and not {submission.run!r}"]

@@ -23,7 +23,7 @@ from pulumi_trainer.provider.kube.client.kinds import (
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
-from .jobs import left, until
+from .jobs import jobset, left, until
 from .storage_support import storage_class
 from .test_queue import queue  # noqa: F401 (a fixture)
 from .test_up import Lab, head, lab  # noqa: F401 (a fixture)
@@ -353,3 +353,43 @@ def test_of_the_workload_of_a_finished_job(lab: Lab, user_kubeconfig: Path, queu
     lab.up("--expect-no-changes")
     assert phases(lab, user_kubeconfig) == {"job": "Succeeded"} and uids(lab, JOBSET) == before
     assert "Succeeded" in cli(lab, user_kubeconfig, "why", "job")
+
+
+def test_a_stranger_in_the_place_of_a_job_is_not_taken_for_it(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
+    up(lab, "outcome: forever", "jobset")
+    remove(lab, ["jobset"])
+    stranger = jobset("jobset", simulate={"outcome": "succeed"})
+    lab.root_client.create(JOBSET, {**stranger, "metadata": {"name": "jobset", "namespace": lab.namespace}})
+    assert "somebody has deleted it before it ended" in lab.preview().out
+    assert phases(lab, user_kubeconfig) == {"jobset": "Deleted"}
+    assert "the JobSet of that name is another one, which is left alone" in cli(lab, user_kubeconfig, "why", "jobset")
+    refused = lab.up(ok=False).out
+    assert "exists since" in refused and "Traceback" not in refused, refused
+    record = lab.root_client.get(CONFIG_MAP, lab.namespace, "jobset")
+    assert record is None or "phase" not in record["data"]
+    assert lab.root_client.delete(JOBSET, lab.namespace, "jobset")
+    until(lambda: lab.root_client.get(JOBSET, lab.namespace, "jobset") is None)
+    lab.up()
+    until(lambda: set(pods(lab)) == {"jobset"})
+
+
+def test_a_job_without_its_owner_references_goes_with_its_stack(lab: Lab) -> None:  # noqa: F811
+    up(lab, "outcome: forever", "jobset")
+    until(lambda: pods(lab))
+    lab.root_client.patch(JOBSET, lab.namespace, "jobset", {"metadata": {"ownerReferences": None}})
+    lab.destroy()
+    until(lambda: [name for name in left(lab.root_client, lab.namespace) if "kube-root" not in name] == [])
+
+
+def test_a_record_that_cannot_be_read_costs_itself_alone(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
+    up(lab, "outcome: forever", "jobset")
+    labels = {"pulumi-trainer.dev/record": "true"}
+    metadata = {"name": "stranger", "namespace": lab.namespace, "labels": labels}
+    data = {"applied": "[" * 100_000, "progress": "[" * 100_000, "phase": "Succeeded", "finished": "nan"}
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    lab.root_client.create(CONFIG_MAP, document)
+    lab.root_client.patch(CONFIG_MAP, lab.namespace, "jobset", {"data": {"applied": "[" * 100_000}})
+    assert "Traceback" not in lab.preview().out + cli(lab, user_kubeconfig, "status")
+    lab.refresh()
+    lab.destroy()
+    assert lab.root_client.get(JOBSET, lab.namespace, "jobset") is None

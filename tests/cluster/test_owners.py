@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Submission
@@ -30,7 +29,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTar
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
 from .jobs import jobset, submission
-from .test_up import Lab, head, lab, program  # noqa: F401 (a fixture)
+from .test_up import Lab, head, lab, program, second  # noqa: F401 (a fixture)
 
 OLD = Owner("old", "old-stack")
 
@@ -132,21 +131,14 @@ def _check(root: Client, namespace: str, owner: Owner, same: Any) -> None:
 WHOSE = "belongs to the stack lab/second now, which has adopted it"
 
 
-def second(lab: Lab) -> None:  # noqa: F811
-    """Goes on with another stack, of the same configuration."""
-    configuration = (lab.folder / "Pulumi.test.yaml").read_text()
-    lab.stack = "second"
-    assert lab.run("stack", "init").code == 0
-    there = yaml.safe_load((lab.folder / "Pulumi.second.yaml").read_text())
-    there["config"] = yaml.safe_load(configuration)["config"]
-    (lab.folder / "Pulumi.second.yaml").write_text(yaml.safe_dump(there))
-
-
 def test_an_adopted_job_is_left_alone_by_the_stack_that_has_lost_it(lab: Lab) -> None:  # noqa: F811
     lab.program(program('), name="a0",'), head())
     lab.up()
     pods = lab.pods(2)
     second(lab)
+    lab.program(program('), name="a0", adopt=True, run="2",'), head())
+    for ask in (lab.preview, lab.up):
+        assert "differs in run, which is '1' and not '2'" in ask(ok=False).out
     lab.program(program('), name="a0", adopt=True,'), head())
     lab.up()
     assert lab.pods(2) == pods

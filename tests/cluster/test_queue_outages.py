@@ -89,7 +89,7 @@ def test_the_api_server_is_killed_while_a_queue_drains(lab: Lab, own_cluster: Cl
     assert "Traceback" not in out, out
     lab.destroy()
     assert lab.count() == {}
-    until(lambda: lab.running() == set(), 180)  # controllers come back in their own time
+    until(lambda: lab.running() == set(), 300)  # controllers come back in their own time
     (job,) = lab.root_client.list(JOBSET, lab.namespace)[0]
     assert job["spec"]["suspend"] is True, "it waits for another queue"
 

@@ -99,6 +99,16 @@ pulumi.export("reason", job.reason)
 PLAIN = program("),")
 
 
+def second(lab: Lab) -> None:
+    """Goes on with another stack, of the same configuration."""
+    configuration = (lab.folder / "Pulumi.test.yaml").read_text()
+    lab.stack = "second"
+    assert lab.run("stack", "init").code == 0
+    there = yaml.safe_load((lab.folder / "Pulumi.second.yaml").read_text())
+    there["config"] = yaml.safe_load(configuration)["config"]
+    (lab.folder / "Pulumi.second.yaml").write_text(yaml.safe_dump(there))
+
+
 def test_a_job_is_made_once_and_all_of_it_goes(lab: Lab) -> None:
     lab.program(PLAIN, head())
     lab.up()
@@ -332,12 +342,7 @@ def test_two_stacks_do_not_collide_and_destroy_leaves_the_other(lab: Lab) -> Non
     lab.program(PLAIN, head())
     lab.up()
     first = lab.jobs()
-    configuration = (lab.folder / "Pulumi.test.yaml").read_text()
-    lab.stack = "second"
-    assert lab.run("stack", "init").code == 0
-    there = yaml.safe_load((lab.folder / "Pulumi.second.yaml").read_text())
-    there["config"] = yaml.safe_load(configuration)["config"]
-    (lab.folder / "Pulumi.second.yaml").write_text(yaml.safe_dump(there))
+    second(lab)
     lab.up()
     assert len(lab.root_client.list(JOBSET, lab.namespace)[0]) == 2
     lab.destroy()

@@ -16,6 +16,7 @@ from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOBSET, POD
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.api.labels import RECORD
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import document
 from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
@@ -138,7 +139,9 @@ class TestNumber:
         until(lambda: "job" in observer._store.passed)
         made = document(submission(target.namespace, job))
         made["metadata"]["namespace"] = target.namespace
-        root.create(CONFIG_MAP, made)
+        record = root.create(CONFIG_MAP, made)
+        mark = {"metadata": {"annotations": {RECORD: record["metadata"]["uid"]}}}
+        root.patch(JOBSET, target.namespace, "job", mark)
         until(lambda: (found := observer.status("job")) is not None and found.phase == "Running")
 
 

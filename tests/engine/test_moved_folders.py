@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+from pulumi_trainer.provider.targets.local.paths import remove_tree
+
 from .conftest import Project
 
 READS = """
@@ -149,7 +151,10 @@ def test_a_source_that_holds_the_volumes_is_refused_in_the_plan(project: Project
 def test_a_source_nested_too_deeply_is_refused_in_the_plan(project: Project) -> None:
     deep = project.folder / "deep"
     deep.mkdir()
-    subprocess.run(["mkdir", "-p", "/".join("d" * 1500)], cwd=deep, check=True)
     project.program(f'trainer.DatasetInitializer("data", storage_uri="file://{deep}")')
-    refused = project.preview(ok=False).out
+    try:
+        subprocess.run(["mkdir", "-p", "/".join("d" * 1500)], cwd=deep, check=True)
+        refused = project.preview(ok=False).out
+    finally:
+        remove_tree(deep)  # pytest could not
     assert "has more than 64 folders" in refused and "Traceback" not in refused, refused

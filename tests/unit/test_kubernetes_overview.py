@@ -10,6 +10,8 @@ from pulumi_trainer.provider.kube.client.kinds import CLAIM, JOBSET, Kind
 from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.targets.kubernetes.observe import overview
 from pulumi_trainer.provider.targets.kubernetes.observe.overview import Overview
+from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
 
 class Clock:
@@ -92,3 +94,13 @@ def test_claims_that_cannot_be_listed_are_asked_for_once(fault: Kind) -> None:
         with pytest.raises(TargetFault, match="no"):
             seen.lost_claim("a")
     assert len(client.asked) == (3 if fault is CLAIM else 2)
+
+
+def test_what_a_job_says_is_made_harmless_and_cut() -> None:
+    labels = {"pulumi-trainer.dev/record": "true"}
+    data = {"output": "\x1b[31m/workspace", "finished": "nan", "phase": "Failed", "applied": "[" * 100_000}
+    metadata = {"name": "job", "namespace": "team", "uid": "run", "labels": labels}
+    read = Record.of({"metadata": metadata, "data": {**data, "message": "\x1b]0;title\x07" + "x" * 20_000}})
+    for status in (read.without_job(), read.status(Phase.FAILED, "\x1b[31mRED", "\x1b[31m" + "x" * 20_000)):
+        assert (status.reason + status.message + status.output).isprintable() and len(status.message) == 4096
+    assert read.without_job().finished == 0.0 and read.applied == {}

@@ -9,6 +9,7 @@ import re
 import string
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from local_support import (
 )
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.targets.local import LocalTarget
-from pulumi_trainer.provider.targets.local.paths import _temporary_prefix
+from pulumi_trainer.provider.targets.local.paths import _temporary_prefix, remove_tree
 from pulumi_trainer.provider.targets.local.pods import Tuning
 from pulumi_trainer.provider.targets.local.process import MARK
 
@@ -104,6 +105,14 @@ for _ in range(2500):
 """
 
 
+@pytest.fixture
+def left_to_pytest(local: LocalTarget) -> Iterator[None]:
+    """Nothing deep, which pytest cannot remove, also where a test fails."""
+    yield
+    remove_tree(local.root)
+
+
+@pytest.mark.usefixtures("left_to_pytest")
 def test_folders_deeper_than_python_follows_are_removed_with_the_job(local: LocalTarget) -> None:
     assert run(local, jobset(step(command=python(DEEP, "TMPDIR")))).phase == "Succeeded"
     assert not list(Path(tempfile.gettempdir()).glob(f"{_temporary_prefix(local.jobs()[0].uid)}*"))
@@ -111,6 +120,7 @@ def test_folders_deeper_than_python_follows_are_removed_with_the_job(local: Loca
     assert [*local.jobs()] == []
 
 
+@pytest.mark.usefixtures("left_to_pytest")
 def test_output_deeper_than_python_follows_is_described_and_removed(local: LocalTarget) -> None:
     made = local.create_volume(NAMESPACE, "out", "owner-1", "")
     deep = "import os\nos.chdir('/out')\nopen('f', 'w').write('x')\nfor _ in range(2500): os.mkdir('d'), os.chdir('d')"

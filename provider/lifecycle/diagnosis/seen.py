@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from pulumi_trainer.provider.api.labels import RECORD
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
@@ -200,6 +201,7 @@ _META = {
     "deletionTimestamp": _ALL,
 }
 _OWNED = {**_META, "ownerReferences": [{"kind": _ALL, "name": _ALL, "uid": _ALL, "controller": _ALL}]}
+_JOB_META = {**_OWNED, "finalizers": _ALL, "labels": _ALL, "annotations": {RECORD: _ALL}}
 _CONDITION = {"type": _ALL, "status": _ALL, "reason": _ALL, "message": _ALL, "lastTransitionTime": _ALL}
 _LABELS = dict.fromkeys((JOBSET_NAME, STEP, ATTEMPT, JOB_NAME, COMPLETION, JOB_INDEX, *GANGS, QUEUE), _ALL)
 _ENDED = {"exitCode": _ALL, "signal": _ALL, "reason": _ALL, "message": _ALL, "startedAt": _ALL, "finishedAt": _ALL}
@@ -212,7 +214,7 @@ _CLAIMS = {"template": {"spec": {"volumes": [{"name": _ALL, "persistentVolumeCla
 
 KEPT: dict[str, Any] = {
     "JobSet": {
-        "metadata": {**_OWNED, "finalizers": _ALL, "labels": _ALL},
+        "metadata": _JOB_META,
         "spec": {
             "suspend": _ALL, "ttlSecondsAfterFinished": _ALL, "managedBy": _ALL,
             "failurePolicy": {"maxRestarts": _ALL},
@@ -226,7 +228,7 @@ KEPT: dict[str, Any] = {
         },
     },
     "TrainJob": {
-        "metadata": {**_OWNED, "finalizers": _ALL, "labels": _ALL},
+        "metadata": _JOB_META,
         "spec": {"suspend": _ALL, "runtimeRef": _ALL, "managedBy": _ALL, "activeDeadlineSeconds": _ALL},
         "status": {"conditions": [_CONDITION], "trainerStatus": _ALL},
     },

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -148,23 +148,19 @@ def reap_orphans() -> None:
 
 
 def kill_descendants() -> None:
-    """Ends at once everything below this process; again until nothing more turns up."""
-    for _ in range(100):
-        found = [p for p in psutil.Process().children(recursive=True) if _lives(p)]
-        if not found:
-            return
-        for process in found:
-            with suppress(psutil.Error):
-                process.kill()
-        time.sleep(0.01)
+    """Ends at once everything below this process."""
+    _kill_all(lambda: [p for p in psutil.Process().children(recursive=True) if _lives(p)])
 
 
 def kill_marked(mark: str) -> None:
-    """Ends at once what a container has left behind, in its group or out of it; again until nothing more turns up, since a
-    process may have had a child while we looked.
-    """
+    """Ends at once what a container has left behind, in its group or out of it."""
+    _kill_all(lambda: marked(mark))
+
+
+def _kill_all(look: Callable[[], Sequence[psutil.Process]]) -> None:
+    """Kills what is found, again until nothing more turns up, since a process may have had a child while we looked."""
     for _ in range(100):
-        found = marked(mark)
+        found = look()
         if not found:
             return
         for process in found:

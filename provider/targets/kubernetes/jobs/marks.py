@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pulumi_trainer.provider.api import labels
+
 DOMAIN = "pulumi-trainer.dev"
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -10,9 +12,7 @@ STACK = f"{DOMAIN}/stack"
 """Label of all our objects, by which a sweep finds them: a digest of stack and target, `-`, and a random part."""
 JOB = f"{DOMAIN}/job"
 """Label of all objects of a job: its name."""
-RECORD = f"{DOMAIN}/record"
-"""Label of the ConfigMap that is a job's record; its value is "true". Annotation of a job's other objects: the record's uid,
-which stays where somebody removes the record alone."""
+RECORD = labels.RECORD
 
 OWNER = f"{DOMAIN}/owner"
 """Annotation of record and JobSet: the id that survives renames (lifecycle.identity.owner_id)."""

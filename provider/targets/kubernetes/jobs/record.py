@@ -7,6 +7,7 @@ Written by `target`, read by it and by previews.
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -30,6 +31,9 @@ from pulumi_trainer.provider.kube.client.kinds import (
 )
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import rows, section
+from pulumi_trainer.provider.kube.values.terminal import message as harmless_message
+from pulumi_trainer.provider.kube.values.terminal import plain
 from pulumi_trainer.provider.lifecycle.status import seconds
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_path
 
@@ -42,6 +46,8 @@ SELECTOR = f"{marks.RECORD}=true"
 SENT = "sent"
 """Key of a record: there once the job has been made, where that has to be known."""
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LONGEST = 4096
+"""Characters of a message of a job."""
 _ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 _ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 
@@ -87,9 +93,8 @@ class Record:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Record:
         """From the ConfigMap as the server has it."""
-        meta = document["metadata"]
-        labels, said = meta.get("labels") or {}, meta.get("annotations") or {}
-        data = document.get("data") or {}
+        meta, data = document["metadata"], section(document, "data")
+        labels, said = section(meta, "labels"), section(meta, "annotations")
         return cls(
             namespace=str(meta.get("namespace", "")),
             name=str(meta["name"]),
@@ -105,7 +110,7 @@ class Record:
             ours=labels.get(marks.RECORD) == "true",
             retained=said.get(marks.RETAIN) == "true",
             sent=SENT in data,
-            output=str(data.get("output", "")),
+            output=plain(str(data.get("output", ""))),
             kind=TRAIN_JOB if str(data.get("job")).startswith("TrainJob/") else JOBSET,
             applied=_object(data.get("applied")),
             ended={k: str(data[k]) for k in _ENDED if k in data},
@@ -136,8 +141,8 @@ class Record:
             digest=self.digest,
             phase=phase.value,
             output=self.output,
-            reason=reason,
-            message=message,
+            reason=plain(reason)[:_LONGEST],
+            message=harmless_message(message)[:_LONGEST],
             created=self.created,
             stack=self.stack,
             program=self.program,
@@ -227,7 +232,7 @@ def write_end(client: Client, record: Record, status: JobStatus) -> None:
     ended = {
         "phase": status.phase,
         "reason": status.reason,
-        "message": status.message[:4096],
+        "message": status.message[:_LONGEST],
         "started": str(status.started),
         "finished": str(status.finished),
         **({"progress": json.dumps(status.progress)} if status.progress else {}),
@@ -243,13 +248,25 @@ def _object(text: Any) -> dict[str, Any]:
     """A JSON object that somebody may have edited."""
     try:
         found = json.loads(text or "{}")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _number(text: str | None) -> float:
     try:
-        return float(text or 0.0)
+        found = float(text or 0.0)
     except ValueError:
         return 0.0
+    return found if math.isfinite(found) else 0.0
+
+
+def belongs(job: Mapping[str, Any], run: str) -> bool:
+    """Return whether a job is that of a record, and not another one of its name.
+
+    Args:
+        job: A JobSet or TrainJob, or its metadata alone.
+        run: The UID of the record.
+    """
+    owners = {each.get("uid") for each in rows(section(job, "metadata").get("ownerReferences"))}
+    return run in owners or section(job, "metadata", "annotations").get(marks.RECORD) == run

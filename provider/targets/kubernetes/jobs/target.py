@@ -184,7 +184,7 @@ class KubernetesTarget:
         found = None if alone else self._settled(kind, submission.namespace, name)
         if found is None and (owner.terminal or (owner.ttl and owner.sent)):
             return owner.without_job()
-        if found is not None and not _made_by(found, owner.uid) and not _outlived_record(found, submission):
+        if found is not None and not record.belongs(found, owner.uid) and not _outlived_record(found, submission):
             try:
                 _check_foreign(found, kind, submission, adopt)
             except Conflict:
@@ -578,7 +578,7 @@ class KubernetesTarget:
             return
         kind = self._kind
         deadline = time.monotonic() + deletion.DELETE_SECONDS
-        while (found := self.client.get(kind, namespace, name)) is not None and _made_by(found, run):
+        while (found := self.client.get(kind, namespace, name)) is not None and record.belongs(found, run):
             if not found["metadata"].get("deletionTimestamp"):
                 self.client.delete(kind, namespace, name, uid=str(found["metadata"]["uid"]))
             elif time.monotonic() > deadline:
@@ -628,10 +628,6 @@ def _outlived_record(job: Mapping[str, Any], submission: Submission) -> bool:
     said, labels = job["metadata"].get("annotations") or {}, job["metadata"].get("labels") or {}
     ours = Owner(submission.owner, submission.sweep).owns(Owner(said.get(marks.OWNER, ""), labels.get(marks.STACK, "")))
     return ours and said.get(marks.DIGEST) == submission.digest and not job["metadata"].get("ownerReferences")
-
-
-def _made_by(job: Mapping[str, Any], run: str) -> bool:
-    return any(o.get("uid") == run for o in job["metadata"].get("ownerReferences") or [])
 
 
 def _status(owner: Record, kind: kinds.Kind, answer: Document) -> JobStatus:

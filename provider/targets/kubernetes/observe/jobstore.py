@@ -42,6 +42,8 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
 )
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.seen import group_of
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import belongs
+from pulumi_trainer.provider.targets.kubernetes.observe.seen import without_stranger
 
 Document = dict[str, Any]
 
@@ -60,13 +62,13 @@ MOST_GONE = 4
 @dataclass(slots=True)
 class Job:
     """One job. since: when we have first heard of it (`time.monotonic`). record: None as long as nobody has shown it. met:
-    plurals of kinds of which something was ever there. outcome: how it was seen to end before it went."""
+    whether the JobSet or TrainJob of that record was ever there. outcome: how it was seen to end before it went."""
 
     since: float
     record: Record | None = None
     outcome: JobStatus | None = None
     parts: dict[str, dict[str, Document]] = field(default_factory=dict)
-    met: set[str] = field(default_factory=set)
+    met: bool = False
     gone: deque[Document] | None = None
     progress: dict[str, Any] | None = None
 
@@ -104,7 +106,7 @@ class JobStore:
             remembered = job.outcome
         pods = job.all(POD)
         group = waiting_gang(pods)
-        return Seen(
+        found = Seen(
             self.namespace,
             name,
             jobset=job.one(JOBSET),
@@ -120,6 +122,7 @@ class JobStore:
             progress=job.progress,
             unseen=unseen,
         )
+        return without_stranger(found, record)
 
     # --- records -------------------------------------------------------------------------------------------------------------
 
@@ -135,7 +138,7 @@ class JobStore:
             job = self.jobs[found.name] = Job(time.monotonic())
         if job.record is None or job.record.uid != found.uid:
             job.outcome, job.gone, job.since = None, None, time.monotonic()
-            job.met = {plural for plural, part in job.parts.items() if part}
+            job.met = any(belongs(each, found.uid) for each in job.all(found.kind))
         if job.record != found:
             job.record = found
             self.changed.add(found.name)
@@ -172,7 +175,7 @@ class JobStore:
         if kind in SINGLE:
             part.clear()
         part[key] = document
-        job.met.add(kind.plural)
+        job.met |= job.record is not None and kind is job.record.kind and belongs(document, job.record.uid)
         if kind is POD and (group := gang_of(document)):
             self._members.setdefault(group, set()).add(name)
         if kind is EVENT and len(part) > MOST_EVENTS:
@@ -277,7 +280,7 @@ class JobStore:
 def _follows(job: Job) -> bool:
     """Whether the job may have been made just now, with its record: two watches do not show it at once."""
     record = job.record
-    if record is None or record.terminal or record.kind.plural in job.met:
+    if record is None or record.terminal or job.met:
         return False
     return time.monotonic() - job.since < FOLLOWS and time.time() - record.created < YOUNG
 

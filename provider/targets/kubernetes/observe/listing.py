@@ -44,6 +44,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Rec
 from pulumi_trainer.provider.targets.kubernetes.storage import claims as volumes
 
 from .seen import JOB_UID, OLDER_WORKLOAD, snapshot
+from .seen import without_stranger
 
 Place = volumes.Place
 
@@ -68,15 +69,17 @@ def seen_all(client: Client, namespace: str = "") -> list[Seen]:
     works = {text(labels_of(w).get(JOB_UID)): w for w in listed["workloads"].result()}
     found = []
     for place in sorted({*jobsets, *train_jobs, *records}):
+        record = Record.of(records[place]) if place in records else None
         seen = Seen(
             *place,
             jobset=_kept("JobSet", jobsets.get(place)),
             train_job=_kept("TrainJob", train_jobs.get(place)),
             jobs=jobs.get(place, ()),
             pods=pods.get(place, ()),
-            remembered=Record.of(records[place]).without_job() if place in records else None,
+            remembered=record.without_job() if record is not None else None,
             unseen=frozenset(unseen),
         )
+        seen = without_stranger(seen, record)
         uid = text(section(seen.main, "metadata").get("uid"))
         found.append(replace(seen, workload=_kept("Workload", works.get(uid))))
     return _with_refusals(client, namespace, found)

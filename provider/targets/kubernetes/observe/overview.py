@@ -28,6 +28,8 @@ from pulumi_trainer.provider.lifecycle.status import Observed, observed
 from pulumi_trainer.provider.targets.kubernetes.jobs import marks
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, find
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import belongs
 
 AGE = 5.0
 """Seconds after which a glance is taken anew."""
@@ -76,7 +78,7 @@ class Overview:
         job = jobs.get(name)
         if job is None and not record.terminal:
             with suppress(TargetFault):
-                job = self._missed(name)
+                job = self._missed(record)
         if record.terminal or job is None:
             return record.without_job()
         now = self._observed(job)
@@ -89,16 +91,17 @@ class Overview:
         if record is None or record.terminal or name in jobs:
             return False
         try:
-            return self._missed(name) is None
+            return self._missed(record) is None
         except TargetFault:
             return False
 
     def _observed(self, job: dict[str, Any]) -> Observed:
         return observed(job if self._kind is JOBSET else None, job if self._kind is TRAIN_JOB else None)
 
-    def _missed(self, name: str) -> dict[str, Any] | None:
+    def _missed(self, record: Record) -> dict[str, Any] | None:
         """A job that has been made since the glance was taken; its record was made before."""
-        return self._client.get(self._kind, self._namespace, name)
+        found = self._client.get(self._kind, self._namespace, record.name)
+        return found if found is not None and belongs(found, record.uid) else None
 
     def seen(self, name: str, beside: Collection[str]) -> Presence | None:
         """What there is of a job that this process has not made; None: the cluster is out of reach, or may not be asked.
@@ -121,7 +124,7 @@ class Overview:
             )
             if ended:
                 return Presence(record.whose)
-            if job is None and self._missed(name) is None:
+            if job is None and self._missed(record) is None:
                 return Presence(record.whose, record.version)
             return Presence(record.whose, missing=tuple(key for key in beside if self._lacks(key)))
         except TrainerError as fault:
@@ -182,18 +185,23 @@ class Overview:
         records, _ = self._client.list(CONFIG_MAP, self._namespace, labels=SELECTOR)
         jobs, _ = self._client.list(self._kind, self._namespace, labels=marks.JOB, keep=_trimmed)
         self._records = {r.name: r for r in map(Record.of, records) if not r.deleting}
-        self._jobs = {str(j["metadata"]["name"]): j for j in jobs}
+        named = {str(job["metadata"]["name"]): job for job in jobs}
+        self._jobs = {n: j for n, j in named.items() if n in self._records and belongs(j, self._records[n].uid)}
         self._taken = time.monotonic()
         self._rest = REST * (self._taken - begun)
 
 
 def _trimmed(job: dict[str, Any]) -> dict[str, Any]:
-    """What `observed` reads."""
-    meta, spec = job["metadata"], job.get("spec") or {}
+    """What `observed` and `belongs` read."""
     return {
-        "metadata": {"name": meta["name"], "labels": meta.get("labels") or {}},
-        "spec": {"suspend": spec.get("suspend")},
-        "status": job.get("status") or {},
+        "metadata": {
+            "name": job["metadata"]["name"],
+            "labels": section(job, "metadata", "labels"),
+            "annotations": {marks.RECORD: section(job, "metadata", "annotations").get(marks.RECORD)},
+            "ownerReferences": job["metadata"].get("ownerReferences"),
+        },
+        "spec": {"suspend": section(job, "spec").get("suspend")},
+        "status": section(job, "status"),
     }
 
 

@@ -83,28 +83,36 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
     made = any(o.get("kind") == "TrainJob" for o in rows(section(jobset, "metadata").get("ownerReferences")))
     asked = made or jobset is None or (owner is not None and owner.kind is TRAIN_JOB)
     train_job = _maybe(lambda: _one(client, TRAIN_JOB, namespace, name), None, unseen, TRAIN_JOB) if asked else None
+    remembered = owner.without_job() if owner is not None else None
+    seen = without_stranger(Seen(namespace, name, jobset=jobset, train_job=train_job, remembered=remembered), owner)
     labels = f"{JOBSET_NAME}={name}"
-    there = jobset is not None
+    there = seen.jobset is not None
     jobs = _maybe(lambda: _all(client, JOB, namespace, labels=labels), [], unseen, JOB) if there else []
     pods = _maybe(lambda: _all(client, POD, namespace, labels=labels), [], unseen, POD) if there else []
-    seen = Seen(
-        namespace,
-        name,
-        jobset=jobset,
-        train_job=train_job,
-        jobs=jobs,
-        pods=pods,
-        remembered=owner.without_job() if owner is not None else None,
-    )
+    seen = replace(seen, jobs=jobs, pods=pods)
     if seen.queue and seen.main is not None:
         work = workload(client, namespace, seen.main, unseen)
         seen = replace(seen, workload=work, preemptor=_preemptor(client, namespace, work))
     seen = replace(seen, pod_group=_pod_group(client, namespace, pods, unseen))
-    phase = observed(jobset, train_job).phase
+    phase = observed(seen.jobset, seen.train_job).phase
     if phase not in (Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED, Phase.QUEUED) or _troubled(seen):
         events = _maybe(lambda: _events(client, seen), [], unseen, EVENT)
         seen = replace(seen, events=events)
     return replace(seen, unseen=frozenset(unseen))
+
+
+def without_stranger(seen: Seen, owner: Record | None) -> Seen:
+    """Return what is seen of a job without another one of its name, which is none of its record's."""
+    if owner is None:
+        return seen
+    main = seen.train_job if owner.kind is TRAIN_JOB else seen.jobset
+    if main is None or record.belongs(main, owner.uid):
+        return seen
+    remembered = seen.remembered or owner.without_job()
+    if remembered.phase == Phase.DELETED:
+        another = f"; the {owner.kind.kind} of that name is another one, which is left alone"
+        remembered = replace(remembered, message=remembered.message + another)
+    return Seen(seen.namespace, seen.name, remembered=remembered, awaited=seen.awaited, unseen=seen.unseen)
 
 
 def with_lines(client: Client, seen: Seen) -> Seen:
