@@ -31,9 +31,9 @@ WATCHER = """
 import json, sys, time
 import pulumi
 import pulumi_trainer
-from pulumi_trainer.watch import INTERVAL
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.watch import Observer
+from pulumi_trainer.program.watch import INTERVAL
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
 kubeconfig, namespace, names = sys.argv[1], sys.argv[2], json.load(open(sys.argv[3]))
 client = open_client({"kubeconfig": kubeconfig})

@@ -16,8 +16,8 @@ SECONDS = 60
 """Of the processor: a case in proportion to its input takes less than five, one that is quadratic hours."""
 
 READ = """
-from pulumi_trainer.provider.api.documents import parsed
-from pulumi_trainer.provider.api.errors import Invalid
+from pulumi_trainer.provider.kube.values.documents import parsed
+from pulumi_trainer.provider.kube.errors import Invalid
 def read(text):
     try:
         return len(list(parsed(text, "f.json")))
@@ -74,8 +74,8 @@ def test_each_of_many_problems_has_its_line(tmp_path: Path) -> None:
 
 ANSWER = """
 import urllib3
-from pulumi_trainer.provider.api.errors import TargetFault
-from pulumi_trainer.provider.targets.kubernetes.transport import Answer
+from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kube.client.transport import Answer
 answer = Answer(urllib3.HTTPResponse(headers={"Content-Type": "application/json"}), "list of pods", ())
 def parsed(text):
     try:
@@ -100,7 +100,7 @@ def test_a_page_of_large_texts_is_read() -> None:
 QUEUED = """
 import json, sys
 from pulumi_trainer.provider.commands import documents
-from pulumi_trainer.provider.api.errors import TrainerError
+from pulumi_trainer.provider.kube.errors import TrainerError
 KUEUE, TRAINER = "kueue.x-k8s.io/v1beta2", "trainer.kubeflow.org/v1alpha1"
 GROUP, SLICES = "kueue.x-k8s.io/podset-group-name", "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 LEVEL, SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
@@ -180,7 +180,7 @@ jobset.jobs[0].pod_failed(0, [], 2)
 print(jobset.verdict().action)
 """
 CHECKED = """
-from pulumi_trainer.provider.admission.schema import Schema
+from pulumi_trainer.provider.kube.schema.schema import Schema
 print(len(list(Schema({"type": "string", "pattern": "^(a+)+$"}).faults("a" * 50_000 + "!"))))
 """
 

@@ -9,8 +9,8 @@ import sys
 PROGRAM = """
 import json, sys, threading
 from pulumi_trainer.provider.targets.kubernetes import access
-from pulumi_trainer.provider.targets.kubernetes.access import open_client
-from pulumi_trainer.provider.api.errors import TrainerError
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.errors import TrainerError
 sys.setswitchinterval(1e-6)
 content = sys.argv[1]
 barrier, wrong = threading.Barrier(8), []

@@ -40,10 +40,8 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     subject,
     waiting_gang,
 )
-from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
-from pulumi_trainer.provider.targets.kubernetes.observe.seen import group_of
-from pulumi_trainer.provider.targets.kubernetes.jobs.record import belongs
-from pulumi_trainer.provider.targets.kubernetes.observe.seen import without_stranger
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record, belongs
+from pulumi_trainer.provider.targets.kubernetes.observe.seen import group_of, without_stranger
 
 Document = dict[str, Any]
 
