@@ -102,7 +102,7 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
     from .plan.volume_claims import OutputVolume
 
 _MODULES = {
-    "builtin": (
+    "args.builtin": (
         "BuiltinTrainer",
         "DataFormat",
         "DataType",
@@ -113,11 +113,11 @@ _MODULES = {
     ),
     "channel": ("RuntimeChannel",),
     "datasets": ("DatasetInitializer", "ModelInitializer"),
-    "destinations": ("Kubernetes", "Local"),
-    "frameworks": ("register_plugin",),
-    "patches": ("ContainerPatch", "JobPatch", "PodPatch", "RuntimePatch"),
+    "program.targets": ("Kubernetes", "Local"),
+    "program.plugins": ("register_plugin",),
+    "args.patches": ("ContainerPatch", "JobPatch", "PodPatch", "RuntimePatch"),
     "podgroups": ("CoschedulingPodGroup", "VolcanoPodGroup"),
-    "policies": (
+    "args.policies": (
         "CoschedulingPolicy",
         "EnvInjectionTarget",
         "FluxPolicy",
@@ -161,7 +161,7 @@ _MODULES = {
     ),
     "runtime": ("ClusterTrainingRuntime", "TrainingRuntime"),
     "runtimes.catalog": ("RuntimeCatalog",),
-    "sources": (
+    "args.sources": (
         "DataCacheInitializer",
         "HuggingFaceDatasetInitializer",
         "HuggingFaceModelInitializer",
@@ -170,7 +170,7 @@ _MODULES = {
         "S3ModelInitializer",
         "Source",
     ),
-    "template": (
+    "args.template": (
         "DependsOn",
         "FailurePolicy",
         "FailurePolicyRule",
@@ -183,10 +183,10 @@ _MODULES = {
         "ReplicatedJob",
         "SuccessPolicy",
     ),
-    "topology": ("Preferred", "Required", "Unconstrained"),
-    "trainers": ("CustomTrainer", "Trainer"),
+    "args.topology": ("Preferred", "Required", "Unconstrained"),
+    "args.trainers": ("CustomTrainer", "Trainer"),
     "trainjob": ("Progress", "Timeouts", "TrainJob"),
-    "volumes": ("OutputVolume",),
+    "plan.volume_claims": ("OutputVolume",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

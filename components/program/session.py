@@ -327,7 +327,7 @@ def _raised() -> BaseException | None:
 
 def call_site() -> str:
     """`file:line` of the program that constructs a component."""
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[1])
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
         frame = frame.f_back

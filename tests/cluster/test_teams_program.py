@@ -38,7 +38,7 @@ def queues(lab: Lab) -> Iterator[None]:  # noqa: F811
 
 def of_queue(queue: str, before: str = "") -> str:
     job = program(f'resources_per_node={{"cpu": 1}}), queue="{queue}", max_execution=3600,')
-    return f"from pulumi_trainer import program\n{before}\n{job}"
+    return f"from pulumi_trainer.program import session\n{before}\n{job}"
 
 
 def test_a_job_changes_its_queue_while_it_waits(lab: Lab, queues: None) -> None:  # noqa: F811
@@ -76,7 +76,7 @@ def queue(kind, name, **spec):
     place = {{"namespace": "{lab.namespace}"}} if kind == "LocalQueue" else {{}}
     return {{"apiVersion": "{KUEUE}", "kind": kind, "metadata": {{"name": name, **place}}, "spec": spec}}
 
-program.current().queues += [
+session.current().queues += [
     queue("LocalQueue", "grey", clusterQueue="grey"), queue("ClusterQueue", "grey", namespaceSelector={{}}, cohortName="a"),
     queue("Cohort", "a", parentName="b"), queue("Cohort", "b", parentName="a"),
 ]

@@ -91,12 +91,13 @@ def test_an_edited_file_of_a_source_inside_a_job_is_told(project: Project) -> No
 
 
 EARLIER = """
-from pulumi_trainer import composition, datasets
+from pulumi_trainer import datasets
+from pulumi_trainer.plan import trainjob_plan
 
 async def nothing(*_, **__):
     return {}
 
-composition._data = nothing
+trainjob_plan._data = nothing
 datasets._files = lambda *_: {}
 """
 """What versions did that knew a dataset by its URI alone."""

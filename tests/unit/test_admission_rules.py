@@ -125,7 +125,9 @@ def test_fields_that_are_not_there(text: str, value: Any, name: str) -> None:
     with pytest.raises(NoSuchKey, match=name):
         PREDICATES[text](value, None, Schema({}))
     (fault,) = broken(
-        Schema({"type": "object", "x-kubernetes-validations": [{"rule": text, "message": "M"}]}), value, None
+        Schema({"type": "object", "x-kubernetes-validations": [{"rule": text, "message": "M"}]}, PREDICATES),
+        value,
+        None,
     )
     assert fault.detail == f"no such key: {name} evaluating rule: M"
 

@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import json, sys, threading
-from pulumi_trainer.provider.targets.kubernetes import access
+from pulumi_trainer.provider.kube.client import access
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.errors import TrainerError
 sys.setswitchinterval(1e-6)

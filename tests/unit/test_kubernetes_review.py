@@ -180,7 +180,7 @@ def described(spec: Document) -> Document:
 
 
 def found(document: Document) -> list[tuple[str, str]]:
-    schema = openapi.schema(described(SPEC), kinds.JOBSET)
+    schema = openapi.schema(described(SPEC), kinds.JOBSET, {})
     assert schema is not None
     return [(p.where, p.why) for p in openapi.problems(schema, document, kinds.JOBSET)]
 
@@ -193,7 +193,7 @@ def test_a_clusters_own_schema() -> None:
         ("spec.suspend", 'spec.suspend in body must be of type boolean: "string"'),
         ("spec.coins", "spec.coins in body should be less than or equal to 9"),
     ]
-    assert openapi.schema({"components": {"schemas": {}}}, kinds.JOBSET) is None
+    assert openapi.schema({"components": {"schemas": {}}}, kinds.JOBSET, {}) is None
     assert versions.newer(kinds.JOBSET, "spec.replicatedJobs[1].dependsOn") == (
         "it came with JobSet 0.8: upgrade the cluster's"
     )

@@ -229,8 +229,8 @@ def test_no_message_shows_a_value(shape: str) -> None:
 def test_the_rules_are_loaded_for_candidates_alone() -> None:
     """A program with plain values pays nothing for them."""
     program = (
-        "import sys\nfrom pulumi_trainer import plaintext\n"
-        "plaintext.problems([{'name': 'LR', 'value': '0.1'}, {'name': 'M', 'value': 'meta-llama/Llama-3.1-8B'},"
+        "import sys\nfrom pulumi_trainer.args import plaintext_secrets\n"
+        "plaintext_secrets.problems([{'name': 'LR', 'value': '0.1'}, {'name': 'M', 'value': 'meta-llama/Llama-3.1-8B'},"
         " {'name': 'I', 'value': 'r/train@sha256:' + '0123456789abcdef' * 4}], 'env')\n"
         "assert 'detect_secrets' not in sys.modules\n"
     )
