@@ -73,7 +73,7 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         WorkloadPriorityClass,
     )
     from .runtime import ClusterTrainingRuntime, TrainingRuntime
-    from pulumi_trainer.runtimes.catalog import RuntimeCatalog
+    from pulumi_trainer.provider.catalog.catalog import RuntimeCatalog
     from .args.sources import (
         DataCacheInitializer,
         HuggingFaceDatasetInitializer,
@@ -160,7 +160,7 @@ _MODULES = {
         "WorkloadPriorityClass",
     ),
     "runtime": ("ClusterTrainingRuntime", "TrainingRuntime"),
-    "runtimes.catalog": ("RuntimeCatalog",),
+    "provider.catalog.catalog": ("RuntimeCatalog",),
     "args.sources": (
         "DataCacheInitializer",
         "HuggingFaceDatasetInitializer",

@@ -2,85 +2,27 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import pulumi
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.versions import VERSION
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
-from pulumi_trainer.provider.kube.values.documents import control_character_problems
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
-from pulumi_trainer.runtimes.catalog import MAX_FILE, NAME
 
 from .args.arguments import said
 from .args.signatures import merge_problems
+from .plan.job_plan import Plan
+from .plan.offer import CARRIED, Offer
 from .plan.review import refusals
+from .plan.runtime_ref import RuntimeSource, of_offer
 from .program import session, targets
 from .program.constructors import component
 from .program.targets import Destination
 from .runtime import of_catalogue
 
-CARRIED = 10
-"""Releases that a channel carries to other stacks, so that a job that is pinned to one of them can run again."""
-FOLLOW = ("pin", "patch", "minor", "any")
 
-
-@dataclass(frozen=True)
-class Offer:
-    """What a channel has. documents: of its release and of others, by number. deprecated: what is to be told of them."""
-
-    channel: str
-    runtime: str
-    release: str
-    documents: Mapping[str, dict[str, Any]] = field(repr=False)
-    deprecated: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, given: Any) -> Offer:
-        """From the output of another stack, of which nothing is trusted. Raises Invalid."""
-        try:
-            return _read(json.dumps(given, sort_keys=True))  # the same for each of many jobs
-        except (TypeError, ValueError, RecursionError):
-            raise Invalid(Problem("", "is no offer of a RuntimeChannel: it holds what is no plain data")) from None
-
-    @classmethod
-    def of(cls, given: Any) -> Offer:
-        """As `read`, of plain data."""
-        mend = 'export it there: pulumi.export("stable", channel.offer), and give runtime=platform.get_output("stable")'
-        parts = ("channel", "runtime", "release", "documents", "deprecated")
-        if not isinstance(given, Mapping) or set(given) != set(parts):
-            raise Invalid(Problem("", "is no offer of a RuntimeChannel", mend))
-        texts, documents, deprecated = [given[p] for p in parts[:3]], _unpacked(given["documents"]), given["deprecated"]
-        words = [*texts, *deprecated.values()] if isinstance(deprecated, Mapping) else [None]
-        fine = all(isinstance(text, str) and 0 < len(text) < 300 and text.isprintable() for text in words)
-        fine = fine and NAME.fullmatch(given["runtime"]) is not None
-        if not fine or not isinstance(documents, Mapping) or given["release"] not in documents:
-            raise Invalid(Problem("", "is no whole offer of a RuntimeChannel", mend))
-        for number, document in documents.items():
-            whole = isinstance(document, dict) and document.get("kind") == "ClusterTrainingRuntime"
-            about = document.get("metadata") if whole else None
-            if not VERSION.fullmatch(number) or not isinstance(about, dict) or about.get("name") != given["runtime"]:
-                raise Invalid(Problem(f"documents[{number}]", f"is no release of {given['runtime']}", mend))
-            if problems := [*control_character_problems(document), *refusals(document)]:
-                raise Invalid(*(p.below(f"documents[{number}]") for p in problems))
-        return cls(texts[0], texts[1], texts[2], documents, {str(k): str(v) for k, v in deprecated.items()})
-
-    @property
-    def output(self) -> dict[str, Any]:
-        """What `read` takes. The documents are in it, since who gets it renders with nothing else at hand; packed, since the
-        outputs of a stack are printed at each `pulumi up`."""
-        parts = {"channel": self.channel, "runtime": self.runtime, "release": self.release}
-        return {**parts, "documents": _packed(self.documents), "deprecated": dict(self.deprecated)}
-
-
-class RuntimeChannel(pulumi.ComponentResource):
+class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
     """The release of a runtime that TrainJobs take: `RuntimeChannel("stable", release="torch-team@1.2.0", catalog=catalog)`.
 
     release: `name@release`; moving the channel, or rolling it back, is a change of this line. The plan then says what that does
@@ -91,6 +33,7 @@ class RuntimeChannel(pulumi.ComponentResource):
     `runtime=StackReference(...).get_output(...)`.
     """
 
+    followed = True
     misnamed: list[Problem]
 
     @component
@@ -129,6 +72,13 @@ class RuntimeChannel(pulumi.ComponentResource):
         self.offer: pulumi.Output[dict[str, Any] | None] = pulumi.Output.from_input(self._offered())
         self.register_outputs({})
 
+    async def document(self, follow: str, plan: Plan, destination: Destination) -> dict[str, Any]:
+        if await self.problems or self.given is None:
+            raise Invalid(Problem("", f"{self.where} is refused, see there"))
+        plan.needs += [self.resource] if self.resource is not None else []
+        own = {"of": f"{pulumi.get_project()}/{pulumi.get_stack()}"}
+        return of_offer(self.given, own, follow, plan, destination)
+
     async def _review(self, found: list[Problem], site: str, force: bool, target: Destination | None) -> bool:
         """Collects what is wrong; True where something is."""
         offer = self.given
@@ -161,26 +111,6 @@ class RuntimeChannel(pulumi.ComponentResource):
             return None
         await self.resource.urn.future()
         return self.given.output
-
-
-@lru_cache(maxsize=32)
-def _read(text: str) -> Offer:
-    return Offer.of(json.loads(text))
-
-
-def _packed(documents: Mapping[str, Any]) -> str:
-    text = json.dumps(documents, sort_keys=True, separators=(",", ":"))
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-
-
-def _unpacked(given: Any) -> Any:
-    """None: it is nothing that was packed, or more than a channel can carry."""
-    try:
-        unpacking = zlib.decompressobj()
-        text = unpacking.decompress(base64.b64decode(given, validate=True), (CARRIED + 1) * MAX_FILE)
-        return json.loads(text) if unpacking.eof else None
-    except (TypeError, ValueError, RecursionError, zlib.error):
-        return None
 
 
 def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tuple[Offer, list[str]]:

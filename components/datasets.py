@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pulumi
 from pulumi_trainer.args.json_values import whole
 from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.local_files import VERSION, ignored, is_folder
+from pulumi_trainer.plan.runtime_ref import API_VERSION, from_catalogue
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import code as paths
@@ -32,6 +34,7 @@ from .plan.outputs import has_unknown, resolve
 from .plan.review import none_problems
 from .plan.volume_claims import (
     Claim,
+    FetchedData,
     VolumeArgs,
     mount,
     pod_volume,
@@ -39,17 +42,12 @@ from .plan.volume_claims import (
 from .program import session, targets
 from .program.constructors import component
 from .program.targets import Destination
-from .runtime import API_VERSION, from_catalogue
 
 if TYPE_CHECKING:
     from .plan.trainjob_plan import TrainJobArgs
 
 
-VERSION = 8
-"""Characters of a digest that tell one version of the data from another; the name of a volume ends with them."""
-
-
-class Fetched(Job):
+class Fetched(FetchedData, Job):
     """A dataset or a model in a volume.
 
     volume: name of its claim, an Output that waits until all of it is there. storage_uri: as it was given. consumers: the
@@ -60,10 +58,8 @@ class Fetched(Job):
     mount_path: ClassVar[str]
     classes: ClassVar[Mapping[str, type[sources.Source]]]
 
-    volume: pulumi.Output[str]
     storage_uri: pulumi.Input[str]
     path: pulumi.Output[str]
-    claim: Claim | None = None
 
     @component
     def __init__(
@@ -270,11 +266,6 @@ def _runtime(args: TrainJobArgs) -> dict[str, Any]:
     return from_catalogue(given)[0] if isinstance(given, str) else getattr(given, "plain", None) or {}
 
 
-def is_folder(uri: Any) -> bool:
-    """Return whether a URI is known, and names files of this machine."""
-    return isinstance(uri, str) and uri.startswith("file://")
-
-
 def _revision(content: Any) -> str:
     if content is None:
         return ""
@@ -303,25 +294,6 @@ def _files(plan: Plan, uri: str, ignore: list[str]) -> dict[str, Any]:
     except TrainerError as error:
         plan.problems += [Problem("storage_uri", f"{p.where} {p.why}", p.mend) for p in error.problems]
         return {}
-
-
-async def version_of(uri: str, source: Mapping[str, Any]) -> str:
-    """Return the fingerprint of what a job on this machine reads from a `file://` URI, empty if it cannot be read; computed once
-    in a program."""
-    found, ignore = session.current().fingerprints, ignored(source)
-    if (key := (uri, *ignore)) not in found:
-        found[key] = asyncio.ensure_future(asyncio.to_thread(fingerprint, sources.absolute(uri), ignore))
-    try:
-        return (await found[key])[:VERSION]
-    except TrainerError:
-        return ""
-
-
-def ignored(source: Mapping[str, Any]) -> list[str]:
-    """The patterns of IGNORE_PATTERNS."""
-    env = mounts.known_items(source.get("env"))
-    given = next((e.get("value") for e in env if e.get("name") == "IGNORE_PATTERNS"), None)
-    return [p.strip() for p in given.split(",") if p.strip()] if isinstance(given, str) else []
 
 
 def _fetch_runtime(kind: str, path: str, claim: Any, image: Any) -> dict[str, Any]:

@@ -20,11 +20,9 @@ from pulumi_trainer.provider.api.status import (
     Owner,
     Phase,
 )
-from pulumi_trainer.provider.api.submission import (
-    to_state,
-)
+from pulumi_trainer.provider.api.submission import to_state
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.values.terminal import message, plain
+from pulumi_trainer.provider.kube.terminal import message, plain
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 from .args.arguments import python_path

@@ -30,14 +30,14 @@ from .args.naming import camel
 from .args.policies import MLPolicy, PodGroupPolicy
 from .args.signatures import merge_problems
 from .args.template import JobSetTemplate
+from .plan.job_plan import Plan
 from .plan.outputs import put_back, resolve
 from .plan.review import none_problems, refusals
+from .plan.runtime_ref import API_VERSION, RuntimeSource, deprecated
 from .program import session, targets
 from .program.constructors import component
 from .program.plugins import policy_names, runtime_problems
 from .program.targets import Destination
-
-API_VERSION = "trainer.kubeflow.org/v1alpha1"
 
 
 class RuntimeArgs(Args):
@@ -71,7 +71,7 @@ class RuntimeArgs(Args):
         return found
 
 
-class ClusterTrainingRuntime(pulumi.ComponentResource):
+class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
     """A runtime for all namespaces (ClusterTrainingRuntime, pkg/apis/trainer/v1alpha1/trainingruntime_types.go, v2.3.0).
 
     With `release` it is one of a catalogue, by its name (`ClusterTrainingRuntime("torch-distributed", release="2.3.0")`);
@@ -154,6 +154,16 @@ class ClusterTrainingRuntime(pulumi.ComponentResource):
         session.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
         return bool(found)
 
+    async def document(self, _follow: str, plan: Plan, destination: Destination) -> dict[str, Any]:
+        plan.warnings += deprecated(self.deprecation)
+        if await self.problems:
+            raise Invalid(Problem("", f"{self.where} is refused, see there"))
+        if targets.mode_of(destination) == "trainer":
+            if found := self.secrets:
+                raise Invalid(*found)
+            plan.needs.append(await self.applied(destination))
+        return self.plain
+
     async def applied(self, destination: Destination) -> dynamic.Runtime:
         """Return the runtime in that cluster, in mode trainer; one of a namespace in that namespace. Raises Invalid if another
         component of the program makes it."""
@@ -198,15 +208,6 @@ class TrainingRuntime(ClusterTrainingRuntime):
     """A runtime for one namespace (TrainingRuntime of Kubeflow Trainer v1alpha1)."""
 
     kind = "TrainingRuntime"
-
-
-def from_catalogue(reference: str) -> tuple[dict[str, Any], list[Problem]]:
-    """A runtime of the catalogue by `name` (its newest release) or `name@release`."""
-    name, _, release = reference.partition("@")
-    try:
-        return BUILT_IN.load(name, release or None), []
-    except TrainerError as error:
-        return {}, list(error.problems)
 
 
 def of_catalogue(error: TrainerError) -> list[Problem]:

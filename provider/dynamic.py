@@ -42,7 +42,7 @@ from pulumi_trainer.provider.kube.errors import (
     TargetFault,
     TrainerError,
 )
-from pulumi_trainer.provider.kube.values.terminal import message, plain
+from pulumi_trainer.provider.kube.terminal import message, plain
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.lifecycle import (
@@ -67,7 +67,7 @@ from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 from pulumi_trainer.provider.targets.waiting import Source, source
 
 if TYPE_CHECKING:
-    from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 __all__ = [
     "Channel",

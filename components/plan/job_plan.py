@@ -12,7 +12,12 @@ from pulumi_trainer.plan.outputs import Resolved
 from pulumi_trainer.plan.review import jobset_refusals
 from pulumi_trainer.plan.volume_claims import Claim
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.submission import ANYTHING, Draft, Objects, secret_name
+from pulumi_trainer.provider.api.submission import (
+    ANYTHING,
+    Draft,
+    Objects,
+    secret_name,
+)
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.identity import digest

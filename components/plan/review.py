@@ -5,22 +5,20 @@ Used by `runtime`, `composition` and `job`. Fields that a server would drop are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import pulumi
 from pulumi_trainer.args.arguments import below
 from pulumi_trainer.args.naming import is_variable, schema_at
+from pulumi_trainer.program.severities import by_severity
 from pulumi_trainer.provider.admission import Lookup, review, review_jobset
 from pulumi_trainer.provider.admission.kinds import schema_of
 from pulumi_trainer.provider.admission.warnings import (
     Queues,
-    Severities,
-    Warning,
     warnings,
 )
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.schema.strict import unknown_fields
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
@@ -56,20 +54,6 @@ def cautions(
     what is known of Kueue's objects."""
     found = warnings(runtime, train_job, objects, siblings=siblings, cluster=cluster, queues=queues)
     return by_severity(found, train_job)
-
-
-def by_severity(found: Iterable[Warning], train_job: dict[str, Any]) -> tuple[list[Problem], list[Problem]]:
-    """Warnings that refuse, and those that are only told, as the stack's configuration has it."""
-    try:
-        severities = Severities.read(pulumi.Config("trainer").get_object("warnings") or {})
-    except Invalid as error:
-        mend = "pulumi config set --path 'trainer:warnings.CODE' ignore|warning|error"
-        said = [f"trainer:warnings {p.where} of the stack: {p.why}" for p in error.problems]
-        return [Problem("", why, mend) for why in said], []
-    except pulumi.ConfigTypeError as error:
-        return [Problem("", f"trainer:warnings of the stack: {error}")], []
-    errors, told = severities.split(found, train_job)
-    return [*errors], [*told]
 
 
 def jobset_refusals(jobset: dict[str, Any]) -> list[Problem]:

@@ -1,16 +1,15 @@
-"""Which runtime document a TrainJob is made from: one of the program, of a catalogue, of a cluster, or the release of a channel.
-
-Called by `composition`.
-"""
+"""Which runtime a TrainJob is made from: one of the program, of a catalogue, of a cluster, or the release of a channel."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import pulumi
 from pulumi_trainer.args.signatures import not_one_of
-from pulumi_trainer.channel import FOLLOW, Offer, RuntimeChannel
 from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.offer import FOLLOW, Offer
 from pulumi_trainer.program import targets
 from pulumi_trainer.program.absent_outputs import absent
 from pulumi_trainer.program.targets import Destination
@@ -21,8 +20,29 @@ from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kube.values.documents import control_character_problems
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.lifecycle.identity import short_digest
-from pulumi_trainer.runtime import from_catalogue
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation
+
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
+
+
+class RuntimeSource:
+    """A component of the program that TrainJobs are made from. followed: whether the runtime is another one from time to time."""
+
+    followed: ClassVar[bool] = False
+
+    @abstractmethod
+    async def document(self, follow: str, plan: Plan, destination: Destination) -> dict[str, Any]:
+        """Return what a job is made from. What is wrong, told or needed is added to `plan`. follow: as TrainJob has it.
+        Raises Invalid."""
+
+
+def from_catalogue(reference: str) -> tuple[dict[str, Any], list[Problem]]:
+    """A runtime of the catalogue by `name` (its newest release) or `name@release`."""
+    name, _, release = reference.partition("@")
+    try:
+        return BUILT_IN.load(name, release or None), []
+    except TrainerError as error:
+        return {}, list(error.problems)
 
 
 def problems(given: Any, follow: Any) -> list[Problem]:
@@ -31,7 +51,7 @@ def problems(given: Any, follow: Any) -> list[Problem]:
         return []
     if found := not_one_of("follow", follow, FOLLOW):
         return found
-    if not isinstance(given, (RuntimeChannel, pulumi.Output)):
+    if not isinstance(given, pulumi.Output) and not getattr(given, "followed", False):
         mend = "leave it out; a runtime that is no channel is followed by naming another release"
         return [Problem("follow", "is for a runtime that is a RuntimeChannel", mend)]
     return []
@@ -52,58 +72,48 @@ def told(runtime: dict[str, Any]) -> dict[str, Any]:
 
 async def document(given: Any, follow: str | None, result: Plan, destination: Destination) -> dict[str, Any]:
     """What a job is made from; {} where `result` has got problems."""
-    trainer_mode = targets.mode_of(destination) == "trainer"
     if isinstance(given, str):
-        made_from, found = _named(given, result) if trainer_mode else from_catalogue(given)
-        result.problems += [p.below("runtime") for p in found]
-        if not found:
-            result.warnings += _deprecated(_built_in_deprecation(made_from))
+        return _of_name(given, result, destination)
+    try:
+        if isinstance(given, pulumi.Output):
+            return of_offer(await _offered(given), {}, follow or "pin", result, destination)
+        made_from: dict[str, Any] = await given.document(follow or "pin", result, destination)
         return made_from
-    if isinstance(given, (RuntimeChannel, pulumi.Output)):
-        try:
-            return await _of_channel(given, follow or "pin", result, trainer_mode)
-        except TrainerError as error:
-            result.problems += [p.below("runtime") for p in error.problems]
-            return {}
-    assert given is not None
-    result.warnings += _deprecated(given.deprecation)
-    if await given.problems:
-        result.problems.append(Problem("runtime", f"{given.where} is refused, see there"))
-    elif trainer_mode and (found := given.secrets):
-        result.problems += [p.below("runtime") for p in found]
-    elif trainer_mode:
-        try:
-            result.needs.append(await given.applied(destination))
-        except TrainerError as error:
-            result.problems += [p.below("runtime") for p in error.problems]
-    plain: dict[str, Any] = given.plain
-    return plain
+    except TrainerError as error:
+        result.problems += [p.below("runtime") for p in error.problems]
+        return {}
 
 
-async def _of_channel(
-    given: RuntimeChannel | pulumi.Output[Any], follow: str, result: Plan, trainer_mode: bool
-) -> dict[str, Any]:
-    """The release that the channel has, or that which the job has where it goes no further. Raises Invalid."""
-    own: dict[str, str] = {}
-    if isinstance(given, RuntimeChannel):
-        if await given.problems or given.given is None:
-            raise Invalid(Problem("", f"{given.where} is refused, see there"))
-        offer = given.given
-        own = {"of": f"{pulumi.get_project()}/{pulumi.get_stack()}"}
-        result.needs += [given.resource] if given.resource is not None else []
-    elif not await given.is_known():
+def _of_name(given: str, result: Plan, destination: Destination) -> dict[str, Any]:
+    trainer_mode = targets.mode_of(destination) == "trainer"
+    made_from, found = _named(given, result) if trainer_mode else from_catalogue(given)
+    result.problems += [p.below("runtime") for p in found]
+    if not found:
+        result.warnings += deprecated(_built_in_deprecation(made_from))
+    return made_from
+
+
+async def _offered(given: pulumi.Output[Any]) -> Offer:
+    """What the channel of another stack offers. Raises Invalid."""
+    if not await given.is_known():
         raise Invalid(Problem("", "is not known yet", "bring up the stack that exports the channel first"))
-    elif missing := await absent(given):
+    if missing := await absent(given):
         raise Invalid(missing)
-    else:
-        offer = Offer.read(await given.future())
+    return Offer.read(await given.future())
+
+
+def of_offer(
+    offer: Offer, whose: Mapping[str, str], follow: str, result: Plan, destination: Destination
+) -> dict[str, Any]:
+    """Return the release that a channel has, or that which the job has where it goes no further. whose: the program of the
+    channel, if it is this one. Raises Invalid."""
     release = offer.release
-    result.runtime = {"channel": offer.channel, "follow": follow, **own}
-    if trainer_mode:
+    result.runtime = {"channel": offer.channel, "follow": follow, **whose}
+    if targets.mode_of(destination) == "trainer":
         made_from, found = _named(f"{offer.runtime}@{release}", result, offer.documents[release])
         if found:
             raise Invalid(*found)
-        result.warnings += _deprecated(offer.deprecated.get(told(made_from).get("release", "")))
+        result.warnings += deprecated(offer.deprecated.get(told(made_from).get("release", "")))
         return made_from
     if isinstance(result.namespace, str):
         name, held = dynamic.held(result.target, result.namespace, result.name)
@@ -113,11 +123,12 @@ async def _of_channel(
                 moved = f"channel {offer.channel} has {name} {release}, and this job {held}"
                 result.notes.append(f"{result.namespace}/{result.name}: {moved}. Nothing: {why}")
                 release = held
-    result.warnings += _deprecated(offer.deprecated.get(release))
+    result.warnings += deprecated(offer.deprecated.get(release))
     return offer.documents[release]
 
 
-def _deprecated(told: object) -> list[Problem]:
+def deprecated(told: object) -> list[Problem]:
+    """Return the warning that the runtime is deprecated; nothing where it is not."""
     return [Problem("runtime", str(told))] if told else []
 
 

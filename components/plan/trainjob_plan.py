@@ -30,9 +30,8 @@ from pulumi_trainer.args.patches import RuntimePatch
 from pulumi_trainer.args.signatures import merge_problems, not_one_of
 from pulumi_trainer.args.topology import Topology
 from pulumi_trainer.args.trainers import Compiled, Trainer
-from pulumi_trainer.channel import RuntimeChannel
-from pulumi_trainer.datasets import Fetched, is_folder, version_of
 from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.local_files import is_folder, version_of
 from pulumi_trainer.program import queue_lints, session, targets
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import REACHED, timeout_problems
@@ -49,7 +48,6 @@ from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.lifecycle.identity import job_name
 from pulumi_trainer.provider.pipeline import render
-from pulumi_trainer.runtime import API_VERSION, ClusterTrainingRuntime
 
 from . import mounts as folders
 from . import runtime_ref, user_code
@@ -61,9 +59,11 @@ from .review import (
     queue_refusals,
     train_job_refusals,
 )
+from .runtime_ref import API_VERSION, RuntimeSource
 from .volume_claims import (
     MANY,
     Claim,
+    FetchedData,
     OutputVolume,
     mounters,
 )
@@ -72,7 +72,7 @@ from .volume_claims import (
 class TrainJobArgs(Args):
     """The arguments of `TrainJob`, see there."""
 
-    runtime: ClusterTrainingRuntime | RuntimeChannel | str | pulumi.Output[Any] | None = None
+    runtime: RuntimeSource | str | pulumi.Output[Any] | None = None
     follow: str | None = None
     trainer: Trainer | BuiltinTrainer | None = None
     initializer: sources.Initializer | None = None
@@ -110,7 +110,7 @@ class TrainJobArgs(Args):
     def check(self) -> list[Problem]:
         found = super().check()
         kinds: dict[str, tuple[type, ...]] = {
-            "runtime": (ClusterTrainingRuntime, RuntimeChannel, str, pulumi.Output),
+            "runtime": (RuntimeSource, str, pulumi.Output),
             "trainer": (Trainer, BuiltinTrainer, type(None)),
             "initializer": (sources.Initializer, type(None)), "output": (bool, OutputVolume), "resume": (bool,),
             "run": (str,), "adopt": (bool,), "name": (str, type(None)),
@@ -119,7 +119,7 @@ class TrainJobArgs(Args):
         }  # fmt: skip
         for field, types in kinds.items():
             if not isinstance(value := getattr(self, field), types):
-                wanted = " or ".join(t.__name__ for t in types if t is not type(None))
+                wanted = " or ".join(_SHOWN.get(t, t.__name__) for t in types if t is not type(None))
                 mend = _OF_A_STACK if isinstance(value, pulumi.StackReference) else ""
                 mend = "give CustomTrainer(func=...)" if field == "trainer" and callable(value) else mend
                 found.append(Problem(field, f"must be {wanted}, not {said(value)}", mend))
@@ -129,6 +129,7 @@ class TrainJobArgs(Args):
         return found + timeout_problems(self.timeouts)
 
 
+_SHOWN: Mapping[type, str] = {RuntimeSource: "ClusterTrainingRuntime or RuntimeChannel"}
 _OF_A_STACK = 'give what it exports: get_output("NAME") of the StackReference'
 
 
@@ -362,7 +363,7 @@ def _mounted(result: Plan, args: TrainJobArgs, mounts: dict[str, Any], logical: 
         result.claims["output"] = claim
     for kind in ("dataset", "model"):
         source = sources.parts(args.initializer).get(kind)
-        if isinstance(source, Fetched) and source.claim is not None and source.claim.spec:
+        if isinstance(source, FetchedData) and source.claim is not None and source.claim.spec:
             pods, mode = mounters(jobset, mounts[kind]), source.claim.spec["accessMode"]
             if pods > 1 and mode != MANY and isinstance(mode, str):
                 why = f"{pods} pods mount the volume of {source.where}, which is {mode}"
@@ -417,10 +418,10 @@ def _judge_sources(
             result.warnings += _cache_warnings(destination, sources_["dataset"], runtime)
 
 
-def _mountable(args: TrainJobArgs) -> dict[str, Fetched]:
+def _mountable(args: TrainJobArgs) -> dict[str, FetchedData]:
     """Return kind of folder -> what was fetched before, into a volume."""
     given = sources.parts(args.initializer)
-    return {kind: source for kind, source in given.items() if isinstance(source, Fetched)}
+    return {kind: source for kind, source in given.items() if isinstance(source, FetchedData)}
 
 
 def _volumes(args: TrainJobArgs) -> dict[str, Any]:
@@ -438,7 +439,7 @@ async def _data(args: TrainJobArgs, inline: Mapping[str, Any], *, cluster: bool)
     found: dict[str, dict[str, str]] = {}
     for kind in ("dataset", "model"):
         source = sources.parts(args.initializer).get(kind)
-        if isinstance(source, Fetched) and source.claim is not None:
+        if isinstance(source, FetchedData) and source.claim is not None:
             found[kind] = {"name": source.label, "version": source.claim.digest}
             if source.claim.former:
                 found[kind]["former"] = source.claim.former

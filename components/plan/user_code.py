@@ -30,7 +30,12 @@ from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import BuiltinTrainer
 from pulumi_trainer.args.json_values import json_value
 from pulumi_trainer.args.signatures import unknown_fields
-from pulumi_trainer.args.trainers import Code, Compiled, CustomTrainer, Trainer
+from pulumi_trainer.args.trainers import (
+    Code,
+    Compiled,
+    CustomTrainer,
+    Trainer,
+)
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kube.errors import Problem

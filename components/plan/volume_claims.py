@@ -117,6 +117,20 @@ class Claim:
         return dynamic.Volume(self.resource_name, {**props, "component": urn}, options)
 
 
+class FetchedData:
+    """A dataset or a model of the program that jobs mount.
+
+    label: its name in the program. where: it stands there. volume: name of its claim, once all of the data is in it. claim: what
+    is asked of a target, once that is decided. writable: whether jobs may change the data.
+    """
+
+    label: str
+    where: str
+    volume: pulumi.Output[str]
+    claim: Claim | None = None
+    writable: bool
+
+
 def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]:
     """A pod's volume for a claim."""
     return {"name": name, "persistentVolumeClaim": {"claimName": claim, **({"readOnly": True} if read_only else {})}}

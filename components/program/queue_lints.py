@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pulumi_trainer.plan.review import by_severity
+from pulumi_trainer.program.severities import by_severity
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission.warnings import queue_warnings
 from pulumi_trainer.provider.kube.errors import Problem

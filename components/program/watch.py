@@ -13,7 +13,7 @@ import pulumi
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.values.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.wording import duration
 
 INTERVAL = 0.25

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.terminal import lines
+from pulumi_trainer.provider.kube.terminal import lines
 from pulumi_trainer.provider.kube.values.wording import duration
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"

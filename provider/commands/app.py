@@ -6,10 +6,10 @@ import re
 from typing import Annotated
 
 import typer
+from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 
 from .arguments import COMMANDS
-from .jobs import Where
 
 app = typer.Typer(
     help="Jobs of the current stack, or of a cluster; documents judged and rendered without either.",

@@ -18,8 +18,8 @@ from typing import IO, Any
 import yaml
 from pulumi_trainer.provider.admission.warnings import Severities
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.terminal import escaped, plain
 from pulumi_trainer.provider.kube.values.documents import Document, documents
-from pulumi_trainer.provider.kube.values.terminal import escaped, plain
 from pulumi_trainer.provider.offline import (
     Cluster,
     Result,
@@ -148,10 +148,10 @@ def _cluster(mode: Mode, taken: Severities, *, pods: bool = False) -> Cluster:
 
 
 def _from_catalogue(name: str) -> dict[str, Any] | None:
-    from pulumi_trainer import runtimes
+    from pulumi_trainer.provider.catalog.catalog import BUILT_IN
 
     with suppress(Invalid):
-        return runtimes.load(name)
+        return BUILT_IN.load(name)
     return None
 
 

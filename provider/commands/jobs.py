@@ -6,7 +6,6 @@ no Pulumi is needed; a cluster's client is loaded for jobs of a cluster only.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,53 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.status import JobStatus, Phase
+from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, show_warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
-from pulumi_trainer.provider.kube.values.terminal import plain
 from pulumi_trainer.provider.kube.values.wording import duration
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kube.client.client import Client
-    from pulumi_trainer.provider.kube.client.kinds import Kind
     from pulumi_trainer.provider.lifecycle.diagnosis import Seen
-    from pulumi_trainer.provider.targets.local import LocalTarget
 
-PATIENCE = 10.0
-"""Seconds that a request goes on trying: somebody sits in front of it."""
 PROGRESS = 50
 """Jobs whose logs `status` reads for their progress."""
 _KINDS = {"jobset": "JOBSET", "jobsets": "JOBSET", "trainjob": "TRAIN_JOB", "trainjobs": "TRAIN_JOB"}
-
-
-@dataclass(frozen=True)
-class Where:
-    """Options of a command. stack: name of one. The others name a cluster, as kubectl's do; everywhere: all namespaces."""
-
-    stack: str = ""
-    namespace: str = ""
-    context: str = ""
-    kubeconfig: str = ""
-    everywhere: bool = False
-
-    @property
-    def cluster(self) -> bool:
-        return bool(self.namespace or self.context or self.kubeconfig or self.everywhere)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job of a cluster or, with `local`, of this machine. label: what it is called here; resource: its name in the stack,
-    empty without one. kind: JobSet or TrainJob, where only that is meant."""
-
-    namespace: str
-    name: str
-    resource: str = ""
-    client: Client | None = None
-    local: LocalTarget | None = None
-    kind: Kind | None = field(default=None, compare=False)
-
-    @property
-    def label(self) -> str:
-        return plain(self.resource or self.name)
 
 
 @dataclass(frozen=True)
@@ -211,11 +174,6 @@ def opened(where: Where) -> tuple[Client, str]:
     client = open_client(reached, warn=show_warning).within(PATIENCE)
     namespace = where.namespace or context(where.kubeconfig, "", where.context).namespace
     return client, namespace or "default"
-
-
-def show_warning(warning: Problem) -> None:
-    """Prints a warning about the access to a cluster."""
-    print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
 def in_project() -> bool:

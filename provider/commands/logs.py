@@ -11,18 +11,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
-from pulumi_trainer.provider.kube.values.terminal import Prefixes, harmless, plain
+from pulumi_trainer.provider.kube.terminal import Prefixes, harmless, plain
 
-from .jobs import (
-    Job,
-    Where,
-    chosen,
-    look,
-    none,
-    of_stack,
-    states,
-)
+from .jobs import chosen, look, none, of_stack, states
 
 MOST = 20
 """Jobs of a cluster that are followed at once."""
@@ -97,7 +90,8 @@ def _stream(job: Job, wanted: Wanted) -> Iterator[Printed]:
 
 
 def _there(job: Job, wanted: Wanted) -> Iterator[Printed]:
-    from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish, tail
+    from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish
+    from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 
     assert job.client is not None
     look(job)

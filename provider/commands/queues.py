@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from pulumi_trainer.provider.kube.values.terminal import plain
+from pulumi_trainer.provider.commands.reach import Where
+from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS
 from pulumi_trainer.provider.kueue.occupancy import (
@@ -26,7 +27,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from .jobs import Where, of_stack, opened
+from .jobs import of_stack, opened
 
 Cell = Text | ProgressBar | str
 _MISSED = {

@@ -18,10 +18,7 @@ from pulumi_trainer.provider.api.versions import (
     following,
     step,
 )
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.documents import documents
-from pulumi_trainer.provider.lifecycle.releases import compare, level_of
-from pulumi_trainer.runtimes.catalog import (
+from pulumi_trainer.provider.catalog.catalog import (
     BUILT_IN,
     LOCK,
     NAME,
@@ -29,6 +26,9 @@ from pulumi_trainer.runtimes.catalog import (
     unknown,
     unnamed,
 )
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.documents import documents
+from pulumi_trainer.provider.lifecycle.releases import compare, level_of
 
 OK, REFUSED = 0, 1
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api.labels import FRAMEWORK
+from pulumi_trainer.provider.catalog.catalog import BUILT_IN
 
 _ONE, _ANY = "1", "1 or more"
 
 
 def listed() -> list[dict[str, Any]]:
     """One entry a runtime, by name; of a runtime with several releases, as its newest is."""
-    return [_entry(name) for name in runtimes.names()]
+    return [_entry(name) for name in BUILT_IN.names()]
 
 
 def print_all(output: str) -> None:
@@ -35,8 +35,8 @@ def print_all(output: str) -> None:
 
 
 def _entry(name: str) -> dict[str, Any]:
-    known, about = runtimes.releases(name), runtimes.about(name)
-    document = runtimes.load(name)
+    known, about = BUILT_IN.releases(name), BUILT_IN.about(name)
+    document = BUILT_IN.load(name)
     return {
         "name": name,
         "releases": known,

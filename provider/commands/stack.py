@@ -10,16 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, show_warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
-
-from .jobs import (
-    PATIENCE,
-    Job,
-    Where,
-    show_warning,
-)
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kube.client.client import Client

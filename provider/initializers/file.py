@@ -19,7 +19,15 @@ from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from .contract import STORAGE_URI, Kind
 from .manifest import FetchedFile
 from .names import DEPTH_MAX
-from .source import MIB, Chunks, Entry, Listing, Order, Patterns, digests
+from .source import (
+    MIB,
+    Chunks,
+    Entry,
+    Listing,
+    Order,
+    Patterns,
+    digests,
+)
 
 HASHED = 64 * MIB
 """Bytes that a plan reads of a source to see whether it has changed: less than 0.1 s."""

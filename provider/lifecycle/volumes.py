@@ -16,7 +16,14 @@ from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from .calls import Checked, Diff, leads_elsewhere, rerouted, root, with_known_digest
+from .calls import (
+    Checked,
+    Diff,
+    leads_elsewhere,
+    rerouted,
+    root,
+    with_known_digest,
+)
 
 Props = dict[str, Any]
 

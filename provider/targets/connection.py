@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kube.errors import Problem, Refused
 from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 
 if TYPE_CHECKING:
-    from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 WAY = ("kubeconfig", "context", "content")
 """How to reach a cluster; content: of a kubeconfig, a secret."""
@@ -89,7 +89,7 @@ def _kubernetes(target: str, overrides: str) -> KubernetesTarget:
     if missing("kubernetes"):
         raise not_installed("kubernetes", "the Kubernetes target")
     from pulumi_trainer.provider.kube.client.access import cluster_id, open_client
-    from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
     known = json.loads(target)
     client = open_client(known, overrides=json.loads(overrides), warn=_warn[0] if _warn else None)

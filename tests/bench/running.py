@@ -21,7 +21,7 @@ from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import JOBSET, NAMESPACE, POD
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.cluster.jobs import jobset
 from tests.cluster.proxy import Proxy

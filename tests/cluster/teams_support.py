@@ -23,8 +23,8 @@ from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tools.cluster import simulation
 

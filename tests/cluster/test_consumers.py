@@ -12,7 +12,7 @@ from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOBSET, Kind
 from pulumi_trainer.provider.kube.errors import Refused
 from pulumi_trainer.provider.lifecycle import channels
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import jobset, submission
 

@@ -17,12 +17,12 @@ from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
 from pulumi_trainer.provider.lifecycle.diagnosis import pods as diagnosis_of_pods
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 from pulumi_trainer.provider.targets.kubernetes.observe import waking
 from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight.review import review
 from pulumi_trainer.provider.targets.kubernetes.preflight.schedulers import idle
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from . import least
 from .conftest import USER

@@ -24,9 +24,10 @@ from pulumi_trainer.provider.kube.client.kinds import (
 from pulumi_trainer.provider.kube.errors import Conflict, TargetFault, TrainerError
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets import keys
-from pulumi_trainer.provider.targets.kubernetes.jobs import deletion, marks
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes.jobs import deletion
 from pulumi_trainer.provider.targets.kubernetes.observe import overview
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import Document, jobset, left, pod_template, submission, until
 

@@ -17,7 +17,8 @@ from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import JOBSET, POD
 from pulumi_trainer.provider.targets.kubernetes.logs import following, podlogs
 from pulumi_trainer.provider.targets.kubernetes.logs.loglines import Line
-from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish, tail
+from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish
+from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 
 from tools.cluster import Cluster
 

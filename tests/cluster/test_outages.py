@@ -27,7 +27,7 @@ from pulumi_trainer.provider.kube.client.kinds import (
 )
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.targets.kubernetes.jobs import deletion
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tools.cluster import Cluster
 

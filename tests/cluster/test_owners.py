@@ -23,8 +23,8 @@ from pulumi_trainer.provider.kube.client.kinds import (
 from pulumi_trainer.provider.kube.errors import Refused, TrainerError
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NEWEST
 from pulumi_trainer.provider.lifecycle import draining
-from pulumi_trainer.provider.targets.kubernetes.jobs import marks
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

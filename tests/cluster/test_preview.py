@@ -31,7 +31,7 @@ from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.kube.schema import openapi
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import GROUP
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.engine.conftest import Project, project, pulumi_home  # noqa: F401 (fixtures)
 from tools.cluster import Cluster

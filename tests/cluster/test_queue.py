@@ -15,7 +15,7 @@ from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kueue.labels import QUEUE
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import jobset, until
 from .programs import plan, sent

@@ -18,9 +18,9 @@ from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import ACCESS_REVIEW, RULES_REVIEW
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import IDENTITY, Permission
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from . import least
 from .conftest import USER

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.lifecycle.changes import compare
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import submission, until
 from .test_lifecycle import at, both, suspended

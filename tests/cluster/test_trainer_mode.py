@@ -28,8 +28,8 @@ from pulumi_trainer.provider.lifecycle.status import seconds
 from pulumi_trainer.provider.offline import Cluster
 from pulumi_trainer.provider.pipeline import render
 from pulumi_trainer.provider.pipeline.modes import MULTIKUEUE
-from pulumi_trainer.provider.targets.kubernetes.jobs import marks
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

@@ -21,10 +21,10 @@ from pulumi_trainer.provider.kube.errors import (
     Refused,
     TrainerError,
 )
-from pulumi_trainer.provider.targets.kubernetes.jobs import marks
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
+from pulumi_trainer.provider.targets.kubernetes import marks
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.kubernetes.storage.classes import ONE_NODE
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import jobset, pod_template, submission, until
 from .storage_support import storage_class

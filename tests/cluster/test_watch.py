@@ -19,10 +19,10 @@ from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import document
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 from pulumi_trainer.provider.targets.kubernetes.observe import jobstore, watch
 from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tools.cluster import Cluster
 

@@ -20,10 +20,10 @@ from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
-from pulumi_trainer.provider.targets.kubernetes.jobs.target import KubernetesTarget
 from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_all
 from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import jobset, pod_template, slip, submission, until
 

@@ -6,7 +6,8 @@ import threading
 from pathlib import Path
 
 from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish, tail
+from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish
+from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 
 from tests.cluster.proxy import Proxy
 from tests.cluster.test_logs import Cuts

@@ -13,9 +13,10 @@ import pytest
 import yaml
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api.labels import RELEASE
+from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.commands import releases as commands
 from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.runtimes import RuntimeCatalog, git
+from pulumi_trainer.runtimes import RuntimeCatalog
 
 
 def written(folder: Path, release: str, name: str = "mine", **changes: Any) -> Path:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from pulumi_trainer.provider.commands.app import _seconds
-from pulumi_trainer.provider.commands.jobs import Where, in_project, of_stack
+from pulumi_trainer.provider.commands.jobs import in_project, of_stack
+from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Invalid
 
 KUBECONFIG = {

@@ -16,7 +16,7 @@ from pulumi_trainer.provider.commands import (
     logs,
     status,
 )
-from pulumi_trainer.provider.commands.jobs import Job, Where
+from pulumi_trainer.provider.commands.reach import Job, Where
 
 HOSTILE = "x\x1b[2J\x1b]0;owned\x07\x9b1A\u202e\x85\r\nerror: forged\u2066[/b][link=https://evil]\ud800"
 

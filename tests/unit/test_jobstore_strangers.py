@@ -9,8 +9,8 @@ from pulumi_trainer.provider.api.labels import RECORD
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.kube.client.kinds import JOBSET
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
-from pulumi_trainer.provider.targets.kubernetes.observe import jobstore
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.observe import jobstore
 from pulumi_trainer.provider.targets.kubernetes.observe.jobstore import JobStore
 
 NOW = datetime.now(timezone.utc)

@@ -20,6 +20,7 @@ import yaml
 from documents_support import BOMB
 from kubernetes_support import Server, answer, named, refusal, server
 from pulumi_trainer.provider.commands import jobs
+from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.client import (
     access,
     client,
@@ -436,7 +437,7 @@ class TestCredentials:
         self, api: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = write(tmp_path / "config", config("https://127.0.0.1:1", **{"insecure-skip-tls-verify": True}))
-        client, _ = jobs.opened(jobs.Where(kubeconfig=path))
+        client, _ = jobs.opened(Where(kubeconfig=path))
         assert client.host and "warning: kubeconfig" in capsys.readouterr().err
 
     @pytest.mark.parametrize("user", ["token", "password", "tokenFile", "exec"])

@@ -370,7 +370,7 @@ def offered() -> dict[str, Any]:
 
 
 def test_an_offer_comes_back_as_it_was() -> None:
-    from pulumi_trainer.channel import Offer
+    from pulumi_trainer.plan.offer import Offer
 
     offer = Offer.read(offered())
     assert offer.documents == {"2.3.0": runtimes.load("torch-distributed")}
@@ -379,7 +379,7 @@ def test_an_offer_comes_back_as_it_was() -> None:
 
 def test_an_offer_is_short() -> None:
     """It is printed at each `pulumi up` of the platform's stack."""
-    from pulumi_trainer.channel import CARRIED, Offer
+    from pulumi_trainer.plan.offer import CARRIED, Offer
 
     documents = {f"1.{n}.0": runtimes.load("torchtune-llama3.2-1b") for n in range(CARRIED)}
     for number, document in documents.items():
@@ -406,7 +406,7 @@ BOMB = packed("0" * 2**24)
     ],
 )  # fmt: skip
 def test_an_offer_that_is_none(change: dict[str, Any]) -> None:
-    from pulumi_trainer.channel import Offer
+    from pulumi_trainer.plan.offer import Offer
 
     with pytest.raises(Invalid):
         Offer.read({**offered(), **change})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.values.terminal import (
+from pulumi_trainer.provider.kube.terminal import (
     Prefixes,
     escaped,
     harmless,

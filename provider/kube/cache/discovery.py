@@ -26,6 +26,9 @@ from pulumi_trainer.provider.kube.values.accessors import rows
 T = TypeVar("T")
 Document = dict[str, Any]
 
+PATIENCE = 3.0
+"""Seconds for a cluster to answer; then the program goes on with what can be told without it."""
+
 
 class Facts:
     """giving_up: after the first question that gets no answer, no other is asked."""

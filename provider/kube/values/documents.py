@@ -17,8 +17,8 @@ from typing import IO, Any
 
 import yaml
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.terminal import control_character
 
-from .terminal import control_character
 from .yaml_values import (
     BLANK,
     MAX_LENGTH,

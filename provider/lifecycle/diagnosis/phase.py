@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
+from pulumi_trainer.provider.kube.terminal import lines, plain
 from pulumi_trainer.provider.kube.values.accessors import (
     condition,
     conditions,
@@ -16,7 +17,6 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true,
 )
-from pulumi_trainer.provider.kube.values.terminal import lines, plain
 from pulumi_trainer.provider.kube.values.wording import duration, ended
 from pulumi_trainer.provider.kueue.workload_reasons import Waiting, why_queued
 from pulumi_trainer.provider.lifecycle.status import observed

@@ -20,8 +20,9 @@ from pulumi_trainer.provider.kube.errors import (
     TrainerError,
 )
 from pulumi_trainer.provider.targets import keys
+from pulumi_trainer.provider.targets.kubernetes import marks
 
-from . import admitted, marks, record
+from . import admitted, record
 from .record import Record
 
 Document = dict[str, Any]

@@ -17,8 +17,8 @@ from pulumi_trainer.provider.kube.client.kinds import (
     Kind,
 )
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.targets.kubernetes import marks
 
-from . import marks
 from .record import SELECTOR, Record, find
 
 DELETE_SECONDS = 120.0

@@ -14,8 +14,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kueue.labels import QUEUE
-
-from . import marks
+from pulumi_trainer.provider.targets.kubernetes import marks
 
 Fields = dict[str, Any]
 

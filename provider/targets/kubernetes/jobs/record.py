@@ -31,13 +31,14 @@ from pulumi_trainer.provider.kube.client.kinds import (
 )
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.terminal import message as harmless_message
+from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.accessors import rows, section
-from pulumi_trainer.provider.kube.values.terminal import message as harmless_message
-from pulumi_trainer.provider.kube.values.terminal import plain
 from pulumi_trainer.provider.lifecycle.status import seconds
+from pulumi_trainer.provider.targets.kubernetes import marks
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_path
 
-from . import drift, marks
+from . import drift
 
 Document = dict[str, Any]
 

@@ -20,8 +20,8 @@ from pulumi_trainer.provider.kube.errors import (
     Refused,
     TargetFault,
 )
+from pulumi_trainer.provider.targets.kubernetes import marks
 
-from . import marks
 from .apply import Changed, told
 
 Document = dict[str, Any]

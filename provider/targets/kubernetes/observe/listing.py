@@ -43,7 +43,12 @@ from pulumi_trainer.provider.lifecycle.status import observed
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
 from pulumi_trainer.provider.targets.kubernetes.storage import claims as volumes
 
-from .seen import JOB_UID, OLDER_WORKLOAD, snapshot, without_stranger
+from .seen import (
+    JOB_UID,
+    OLDER_WORKLOAD,
+    snapshot,
+    without_stranger,
+)
 
 Place = volumes.Place
 

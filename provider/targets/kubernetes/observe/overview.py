@@ -26,8 +26,13 @@ from pulumi_trainer.provider.kube.client.kinds import (
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.lifecycle.status import Observed, observed
-from pulumi_trainer.provider.targets.kubernetes.jobs import marks
-from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, belongs, find
+from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import (
+    SELECTOR,
+    Record,
+    belongs,
+    find,
+)
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
 AGE = 5.0

@@ -45,7 +45,8 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     of_coscheduling,
     waiting_gang,
 )  # fmt: skip
-from pulumi_trainer.provider.targets.kubernetes.jobs import marks, record
+from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.seen import group_of
 

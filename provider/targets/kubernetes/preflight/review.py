@@ -13,7 +13,7 @@ from typing import Any
 from pulumi_trainer.provider.admission.rules import PREDICATES
 from pulumi_trainer.provider.api.submission import ANYTHING, Draft, Objects
 from pulumi_trainer.provider.kube.cache import dryrun
-from pulumi_trainer.provider.kube.cache.discovery import Facts
+from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Facts
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
@@ -23,7 +23,8 @@ from pulumi_trainer.provider.kube.schema import openapi
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue import rules as kueue
 from pulumi_trainer.provider.kueue.job_webhook import unmanaged
-from pulumi_trainer.provider.targets.kubernetes.jobs import adoption, marks
+from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes.jobs import adoption
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
@@ -42,8 +43,6 @@ Lack = tuple[bool, Problem]
 Find = Callable[[Kind, str, str], Any]
 
 _CREATE = "create it, or let the TrainJob depend on it (depends_on)"
-PATIENCE = 3.0
-"""Seconds for a cluster to answer; then the program goes on with what can be told without it."""
 
 
 def review(

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pulumi_trainer.provider.kube.cache.discovery import Document, Facts
+from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Document, Facts
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.targets.kubernetes.preflight.review import PATIENCE
 
 LISTED = (
     kinds.CLUSTER_QUEUE, kinds.COHORT, kinds.RESOURCE_FLAVOR, kinds.TOPOLOGY, kinds.ADMISSION_CHECK,

@@ -24,7 +24,7 @@ from pulumi_trainer.provider.kube.errors import (
     TargetFault,
 )
 from pulumi_trainer.provider.lifecycle.identity import program_of
-from pulumi_trainer.provider.targets.kubernetes.jobs import marks
+from pulumi_trainer.provider.targets.kubernetes import marks
 
 from . import classes
 

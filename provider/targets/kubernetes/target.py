@@ -27,6 +27,7 @@ from pulumi_trainer.provider.api.submission import (
     Work,
     main_key,
 )
+from pulumi_trainer.provider.kube.cache.discovery import PATIENCE
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.kinds import (
@@ -48,17 +49,17 @@ from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue, rev
 from pulumi_trainer.provider.targets.kubernetes.queues import draining, queues
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
-from . import (
+from . import marks
+from .jobs import (
     adoption,
     apply,
     consumers,
     deletion,
     drift,
-    marks,
     record,
     runtimes,
 )
-from .deletion import (
+from .jobs.deletion import (
     Departures,
     await_gone,
     delete_record,
@@ -67,7 +68,7 @@ from .deletion import (
     record_departures,
     sweepable,
 )
-from .record import Record
+from .jobs.record import Record
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -127,7 +128,7 @@ class KubernetesTarget:
         overview.record("")
         if overview.fault is not None and not isinstance(overview.fault, ApiError):
             raise overview.fault
-        return self.client.within(review.PATIENCE)
+        return self.client.within(PATIENCE)
 
     def pod_group(self, api_version: str, namespace: str, name: str) -> Document | None:
         """The PodGroup of that name, of the scheduler plugins or Volcano's; None: there is none."""
@@ -136,7 +137,7 @@ class KubernetesTarget:
 
     def queue_versions(self) -> dict[str, list[str]]:
         """Version of Kueue's API -> the plurals that the cluster has in it."""
-        return draining.versions(self.client, review.PATIENCE)
+        return draining.versions(self.client, PATIENCE)
 
     def queue_objects(self, kind: str, version: str) -> list[Document]:
         """All of a kind of Kueue's that the cluster has, as far as we may list them."""
@@ -144,7 +145,7 @@ class KubernetesTarget:
 
     def queue_work(self, name: str, version: str) -> list[Work]:
         """What the jobs of a ClusterQueue hold, or that they wait."""
-        return draining.work(self.client.within(review.PATIENCE), name, version)
+        return draining.work(self.client.within(PATIENCE), name, version)
 
     def lacks_namespace(self, namespace: str) -> bool:
         """Whether it is certain that there is no such namespace."""
@@ -274,7 +275,7 @@ class KubernetesTarget:
     def check_adoption(self, submission: Submission) -> None:
         """Raises Conflict where a job of others is not what the program says, or is held by something else than a record."""
         kind = kinds.of(submission.main)
-        client = self.client.within(review.PATIENCE)
+        client = self.client.within(PATIENCE)
         job = client.get(kind, submission.namespace, submission.name)
         found = record.find(client, submission.namespace, submission.name)
         if found is not None and found.owner != submission.owner:
@@ -287,7 +288,7 @@ class KubernetesTarget:
         all jobs tells."""
         if self.overview(namespace).known(name) is None:
             return None
-        found = record.find(self.client.within(review.PATIENCE), namespace, name)
+        found = record.find(self.client.within(PATIENCE), namespace, name)
         if found is None or not found.ours or found.deleting:
             return None
         return replace(found.whose, stack="") if found.retained else found.whose

@@ -316,5 +316,5 @@ def _package(name: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-BUILT_IN = RuntimeCatalog.from_dir(Path(__file__).parent)
+BUILT_IN = RuntimeCatalog.from_dir(Path(__file__).parents[2] / "runtimes")
 """The one that comes with this package."""

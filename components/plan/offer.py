@@ -1,0 +1,91 @@
+"""What a RuntimeChannel offers to TrainJobs, of its own program and of other stacks: a release with its documents."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from pulumi_trainer.plan.review import refusals
+from pulumi_trainer.provider.api.versions import VERSION
+from pulumi_trainer.provider.catalog.catalog import MAX_FILE, NAME
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.documents import control_character_problems
+
+CARRIED = 10
+"""Releases that a channel carries to other stacks, so that a job that is pinned to one of them can run again."""
+
+
+FOLLOW = ("pin", "patch", "minor", "any")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a channel has. documents: of its release and of others, by number. deprecated: what is to be told of them."""
+
+    channel: str
+    runtime: str
+    release: str
+    documents: Mapping[str, dict[str, Any]] = field(repr=False)
+    deprecated: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, given: Any) -> Offer:
+        """From the output of another stack, of which nothing is trusted. Raises Invalid."""
+        try:
+            return _read(json.dumps(given, sort_keys=True))  # the same for each of many jobs
+        except (TypeError, ValueError, RecursionError):
+            raise Invalid(Problem("", "is no offer of a RuntimeChannel: it holds what is no plain data")) from None
+
+    @classmethod
+    def of(cls, given: Any) -> Offer:
+        """As `read`, of plain data."""
+        mend = 'export it there: pulumi.export("stable", channel.offer), and give runtime=platform.get_output("stable")'
+        parts = ("channel", "runtime", "release", "documents", "deprecated")
+        if not isinstance(given, Mapping) or set(given) != set(parts):
+            raise Invalid(Problem("", "is no offer of a RuntimeChannel", mend))
+        texts, documents, deprecated = [given[p] for p in parts[:3]], _unpacked(given["documents"]), given["deprecated"]
+        words = [*texts, *deprecated.values()] if isinstance(deprecated, Mapping) else [None]
+        fine = all(isinstance(text, str) and 0 < len(text) < 300 and text.isprintable() for text in words)
+        fine = fine and NAME.fullmatch(given["runtime"]) is not None
+        if not fine or not isinstance(documents, Mapping) or given["release"] not in documents:
+            raise Invalid(Problem("", "is no whole offer of a RuntimeChannel", mend))
+        for number, document in documents.items():
+            whole = isinstance(document, dict) and document.get("kind") == "ClusterTrainingRuntime"
+            about = document.get("metadata") if whole else None
+            if not VERSION.fullmatch(number) or not isinstance(about, dict) or about.get("name") != given["runtime"]:
+                raise Invalid(Problem(f"documents[{number}]", f"is no release of {given['runtime']}", mend))
+            if problems := [*control_character_problems(document), *refusals(document)]:
+                raise Invalid(*(p.below(f"documents[{number}]") for p in problems))
+        return cls(texts[0], texts[1], texts[2], documents, {str(k): str(v) for k, v in deprecated.items()})
+
+    @property
+    def output(self) -> dict[str, Any]:
+        """What `read` takes. The documents are in it, since who gets it renders with nothing else at hand; packed, since the
+        outputs of a stack are printed at each `pulumi up`."""
+        parts = {"channel": self.channel, "runtime": self.runtime, "release": self.release}
+        return {**parts, "documents": _packed(self.documents), "deprecated": dict(self.deprecated)}
+
+
+@lru_cache(maxsize=32)
+def _read(text: str) -> Offer:
+    return Offer.of(json.loads(text))
+
+
+def _packed(documents: Mapping[str, Any]) -> str:
+    text = json.dumps(documents, sort_keys=True, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _unpacked(given: Any) -> Any:
+    """None: it is nothing that was packed, or more than a channel can carry."""
+    try:
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(base64.b64decode(given, validate=True), (CARRIED + 1) * MAX_FILE)
+        return json.loads(text) if unpacking.eof else None
+    except (TypeError, ValueError, RecursionError, zlib.error):
+        return None
