@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOBSET, NAMESPACE
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, NAMESPACE
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 

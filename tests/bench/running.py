@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import JOBSET, NAMESPACE, POD
+from pulumi_trainer.provider.kube.client.kinds import NAMESPACE, POD
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.cluster.jobs import jobset

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kueue.resources import WORKLOAD
 
 Document = dict[str, Any]
 
 OWNED = (
-    kinds.CONFIG_MAP, kinds.SECRET, kinds.SERVICE, kinds.CLAIM, kinds.JOB, kinds.POD, kinds.JOBSET, kinds.TRAIN_JOB,
-    kinds.POD_GROUP, kinds.WORKLOAD,
+    kinds.CONFIG_MAP, kinds.SECRET, kinds.SERVICE, kinds.CLAIM, kinds.JOB, kinds.POD, JOBSET, TRAIN_JOB,
+    POD_GROUP, WORKLOAD,
 )  # fmt: skip
 """What a job may leave behind."""
 

@@ -7,16 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    CONFIG_MAP,
-    JOB,
-    JOBSET,
-    POD,
-    SECRET,
-    SERVICE,
-)
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import JOBSET, POD, Kind
+from pulumi_trainer.provider.kube.client.kinds import POD, Kind
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.objects import (
     GROUP,

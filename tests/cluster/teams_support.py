@@ -18,10 +18,12 @@ import pytest
 from kubernetes.client import ApiClient
 from pulumi_trainer import runtimes
 from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
 from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
@@ -32,7 +34,7 @@ from .jobs import until
 from .programs import plan, sent
 
 Document = dict[str, Any]
-MODES = {"jobset": kinds.JOBSET, "trainer": kinds.TRAIN_JOB}
+MODES = {"jobset": JOBSET, "trainer": TRAIN_JOB}
 FOREVER = {"sim/outcome": "forever", "sim/start": "50ms"}
 
 
@@ -81,7 +83,7 @@ class Teams:
         return f"{self.namespace}-{name}"
 
     def flavor(self, **spec: Any) -> None:
-        self.make(kinds.RESOURCE_FLAVOR, self.name("h100"), spec=spec)
+        self.make(RESOURCE_FLAVOR, self.name("h100"), spec=spec)
 
     def queue(self, team: str, gpus: int, cpus: int = 0, **spec: Any) -> None:
         """A team's queue, in the cohort of the namespace's name unless spec says otherwise."""
@@ -95,8 +97,8 @@ class Teams:
             "preemption": preemption,
             "cohortName": self.namespace,
         }
-        self.make(kinds.CLUSTER_QUEUE, self.name(team), spec={**behind, **spec})
-        self.make(kinds.LOCAL_QUEUE, team, spec={"clusterQueue": self.name(team)})
+        self.make(CLUSTER_QUEUE, self.name(team), spec={**behind, **spec})
+        self.make(LOCAL_QUEUE, team, spec={"clusterQueue": self.name(team)})
 
     def ready(self, *teams: str) -> None:
         until(lambda: all(self.active(team) == "True" for team in teams))
@@ -118,7 +120,7 @@ class Teams:
         """So many nodes, and their flavor, with a topology of racks."""
         self.nodes(count)
         levels = [{"nodeLabel": self.rack}, {"nodeLabel": "kubernetes.io/hostname"}]
-        self.make(kinds.TOPOLOGY, self.name("dc"), spec={"levels": levels})
+        self.make(TOPOLOGY, self.name("dc"), spec={"levels": levels})
         self.flavor(nodeLabels=self.pool, topologyName=self.name("dc"))
 
     @property
@@ -127,7 +129,7 @@ class Teams:
 
     def active(self, team: str) -> str | None:
         """Whether a team's queue takes jobs, once Kueue has said so."""
-        found = self.root.get(kinds.LOCAL_QUEUE, self.namespace, team) or {}
+        found = self.root.get(LOCAL_QUEUE, self.namespace, team) or {}
         given = found.get("status", {}).get("conditions", [])
         return next((c["status"] for c in given if c["type"] == "Active"), None)
 
@@ -196,8 +198,8 @@ class Teams:
     def counted(self, team: str) -> tuple[int, int]:
         """Workloads that hold and that wait, as the queues say it, once they agree."""
         found = [
-            self.root.get(kinds.CLUSTER_QUEUE, "", self.name(team)) or {},
-            self.root.get(kinds.LOCAL_QUEUE, self.namespace, team) or {},
+            self.root.get(CLUSTER_QUEUE, "", self.name(team)) or {},
+            self.root.get(LOCAL_QUEUE, self.namespace, team) or {},
         ]
         both = {(d["status"].get("reservingWorkloads", 0), d["status"].get("pendingWorkloads", 0)) for d in found}
         return both.pop() if len(both) == 1 else (-1, -1)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOBSET, Kind
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.errors import Refused
 from pulumi_trainer.provider.lifecycle import channels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget

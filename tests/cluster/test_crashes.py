@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, TRAINING_RUNTIME
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
@@ -83,9 +84,9 @@ def test_a_killed_create_is_finished_by_the_next(
         return inputs(namespace, name, kubeconfig, secret="canary-4711", suspend=suspend)
 
     for name in each_kill(proxy, driver, moment, lambda name: ("create", job(name))):
-        before = {j["metadata"]["uid"] for j in listed(admin_client, kinds.JOBSET, namespace)}
+        before = {j["metadata"]["uid"] for j in listed(admin_client, JOBSET, namespace)}
         _, outputs = driver.ok("create", job(name))
-        jobsets = listed(admin_client, kinds.JOBSET, namespace)
+        jobsets = listed(admin_client, JOBSET, namespace)
         assert [j["metadata"]["name"] for j in jobsets] == [name]
         assert before <= {j["metadata"]["uid"] for j in jobsets}, "what was made is kept, not made again"
         assert {f"ConfigMap/{name}", f"ConfigMap/{name}-code", f"Secret/{name}-env"} <= set(
@@ -116,7 +117,7 @@ def test_a_killed_create_in_mode_trainer(
     """Every second one is finished, the others are swept."""
     runtime = runtimes.load("torch-distributed")
     metadata = {**runtime["metadata"], "namespace": namespace}
-    admin_client.create(kinds.TRAINING_RUNTIME, {**runtime, "kind": "TrainingRuntime", "metadata": metadata})
+    admin_client.create(TRAINING_RUNTIME, {**runtime, "kind": "TrainingRuntime", "metadata": metadata})
 
     def job(name: str) -> Any:
         made = inputs(namespace, name, kubeconfig, secret="canary-4711")
@@ -125,7 +126,7 @@ def test_a_killed_create_in_mode_trainer(
             "trainer": {"numNodes": 1}, "suspend": True,
         }  # fmt: skip
         train = {
-            "apiVersion": kinds.TRAIN_JOB.api_version,
+            "apiVersion": TRAIN_JOB.api_version,
             "kind": "TrainJob",
             "metadata": {"name": name},
             "spec": spec,
@@ -136,9 +137,9 @@ def test_a_killed_create_in_mode_trainer(
 
     for name in each_kill(proxy, driver, moment, lambda name: ("create", job(name))):
         if int(name.rpartition("-")[2]) % 2:
-            before = {j["metadata"]["uid"] for j in listed(admin_client, kinds.TRAIN_JOB, namespace)}
+            before = {j["metadata"]["uid"] for j in listed(admin_client, TRAIN_JOB, namespace)}
             _, outputs = driver.ok("create", job(name))
-            (train,) = listed(admin_client, kinds.TRAIN_JOB, namespace)
+            (train,) = listed(admin_client, TRAIN_JOB, namespace)
             assert before <= {train["metadata"]["uid"]}, "what was made is kept, not made again"
             driver.ok("delete", outputs)
         else:
@@ -178,7 +179,7 @@ def test_a_killed_delete_is_followed_by_a_create(
         driver.ok("delete", made[name])  # as the engine does again, its state still holding the earlier run
         _, outputs = driver.ok("create", new)
         assert outputs["uid"] != made[name]["uid"]
-        (jobset,) = listed(admin_client, kinds.JOBSET, namespace)
+        (jobset,) = listed(admin_client, JOBSET, namespace)
         assert not jobset["metadata"].get("deletionTimestamp")
         assert jobset["metadata"]["annotations"]["pulumi-trainer.dev/digest"] == "digest-2"
         driver.ok("delete", outputs)
@@ -201,7 +202,7 @@ def test_a_killed_update_is_finished_by_the_next(
     for name in each_kill(proxy, driver, moment, prepare):
         outputs = driver.ok("update", made[name], changed(name))
         assert outputs["uid"] == made[name]["uid"] and outputs["digest"] == "digest-2"
-        (jobset,) = listed(admin_client, kinds.JOBSET, namespace)
+        (jobset,) = listed(admin_client, JOBSET, namespace)
         assert jobset["spec"]["suspend"] is False
         driver.ok("delete", outputs)
         gone(admin_client, namespace, 5.0)
@@ -221,7 +222,7 @@ def test_a_killed_sweep_is_finished_by_the_next(
 
     for name in each_kill(proxy, driver, moment, prepare):
         driver.ok("sweep", target, "stack-1")
-        names = [j["metadata"]["name"] for j in listed(admin_client, kinds.JOBSET, namespace)]
+        names = [j["metadata"]["name"] for j in listed(admin_client, JOBSET, namespace)]
         assert names == [f"{name}-other"], "another stack's stays"
         driver.ok("sweep", target | {"sweep": "stack-2"}, "stack-2")
         gone(admin_client, namespace, 0.0)
@@ -269,12 +270,12 @@ def test_a_killed_adoption_is_finished_by_the_next(
         job = inputs(namespace, name, kubeconfig, adopt=True)
         jobset = job["objects"][f"JobSet/{name}"]
         byhand = {**jobset, "metadata": {"name": name, "namespace": namespace}}
-        uids[name] = admin_client.create(kinds.JOBSET, byhand)["metadata"]["uid"]
+        uids[name] = admin_client.create(JOBSET, byhand)["metadata"]["uid"]
         return "create", job
 
     for name in each_kill(proxy, driver, moment, prepare):
         _, outputs = driver.ok("create", inputs(namespace, name, kubeconfig, adopt=True))
-        (jobset,) = listed(admin_client, kinds.JOBSET, namespace)
+        (jobset,) = listed(admin_client, JOBSET, namespace)
         assert jobset["metadata"]["uid"] == uids[name]
         driver.ok("delete", outputs)
         gone(admin_client, namespace, 0.0)
@@ -291,7 +292,7 @@ def test_a_lost_answer_to_any_request_of_a_create_makes_one_job(
         _, outputs = driver.ok("create", inputs(namespace, name, kubeconfig, secret="canary-4711"))
         count = proxy.count()
         proxy.reset()
-        (jobset,) = listed(admin_client, kinds.JOBSET, namespace)
+        (jobset,) = listed(admin_client, JOBSET, namespace)
         (owner,) = jobset["metadata"]["ownerReferences"]
         assert owner["uid"] == outputs["uid"]
         proxy.rule = nth(number, Lose())

@@ -9,17 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.kube.client.kinds import (
-    CLAIM,
-    CONFIG_MAP,
-    JOBSET,
-    NAMESPACE,
-    POD,
-    POD_GROUP,
-    SECRET,
-    WORKLOAD,
-    Kind,
-)
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
+from pulumi_trainer.provider.kube.client.kinds import CLAIM, CONFIG_MAP, NAMESPACE, POD, SECRET, Kind
+from pulumi_trainer.provider.kueue.resources import WORKLOAD
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from kubernetes.client import ApiClient
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kube.cache.discovery import Facts
 from pulumi_trainer.provider.kube.client import kinds
@@ -70,8 +71,8 @@ def add_nodes(root: Client, namespace: str) -> Iterator[Callable[[int], None]]:
             made.append(name)
 
     yield add
-    for document in root.list(kinds.JOBSET, namespace)[0]:
-        root.delete(kinds.JOBSET, namespace, document["metadata"]["name"], propagation="Background")
+    for document in root.list(JOBSET, namespace)[0]:
+        root.delete(JOBSET, namespace, document["metadata"]["name"], propagation="Background")
     for name in made:
         root.delete(kinds.NODE, "", name)
 
@@ -133,14 +134,14 @@ def test_nothing_starts_on_too_few_nodes_then_all(
         assert with_node(root, namespace) == []
         time.sleep(0.05)
     assert "start together or not at all" in observer.why("job") and "kubectl annotate" in observer.why("job")
-    group = root.get(kinds.POD_GROUP, namespace, "job") or {}
+    group = root.get(POD_GROUP, namespace, "job") or {}
     assert group["spec"]["minMember"] == 4 and waking.WOKEN not in group["metadata"].get("annotations", {})
 
     add_nodes(1)
     until(lambda: len(with_node(root, namespace)) == 4)
     assert len(set(with_node(root, namespace))) == 4
     until(lambda: (status := observer.status("job")) is not None and status.phase == "Succeeded")
-    assert waking.WOKEN in (root.get(kinds.POD_GROUP, namespace, "job") or {})["metadata"]["annotations"]
+    assert waking.WOKEN in (root.get(POD_GROUP, namespace, "job") or {})["metadata"]["annotations"]
 
 
 def waits(observer: Observer, words: str) -> bool:
@@ -175,7 +176,7 @@ def test_a_gang_does_not_wait_for_what_comes_first(
     add_nodes(3)
     until(lambda: (status := observer.status("job")) is not None and status.phase == "Succeeded")
     target.delete(namespace, "job")
-    assert root.list(kinds.POD_GROUP, namespace)[0] == []
+    assert root.list(POD_GROUP, namespace)[0] == []
 
 
 def test_who_may_not_count_nodes_or_touch_podgroups_is_told_what_to_do(
@@ -191,7 +192,7 @@ def test_who_may_not_count_nodes_or_touch_podgroups_is_told_what_to_do(
     least.grant(admin, namespace, USER, kept)
     add_nodes(1)
     target.create(sent(plan(monkeypatch, runtime(step("node", namespace, gpus=8, simulate={}), nodes=2), namespace)))
-    until(lambda: (root.get(kinds.POD_GROUP, namespace, "job") or {}).get("status", {}).get("phase") == "Scheduling")
+    until(lambda: (root.get(POD_GROUP, namespace, "job") or {}).get("status", {}).get("phase") == "Scheduling")
     monkeypatch.setattr(waking, "LOOK", 0.0)
     until(lambda: refused(target.client))
     waker = waking.Waker(target.client, namespace)
@@ -225,14 +226,14 @@ def test_a_gang_that_has_waited_before_is_woken_once(
     spec = {"minMember": 2}
     metadata = {"name": "old", "namespace": namespace}
     root.create(
-        kinds.POD_GROUP,
-        {"apiVersion": kinds.POD_GROUP.api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec},
+        POD_GROUP,
+        {"apiVersion": POD_GROUP.api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec},
     )
     monkeypatch.setattr(waking, "LOOK", 0.0)
     waker = waking.Waker(target.client, namespace)
 
     def woken() -> str:
-        about = (root.get(kinds.POD_GROUP, namespace, "old") or {})["metadata"]
+        about = (root.get(POD_GROUP, namespace, "old") or {})["metadata"]
         return str(about.get("annotations", {}).get(waking.WOKEN, ""))
 
     waker.look({"old": time.time()})
@@ -240,7 +241,7 @@ def test_a_gang_that_has_waited_before_is_woken_once(
     other = waking.Waker(target.client, namespace)
     other.look({"old": time.time() - 2 * waking.OLD, "gone": 1.0})
     assert woken()
-    root.patch(kinds.POD_GROUP, namespace, "old", {"metadata": {"annotations": None}})
+    root.patch(POD_GROUP, namespace, "old", {"metadata": {"annotations": None}})
     other.look({"old": time.time() - 2 * waking.OLD})
     assert not woken()
 
@@ -267,7 +268,7 @@ def test_a_role_without_podgroups_is_told_once(
     root: Client, target: KubernetesTarget, admin: ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an older role lacks; the rest goes on."""
-    kept = [p for p in least.EVERYTHING if p.kind != kinds.POD_GROUP or not p.helps]
+    kept = [p for p in least.EVERYTHING if p.kind != POD_GROUP or not p.helps]
     least.grant(admin, namespace, USER, kept)
     noted: list[str] = []
     observer = Observer(target.client, namespace, stack="stack", note=noted.append).start()

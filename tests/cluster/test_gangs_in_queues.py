@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from pulumi_trainer.provider.api.kinds import POD_GROUP
 from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kueue.resources import QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.observe import waking
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
@@ -32,7 +34,7 @@ def scheduled(teams: Teams, name: str) -> set[str]:
 
 
 def members(teams: Teams, name: str) -> int:
-    return int((teams.root.get(kinds.POD_GROUP, teams.namespace, name) or {})["spec"]["minMember"])
+    return int((teams.root.get(POD_GROUP, teams.namespace, name) or {})["spec"]["minMember"])
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def test_a_gang_waits_for_its_queue_is_preempted_and_starts_again(teams: Teams, 
     teams.nodes(2)
     teams.flavor(nodeLabels=teams.pool)
     teams.queue("red", 16)
-    teams.make(kinds.QUEUE_PRIORITY, teams.name("high"), value=1000, description="of a test")
+    teams.make(QUEUE_PRIORITY, teams.name("high"), value=1000, description="of a test")
     teams.ready("red")
     teams.submit("low", 2, queue="red", document=gang(teams))
     teams.becomes("low", "Running")
@@ -91,9 +93,9 @@ def test_quota_without_nodes_starts_nothing(teams: Teams) -> None:
     teams.submit("job", 4, queue="red", document=gang(teams))
     teams.becomes("job", "Starting", "WaitingForGang")
     teams.says("job", r"0 have a node .*start together or not at all|start together or not at all.* 0 have a node")
-    workload = teams.root.list(kinds.WORKLOAD, teams.namespace)[0][0]
+    workload = teams.root.list(WORKLOAD, teams.namespace)[0][0]
     assert {c["type"] for c in workload["status"]["conditions"] if c["status"] == "True"} >= {"Admitted"}
     assert scheduled(teams, "job") == set()
     teams.target.delete(teams.namespace, "job")
-    until(lambda: not teams.root.list(kinds.WORKLOAD, teams.namespace)[0])
-    assert teams.root.list(kinds.POD_GROUP, teams.namespace)[0] == []
+    until(lambda: not teams.root.list(WORKLOAD, teams.namespace)[0])
+    assert teams.root.list(POD_GROUP, teams.namespace)[0] == []

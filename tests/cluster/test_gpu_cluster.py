@@ -8,14 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    CLUSTER_QUEUE,
-    JOBSET,
-    LOCAL_QUEUE,
-    POD,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import POD, Kind
+from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 

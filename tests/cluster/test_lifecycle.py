@@ -10,17 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.status import Owner, Phase, Presence
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    CONFIG_MAP,
-    JOBSET,
-    NAMESPACE,
-    POD,
-    SECRET,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, Kind
 from pulumi_trainer.provider.kube.errors import Conflict, TargetFault, TrainerError
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets import keys

@@ -12,9 +12,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import JOBSET, POD
+from pulumi_trainer.provider.kube.client.kinds import POD
 from pulumi_trainer.provider.targets.kubernetes.logs import following, podlogs
 from pulumi_trainer.provider.targets.kubernetes.logs.loglines import Line
 from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish

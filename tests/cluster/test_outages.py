@@ -15,17 +15,12 @@ from typing import Any
 import pytest
 from kubernetes import config
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    CONFIG_MAP,
-    DEFINITION,
-    JOBSET,
-    POD,
-    WORKLOAD,
-)
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, DEFINITION, POD
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
+from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.jobs import deletion
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
@@ -113,9 +108,9 @@ def queue(root: Client, namespace: str, cores: int) -> None:
     ]
     spec = {"namespaceSelector": {}, "resourceGroups": groups}
     root.apply(FLAVOR, {**own, "kind": "ResourceFlavor"})
-    root.apply(kinds.CLUSTER_QUEUE, {**own, "kind": "ClusterQueue", "spec": spec})
+    root.apply(CLUSTER_QUEUE, {**own, "kind": "ClusterQueue", "spec": spec})
     place = {"metadata": {"name": "team", "namespace": namespace}, "spec": {"clusterQueue": namespace}}
-    root.apply(kinds.LOCAL_QUEUE, {"apiVersion": kueue, "kind": "LocalQueue", **place})
+    root.apply(LOCAL_QUEUE, {"apiVersion": kueue, "kind": "LocalQueue", **place})
 
 
 def test_the_api_server_is_killed_at_every_phase(

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.admission.podgroups import refusals
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import JOB, JOBSET, POD_GROUP
+from pulumi_trainer.provider.kube.client.kinds import JOB
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tests.unit.podgroups_support import BAD, GOOD

@@ -17,20 +17,16 @@ from typing import Any
 import pytest
 from kubernetes import client as official
 from kubernetes.client import ApiClient
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    DEFINITION,
-    JOBSET,
-    LOCAL_QUEUE,
-    TRAIN_JOB,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import DEFINITION, Kind
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.kube.schema import openapi
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import GROUP
+from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.engine.conftest import Project, project, pulumi_home  # noqa: F401 (fixtures)

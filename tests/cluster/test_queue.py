@@ -9,12 +9,14 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import jobset, until
@@ -23,7 +25,7 @@ from .programs import plan, sent
 Document = dict[str, Any]
 
 FLAVOR = Kind("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors", False)
-MODES = {"jobset": kinds.JOBSET, "trainer": kinds.TRAIN_JOB}
+MODES = {"jobset": JOBSET, "trainer": TRAIN_JOB}
 
 
 @pytest.fixture
@@ -45,12 +47,12 @@ def queue(root: Client, namespace: str) -> Iterator[str]:
     quota = {"name": namespace, "resources": [{"name": "cpu", "nominalQuota": 2}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
     spec = {"namespaceSelector": {}, "resourceGroups": groups}
-    root.create(kinds.CLUSTER_QUEUE, {**own, "kind": "ClusterQueue", "spec": spec})
-    root.create(kinds.QUEUE_PRIORITY, {**own, "kind": "WorkloadPriorityClass", "value": 70, "description": "of a test"})
+    root.create(CLUSTER_QUEUE, {**own, "kind": "ClusterQueue", "spec": spec})
+    root.create(QUEUE_PRIORITY, {**own, "kind": "WorkloadPriorityClass", "value": 70, "description": "of a test"})
     local = {"metadata": {"name": "team", "namespace": namespace}, "spec": {"clusterQueue": namespace}}
-    root.create(kinds.LOCAL_QUEUE, {"apiVersion": kueue, "kind": "LocalQueue", **local})
+    root.create(LOCAL_QUEUE, {"apiVersion": kueue, "kind": "LocalQueue", **local})
     yield "team"
-    for kind in (kinds.CLUSTER_QUEUE, FLAVOR, kinds.QUEUE_PRIORITY):
+    for kind in (CLUSTER_QUEUE, FLAVOR, QUEUE_PRIORITY):
         root.delete(kind, "", namespace, propagation="Background")
 
 
@@ -70,8 +72,8 @@ def fill(root: Client, namespace: str, queue: str) -> None:
     document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] = {
         "requests": {"cpu": "1"}
     }
-    root.create(kinds.JOBSET, document)
-    until(lambda: suspended(root, kinds.JOBSET, namespace, "first") is False)
+    root.create(JOBSET, document)
+    until(lambda: suspended(root, JOBSET, namespace, "first") is False)
 
 
 def job(patch: pytest.MonkeyPatch, namespace: str, mode: str, **given: Any) -> Submission:
@@ -108,13 +110,11 @@ def test_kueue_suspends_and_resumes_and_no_apply_of_ours_does(
     assert suspended(client, kind, namespace) is True, "still waits"
 
     def queued() -> list[str]:
-        return [
-            w["spec"]["queueName"] for w in root.list(kinds.WORKLOAD, namespace)[0] if w["spec"].get("priority") == 70
-        ]
+        return [w["spec"]["queueName"] for w in root.list(WORKLOAD, namespace)[0] if w["spec"].get("priority") == 70]
 
     until(lambda: queued() == [queue])
 
-    root.delete(kinds.JOBSET, namespace, "first", propagation="Background")
+    root.delete(JOBSET, namespace, "first", propagation="Background")
     until(lambda: suspended(client, kind, namespace) is False)
     before = client.get(kind, namespace, "job")
     target.update(job(monkeypatch, namespace, mode, queue=queue, priority=namespace, annotations={"a": "c"}))
@@ -133,12 +133,12 @@ def test_the_rule_is_needed(client: Client, root: Client, namespace: str, queue:
     fill(root, namespace, queue)
     document = jobset("held", suspend=False)
     document["metadata"] |= {"namespace": namespace, "labels": {QUEUE: queue}}
-    client.apply(kinds.JOBSET, document)
-    assert suspended(client, kinds.JOBSET, namespace, "held") is True, "Kueue's webhook has done that"
+    client.apply(JOBSET, document)
+    assert suspended(client, JOBSET, namespace, "held") is True, "Kueue's webhook has done that"
     del document["spec"]["suspend"]
-    assert client.apply(kinds.JOBSET, document, dry_run=True)["spec"].get("suspend") is None
+    assert client.apply(JOBSET, document, dry_run=True)["spec"].get("suspend") is None
     document["spec"]["suspend"] = False
-    assert client.apply(kinds.JOBSET, document, dry_run=True)["spec"]["suspend"] is False
+    assert client.apply(JOBSET, document, dry_run=True)["spec"]["suspend"] is False
 
 
 @pytest.mark.parametrize("name", ["Team", "a_b", "-a", "a" * 64])
@@ -147,4 +147,4 @@ def test_a_name_that_we_refuse_is_refused_by_the_server(client: Client, namespac
     document = jobset("named")
     document["metadata"] |= {"namespace": namespace, "labels": {QUEUE: name}}
     with pytest.raises(Exception, match=r"metadata\.labels"):
-        client.apply(kinds.JOBSET, document, dry_run=True)
+        client.apply(JOBSET, document, dry_run=True)

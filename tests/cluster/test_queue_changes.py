@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from pulumi_trainer.provider.kube.client.kinds import JOBSET, NODE, WORKLOAD
+from pulumi_trainer.provider.api.kinds import JOBSET
+from pulumi_trainer.provider.kube.client.kinds import NODE
+from pulumi_trainer.provider.kueue.resources import WORKLOAD
 
 from tools.cluster import simulation
 

@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    DEFINITION,
-    JOBSET,
-    NAMESPACE,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import DEFINITION, NAMESPACE, Kind
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)

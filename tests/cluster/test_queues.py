@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes.client import ApiClient
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.kinds import JOBSET, WORKLOAD, Kind
+from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kueue.objects import (
     GROUP,
     KINDS,
     NAMESPACED,
     NEWEST,
 )
+from pulumi_trainer.provider.kueue.resources import WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import queue_admin
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)

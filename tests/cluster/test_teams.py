@@ -11,9 +11,11 @@ import re
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kueue.labels import REQUIRED, TOGETHER
+from pulumi_trainer.provider.kueue.resources import QUEUE_PRIORITY
 
 from .jobs import until
 from .programs import sent
@@ -28,7 +30,7 @@ def test_two_teams_share_what_the_other_leaves(teams: Teams, mode: str) -> None:
     teams.flavor(nodeLabels=teams.pool)
     teams.queue("red", 8)
     teams.queue("blue", 8)
-    teams.make(kinds.QUEUE_PRIORITY, teams.name("high"), value=1000, description="of a test")
+    teams.make(QUEUE_PRIORITY, teams.name("high"), value=1000, description="of a test")
     teams.ready("red", "blue")
 
     teams.submit("own", queue="red")
@@ -115,7 +117,7 @@ def test_as_near_as_possible_and_in_slices(teams: Teams) -> None:
     teams.submit("near", 3, queue="red", topology=trainer.Preferred(teams.rack))
     teams.becomes("near", "Running")
     assert len(teams.placed("near")) == 2
-    teams.root.delete(kinds.JOBSET, teams.namespace, "near", propagation="Background")
+    teams.root.delete(JOBSET, teams.namespace, "near", propagation="Background")
     sliced = trainer.Unconstrained(slice_level=teams.rack, slice_size=2)
     teams.submit("slices", 4, queue="red", topology=sliced)
     teams.becomes("slices", "Running")
@@ -155,7 +157,7 @@ def test_the_command_tells_who_holds_borrows_and_waits(teams: Teams) -> None:
     teams.queue("red", 8)
     teams.queue("blue", 8)
     teams.queue("grey", 0, stopPolicy="Hold")
-    teams.make(kinds.QUEUE_PRIORITY, teams.name("high"), value=1000, description="of a test")
+    teams.make(QUEUE_PRIORITY, teams.name("high"), value=1000, description="of a test")
     teams.ready("red", "blue")
     for name in ("own", "borrows"):
         teams.submit(name, queue="red", priority=teams.name("high"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.client import ApiError
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.labels import (
@@ -23,6 +23,7 @@ from pulumi_trainer.provider.kueue.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
+from pulumi_trainer.provider.kueue.resources import QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.lifecycle.changes import compare
 
 from .jobs import jobset, pod_template, until
@@ -73,7 +74,7 @@ def test_what_may_change_in_a_queued_job(teams: Teams, mode: str) -> None:
     teams.queue("red", 8)
     teams.queue("blue", 0)
     for name in ("low", "high"):
-        teams.make(kinds.QUEUE_PRIORITY, teams.name(name), value=10, description="of a test")
+        teams.make(QUEUE_PRIORITY, teams.name(name), value=10, description="of a test")
     teams.ready("red", "blue")
     given = {
         "queue": "red", "priority": teams.name("low"), "max_execution": 3600, "topology": trainer.Required(teams.rack),
@@ -111,7 +112,7 @@ def test_kueue_reads_a_topology_once(teams: Teams) -> None:
     teams.target.update(made)
 
     def workload() -> Document:
-        (found,) = teams.root.list(kinds.WORKLOAD, teams.namespace)[0]
+        (found,) = teams.root.list(WORKLOAD, teams.namespace)[0]
         return found
 
     until(lambda: workload()["spec"]["queueName"] == "blue")
@@ -161,7 +162,7 @@ def test_kueue_refuses_what_we_refuse_and_says_the_same(teams: Teams) -> None:
         ours = queued_problems(document, document)
         said = ""
         try:
-            teams.client.apply(kinds.JOBSET, document, dry_run=True)
+            teams.client.apply(JOBSET, document, dry_run=True)
         except ApiError as error:
             said = error.message
         assert bool(ours) == bool(said) == (name != "all is right"), (name, ours, said)

@@ -11,7 +11,7 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 
 from . import least
@@ -29,9 +29,9 @@ def of_two(teams: Teams) -> None:
     """The other queue keeps half of what it has."""
     teams.flavor()
     teams.queue("red", 8)
-    groups = teams.root.get(kinds.CLUSTER_QUEUE, "", teams.name("red"))["spec"]["resourceGroups"]  # type: ignore[index]
+    groups = teams.root.get(CLUSTER_QUEUE, "", teams.name("red"))["spec"]["resourceGroups"]  # type: ignore[index]
     groups[0]["flavors"][0]["resources"][0] |= {"nominalQuota": 8, "lendingLimit": 4}
-    teams.make(kinds.CLUSTER_QUEUE, teams.name("blue"), spec={"cohortName": teams.namespace, "resourceGroups": groups})
+    teams.make(CLUSTER_QUEUE, teams.name("blue"), spec={"cohortName": teams.namespace, "resourceGroups": groups})
 
 
 def in_topology(teams: Teams, **queue: Any) -> None:
@@ -142,11 +142,11 @@ def test_queues_that_lead_nowhere(teams: Teams) -> None:
     groups = [{"coveredResources": [teams.gpu], "flavors": [
         {"name": teams.name("none"), "resources": [{"name": teams.gpu, "nominalQuota": 1}]}]}]  # fmt: skip
     behind = {"namespaceSelector": {}, "cohortName": teams.name("a"), "resourceGroups": groups}
-    teams.make(kinds.CLUSTER_QUEUE, teams.name("blue"), spec=behind)
+    teams.make(CLUSTER_QUEUE, teams.name("blue"), spec=behind)
     for name, parent in (("a", "b"), ("b", "a")):
-        teams.make(kinds.COHORT, teams.name(name), spec={"parentName": teams.name(parent)})
-    teams.make(kinds.LOCAL_QUEUE, "blue", spec={"clusterQueue": teams.name("blue")})
-    teams.make(kinds.LOCAL_QUEUE, "grey", spec={"clusterQueue": teams.name("rd")})
+        teams.make(COHORT, teams.name(name), spec={"parentName": teams.name(parent)})
+    teams.make(LOCAL_QUEUE, "blue", spec={"clusterQueue": teams.name("blue")})
+    teams.make(LOCAL_QUEUE, "grey", spec={"clusterQueue": teams.name("rd")})
     until(lambda: teams.active("blue") == "False")
 
     told = {team: [str(w) for w in teams.seeing().plan(team, queue=team).warnings] for team in ("red", "blue", "grey")}
@@ -158,7 +158,7 @@ def test_queues_that_lead_nowhere(teams: Teams) -> None:
     assert (
         f"there is no ClusterQueue {teams.name('rd')}" in told["grey"][0] and f"{teams.name('red')}?" in told["grey"][0]
     )
-    assert "FlavorNotFound" in json.dumps(teams.root.get(kinds.CLUSTER_QUEUE, "", teams.name("blue")))
+    assert "FlavorNotFound" in json.dumps(teams.root.get(CLUSTER_QUEUE, "", teams.name("blue")))
 
 
 def test_who_sees_less_is_told_less(teams: Teams) -> None:
@@ -180,5 +180,5 @@ def test_a_priority_class_that_is_missing(teams: Teams) -> None:
     teams.submit("later", queue="red")
     teams.becomes("later", "Running")
     assert teams.words("job") == "" and teams.looks("job")[0] == "Queued"
-    names = [w["metadata"]["ownerReferences"][0]["name"] for w in teams.root.list(kinds.WORKLOAD, teams.namespace)[0]]
+    names = [w["metadata"]["ownerReferences"][0]["name"] for w in teams.root.list(WORKLOAD, teams.namespace)[0]]
     assert names == ["later"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
@@ -21,19 +22,19 @@ def queues(lab: Lab) -> Iterator[None]:  # noqa: F811
     root, own = lab.root_client, lab.namespace
     into_pods = {"nodeLabels": {"sim/pool": "gpu"}, "tolerations": [{"key": "example.com/any", "operator": "Exists"}]}
     flavor_document = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": own}, "spec": into_pods}
-    root.create(kinds.RESOURCE_FLAVOR, flavor_document)
+    root.create(RESOURCE_FLAVOR, flavor_document)
     flavor = {"name": own, "resources": [{"name": "cpu", "nominalQuota": 2}]}
     spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
     for team, more in (("red", {"stopPolicy": "Hold"}), ("blue", {})):
         name = f"{own}-{team}"
         document = {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {**spec, **more}}
-        root.create(kinds.CLUSTER_QUEUE, document)
+        root.create(CLUSTER_QUEUE, document)
         local = {"metadata": {"name": team, "namespace": own}, "spec": {"clusterQueue": name}}
-        root.create(kinds.LOCAL_QUEUE, {"apiVersion": KUEUE, "kind": "LocalQueue", **local})
+        root.create(LOCAL_QUEUE, {"apiVersion": KUEUE, "kind": "LocalQueue", **local})
     yield
     for name in ("red", "blue"):
-        root.delete(kinds.CLUSTER_QUEUE, "", f"{own}-{name}", propagation="Background")
-    root.delete(kinds.RESOURCE_FLAVOR, "", own, propagation="Background")
+        root.delete(CLUSTER_QUEUE, "", f"{own}-{name}", propagation="Background")
+    root.delete(RESOURCE_FLAVOR, "", own, propagation="Background")
 
 
 def of_queue(queue: str, before: str = "") -> str:

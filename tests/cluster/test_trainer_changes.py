@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
+from pulumi_trainer.provider.api.kinds import TRAIN_JOB
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
@@ -97,7 +98,7 @@ def test_the_server_takes_what_we_call_an_update_and_nothing_else(
     effects = {c.effect for c in compare({f"TrainJob/{state}": old}, {f"TrainJob/{state}": new})}
     new["metadata"]["namespace"] = namespace
     try:
-        root.apply(kinds.TRAIN_JOB, new, dry_run=True, force=True)
+        root.apply(TRAIN_JOB, new, dry_run=True, force=True)
         accepted = True
     except ApiError as error:
         assert error.code == 422 or "denied the request" in error.message, str(error)
@@ -110,14 +111,14 @@ def test_a_deadline_is_fixed_as_long_as_there_is_one(live: tuple[Client, str]) -
     old = train_job("held")
     old["metadata"] = {"name": "late", "namespace": namespace}
     old["spec"]["activeDeadlineSeconds"] = 60
-    root.apply(kinds.TRAIN_JOB, old)
+    root.apply(TRAIN_JOB, old)
     for seconds, effect in ((90, "replace"), (None, "update")):
         new = copy.deepcopy(old)
         del new["spec"]["activeDeadlineSeconds"]
         new["spec"] |= {"activeDeadlineSeconds": seconds} if seconds else {}
         (change,) = compare({"TrainJob/late": old}, {"TrainJob/late": new})
         try:
-            root.apply(kinds.TRAIN_JOB, new, dry_run=True, force=True)
+            root.apply(TRAIN_JOB, new, dry_run=True, force=True)
             accepted = True
         except ApiError as error:
             assert "spec.activeDeadlineSeconds: Invalid value" in error.message

@@ -18,6 +18,7 @@ from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.outputs import put_back
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME, of
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Objects, Submission, differences
 from pulumi_trainer.provider.kube.client import kinds
@@ -77,7 +78,7 @@ def as_admitted(root: Client, rendered: Document) -> Document:
     elsewhere["metadata"].pop("ownerReferences", None)  # of an object in another namespace
     if rendered["kind"] == "Secret":  # placeholders of keys that the controller makes
         elsewhere["data"] = dict.fromkeys(rendered["data"], "eA==")
-    answer = root.create(kinds.of(rendered), elsewhere, dry_run=True)
+    answer = root.create(of(rendered), elsewhere, dry_run=True)
     answer["metadata"]["ownerReferences"] = rendered["metadata"].get("ownerReferences", [])
     return comparable(answer)
 
@@ -108,7 +109,7 @@ def compare(root: Client, namespace: str, rendered: Objects) -> None:
     follow (docs/differences.md); for the catalogue's runtimes both make the same, so nothing is excepted here."""
     found = []
     for key, mine in rendered.items():
-        kind, name = kinds.of(mine), mine["metadata"]["name"]
+        kind, name = of(mine), mine["metadata"]["name"]
         theirs = until(lambda kind=kind, name=name: root.get(kind, namespace, name))  # type: ignore[misc]
         found += [f"{key}: {path}" for path in differences(comparable(theirs), as_admitted(root, mine))]
     assert found == []
@@ -123,7 +124,7 @@ def test_the_controller_makes_what_we_render(
     nodes = {} if name.startswith("torchtune-") else {"trainer": {"numNodes": 3}}
     document = train_job(namespace, runtime, suspend=True, **nodes)
     target.create(submission(namespace, document))
-    live = client.get(kinds.TRAIN_JOB, namespace, "job")
+    live = client.get(TRAIN_JOB, namespace, "job")
     assert live is not None
     document["metadata"]["uid"] = live["metadata"]["uid"]
     rendered = render(default_runtime(runtime), default_train_job(document), mode="trainer").objects
@@ -171,21 +172,21 @@ def test_the_status_where_the_controller_makes_no_objects(
     meta = {"name": "job-runtime-snapshot", "namespace": namespace}
     snapshot = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"other": ""}}
     job = train_job(namespace, runtime, **fields)
-    for kind, document in ((kinds.TRAINING_RUNTIME, runtime), (kinds.CONFIG_MAP, snapshot), (kinds.TRAIN_JOB, job)):
+    for kind, document in ((TRAINING_RUNTIME, runtime), (kinds.CONFIG_MAP, snapshot), (TRAIN_JOB, job)):
         root.create(kind, document)
 
     def conditions(status: Document | None) -> list[tuple[str, str]]:
         return [(c["type"], c["reason"]) for c in (status or {}).get("conditions") or []]
 
     def stored() -> Document | None:
-        return root.get(kinds.TRAIN_JOB, namespace, "job")
+        return root.get(TRAIN_JOB, namespace, "job")
 
     if condition:
         until(lambda: conditions((stored() or {}).get("status")))
     else:
         time.sleep(3)
     live = stored()
-    assert live is not None and root.get(kinds.JOBSET, namespace, "job") is None
+    assert live is not None and root.get(JOBSET, namespace, "job") is None
     offline = Cluster("trainer", now=seconds(live["metadata"]["creationTimestamp"], 0.0) + 5)
     results = [offline.apply(document) for document in (runtime, snapshot, {**job, "metadata": live["metadata"]})]
     assert results[-1] is not None and results[-1].admitted and not results[-1].objects
@@ -218,7 +219,7 @@ def test_a_program_runs_as_it_is_planned(
         target.create_volume(namespace, claim.name, "urn:a", "stack", claim.spec)
     target.create(Submission(namespace, "job", "owner", "digest", objects, sweep="stack"))
 
-    live = until(lambda: client.get(kinds.JOBSET, namespace, "job"))
+    live = until(lambda: client.get(JOBSET, namespace, "job"))
     for document in planned.values():
         document["metadata"]["ownerReferences"] = live["metadata"]["ownerReferences"]
     assert live["metadata"]["labels"]["team"] == "a"
@@ -231,7 +232,7 @@ def own(root: Client, namespace: str) -> Iterator[Document]:
     document = runtimes.load("torch-distributed")
     document["metadata"]["name"] = f"torch-{namespace}"
     yield document
-    root.delete(kinds.CLUSTER_RUNTIME, "", document["metadata"]["name"])
+    root.delete(CLUSTER_RUNTIME, "", document["metadata"]["name"])
 
 
 @pytest.fixture
@@ -260,12 +261,12 @@ def test_a_runtime_lives_as_an_object_of_its_own(platform: KubernetesTarget, roo
     with pytest.raises(Conflict, match="exists and is of another stack of this name"):
         target.apply_runtime(own, "owner", "stack-elsewhere")
     by_hand = {**own, "metadata": {**own["metadata"], "name": f"{name}-hand"}}
-    root.create(kinds.CLUSTER_RUNTIME, by_hand)
+    root.create(CLUSTER_RUNTIME, by_hand)
     try:
         with pytest.raises(Conflict, match=f'give TrainJobs runtime="{name}-hand"'):
             target.apply_runtime(by_hand, "owner", "stack")
     finally:
-        root.delete(kinds.CLUSTER_RUNTIME, "", f"{name}-hand")
+        root.delete(CLUSTER_RUNTIME, "", f"{name}-hand")
 
     target.delete_runtime(own, "of another life", OWNER)
     assert str(target.delete_runtime(own, uid, Owner("owner", "stack-elsewhere"))) == "another program"
@@ -301,10 +302,10 @@ def test_a_runtime_held_by_a_finalizer_is_named(
     monkeypatch.setattr(module, "GONE_SECONDS", 0.3)
     uid, name = target.apply_runtime(own, "owner", ""), own["metadata"]["name"]
     finalizer = {"metadata": {"finalizers": ["tests/held"]}}
-    root.patch(kinds.CLUSTER_RUNTIME, "", name, finalizer)
+    root.patch(CLUSTER_RUNTIME, "", name, finalizer)
     with pytest.raises(TrainerError, match="is being deleted, and held by tests/held; "):
         target.delete_runtime(own, uid, OWNER)
-    root.patch(kinds.CLUSTER_RUNTIME, "", name, {"metadata": {"finalizers": None}})
+    root.patch(CLUSTER_RUNTIME, "", name, {"metadata": {"finalizers": None}})
 
 
 def test_a_train_job_without_its_runtime_is_refused_in_the_servers_words(
@@ -325,13 +326,13 @@ def test_a_train_job_runs_and_its_deletion_leaves_nothing(
     target.create(submission(namespace, train_job(namespace, runtime, trainer={"numNodes": 2})))
 
     def complete() -> bool:
-        found = client.get(kinds.TRAIN_JOB, namespace, "job") or {}
+        found = client.get(TRAIN_JOB, namespace, "job") or {}
         conditions = found.get("status", {}).get("conditions", [])
         return any(c["type"] == "Complete" and c["status"] == "True" for c in conditions)
 
     until(complete)
     target.delete(namespace, "job")
-    for kind in (kinds.TRAIN_JOB, kinds.JOBSET, kinds.JOB, kinds.POD):
+    for kind in (TRAIN_JOB, JOBSET, kinds.JOB, kinds.POD):
         assert root.list(kind, namespace)[0] == []
     names = {c["metadata"]["name"] for c in root.list(kinds.CONFIG_MAP, namespace)[0]}
     assert names == {"kube-root-ca.crt"}
@@ -347,8 +348,8 @@ def test_a_program_in_mode_trainer(lab: Lab, root: Client, namespace: str) -> No
     shown = lab.preview("--diff").out
     assert "numNodes" in shown and "TrainJob/train-" in shown and "JobSet/train-" not in shown
     lab.up()
-    runtime = root.get(kinds.CLUSTER_RUNTIME, "", name)
-    (job,) = root.list(kinds.TRAIN_JOB, namespace)[0]
+    runtime = root.get(CLUSTER_RUNTIME, "", name)
+    (job,) = root.list(TRAIN_JOB, namespace)[0]
     assert runtime is not None and job["spec"]["runtimeRef"]["name"] == name
     pods = lab.pods(2)
     lab.preview("--expect-no-changes")
@@ -357,17 +358,17 @@ def test_a_program_in_mode_trainer(lab: Lab, root: Client, namespace: str) -> No
     changed = lab.preview("--diff").out
     assert "numNodes: 1 => 3" in changed.replace(" ", " ") or "numNodes" in changed
     lab.up()
-    now = root.get(kinds.CLUSTER_RUNTIME, "", name)
+    now = root.get(CLUSTER_RUNTIME, "", name)
     assert now is not None and now["spec"]["mlPolicy"]["numNodes"] == 3
     assert now["metadata"]["uid"] == runtime["metadata"]["uid"] and lab.pods(2) == pods, "jobs keep what they have"
 
-    root.patch(kinds.CLUSTER_RUNTIME, "", name, {"spec": {"mlPolicy": {"numNodes": 7}}})
+    root.patch(CLUSTER_RUNTIME, "", name, {"spec": {"mlPolicy": {"numNodes": 7}}})
     lab.refresh()
     assert "numNodes" in lab.preview("--diff").out, "somebody else's change shows"
     lab.program(text.replace("runtime=simulated", 'runtime="torch-nosuch"'), top)
     assert "torch-nosuch" in lab.preview(ok=False).out
     lab.destroy()
-    assert root.get(kinds.CLUSTER_RUNTIME, "", name) is None
+    assert root.get(CLUSTER_RUNTIME, "", name) is None
     until(lambda: left(root, namespace) == [])
 
 
@@ -377,7 +378,7 @@ def test_a_train_job_that_somebody_has_made_is_adopted_with_its_pods(
     """Made through the official client, as Kubeflow's SDK makes them."""
     pod = own["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     pod["metadata"] = {"annotations": {"sim/outcome": "forever"}}
-    root.create(kinds.CLUSTER_RUNTIME, own)
+    root.create(CLUSTER_RUNTIME, own)
     made = train_job(
         namespace, own, "sdk", trainer={"command": ["train"], "numNodes": 2, "env": [{"name": "A", "value": "1"}]}
     )
@@ -442,7 +443,7 @@ def test_a_runtime_by_name_is_the_clusters_own(lab: Lab, root: Client, namespace
     own["spec"]["mlPolicy"]["numNodes"] = 2
     pod = own["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     pod["metadata"] = {"annotations": {"sim/outcome": "forever"}}
-    root.create(kinds.CLUSTER_RUNTIME, own)
+    root.create(CLUSTER_RUNTIME, own)
     lab.config("trainer:mode", "trainer")
     text = f'trainer.TrainJob("train", runtime="{name}", trainer=trainer.Trainer(command=["train"]))'
     lab.program(text, head())
@@ -456,4 +457,4 @@ def test_a_runtime_by_name_is_the_clusters_own(lab: Lab, root: Client, namespace
     assert "ClusterTrainingRuntime paddle does not exist" in said, said
     assert "paddle" in lab.up(ok=False).out
     lab.destroy()
-    assert root.get(kinds.CLUSTER_RUNTIME, "", name) is not None, "it is not the program's"
+    assert root.get(CLUSTER_RUNTIME, "", name) is not None, "it is not the program's"

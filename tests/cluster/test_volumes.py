@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kube.client import kinds
@@ -77,7 +78,7 @@ def test_claims_of_policies_never_take_the_volume_of_a_program(
         target.create(submission(namespace, document))
     draft = Draft(namespace, "output", "digest", {"JobSet/output": document})
     assert "victim-output: exists and belongs" in str(target.review(draft)[0][0])
-    assert root.get(kinds.JOBSET, namespace, "output") is None
+    assert root.get(JOBSET, namespace, "output") is None
 
     document["spec"]["volumeClaimPolicies"][0]["templates"][0]["metadata"]["name"] = "own"
     container["volumeMounts"][0]["name"] = "own"
@@ -152,7 +153,7 @@ def test_a_claim_is_left_to_the_unfinished_jobs_that_mount_it(
     assert f"volume {namespace}/data stays for JobSet {namespace}/first, JobSet {namespace}/second" in said
     assert owners(root, namespace) == ["first", "second"]
     target.delete(namespace, "first")
-    until(lambda: root.get(kinds.JOBSET, namespace, "first") is None)
+    until(lambda: root.get(JOBSET, namespace, "first") is None)
     assert "deletionTimestamp" not in claim(root, namespace)["metadata"]
     target.delete(namespace, "second")
     until(lambda: root.get(kinds.CLAIM, namespace, "data") is None)
@@ -167,7 +168,7 @@ def test_a_claim_that_is_wanted_again_does_not_go_with_the_job(
     again = target.create_volume(namespace, "data", "urn:a", "stack", MANY)
     assert owners(root, namespace) == []
     target.delete(namespace, "waits")
-    until(lambda: root.get(kinds.JOBSET, namespace, "waits") is None)
+    until(lambda: root.get(JOBSET, namespace, "waits") is None)
     found = target.volume(namespace, "data")
     assert found is not None and found[0] == again
 
@@ -190,7 +191,7 @@ def test_a_claim_is_not_deleted_while_an_unfinished_pod_mounts_it(
     volume = target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
     ends = with_claim("ends", simulate={"run": "100ms", "outcome": "succeed"})
     target.create(submission(namespace, ends, code=False))
-    until(lambda: (root.get(kinds.JOBSET, namespace, "ends") or {}).get("status", {}).get("terminalState"))
+    until(lambda: (root.get(JOBSET, namespace, "ends") or {}).get("status", {}).get("terminalState"))
 
     other = {"containers": [{"name": "c", "image": "x"}], **pod_template(with_claim("x"))["spec"]}
     notebook = {

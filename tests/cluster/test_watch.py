@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import RECORD
 from pulumi_trainer.provider.kube.cache import reflector
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOBSET, POD
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, POD
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
 from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_all
 from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
@@ -59,13 +61,13 @@ class World:
         groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": own, "resources": resources}]}]
         preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
         behind = {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption, **spec}
-        self.make(kinds.CLUSTER_QUEUE, own, spec=behind)
-        self.make(kinds.LOCAL_QUEUE, name, spec={"clusterQueue": own})
+        self.make(CLUSTER_QUEUE, own, spec=behind)
+        self.make(LOCAL_QUEUE, name, spec={"clusterQueue": own})
         if "stopPolicy" not in spec:
             until(lambda: self.takes_jobs(name))
 
     def takes_jobs(self, queue: str) -> bool:
-        found = self.root.get(kinds.LOCAL_QUEUE, self.namespace, queue) or {}
+        found = self.root.get(LOCAL_QUEUE, self.namespace, queue) or {}
         conditions = found.get("status", {}).get("conditions", [])
         return any((c["type"], c["status"]) == ("Active", "True") for c in conditions)
 
@@ -78,12 +80,12 @@ class World:
         preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
         for name in ("team", "other"):
             spec = {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}
-            self.make(kinds.CLUSTER_QUEUE, f"{self.namespace}-{name}", spec={**spec, "cohortName": self.namespace})
-            self.make(kinds.LOCAL_QUEUE, name, spec={"clusterQueue": f"{self.namespace}-{name}"})
+            self.make(CLUSTER_QUEUE, f"{self.namespace}-{name}", spec={**spec, "cohortName": self.namespace})
+            self.make(LOCAL_QUEUE, name, spec={"clusterQueue": f"{self.namespace}-{name}"})
         until(lambda: self.takes_jobs("team") and self.takes_jobs("other"))
 
     def priority(self, name: str, value: int) -> str:
-        self.make(kinds.QUEUE_PRIORITY, f"{self.namespace}-{name}", value=value, description="of a test")
+        self.make(QUEUE_PRIORITY, f"{self.namespace}-{name}", value=value, description="of a test")
         return f"{self.namespace}-{name}"
 
     def submit(self, document: Document) -> None:
@@ -160,22 +162,22 @@ def topology(world: World) -> None:
 
 
 def dangling(world: World) -> None:
-    world.make(kinds.LOCAL_QUEUE, "team", spec={"clusterQueue": f"{world.namespace}-nosuch"})
+    world.make(LOCAL_QUEUE, "team", spec={"clusterQueue": f"{world.namespace}-nosuch"})
     world.slip(job(gpus=1, queue="team"))
 
 
 def deactivated(world: World) -> None:
     world.queue(0)
     world.submit(job(gpus=1, queue="team"))
-    found = until(lambda: world.root.list(kinds.WORKLOAD, world.namespace)[0])
-    world.root.patch(kinds.WORKLOAD, world.namespace, found[0]["metadata"]["name"], {"spec": {"active": False}})
+    found = until(lambda: world.root.list(WORKLOAD, world.namespace)[0])
+    world.root.patch(WORKLOAD, world.namespace, found[0]["metadata"]["name"], {"spec": {"active": False}})
 
 
 def train_job(world: World, queue: str) -> None:
     spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 2, "image": "trainer:1"}}
     metadata = {"name": "job", "namespace": world.namespace, "labels": {QUEUE: queue}}
-    document = {"apiVersion": kinds.TRAIN_JOB.api_version, "kind": "TrainJob", "metadata": metadata, "spec": spec}
-    world.root.create(kinds.TRAIN_JOB, document)
+    document = {"apiVersion": TRAIN_JOB.api_version, "kind": "TrainJob", "metadata": metadata, "spec": spec}
+    world.root.create(TRAIN_JOB, document)
 
 
 def admitted_train_job(world: World) -> None:
@@ -183,7 +185,7 @@ def admitted_train_job(world: World) -> None:
     cpu = [{"name": "cpu", "nominalQuota": 8}]
     groups = [{"coveredResources": ["cpu"], "flavors": [{"name": f"{world.namespace}-team", "resources": cpu}]}]
     change = {"spec": {"resourceGroups": groups}}
-    world.root.patch(kinds.CLUSTER_QUEUE, "", f"{world.namespace}-team", change)
+    world.root.patch(CLUSTER_QUEUE, "", f"{world.namespace}-team", change)
     train_job(world, "team")
 
 
@@ -192,7 +194,7 @@ def gang_of_more_than_there_is(world: World) -> None:
 
 
 def gang(world: World, **spec: Any) -> None:
-    world.make(kinds.POD_GROUP, "job", spec={"minMember": 9, "scheduleTimeoutSeconds": 10, **spec})
+    world.make(POD_GROUP, "job", spec={"minMember": 9, "scheduleTimeoutSeconds": 10, **spec})
     document = with_pod(job(pods=9, gpus=8), labels={GANG: "job"}, schedulerName="scheduler-plugins-scheduler")
     world.submit(document)
 
@@ -247,7 +249,7 @@ def race(world: World) -> None:
 def deleted(world: World) -> None:
     world.submit(job())
     until(lambda: world.looks("job", "Running"))
-    world.root.delete(kinds.JOBSET, world.namespace, "job")
+    world.root.delete(JOBSET, world.namespace, "job")
 
 
 def expired(world: World) -> None:
@@ -386,8 +388,8 @@ def world(cluster: Any, client: Client, namespace: str) -> Iterator[World]:
     root = open_client({"kind": "kubernetes", "kubeconfig": str(cluster.kubeconfig)}, overrides={})
     made = World(root, KubernetesTarget(client, cluster=lambda: "", namespace=namespace), namespace)
     yield made
-    for document in root.list(kinds.JOBSET, namespace)[0]:
-        root.delete(kinds.JOBSET, namespace, document["metadata"]["name"], propagation="Background")
+    for document in root.list(JOBSET, namespace)[0]:
+        root.delete(JOBSET, namespace, document["metadata"]["name"], propagation="Background")
     for kind, name in reversed(made.made):
         root.delete(kind, "", name, propagation="Background")
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.api.kinds import ALL
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
 
 from tests.unit.kubernetes_support import Handler, Server, answer, refusal, server
@@ -18,7 +18,7 @@ from tests.unit.kubernetes_support import Handler, Server, answer, refusal, serv
 from .conftest import Project
 
 Document = dict[str, Any]
-GROUPS = {kind.group: kind.api_version.rpartition("/")[2] for kind in kinds.ALL if kind.group}
+GROUPS = {kind.group: kind.api_version.rpartition("/")[2] for kind in ALL if kind.group}
 KUEUE = f"/apis/{GROUP}/v1beta2"
 STACK = "organization/lab/test"
 

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from pulumi_trainer.provider.kube.client.kinds import JOBSET
+from pulumi_trainer.provider.api.kinds import JOBSET
 
 from tests.cluster.jobs import submission
 from tests.engine.conftest import eventually

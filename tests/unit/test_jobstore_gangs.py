@@ -5,12 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.kube.client.kinds import (
-    EVENT,
-    POD,
-    POD_GROUP,
-    VOLCANO_POD_GROUP,
-)
+from pulumi_trainer.provider.api.kinds import POD_GROUP, VOLCANO_POD_GROUP
+from pulumi_trainer.provider.kube.client.kinds import EVENT, POD
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import GANG_NOTE, GANGS, JOBSET_NAME
 from pulumi_trainer.provider.targets.kubernetes.observe.jobstore import JobStore
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.status import Loss, Phase
-from pulumi_trainer.provider.kube.client.kinds import CLAIM, JOBSET, Kind
+from pulumi_trainer.provider.kube.client.kinds import CLAIM, Kind
 from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe import overview

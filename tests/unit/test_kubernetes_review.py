@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kube.cache import dryrun
-from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.schema import cel, openapi
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.targets.kubernetes.preflight import permissions, versions
@@ -180,9 +180,9 @@ def described(spec: Document) -> Document:
 
 
 def found(document: Document) -> list[tuple[str, str]]:
-    schema = openapi.schema(described(SPEC), kinds.JOBSET, {})
+    schema = openapi.schema(described(SPEC), JOBSET, {})
     assert schema is not None
-    return [(p.where, p.why) for p in openapi.problems(schema, document, kinds.JOBSET)]
+    return [(p.where, p.why) for p in openapi.problems(schema, document, JOBSET)]
 
 
 def test_a_clusters_own_schema() -> None:
@@ -193,8 +193,8 @@ def test_a_clusters_own_schema() -> None:
         ("spec.suspend", 'spec.suspend in body must be of type boolean: "string"'),
         ("spec.coins", "spec.coins in body should be less than or equal to 9"),
     ]
-    assert openapi.schema({"components": {"schemas": {}}}, kinds.JOBSET, {}) is None
-    assert versions.newer(kinds.JOBSET, "spec.replicatedJobs[1].dependsOn") == (
+    assert openapi.schema({"components": {"schemas": {}}}, JOBSET, {}) is None
+    assert versions.newer(JOBSET, "spec.replicatedJobs[1].dependsOn") == (
         "it came with JobSet 0.8: upgrade the cluster's"
     )
 

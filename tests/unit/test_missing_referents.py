@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.kinds import ALL, JOBSET
 from pulumi_trainer.provider.api.submission import ANYTHING, Draft
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError
@@ -17,7 +18,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.preflight import review
 
 Document = dict[str, Any]
-GROUPS = {kind.group: kind.api_version.rpartition("/")[2] for kind in kinds.ALL if kind.group}
+GROUPS = {kind.group: kind.api_version.rpartition("/")[2] for kind in ALL if kind.group}
 
 
 def fault(code: int, message: str) -> ApiError:
@@ -94,7 +95,7 @@ LABELS = {
 def draft(key: str, pod: Document | None = None, **more: Any) -> Draft:
     job = {"name": "node", "template": {"spec": {"template": {"spec": NEEDED[key] if pod is None else pod}}}}
     document = {
-        "apiVersion": kinds.JOBSET.api_version, "kind": "JobSet",
+        "apiVersion": JOBSET.api_version, "kind": "JobSet",
         "metadata": {"name": "a", "labels": LABELS.get(key, {})}, "spec": {"replicatedJobs": [job]},
     }  # fmt: skip
     return Draft("ns", "a", "digest", {"JobSet/a": document}, **more)

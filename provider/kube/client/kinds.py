@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 
@@ -62,28 +60,3 @@ STORAGE_CLASS = Kind("storage.k8s.io/v1", "StorageClass", "storageclasses", Fals
 DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", False)
 ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
 RULES_REVIEW = Kind("authorization.k8s.io/v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)
-JOBSET = Kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets")
-TRAIN_JOB = Kind("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs")
-TRAINING_RUNTIME = Kind("trainer.kubeflow.org/v1alpha1", "TrainingRuntime", "trainingruntimes")
-CLUSTER_RUNTIME = Kind("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime", "clustertrainingruntimes", False)
-POD_GROUP = Kind("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups")
-VOLCANO_POD_GROUP = Kind("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups")
-WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads")
-LOCAL_QUEUE = Kind("kueue.x-k8s.io/v1beta2", "LocalQueue", "localqueues")
-CLUSTER_QUEUE = Kind("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues", False)
-QUEUE_PRIORITY = Kind("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses", False)
-COHORT = Kind("kueue.x-k8s.io/v1beta2", "Cohort", "cohorts", False)
-RESOURCE_FLAVOR = Kind("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors", False)
-TOPOLOGY = Kind("kueue.x-k8s.io/v1beta2", "Topology", "topologies", False)
-ADMISSION_CHECK = Kind("kueue.x-k8s.io/v1beta2", "AdmissionCheck", "admissionchecks", False)
-MULTIKUEUE_CONFIG = Kind("kueue.x-k8s.io/v1beta2", "MultiKueueConfig", "multikueueconfigs", False)
-
-ALL = tuple(value for value in dict(globals()).values() if isinstance(value, Kind))
-
-
-def of(document: Mapping[str, Any]) -> Kind:
-    """The kind of a document; KeyError for one that we do not know."""
-    return _BY_NAME[str(document.get("apiVersion")), str(document.get("kind"))]
-
-
-_BY_NAME = {(kind.api_version, kind.kind): kind for kind in ALL}

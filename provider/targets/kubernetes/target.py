@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, of
 from pulumi_trainer.provider.api.status import (
     JobStatus,
     Loss,
@@ -30,13 +31,7 @@ from pulumi_trainer.provider.api.submission import (
 from pulumi_trainer.provider.kube.cache.discovery import PATIENCE
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    CONFIG_MAP,
-    JOBSET,
-    POD_GROUP,
-    SECRET,
-    TRAIN_JOB,
-)
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, SECRET
 from pulumi_trainer.provider.kube.errors import (
     Conflict,
     Invalid,
@@ -132,7 +127,7 @@ class KubernetesTarget:
 
     def pod_group(self, api_version: str, namespace: str, name: str) -> Document | None:
         """The PodGroup of that name, of the scheduler plugins or Volcano's; None: there is none."""
-        kind = kinds.of({"apiVersion": api_version, "kind": "PodGroup"})
+        kind = of({"apiVersion": api_version, "kind": "PodGroup"})
         return self.at_hand(namespace).get(kind, namespace, name)
 
     def queue_versions(self) -> dict[str, list[str]]:
@@ -180,7 +175,7 @@ class KubernetesTarget:
         if absent := review.missing(self.client, submission.objects, submission.namespace, promised):
             raise Invalid(*absent)
         owner, fresh = self._claim(submission, adopt)
-        kind, name = kinds.of(submission.main), submission.name
+        kind, name = of(submission.main), submission.name
         alone = fresh and not adopt and not self._names(submission.namespace).may_hold(name)
         found = None if alone else self._settled(kind, submission.namespace, name)
         if found is None and (owner.terminal or (owner.ttl and owner.sent)):
@@ -207,7 +202,7 @@ class KubernetesTarget:
         """
         live = self._live(submission)
         owner = self._own(submission)
-        kind, found = kinds.of(submission.main), live.get(main_key(submission.objects))
+        kind, found = of(submission.main), live.get(main_key(submission.objects))
         if found is None and (owner.terminal or owner.ttl):
             status = owner.without_job()
         elif found is None:
@@ -274,7 +269,7 @@ class KubernetesTarget:
 
     def check_adoption(self, submission: Submission) -> None:
         """Raises Conflict where a job of others is not what the program says, or is held by something else than a record."""
-        kind = kinds.of(submission.main)
+        kind = of(submission.main)
         client = self.client.within(PATIENCE)
         job = client.get(kind, submission.namespace, submission.name)
         found = record.find(client, submission.namespace, submission.name)
@@ -486,16 +481,14 @@ class KubernetesTarget:
     def _live(self, submission: Submission) -> dict[str, Document]:
         """The objects of a job as the cluster has them, by "Kind/name"."""
         main = main_key(submission.objects)
-        found = self.client.get(kinds.of(submission.main), submission.namespace, submission.name)
+        found = self.client.get(of(submission.main), submission.namespace, submission.name)
         return self._beside(submission) | ({main: found} if found is not None else {})
 
     def _beside(self, submission: Submission) -> dict[str, Document]:
         """The objects beside the job itself."""
         found: dict[str, Document] = {}
-        for kind in {kinds.of(each) for each in submission.objects.values()} | (
-            {SECRET} if submission.secrets else set()
-        ):
-            if kind is kinds.of(submission.main):
+        for kind in {of(each) for each in submission.objects.values()} | ({SECRET} if submission.secrets else set()):
+            if kind is of(submission.main):
                 continue
             with suppress(ApiError):  # those that may not be listed are sent without a look
                 there, _ = self.client.list(kind, submission.namespace, labels=f"{marks.JOB}={submission.name}")
@@ -554,7 +547,7 @@ class KubernetesTarget:
             whose = found.whose.called_by(Owner(submission.owner, submission.sweep))
             why = f"exists since {since} and belongs to {whose}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
-        kind = kinds.of(submission.main)
+        kind = of(submission.main)
         job = self.client.get(kind, submission.namespace, submission.name)
         if not kept:
             adoption.check(job, found.run, submission, kind)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import of
 from pulumi_trainer.provider.api.submission import Submission, main_key
-from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.kinds import SECRET, Kind
 from pulumi_trainer.provider.kube.errors import (
@@ -33,11 +33,11 @@ def documents(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Doc
     main = main_key(submission.objects)
     for key, rendered in submission.objects.items():
         if key != main and not _holds_values(submission, key):
-            yield kinds.of(rendered), marked(rendered, submission, owner)
+            yield of(rendered), marked(rendered, submission, owner)
     yield from _secrets(submission, owner)
     job = marked(submission.main, submission, owner)
     job["metadata"]["annotations"] = {**job["metadata"]["annotations"], **record.notes(submission)}
-    yield kinds.of(job), job
+    yield of(job), job
 
 
 def _secrets(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Document]]:
@@ -81,7 +81,7 @@ def send(
         if kind is SECRET and _generated(document):
             _create_generated(client, document)
             continue
-        if (found := live.get(f"{kind.kind}/{document['metadata']['name']}")) is not None and kind is kinds.of(
+        if (found := live.get(f"{kind.kind}/{document['metadata']['name']}")) is not None and kind is of(
             submission.main
         ):
             document = admitted.kept(document, found)

@@ -7,15 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.client.kinds import (
-    CONFIG_MAP,
-    JOBSET,
-    NAMESPACE,
-    POD,
-    TRAIN_JOB,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, NAMESPACE, POD, Kind
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.targets.kubernetes import marks
 

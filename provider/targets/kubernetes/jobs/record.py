@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.labels import MADE_BY, RELEASE, RUNTIME
 from pulumi_trainer.provider.api.status import (
     OUTCOME_UNKNOWN,
@@ -23,12 +24,7 @@ from pulumi_trainer.provider.api.status import (
 )
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.client.kinds import (
-    CONFIG_MAP,
-    JOBSET,
-    TRAIN_JOB,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import message as harmless_message

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAIN_JOB, TRAINING_RUNTIME
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
@@ -99,7 +100,7 @@ def place(document: Mapping[str, Any]) -> tuple[kinds.Kind, str, str]:
     return kind, str(metadata.get("namespace") or "") if kind.namespaced else "", str(metadata["name"])
 
 
-_KINDS = {kind.kind: kind for kind in (kinds.CLUSTER_RUNTIME, kinds.TRAINING_RUNTIME)}
+_KINDS = {kind.kind: kind for kind in (CLUSTER_RUNTIME, TRAINING_RUNTIME)}
 
 
 def _marked(document: Mapping[str, Any], owner: str, sweep: str) -> Document:
@@ -141,7 +142,7 @@ def _users(client: Client, kind: kinds.Kind, namespace: str, name: str) -> list[
         return job["metadata"] if mine and not ended else None
 
     try:
-        found, _ = client.list(kinds.TRAIN_JOB, namespace, keep=keep)
+        found, _ = client.list(TRAIN_JOB, namespace, keep=keep)
     except ApiError as error:
         if error.code in (403, 404):  # who may not look at all namespaces leaves it to the cluster
             return []

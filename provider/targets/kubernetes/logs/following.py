@@ -13,14 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kube.cache.reflector import Stream
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.client.kinds import (
-    JOBSET,
-    POD,
-    TRAIN_JOB,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import POD, Kind
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.lifecycle.status import observed
 

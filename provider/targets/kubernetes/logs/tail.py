@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import JOBSET, POD, TRAIN_JOB
+from pulumi_trainer.provider.kube.client.kinds import POD
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.targets.kubernetes.logs.following import Following
 from pulumi_trainer.provider.targets.kubernetes.logs.loglines import Line

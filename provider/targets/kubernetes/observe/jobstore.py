@@ -11,18 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.client.kinds import (
-    EVENT,
-    JOB,
-    JOBSET,
-    POD,
-    POD_GROUP,
-    TRAIN_JOB,
-    VOLCANO_POD_GROUP,
-    WORKLOAD,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kube.values.accessors import (
     labels_of,
     name_of,
@@ -30,6 +21,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     section,
     text,
 )
+from pulumi_trainer.provider.kueue.resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import containers, wake
 from pulumi_trainer.provider.lifecycle.diagnosis.pods import vague

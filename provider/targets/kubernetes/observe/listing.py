@@ -11,18 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.status import Loss
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    CONFIG_MAP,
-    EVENT,
-    JOB,
-    JOBSET,
-    POD,
-    TRAIN_JOB,
-    WORKLOAD,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
@@ -31,6 +23,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     section,
     text,
 )
+from pulumi_trainer.provider.kueue.resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, lacks_jobs, lacks_pods
 from pulumi_trainer.provider.lifecycle.events import (

@@ -12,17 +12,10 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.status import JobStatus, Loss, Presence
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    CONFIG_MAP,
-    JOBSET,
-    POD_GROUP,
-    SECRET,
-    TRAIN_JOB,
-    VOLCANO_POD_GROUP,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.lifecycle.status import Observed, observed

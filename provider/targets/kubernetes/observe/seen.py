@@ -13,20 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.client.kinds import (
-    EVENT,
-    JOB,
-    JOBSET,
-    POD,
-    POD_GROUP,
-    SECRET,
-    TRAIN_JOB,
-    VOLCANO_POD_GROUP,
-    WORKLOAD,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import EVENT, JOB, POD, SECRET, Kind
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.kube.values.accessors import (
@@ -38,6 +28,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
 )
 from pulumi_trainer.provider.kueue.podsets import PodSet
+from pulumi_trainer.provider.kueue.resources import WORKLOAD
 from pulumi_trainer.provider.kueue.topology_fit import cramped
 from pulumi_trainer.provider.kueue.workload_reasons import crowded, preemptor
 from pulumi_trainer.provider.lifecycle.diagnosis import Seen, keep

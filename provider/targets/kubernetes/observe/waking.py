@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from pulumi_trainer.provider.api.kinds import POD_GROUP
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import NODE, POD_GROUP
+from pulumi_trainer.provider.kube.client.kinds import NODE
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.values.accessors import number, rows, section
 

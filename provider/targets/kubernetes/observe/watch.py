@@ -13,23 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.kube.cache.reflector import Stream
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    CONFIG_MAP,
-    EVENT,
-    JOB,
-    JOBSET,
-    POD,
-    POD_GROUP,
-    TRAIN_JOB,
-    VOLCANO_POD_GROUP,
-    WORKLOAD,
-    Kind,
-)
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.values.wording import duration
+from pulumi_trainer.provider.kueue.resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import (
     Seen,
     diagnose,

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pulumi_trainer.provider.api.submission import MAIN, Draft
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE, QUEUE_PRIORITY
 
 from .referents import Referent, referents
 
-_OF_KUEUE = (kinds.LOCAL_QUEUE, kinds.QUEUE_PRIORITY)
+_OF_KUEUE = (LOCAL_QUEUE, QUEUE_PRIORITY)
 
 
 def refusals(draft: Draft) -> list[Problem]:

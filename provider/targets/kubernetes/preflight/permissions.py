@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kube.cache.discovery import Facts
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kueue.resources import WORKLOAD
 
 from . import rbac, versions
 from .referents import queue
@@ -39,12 +41,12 @@ def needed(draft: Draft) -> list[rbac.Permission]:
     """What this very job cannot do without: a role may be narrower than the printed one, which is for all jobs."""
     objects = {**draft.made, **draft.objects}
     used = {kind for document in objects.values() if (kind := versions.known(document))}
-    used |= {kinds.CONFIG_MAP, kinds.JOBSET, kinds.JOB, kinds.POD, kinds.NAMESPACE}
-    used |= {kinds.WORKLOAD} if queue(objects) else set()
+    used |= {kinds.CONFIG_MAP, JOBSET, kinds.JOB, kinds.POD, kinds.NAMESPACE}
+    used |= {WORKLOAD} if queue(objects) else set()
     used |= {kinds.SECRET} if draft.secrets else set()
     used |= {kinds.CLAIM} if any(key.startswith("PersistentVolumeClaim/") for key in draft.promised) else set()
-    mode: rbac.Mode = "trainer" if kinds.TRAIN_JOB in used else "jobset"
-    return [p for p in rbac.needed(mode, queues=kinds.WORKLOAD in used) if p.kind in used and not p.helps]
+    mode: rbac.Mode = "trainer" if TRAIN_JOB in used else "jobset"
+    return [p for p in rbac.needed(mode, queues=WORKLOAD in used) if p.kind in used and not p.helps]
 
 
 def single(rules: Iterable[Rule]) -> Iterator[Rule]:

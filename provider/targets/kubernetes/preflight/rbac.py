@@ -10,6 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pulumi_trainer.provider.api.kinds import (
+    CLUSTER_RUNTIME,
+    JOBSET,
+    POD_GROUP,
+    TRAIN_JOB,
+    TRAINING_RUNTIME,
+    VOLCANO_POD_GROUP,
+)
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kueue.objects import (
@@ -17,6 +25,17 @@ from pulumi_trainer.provider.kueue.objects import (
     KINDS,
     NAMESPACED,
     NEWEST,
+)
+from pulumi_trainer.provider.kueue.resources import (
+    ADMISSION_CHECK,
+    CLUSTER_QUEUE,
+    COHORT,
+    LOCAL_QUEUE,
+    MULTIKUEUE_CONFIG,
+    QUEUE_PRIORITY,
+    RESOURCE_FLAVOR,
+    TOPOLOGY,
+    WORKLOAD,
 )
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 
@@ -98,32 +117,30 @@ _TABLE = (
     ),
 )
 _JOBSET = (
-    _may("get list watch create patch delete", kinds.JOBSET, "up, destroy and refresh: the job itself"),
-    _may("get list", kinds.TRAIN_JOB, "logs, why, and destroy: whether a TrainJob stands behind a JobSet"),
-    _may("get list create patch delete", kinds.POD_GROUP, "up, why and destroy: gangs of the scheduler plugins"),
-    _may("watch", kinds.POD_GROUP, "waiting: what a gang of the scheduler plugins waits for", helps=True),
-    _may("get create patch", kinds.VOLCANO_POD_GROUP, "up and why: gangs of Volcano"),
-    _may("list watch", kinds.VOLCANO_POD_GROUP, "waiting: what a gang of Volcano waits for", helps=True),
+    _may("get list watch create patch delete", JOBSET, "up, destroy and refresh: the job itself"),
+    _may("get list", TRAIN_JOB, "logs, why, and destroy: whether a TrainJob stands behind a JobSet"),
+    _may("get list create patch delete", POD_GROUP, "up, why and destroy: gangs of the scheduler plugins"),
+    _may("watch", POD_GROUP, "waiting: what a gang of the scheduler plugins waits for", helps=True),
+    _may("get create patch", VOLCANO_POD_GROUP, "up and why: gangs of Volcano"),
+    _may("list watch", VOLCANO_POD_GROUP, "waiting: what a gang of Volcano waits for", helps=True),
 )
 _TRAINER = (
-    _may("get list watch create patch delete", kinds.TRAIN_JOB, "up, destroy and refresh: the job itself"),
-    _may("get list watch", kinds.JOBSET, "status: what Trainer has made of a job"),
-    _may("get list", kinds.POD_GROUP, "why: what a gang of the scheduler plugins waits for"),
-    _may("watch patch", kinds.POD_GROUP, "waiting: the same, and to wake it when nodes were added", helps=True),
-    _may("get", kinds.VOLCANO_POD_GROUP, "why: what a gang of Volcano waits for"),
-    _may("list watch", kinds.VOLCANO_POD_GROUP, "waiting: the same", helps=True),
-    _may("get create patch delete", kinds.TRAINING_RUNTIME, "up and destroy: TrainingRuntimes of the program"),
+    _may("get list watch create patch delete", TRAIN_JOB, "up, destroy and refresh: the job itself"),
+    _may("get list watch", JOBSET, "status: what Trainer has made of a job"),
+    _may("get list", POD_GROUP, "why: what a gang of the scheduler plugins waits for"),
+    _may("watch patch", POD_GROUP, "waiting: the same, and to wake it when nodes were added", helps=True),
+    _may("get", VOLCANO_POD_GROUP, "why: what a gang of Volcano waits for"),
+    _may("list watch", VOLCANO_POD_GROUP, "waiting: the same", helps=True),
+    _may("get create patch delete", TRAINING_RUNTIME, "up and destroy: TrainingRuntimes of the program"),
     _may(
-        "get create patch delete", kinds.CLUSTER_RUNTIME, "up and destroy: ClusterTrainingRuntimes that it makes or names",
+        "get create patch delete", CLUSTER_RUNTIME, "up and destroy: ClusterTrainingRuntimes that it makes or names",
         everywhere=True,
     ),
 )  # fmt: skip
 _QUEUES = (
-    _may("list watch", kinds.WORKLOAD, "status: what Kueue says of a job that waits"),
-    _may("get", kinds.LOCAL_QUEUE, "preview: whether the queue is there", helps=True),
-    _may(
-        "get", kinds.QUEUE_PRIORITY, "preview: whether the WorkloadPriorityClass is there", helps=True, everywhere=True
-    ),
+    _may("list watch", WORKLOAD, "status: what Kueue says of a job that waits"),
+    _may("get", LOCAL_QUEUE, "preview: whether the queue is there", helps=True),
+    _may("get", QUEUE_PRIORITY, "preview: whether the WorkloadPriorityClass is there", helps=True, everywhere=True),
 )
 _QUEUE_ADMIN = (
     _may("get", kinds.NAMESPACE, "everything: which cluster this is", names=(IDENTITY,), everywhere=True),
@@ -136,23 +153,23 @@ _QUEUE_ADMIN = (
         )
         for kind, plural in KINDS.items()
     ),
-    _may("list", kinds.WORKLOAD, "destroy: who has work in a ClusterQueue", everywhere=True),
+    _may("list", WORKLOAD, "destroy: who has work in a ClusterQueue", everywhere=True),
     _may("get", kinds.NAMESPACE, "preview: whether the namespace of a team is there", helps=True, everywhere=True),
 )
 _QUOTAS = tuple(
     _may("list", kind, why, helps=True, everywhere=True)
     for kind, why in (
-        (kinds.WORKLOAD, "queues: who holds quota and who waits, in all namespaces"),
-        (kinds.LOCAL_QUEUE, "queues: the queues of all namespaces"),
-        (kinds.CLUSTER_QUEUE, "queues: quotas and what is used; preview: whether a job ever fits"),
-        (kinds.COHORT, "queues and preview: what cohorts add to quotas"),
-        (kinds.RESOURCE_FLAVOR, "preview: whether a flavor is for the job's pods"),
-        (kinds.TOPOLOGY, "preview: whether a flavor has the level that a job asks for"),
+        (WORKLOAD, "queues: who holds quota and who waits, in all namespaces"),
+        (LOCAL_QUEUE, "queues: the queues of all namespaces"),
+        (CLUSTER_QUEUE, "queues: quotas and what is used; preview: whether a job ever fits"),
+        (COHORT, "queues and preview: what cohorts add to quotas"),
+        (RESOURCE_FLAVOR, "preview: whether a flavor is for the job's pods"),
+        (TOPOLOGY, "preview: whether a flavor has the level that a job asks for"),
         (
-            kinds.ADMISSION_CHECK,
+            ADMISSION_CHECK,
             "preview: whether what a queue names is there, and whether it sends jobs to other clusters",
         ),
-        (kinds.MULTIKUEUE_CONFIG, "preview: to which clusters a queue sends jobs"),
+        (MULTIKUEUE_CONFIG, "preview: to which clusters a queue sends jobs"),
     )
 )
 

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAINING_RUNTIME
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE, QUEUE_PRIORITY
 
 _BY_CONTROLLER = ("default",)
 """Service accounts that every namespace gets by itself."""
@@ -57,13 +59,13 @@ def _of(document: Mapping[str, Any], key: str) -> Iterator[Referent]:
         yield from _train_job(spec, f"{key}.spec")
     if kind in ("JobSet", "TrainJob"):
         labels = _map(_map(document.get("metadata")).get("labels"))
-        for label, of in ((QUEUE, kinds.LOCAL_QUEUE), (PRIORITY, kinds.QUEUE_PRIORITY)):
+        for label, of in ((QUEUE, LOCAL_QUEUE), (PRIORITY, QUEUE_PRIORITY)):
             yield from _named(of, labels.get(label), f"{key}.metadata.labels[{label}]")
 
 
 def _train_job(spec: Mapping[str, Any], where: str) -> Iterator[Referent]:
     ref = _map(spec.get("runtimeRef"))
-    runtime = kinds.TRAINING_RUNTIME if ref.get("kind") == "TrainingRuntime" else kinds.CLUSTER_RUNTIME
+    runtime = TRAINING_RUNTIME if ref.get("kind") == "TrainingRuntime" else CLUSTER_RUNTIME
     yield from _named(runtime, ref.get("name"), f"{where}.runtimeRef.name")
     yield from _environment(_map(spec.get("trainer")), f"{where}.trainer")
     for part in ("dataset", "model"):

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.admission.rules import PREDICATES
+from pulumi_trainer.provider.api.kinds import TRAIN_JOB
 from pulumi_trainer.provider.api.submission import ANYTHING, Draft, Objects
 from pulumi_trainer.provider.kube.cache import dryrun
 from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Facts
@@ -23,6 +24,7 @@ from pulumi_trainer.provider.kube.schema import openapi
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue import rules as kueue
 from pulumi_trainer.provider.kueue.job_webhook import unmanaged
+from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE
 from pulumi_trainer.provider.targets.kubernetes import marks
 from pulumi_trainer.provider.targets.kubernetes.jobs import adoption
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
@@ -195,7 +197,7 @@ def _not_there(referent: Referent, namespace: str) -> Problem:
     kind = referent.kind
     where = f" in namespace {namespace}" if kind.namespaced else ""
     hint = _CREATE if referent.needed else "without it only public images can be pulled"
-    if kind == kinds.LOCAL_QUEUE:
+    if kind == LOCAL_QUEUE:
         hint = "set trainer:namespace to the namespace of that queue, or create it (depends_on)"
     return Problem(referent.where, f"{kind.kind} {referent.name} does not exist{where}", hint)
 
@@ -205,7 +207,7 @@ def _doubts(facts: Facts, named: Collection[Referent], namespace: str) -> Iterat
     optional = [each for each in named if not each.needed]
     yield from (_not_there(each, namespace) for each in _gone(facts, optional, namespace, facts.find))
     for each in named:
-        if each.kind == kinds.LOCAL_QUEUE and _is_served(each.kind, facts.served()):
+        if each.kind == LOCAL_QUEUE and _is_served(each.kind, facts.served()):
             yield from _inactive(facts.find(each.kind, namespace, each.name), each)
 
 
@@ -227,7 +229,7 @@ def _tried(facts: Facts, objects: Objects, draft: Draft, record: Record | None) 
         kind = versions.known(document)
         if kind is None or kind == kinds.SECRET or not _is_served(kind, served) or first_unknown(document) is not None:
             continue
-        if kind == kinds.TRAIN_JOB and not _has_runtime(facts, document):
+        if kind == TRAIN_JOB and not _has_runtime(facts, document):
             continue  # its webhook asks for the runtime
         taken = record is not None or draft.adopt
         answer = _answer(facts, kind, document, draft.name, taken=taken)

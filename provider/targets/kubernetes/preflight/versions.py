@@ -12,10 +12,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, of
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE
 
 from .referents import queue
 
@@ -32,10 +33,8 @@ class Product:
 
 
 PRODUCTS = {
-    kinds.JOBSET.group: Product(
-        "JobSet", "0.8", "order of stages", {"dependsOn": "0.8", "volumeClaimPolicies": "0.11"}
-    ),
-    kinds.TRAIN_JOB.group: Product(
+    JOBSET.group: Product("JobSet", "0.8", "order of stages", {"dependsOn": "0.8", "volumeClaimPolicies": "0.11"}),
+    TRAIN_JOB.group: Product(
         "Kubeflow Trainer",
         "2.2",
         "runtimePatches, by which code and volumes are mounted",
@@ -47,9 +46,9 @@ PRODUCTS = {
             "envInjection": "2.3",
         },
     ),
-    kinds.LOCAL_QUEUE.group: Product("Kueue", "0.15", "its API v1beta2"),
-    kinds.POD_GROUP.group: Product("scheduler-plugins"),
-    kinds.VOLCANO_POD_GROUP.group: Product("Volcano"),
+    LOCAL_QUEUE.group: Product("Kueue", "0.15", "its API v1beta2"),
+    POD_GROUP.group: Product("scheduler-plugins"),
+    VOLCANO_POD_GROUP.group: Product("Volcano"),
 }
 """By API group."""
 
@@ -71,7 +70,7 @@ def _unserved(objects: Objects, served: Served) -> Iterator[tuple[Problem, bool]
     """A problem, and whether the product is there in another version."""
     needed = {of.group: (key, of) for key, document in objects.items() if (of := known(document)) and of.group}
     if asked := queue(objects):
-        needed[kinds.LOCAL_QUEUE.group] = f"queue {asked}", kinds.LOCAL_QUEUE
+        needed[LOCAL_QUEUE.group] = f"queue {asked}", LOCAL_QUEUE
     for group, (where, kind) in needed.items():
         product, version = PRODUCTS.get(group), kind.api_version.rpartition("/")[2]
         versions = served.get(group, ())
@@ -91,7 +90,7 @@ def _unserved(objects: Objects, served: Served) -> Iterator[tuple[Problem, bool]
 def known(document: Mapping[str, object]) -> Kind | None:
     """The kind of a document, if it is one of ours."""
     try:
-        return kinds.of(document)
+        return of(document)
     except KeyError:
         return None
 

@@ -14,7 +14,6 @@ from typing import Any
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.submission import Work
 from pulumi_trainer.provider.kube.cache.discovery import Facts
-from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
@@ -26,6 +25,7 @@ from pulumi_trainer.provider.kube.errors import (
 )
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
+from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 
 Document = dict[str, Any]
 
@@ -67,7 +67,7 @@ def versions(client: Client, patience: float) -> dict[str, list[str]]:
 
 def reopen(client: Client, name: str, version: str) -> None:
     """Takes back the stop of a deletion that did not come to its end; one that is somebody else's stays."""
-    kind = _at(kinds.CLUSTER_QUEUE, version)
+    kind = _at(CLUSTER_QUEUE, version)
     found = client.get(kind, "", name)
     if found is not None and not found["metadata"].get("deletionTimestamp") and _stopped_by_us(found):
         client.apply(kind, _bare(kind, found), force=True)
@@ -79,7 +79,7 @@ def release(client: Client, name: str, version: str, *, drain: bool, seconds: fl
 
     Raises Refused where it belongs to another stack, or has work and is not to be drained; TargetFault with who still holds
     what."""
-    kind = _at(kinds.CLUSTER_QUEUE, version)
+    kind = _at(CLUSTER_QUEUE, version)
     found = _own(client, kind, name, stack)
     if found is None:
         return []
@@ -154,7 +154,7 @@ def _emptied(client: Client, name: str, version: str, seconds: float, *, waiting
 
 def _holders(client: Client, name: str, version: str) -> list[Holder]:
     """The unfinished Workloads of a ClusterQueue: those with quota first."""
-    queues, _ = client.list(_at(kinds.LOCAL_QUEUE, version), keep=lambda found: _queue_of(found, name))
+    queues, _ = client.list(_at(LOCAL_QUEUE, version), keep=lambda found: _queue_of(found, name))
     own = {(q["metadata"].get("namespace"), q["metadata"]["name"]) for q in queues}
 
     def keep(found: Document) -> Document | None:
@@ -173,7 +173,7 @@ def _holders(client: Client, name: str, version: str) -> list[Holder]:
         kept = {"metadata": metadata, "admission": admission, "since": since, "queue": spec.get("queueName")}
         return kept if mine else None
 
-    found, _ = client.list(_at(kinds.WORKLOAD, version), keep=keep)
+    found, _ = client.list(_at(WORKLOAD, version), keep=keep)
     holders = [_holder(each) for each in found]
     return sorted(holders, key=lambda h: (h.amounts is None, h.where))
 

@@ -16,10 +16,20 @@ from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.kueue.resources import (
+    ADMISSION_CHECK,
+    CLUSTER_QUEUE,
+    COHORT,
+    LOCAL_QUEUE,
+    MULTIKUEUE_CONFIG,
+    RESOURCE_FLAVOR,
+    TOPOLOGY,
+    WORKLOAD,
+)
 
 LISTED = (
-    kinds.CLUSTER_QUEUE, kinds.COHORT, kinds.RESOURCE_FLAVOR, kinds.TOPOLOGY, kinds.ADMISSION_CHECK,
-    kinds.MULTIKUEUE_CONFIG, kinds.NODE,
+    CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR, TOPOLOGY, ADMISSION_CHECK,
+    MULTIKUEUE_CONFIG, kinds.NODE,
 )  # fmt: skip
 OLDER = "kueue.x-k8s.io/v1beta1"
 
@@ -32,7 +42,7 @@ def known(client: Client, namespace: str = "", queue: str = "") -> Queues:
         if there is None:
             there = _listed(facts)
             facts.remember("queues", None, there)
-    local = facts.find(kinds.LOCAL_QUEUE, namespace, queue) if namespace and queue else None
+    local = facts.find(LOCAL_QUEUE, namespace, queue) if namespace and queue else None
     return Queues(({**local},), below=there) if isinstance(local, Mapping) else there
 
 
@@ -52,12 +62,12 @@ def overview(client: Client, namespace: str = "") -> tuple[list[Document], set[s
     facts = Facts.of(client)
     found: list[Document] = []
     unseen: set[str] = set()
-    for kind in (kinds.WORKLOAD, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE, kinds.COHORT):
+    for kind in (WORKLOAD, LOCAL_QUEUE, CLUSTER_QUEUE, COHORT):
         listed = listed_as_served(facts, kind, namespace if kind.namespaced else "")
         if listed is None:
             unseen.add(kind.plural)
         found += ({**document, "kind": kind.kind} for document in listed or ())
-    if kinds.LOCAL_QUEUE.plural in unseen:
+    if LOCAL_QUEUE.plural in unseen:
         found += _named(facts, found)
     if len(unseen) == len(("workloads", "localqueues", "clusterqueues", "cohorts")):
         where = f"namespace {namespace}" if namespace else "all namespaces"
@@ -83,14 +93,14 @@ def _named(facts: Facts, workloads: list[Document]) -> Iterator[Document]:
     """The LocalQueues that Workloads name."""
     places = {(d["metadata"].get("namespace", ""), (d.get("spec") or {}).get("queueName", "")) for d in workloads}
     for namespace, name in sorted(places):
-        queue = facts.find(kinds.LOCAL_QUEUE, namespace, name) if name else None
+        queue = facts.find(LOCAL_QUEUE, namespace, name) if name else None
         if isinstance(queue, Mapping):
-            yield {**queue, "kind": kinds.LOCAL_QUEUE.kind}
+            yield {**queue, "kind": LOCAL_QUEUE.kind}
 
 
 def listed_as_served(facts: Facts, kind: Kind, namespace: str = "") -> list[Document] | None:
     """In the version that we speak, or the one before it."""
     listed = facts.all(kind, namespace)
-    if listed is None and kind.group == kinds.CLUSTER_QUEUE.group:
+    if listed is None and kind.group == CLUSTER_QUEUE.group:
         return facts.all(replace(kind, api_version=OLDER), namespace)
     return listed

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.status import NAMESAKE, Loss, Owner
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
@@ -153,7 +154,7 @@ def delete(client: Client, namespace: str, name: str, generation: str) -> Owner 
             raise Refused(Problem(_where(namespace, name), why, "wait until it has finished, or delete it first"))
         if not jobsets:
             break
-        owners = [{"apiVersion": kinds.JOBSET.api_version, "kind": "JobSet", **job} for job in jobsets]
+        owners = [{"apiVersion": JOBSET.api_version, "kind": "JobSet", **job} for job in jobsets]
         change = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"], "ownerReferences": owners}}
         try:
             client.patch(kinds.CLAIM, namespace, name, change)
@@ -343,7 +344,7 @@ def _unfinished(client: Client, namespace: str, name: str) -> list[dict[str, str
         return {k: found["metadata"][k] for k in ("name", "uid")} if not finished and name in claims_of(found) else None
 
     try:
-        return client.list(kinds.JOBSET, namespace, keep=job)[0]
+        return client.list(JOBSET, namespace, keep=job)[0]
     except ApiError as error:
         if error.code != 404:  # JobSet has been removed from the cluster
             raise
