@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 from typing import Any
 
@@ -13,22 +14,24 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe import jobstore
 from pulumi_trainer.provider.targets.kubernetes.observe.jobstore import JobStore
 
-NOW = datetime.now(timezone.utc)
-BORN = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+def born() -> str:
+    """A moment ago: the store gives something young the time to be told of."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def record(uid: str) -> Record:
     labels = {RECORD: "true"}
-    return Record.of({"metadata": {"name": "job", "uid": uid, "labels": labels, "creationTimestamp": BORN}})
+    return Record.of({"metadata": {"name": "job", "uid": uid, "labels": labels, "creationTimestamp": born()}})
 
 
 def of(run: str, state: str = "Completed") -> dict[str, Any]:
-    metadata = {"name": "job", "uid": f"of-{run}", "creationTimestamp": BORN, "annotations": {RECORD: run}}
+    metadata = {"name": "job", "uid": f"of-{run}", "creationTimestamp": born(), "annotations": {RECORD: run}}
     return {"metadata": metadata, "spec": {}, "status": {"conditions": [{"type": state, "status": "True"}]}}
 
 
 def phase(store: JobStore) -> str:
-    return diagnose(store.seen("job", frozenset()), NOW.timestamp()).phase
+    return diagnose(store.seen("job", frozenset()), time.time()).phase
 
 
 def test_the_run_of_before_is_neither_the_new_one_nor_its_end(monkeypatch: Any) -> None:
@@ -46,7 +49,7 @@ def test_the_run_of_before_is_neither_the_new_one_nor_its_end(monkeypatch: Any) 
     store.drop(JOBSET, of("new"))
     store.put(JOBSET, of("somebody"))
     monkeypatch.setattr(jobstore, "FOLLOWS", 0.0)
-    status = diagnose(store.seen("job", frozenset()), NOW.timestamp())
+    status = diagnose(store.seen("job", frozenset()), time.time())
     assert status.phase == Phase.SUCCEEDED, "as it was seen to end"
 
 
@@ -56,5 +59,5 @@ def test_a_stranger_in_the_place_of_a_job_that_was_met() -> None:
     store.put(JOBSET, of("run", "StartupPolicyInProgress"))
     store.drop(JOBSET, of("run", "StartupPolicyInProgress"))
     store.put(JOBSET, of("somebody"))
-    status = diagnose(store.seen("job", frozenset()), NOW.timestamp())
+    status = diagnose(store.seen("job", frozenset()), time.time())
     assert status.phase == Phase.DELETED and "the JobSet of that name is another one" in status.message
