@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pulumi
+from pulumi_trainer.args.arguments import said
+from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.offer import CARRIED, Offer
+from pulumi_trainer.plan.review import refusals
+from pulumi_trainer.plan.runtime_ref import RuntimeSource, of_offer
+from pulumi_trainer.program import session, targets
+from pulumi_trainer.program.constructors import component
+from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.lifecycle.identity import short_digest
+from pulumi_trainer.runtime import of_catalogue
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
-
-from .args.arguments import said
-from .args.signatures import merge_problems
-from .plan.job_plan import Plan
-from .plan.offer import CARRIED, Offer
-from .plan.review import refusals
-from .plan.runtime_ref import RuntimeSource, of_offer
-from .program import session, targets
-from .program.constructors import component
-from .program.targets import Destination
-from .runtime import of_catalogue
 
 
 class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):

@@ -9,10 +9,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
+from pulumi_trainer.args import plaintext_secrets, sources
+from pulumi_trainer.args.arguments import nested_problems, said
 from pulumi_trainer.args.json_values import whole
+from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.job_component import Job
+from pulumi_trainer.plan import dataset_configmap, mounts
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.local_files import VERSION, ignored, is_folder
+from pulumi_trainer.plan.outputs import has_unknown, resolve
+from pulumi_trainer.plan.review import none_problems
 from pulumi_trainer.plan.runtime_ref import API_VERSION, from_catalogue
+from pulumi_trainer.plan.volume_claims import (
+    Claim,
+    FetchedData,
+    VolumeArgs,
+    mount,
+    pod_volume,
+)
+from pulumi_trainer.program import session, targets
+from pulumi_trainer.program.constructors import component
+from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api import code as paths
@@ -25,26 +42,8 @@ from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
 
-from .args import plaintext_secrets, sources
-from .args.arguments import nested_problems, said
-from .args.signatures import merge_problems
-from .job_component import Job
-from .plan import dataset_configmap, mounts
-from .plan.outputs import has_unknown, resolve
-from .plan.review import none_problems
-from .plan.volume_claims import (
-    Claim,
-    FetchedData,
-    VolumeArgs,
-    mount,
-    pod_volume,
-)
-from .program import session, targets
-from .program.constructors import component
-from .program.targets import Destination
-
 if TYPE_CHECKING:
-    from .plan.trainjob_plan import TrainJobArgs
+    from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
 
 
 class Fetched(FetchedData, Job):

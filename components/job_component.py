@@ -10,8 +10,15 @@ from types import MappingProxyType
 from typing import Any
 
 import pulumi
+from pulumi_trainer.args.arguments import python_path
+from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.outputs import put_back
+from pulumi_trainer.program import dependencies, session, targets
 from pulumi_trainer.program.absent_outputs import known
+from pulumi_trainer.program.removals import JOBSET, Planned, holder
+from pulumi_trainer.program.targets import Destination
+from pulumi_trainer.program.watch import Watched
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.progress import written
 from pulumi_trainer.provider.api.status import (
@@ -24,14 +31,6 @@ from pulumi_trainer.provider.api.submission import to_state
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.terminal import message, plain
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-
-from .args.arguments import python_path
-from .args.signatures import merge_problems
-from .plan.outputs import put_back
-from .program import dependencies, session, targets
-from .program.removals import JOBSET, Planned, holder
-from .program.targets import Destination
-from .program.watch import Watched
 
 
 async def _located(target: Destination | None) -> tuple[str, str] | None:

@@ -11,27 +11,26 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pulumi
-from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.admission.podgroups import mistakes, refusals
-from pulumi_trainer.provider.api.labels import MADE_BY
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.pipeline.plugins import coscheduling, volcano
-
-from .args.arguments import (
+from pulumi_trainer.args.arguments import (
     Args,
     check_names,
     metadata,
     nested_problems,
     sound,
 )
-from .args.policies import VolcanoNetworkTopology
-from .args.signatures import merge_problems
-from .plan.outputs import put_back, resolve
-from .program import session, targets
-from .program.constructors import component
-from .program.removals import Resources
-from .program.targets import Destination, Kubernetes
-from .queues.component import stack_name
+from pulumi_trainer.args.policies import VolcanoNetworkTopology
+from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.plan.outputs import put_back, resolve
+from pulumi_trainer.program import session, targets
+from pulumi_trainer.program.constructors import component
+from pulumi_trainer.program.removals import Resources
+from pulumi_trainer.program.targets import Destination, Kubernetes
+from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.admission.podgroups import mistakes, refusals
+from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.pipeline.plugins import coscheduling, volcano
+from pulumi_trainer.queues.component import stack_name
 
 Amounts = Mapping[str, pulumi.Input[int] | pulumi.Input[str]]
 """Resource -> quantity of Kubernetes: 16, "128Gi"."""

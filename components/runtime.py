@@ -7,16 +7,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pulumi
-from pulumi_trainer.program.absent_outputs import known
-from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.labels import FRAMEWORK
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pipeline.policy import Policy
-from pulumi_trainer.runtimes import BUILT_IN, Deprecation, RuntimeCatalog
-
-from .args import plaintext_secrets
-from .args.arguments import (
+from pulumi_trainer.args import plaintext_secrets
+from pulumi_trainer.args.arguments import (
     Args,
     below,
     check_names,
@@ -25,19 +17,26 @@ from .args.arguments import (
     said,
     walk,
 )
-from .args.json_values import json_value
-from .args.naming import camel
-from .args.policies import MLPolicy, PodGroupPolicy
-from .args.signatures import merge_problems
-from .args.template import JobSetTemplate
-from .plan.job_plan import Plan
-from .plan.outputs import put_back, resolve
-from .plan.review import none_problems, refusals
-from .plan.runtime_ref import API_VERSION, RuntimeSource, deprecated
-from .program import session, targets
-from .program.constructors import component
-from .program.plugins import policy_names, runtime_problems
-from .program.targets import Destination
+from pulumi_trainer.args.json_values import json_value
+from pulumi_trainer.args.naming import camel
+from pulumi_trainer.args.policies import MLPolicy, PodGroupPolicy
+from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.args.template import JobSetTemplate
+from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.outputs import put_back, resolve
+from pulumi_trainer.plan.review import none_problems, refusals
+from pulumi_trainer.plan.runtime_ref import API_VERSION, RuntimeSource, deprecated
+from pulumi_trainer.program import session, targets
+from pulumi_trainer.program.absent_outputs import known
+from pulumi_trainer.program.constructors import component
+from pulumi_trainer.program.plugins import policy_names, runtime_problems
+from pulumi_trainer.program.targets import Destination
+from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.api.labels import FRAMEWORK
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.pipeline.policy import Policy
+from pulumi_trainer.runtimes import BUILT_IN, Deprecation, RuntimeCatalog
 
 
 class RuntimeArgs(Args):
@@ -154,7 +153,12 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         session.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
         return bool(found)
 
-    async def document(self, _follow: str, plan: Plan, destination: Destination) -> dict[str, Any]:
+    async def document(
+        self,
+        follow: str,  # noqa: ARG002 (such a runtime is not followed)
+        plan: Plan,
+        destination: Destination,
+    ) -> dict[str, Any]:
         plan.warnings += deprecated(self.deprecation)
         if await self.problems:
             raise Invalid(Problem("", f"{self.where} is refused, see there"))

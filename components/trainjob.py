@@ -6,25 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 import pulumi
+from pulumi_trainer.args.builtin import BuiltinTrainer
+from pulumi_trainer.args.patches import RuntimePatch
+from pulumi_trainer.args.sources import Initializer, parts
+from pulumi_trainer.args.topology import Topology
+from pulumi_trainer.args.trainers import CustomTrainer, Trainer
+from pulumi_trainer.channel import RuntimeChannel
+from pulumi_trainer.datasets import Fetched
+from pulumi_trainer.job_component import OUTPUTS, Job
+from pulumi_trainer.plan import trainjob_plan
+from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
+from pulumi_trainer.plan.volume_claims import OutputVolume
+from pulumi_trainer.program import session
+from pulumi_trainer.program.constructors import component
+from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.lifecycle.identity import job_name
+from pulumi_trainer.runtime import ClusterTrainingRuntime
 from typing_extensions import NotRequired
-
-from .args.builtin import BuiltinTrainer
-from .args.patches import RuntimePatch
-from .args.sources import Initializer, parts
-from .args.topology import Topology
-from .args.trainers import CustomTrainer, Trainer
-from .channel import RuntimeChannel
-from .datasets import Fetched
-from .job_component import OUTPUTS, Job
-from .plan import trainjob_plan
-from .plan.trainjob_plan import TrainJobArgs
-from .plan.volume_claims import OutputVolume
-from .program import session
-from .program.constructors import component
-from .program.targets import Destination
-from .runtime import ClusterTrainingRuntime
 
 
 class Progress(TypedDict):

@@ -10,9 +10,8 @@ import os
 import sys
 
 from pulumi_trainer.provider.api.extras import EXTRAS, not_installed
+from pulumi_trainer.provider.commands import arguments
 from pulumi_trainer.provider.kube.errors import TrainerError
-
-from .commands import arguments
 
 
 def main() -> None:
@@ -22,7 +21,7 @@ def main() -> None:
             code = arguments.run(sys.argv[1], sys.argv[2:])
             sys.stdout.flush()
             sys.exit(code)
-        from .commands.app import app
+        from pulumi_trainer.provider.commands.app import app
 
         app()
     except TrainerError as error:

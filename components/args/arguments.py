@@ -15,14 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 import pulumi
+from pulumi_trainer.args.naming import api_names, camel, snake
+from pulumi_trainer.args.signatures import bind
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kube.values.yaml_values import MAX_DEPTH
 from pulumi_trainer.provider.pipeline.policy import Policy
 from typing_extensions import Self, dataclass_transform
-
-from .naming import api_names, camel, snake
-from .signatures import bind
 
 
 class _Position:

@@ -12,14 +12,13 @@ from enum import Enum
 from typing import Any, Literal
 
 import pulumi
+from pulumi_trainer.args.arguments import Args
 from pulumi_trainer.args.json_values import whole
+from pulumi_trainer.args.trainers import Compiled, resource_problems, resource_requirements
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.api.model import shown
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .arguments import Args
-from .trainers import Compiled, resource_problems, resource_requirements
 
 COMMAND = ("tune", "run")
 TORCHTUNE = "torchtune"

@@ -10,10 +10,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import pulumi
+from pulumi_trainer.args.arguments import nesting_problems, quoted
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .arguments import nesting_problems, quoted
 
 _EXPECTED = "expected str, int, float, bool, None, list or dict"
 _HINTS = {

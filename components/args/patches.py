@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
+from pulumi_trainer.args.arguments import Args, metadata
+from pulumi_trainer.args.trainers import env_list
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .arguments import Args, metadata
-from .trainers import env_list
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import (

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import pulumi
-
-from .arguments import Args
+from pulumi_trainer.args.arguments import Args
 
 
 class MLPolicy(Args):

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
+from pulumi_trainer.args.arguments import Args
+from pulumi_trainer.args.trainers import env_list, env_problems
 from pulumi_trainer.provider.api.model import quantity_problems
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .arguments import Args
-from .trainers import env_list, env_problems
 
 if TYPE_CHECKING:
     from pulumi_trainer.datasets import DatasetInitializer, ModelInitializer

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pulumi
+from pulumi_trainer.args.arguments import Args, metadata, to_document
+from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.provider.api.labels import ANCESTOR
-
-from .arguments import Args, metadata, to_document
-from .naming import api_names
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import PodSpecArgs

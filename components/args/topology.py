@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pulumi
+from pulumi_trainer.args.arguments import Args, positional
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import qualified_name
 from pulumi_trainer.provider.kueue.labels import (
@@ -25,8 +26,6 @@ from pulumi_trainer.provider.kueue.labels import (
     UNCONSTRAINED,
 )
 from pulumi_trainer.provider.pipeline.info import NODE
-
-from .arguments import Args, positional
 
 GROUP = "trainer"
 """Name of the group of launcher and nodes, within a job."""

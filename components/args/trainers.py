@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.admission.pod_names import STANDARD_RESOURCES, resource_name
-from pulumi_trainer.provider.admission.trainjob import AUTOMATIC
-from pulumi_trainer.provider.api.model import quantity_problems
-from pulumi_trainer.provider.kube.errors import Problem
-
-from .arguments import (
+from pulumi_trainer.args.arguments import (
     Args,
     is_input_type,
     quoted,
     to_document,
 )
+from pulumi_trainer.provider.admission.pod_names import STANDARD_RESOURCES, resource_name
+from pulumi_trainer.provider.admission.trainjob import AUTOMATIC
+from pulumi_trainer.provider.api.model import quantity_problems
+from pulumi_trainer.provider.kube.errors import Problem
 
 ALIASES = {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}
 """Short names of resources, as in the Kubeflow SDK."""

@@ -14,10 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.plan.user_code import LIMIT, PYTHON
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .user_code import LIMIT, PYTHON
 
 SCRIPT, LIST = "unpack.py", "files.json"
 COMMAND = [PYTHON, f"{code.CODE_PATH}/{SCRIPT}"]

@@ -9,13 +9,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pulumi_trainer.args import topology
+from pulumi_trainer.plan import user_code
 from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.volume_claims import mount, pod_volume, run_env
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.errors import Problem
-
-from . import user_code
-from .volume_claims import mount, pod_volume, run_env
 
 MANAGER = "pulumi-trainer.dev/program"
 """Manager of the runtimePatch that mounts code and volumes."""

@@ -30,8 +30,26 @@ from pulumi_trainer.args.patches import RuntimePatch
 from pulumi_trainer.args.signatures import merge_problems, not_one_of
 from pulumi_trainer.args.topology import Topology
 from pulumi_trainer.args.trainers import Compiled, Trainer
+from pulumi_trainer.plan import mounts as folders
+from pulumi_trainer.plan import runtime_ref, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.local_files import is_folder, version_of
+from pulumi_trainer.plan.mounts import known_items
+from pulumi_trainer.plan.outputs import Resolved, resolve, resolve_json
+from pulumi_trainer.plan.review import (
+    cautions,
+    none_problems,
+    queue_refusals,
+    train_job_refusals,
+)
+from pulumi_trainer.plan.runtime_ref import API_VERSION, RuntimeSource
+from pulumi_trainer.plan.volume_claims import (
+    MANY,
+    Claim,
+    FetchedData,
+    OutputVolume,
+    mounters,
+)
 from pulumi_trainer.program import queue_lints, session, targets
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import REACHED, timeout_problems
@@ -48,25 +66,6 @@ from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.lifecycle.identity import job_name
 from pulumi_trainer.provider.pipeline import render
-
-from . import mounts as folders
-from . import runtime_ref, user_code
-from .mounts import known_items
-from .outputs import Resolved, resolve, resolve_json
-from .review import (
-    cautions,
-    none_problems,
-    queue_refusals,
-    train_job_refusals,
-)
-from .runtime_ref import API_VERSION, RuntimeSource
-from .volume_claims import (
-    MANY,
-    Claim,
-    FetchedData,
-    OutputVolume,
-    mounters,
-)
 
 
 class TrainJobArgs(Args):

@@ -36,13 +36,12 @@ from pulumi_trainer.args.trainers import (
     CustomTrainer,
     Trainer,
 )
+from pulumi_trainer.plan import imports
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pipeline import registry
-
-from . import imports
 
 LIMIT = 900_000
 """Bytes: a ConfigMap holds at most 1 MiB, and names and other files need some of it."""

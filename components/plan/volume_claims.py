@@ -9,12 +9,11 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, said
+from pulumi_trainer.plan.outputs import put_back
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.model import quantity_problems
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
-
-from .outputs import put_back
 
 RUN_ENV = "TRAINER_RUN"
 _RUN_LABEL = "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"

@@ -6,14 +6,13 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from pulumi_trainer.program import session
 from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.model import problems
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.values.typed import Findings
 from pulumi_trainer.provider.pipeline import registry
 from pulumi_trainer.provider.pipeline.interface import Plugin
-
-from . import session
 
 
 def register_plugin(plugin: Plugin) -> None:

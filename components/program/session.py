@@ -19,15 +19,9 @@ from weakref import WeakKeyDictionary
 import pulumi
 from pulumi.runtime.settings import SETTINGS, _get_rpc_manager
 from pulumi.runtime.stack import run_pulumi_func
-from pulumi_trainer.program import queue_lints
+from pulumi_trainer.program import debug_messages, queue_lints
 from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
-from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.lifecycle.identity import short_digest
-
-from . import debug_messages
-from .removals import (
+from pulumi_trainer.program.removals import (
     Planned,
     Resources,
     losses,
@@ -36,8 +30,12 @@ from .removals import (
     recorded_cluster,
     refusals,
 )
-from .targets import CONFIGURATION
-from .watch import Watch
+from pulumi_trainer.program.targets import CONFIGURATION
+from pulumi_trainer.program.watch import Watch
+from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.lifecycle.identity import short_digest
 
 EXIT = (
     "The program called sys.exit() before its resources were registered; Pulumi would delete everything in the stack. "

@@ -15,8 +15,8 @@ from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 if TYPE_CHECKING:
-    from .checks import AdmissionCheck
-    from .objects import ResourceFlavor
+    from pulumi_trainer.queues.checks import AdmissionCheck
+    from pulumi_trainer.queues.objects import ResourceFlavor
 
 Amount = pulumi.Input[int] | pulumi.Input[float] | pulumi.Input[str]
 """A quantity of Kubernetes: 16, "128Gi"."""

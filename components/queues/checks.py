@@ -9,15 +9,14 @@ import pulumi
 from pulumi_trainer.program.constructors import component
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .arguments import (
+from pulumi_trainer.queues.arguments import (
     CheckParameters,
     Labels,
     RetryStrategy,
     Spec,
     named,
 )
-from .component import QueueObject
+from pulumi_trainer.queues.component import QueueObject
 
 
 class _ProvisioningRequestConfig(Spec):

@@ -47,16 +47,15 @@ from pulumi_trainer.provider.kueue.objects import (
     served_version,
 )
 from pulumi_trainer.provider.kueue.objects_review import conflicts, frozen, refusals
-
-from .arguments import Spec
-from .leaving import (
+from pulumi_trainer.queues.arguments import Spec
+from pulumi_trainer.queues.leaving import (
     Place,
     leaving,
     lost,
     recorded_kinds,
     with_work,
 )
-from .leaving import refusals as refusals_of_queues
+from pulumi_trainer.queues.leaving import refusals as refusals_of_queues
 
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for an object to go, which somebody else's reference may hold."""

@@ -17,16 +17,15 @@ from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS, quota_rows, quota_table
 from pulumi_trainer.provider.lifecycle.identity import short_digest
-
-from .arguments import (
+from pulumi_trainer.queues.arguments import (
     FairSharing,
     FlavorQuotas,
     Preemption,
     ResourceGroup,
     ResourceQuota,
 )
-from .component import Composed, current
-from .objects import (
+from pulumi_trainer.queues.component import Composed, current
+from pulumi_trainer.queues.objects import (
     ClusterQueue,
     Cohort,
     LocalQueue,
@@ -35,7 +34,7 @@ from .objects import (
     WorkloadPriorityClass,
     release_problems,
 )
-from .teams import (
+from pulumi_trainer.queues.teams import (
     Team,
     right,
     twice,

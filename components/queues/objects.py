@@ -11,8 +11,7 @@ from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.labels import ON_DELETE
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .arguments import (
+from pulumi_trainer.queues.arguments import (
     AdmissionCheckRule,
     ConcurrentAdmissionPolicy,
     FairSharing,
@@ -24,8 +23,8 @@ from .arguments import (
     items,
     named,
 )
-from .checks import AdmissionCheck
-from .component import QueueObject, stack_name
+from pulumi_trainer.queues.checks import AdmissionCheck
+from pulumi_trainer.queues.component import QueueObject, stack_name
 
 
 class _Topology(Spec):

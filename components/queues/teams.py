@@ -14,10 +14,9 @@ from pulumi_trainer.provider.api.model import quantity_problems
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualified_name
 from pulumi_trainer.provider.kube.values.quantity import Quantity
-
-from .arguments import ResourceQuota
-from .component import current
-from .objects import Cohort, ResourceFlavor, Topology
+from pulumi_trainer.queues.arguments import ResourceQuota
+from pulumi_trainer.queues.component import current
+from pulumi_trainer.queues.objects import Cohort, ResourceFlavor, Topology
 
 
 class Team(Args):

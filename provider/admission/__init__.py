@@ -6,11 +6,10 @@ tells users what is wrong with a rendered JobSet.
 
 from __future__ import annotations
 
+from pulumi_trainer.provider.admission.defaults import default_jobset, default_runtime, default_train_job
+from pulumi_trainer.provider.admission.jobset import review_jobset
+from pulumi_trainer.provider.admission.server import NOW, review
 from pulumi_trainer.provider.kube.schema.verdict import Lookup, Verdict
-
-from .defaults import default_jobset, default_runtime, default_train_job
-from .jobset import review_jobset
-from .server import NOW, review
 
 __all__ = [
     "NOW",

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pulumi_trainer.provider.admission import jobset_webhook
+from pulumi_trainer.provider.admission.kinds import kinds
 from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.typed import Findings
-
-from . import jobset_webhook
-from .kinds import kinds
 
 Document = dict[str, Any]
 

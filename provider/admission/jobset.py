@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pulumi_trainer.provider.admission.defaults import stored_jobset
+from pulumi_trainer.provider.admission.pod_names import pod_name_problems
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values import go_regexp
 from pulumi_trainer.provider.kube.values.accessors import section
@@ -20,9 +22,6 @@ from pulumi_trainer.provider.kube.values.names import (
     label_value,
 )
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .defaults import stored_jobset
-from .pod_names import pod_name_problems
 
 Document = dict[str, Any]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from pulumi_trainer.provider.admission.rules import PREDICATES
 from pulumi_trainer.provider.kube.schema.definition import Kind, read_kinds
 from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kueue.kinds import kinds as queue_kinds
-
-from .rules import PREDICATES
 
 
 @cache

@@ -7,12 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from pulumi_trainer.provider.admission.runtime import CLUSTER_WIDE, NAMESPACED
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import Document, section
 from pulumi_trainer.provider.kube.values.typed import Findings
 from pulumi_trainer.provider.pipeline import registry
-
-from .runtime import CLUSTER_WIDE, NAMESPACED
 
 
 @dataclass(frozen=True)

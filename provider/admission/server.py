@@ -11,6 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pulumi_trainer.provider.admission import jobset_webhook, runtime, trainjob
+from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission.own import laid_aside
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema.definition import Kind
 from pulumi_trainer.provider.kube.schema.field_errors import TYPE_INVALID
@@ -22,10 +25,6 @@ from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kueue.kinds import kinds as queue_kinds
 from pulumi_trainer.provider.kueue.review import review as review_queue_object
 from pulumi_trainer.provider.pipeline import Mode
-
-from . import jobset_webhook, runtime, trainjob
-from .kinds import kinds
-from .own import laid_aside
 
 NOW = "2026-01-01T00:00:00Z"
 """What stands for the time of a request, so that the same document always gets the same answer."""

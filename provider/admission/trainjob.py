@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider import pipeline
+from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission.runtime import CLUSTER_WIDE, NAMESPACED, deprecated
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema.field_errors import FORBIDDEN
 from pulumi_trainer.provider.kube.schema.verdict import Lookup
@@ -24,9 +26,6 @@ from pulumi_trainer.provider.kube.values.accessors import (
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.typed import Findings, typed
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .kinds import kinds
-from .runtime import CLUSTER_WIDE, NAMESPACED, deprecated
 
 _GROUP = "trainer.kubeflow.org"
 

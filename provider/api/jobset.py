@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from .model import (
+from pulumi_trainer.provider.api.model import (
     Int32,
     Labels,
     Model,
     Natural,
     Pod,
 )
+from pydantic import Field
 
 
 class Metadata(Model):

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, Literal
 
-from pulumi_trainer.provider.kube.values import names
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
-
-from .jobset import JobSetTemplate, Metadata
-from .model import (
+from pulumi_trainer.provider.api.jobset import JobSetTemplate, Metadata
+from pulumi_trainer.provider.api.model import (
     Int32,
     Labels,
     Model,
     Natural,
     Quantity,
 )
+from pulumi_trainer.provider.kube.values import names
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 StorageUri = Annotated[str, StringConstraints(max_length=2048, pattern=r"^$|^[A-Za-z][A-Za-z0-9+.-]*://.+$")]
 EnvName = Annotated[str, StringConstraints(min_length=1)]

@@ -76,7 +76,7 @@ class RuntimeCatalog:
         `git` of this machine fetches it, with the user's own credentials, into ~/.cache/pulumi-trainer. The commit of a tag or
         a branch is written into `runtimes.lock` beside the program the first time; one that has moved since is refused.
         """
-        from . import git
+        from pulumi_trainer.provider.catalog import git
 
         return cls(lambda: git.folder(url, ref), f"{hide_credentials(git.shown(url))}@{ref}")
 

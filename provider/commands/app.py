@@ -6,10 +6,9 @@ import re
 from typing import Annotated
 
 import typer
+from pulumi_trainer.provider.commands.arguments import COMMANDS
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-
-from .arguments import COMMANDS
 
 app = typer.Typer(
     help="Jobs of the current stack, or of a cluster; documents judged and rendered without either.",
@@ -43,7 +42,7 @@ def status(
     json_: JsonOption = False,
 ) -> None:
     """What jobs are doing: those of the current stack, or any of a cluster."""
-    from . import status as commands
+    from pulumi_trainer.provider.commands import status as commands
 
     commands.status(job, Where(stack, namespace, context, kubeconfig, everywhere), as_json=json_)
 
@@ -68,7 +67,7 @@ def logs(
     kubeconfig: KubeconfigOption = "",
 ) -> None:
     """What the containers of jobs have printed, each line with its pod."""
-    from . import logs as commands
+    from pulumi_trainer.provider.commands import logs as commands
 
     wanted = commands.Wanted(follow, step, tail, _seconds(since) if since else None, earlier)
     commands.logs(job, Where(stack, namespace, context, kubeconfig), wanted)
@@ -83,7 +82,7 @@ def why(
     kubeconfig: KubeconfigOption = "",
 ) -> None:
     """What a job waits for or why it has failed, in one paragraph."""
-    from . import status as commands
+    from pulumi_trainer.provider.commands import status as commands
 
     commands.why(job, Where(stack, namespace, context, kubeconfig))
 
@@ -98,7 +97,7 @@ def events(
     json_: JsonOption = False,
 ) -> None:
     """What happened to a job and its objects in a cluster, in order."""
-    from . import events as commands
+    from pulumi_trainer.provider.commands import events as commands
 
     commands.events(job, Where(stack, namespace, context, kubeconfig), as_json=json_)
 
@@ -121,7 +120,7 @@ def queues(
     json_: JsonOption = False,
 ) -> None:
     """Who holds, borrows and waits in Kueue's queues of a cluster, and why."""
-    from . import queues as commands
+    from pulumi_trainer.provider.commands import queues as commands
 
     commands.queues(Where(stack, namespace, context, kubeconfig, everywhere), as_json=json_)
 

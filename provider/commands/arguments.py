@@ -32,7 +32,7 @@ def run(command: str, arguments: Sequence[str]) -> int:
         return _rbac(arguments)
     parser = _parser(command)
     given = parser.parse_intermixed_args(arguments)
-    from . import documents
+    from pulumi_trainer.provider.commands import documents
 
     try:
         severities = documents.severities(given.ignore, given.error)
@@ -54,7 +54,7 @@ def run(command: str, arguments: Sequence[str]) -> int:
         return documents.render(given.names, given.mode, given.output, severities)
     if len(given.names) > 1:
         parser.error(f"{' '.join(given.names)}: give one job, or files")
-    from . import stack
+    from pulumi_trainer.provider.commands import stack
 
     jobs = stack.resources(given.stack, *(given.names or [None]))
     documents.print_objects([o for job in jobs for o in job.inputs["objects"].values()], given.output)
@@ -65,7 +65,7 @@ def _runtimes(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("pulumi-trainer runtimes", description=COMMANDS["runtimes"])
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text: a table")
     output = parser.parse_args(arguments).output
-    from . import runtimes
+    from pulumi_trainer.provider.commands import runtimes
 
     runtimes.print_all(output)
     return 0
@@ -88,7 +88,7 @@ def _runtime(arguments: Sequence[str]) -> int:
     for action in (check, diff):
         action.add_argument("--json", action="store_const", const="json", default="text", dest="output")
     given = parser.parse_args(arguments)
-    from . import releases
+    from pulumi_trainer.provider.commands import releases
 
     folder = given.catalog or releases.default_folder()
     if given.action == "new":
@@ -113,7 +113,7 @@ def _rbac(arguments: Sequence[str]) -> int:
     for option, form in (("--user", "NAME"), ("--group", "NAME"), ("--service-account", "NAMESPACE:NAME")):
         parser.add_argument(option, action="append", default=[], metavar=form, help=who)
     given = parser.parse_args(arguments)
-    from . import rbac
+    from pulumi_trainer.provider.commands import rbac
 
     namespaces = list(dict.fromkeys(given.namespace or ["default"]))
     named = {"User": given.user, "Group": given.group, "ServiceAccount": given.service_account}

@@ -6,13 +6,12 @@ import json
 import sys
 import time
 
+from pulumi_trainer.provider.commands.jobs import chosen, only_one
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.lifecycle.events import Happened
-
-from .jobs import chosen, only_one
 
 _YELLOW, _RESET = "\x1b[33m", "\x1b[0m"
 

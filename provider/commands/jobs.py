@@ -46,7 +46,7 @@ def chosen(wanted: str | None, where: Where) -> list[Job]:
     """The jobs called `wanted`, all where it is None. Raises Invalid, TargetFault."""
     kind, name = _parsed(wanted or "")
     if of_stack(wanted, where):
-        from . import stack
+        from pulumi_trainer.provider.commands import stack
 
         return stack.jobs(where.stack or None, wanted)
     return _of_cluster(kind, name, where)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.commands.jobs import chosen, look, none, of_stack, states
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kube.terminal import Prefixes, harmless, plain
-
-from .jobs import chosen, look, none, of_stack, states
 
 MOST = 20
 """Jobs of a cluster that are followed at once."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
+from pulumi_trainer.provider.commands.jobs import of_stack, opened
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.wording import duration
@@ -27,8 +28,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from .jobs import of_stack, opened
-
 Cell = Text | ProgressBar | str
 _MISSED = {
     "workloads": "which jobs hold and wait",
@@ -44,7 +43,7 @@ def queues(where: Where, *, as_json: bool) -> None:
     from pulumi_trainer.provider.targets.kubernetes.queues.queues import overview
 
     if of_stack(None, where):
-        from .stack import cluster_of
+        from pulumi_trainer.provider.commands.stack import cluster_of
 
         where = cluster_of(where.stack or None)
     client, namespace = opened(where)

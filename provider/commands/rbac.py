@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pulumi_trainer.provider.commands import documents
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.names import dns_1123_label
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
@@ -15,8 +16,6 @@ from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
     queue_admin,
 )
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import quotas as quota_permissions
-
-from . import documents
 
 
 def print_all(

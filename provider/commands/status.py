@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
+from pulumi_trainer.provider.commands.jobs import State, chosen, everything, none, of_stack, states, with_progress
+from pulumi_trainer.provider.commands.jobs import why as paragraph
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.terminal import message, plain
 from pulumi_trainer.provider.kube.values.wording import duration
@@ -16,9 +18,6 @@ from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
-
-from .jobs import State, chosen, everything, none, of_stack, states, with_progress
-from .jobs import why as paragraph
 
 _COLOURS = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.DELETED: "red", Phase.RUNNING: "cyan"}
 

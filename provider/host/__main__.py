@@ -1,5 +1,5 @@
 """`python -m pulumi_trainer.provider.host`, which `pulumi-resource-pulumi-python` beside it runs."""
 
-from . import main
+from pulumi_trainer.provider.host import main
 
 main()

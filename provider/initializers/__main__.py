@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pulumi_trainer.provider.initializers import contract, fetch
+from pulumi_trainer.provider.initializers.progress import Progress
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
-
-from . import contract, fetch
-from .progress import Progress
 
 HUMAN_INTERVAL = 10.0
 

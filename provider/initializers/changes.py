@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import file, manifest
-from .schemes import split
-from .source import Patterns
+from pulumi_trainer.provider.initializers import file, manifest
+from pulumi_trainer.provider.initializers.schemes import split
+from pulumi_trainer.provider.initializers.source import Patterns
 
 
 def fingerprint(uri: str, ignore: Sequence[str]) -> str:

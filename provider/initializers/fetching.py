@@ -20,25 +20,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pulumi_trainer.provider.kube.errors import (
-    Invalid,
-    Problem,
-    TargetFault,
-    TrainerError,
-)
-from pulumi_trainer.provider.kube.values.quantity import human
-
-from . import (
+from pulumi_trainer.provider.initializers import (
     contract,
     manifest,
     names,
     staging,
 )
-from .contract import Kind
-from .manifest import FetchedFile, Manifest
-from .progress import Meter, Progress, Report
-from .schemes import SCHEMES, check_uri, split
-from .source import (
+from pulumi_trainer.provider.initializers.contract import Kind
+from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
+from pulumi_trainer.provider.initializers.progress import Meter, Progress, Report
+from pulumi_trainer.provider.initializers.schemes import SCHEMES, check_uri, split
+from pulumi_trainer.provider.initializers.source import (
     Entry,
     Listing,
     Order,
@@ -47,13 +39,20 @@ from .source import (
     Tuning,
     digests,
 )
-from .staging import Staging
-from .transfer import (
+from pulumi_trainer.provider.initializers.staging import Staging
+from pulumi_trainer.provider.initializers.transfer import (
     Patience,
     Transfer,
     disk,
     retried,
 )
+from pulumi_trainer.provider.kube.errors import (
+    Invalid,
+    Problem,
+    TargetFault,
+    TrainerError,
+)
+from pulumi_trainer.provider.kube.values.quantity import human
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pulumi_trainer.provider.kube.client.masking import hide_credentials
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-
-from .contract import STORAGE_URI, Kind
-from .manifest import FetchedFile
-from .names import DEPTH_MAX
-from .source import (
+from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
+from pulumi_trainer.provider.initializers.manifest import FetchedFile
+from pulumi_trainer.provider.initializers.names import DEPTH_MAX
+from pulumi_trainer.provider.initializers.source import (
     MIB,
     Chunks,
     Entry,
@@ -28,6 +25,8 @@ from .source import (
     Patterns,
     digests,
 )
+from pulumi_trainer.provider.kube.client.masking import hide_credentials
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
 HASHED = 64 * MIB
 """Bytes that a plan reads of a source to see whether it has changed: less than 0.1 s."""

@@ -18,12 +18,9 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pulumi_trainer.provider.api.extras import not_installed
-from pulumi_trainer.provider.kube.client.masking import hide_credentials, is_loopback
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
-
-from . import contract
-from .contract import STORAGE_URI, Kind
-from .source import (
+from pulumi_trainer.provider.initializers import contract
+from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
+from pulumi_trainer.provider.initializers.source import (
     LARGEST_PAGE,
     MIB,
     MOST_PAGES,
@@ -38,6 +35,8 @@ from .source import (
     retry_after,
     window,
 )
+from pulumi_trainer.provider.kube.client.masking import hide_credentials, is_loopback
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.code import MANIFEST, manifest_of
-
-from .names import unsafe
-from .source import Patterns
+from pulumi_trainer.provider.initializers.names import unsafe
+from pulumi_trainer.provider.initializers.source import Patterns
 
 VERSION = 1
 

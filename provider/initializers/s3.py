@@ -16,11 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider.api.extras import not_installed
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
-
-from . import contract
-from .contract import STORAGE_URI, Kind
-from .source import (
+from pulumi_trainer.provider.initializers import contract
+from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
+from pulumi_trainer.provider.initializers.source import (
     CHUNK,
     MOST_PAGES,
     Busy,
@@ -33,6 +31,7 @@ from .source import (
     retry_after,
     window,
 )
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _MD5 = re.compile(r"[0-9a-f]{32}")

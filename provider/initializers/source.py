@@ -13,9 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
+from pulumi_trainer.provider.initializers.contract import Kind
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-
-from .contract import Kind
 
 CHUNK = 1 << 16
 MIB = 1 << 20

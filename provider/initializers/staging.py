@@ -22,10 +22,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.initializers.names import STAGING
+from pulumi_trainer.provider.initializers.source import Entry
 from pulumi_trainer.provider.kube.errors import TargetFault
-
-from .names import STAGING
-from .source import Entry
 
 log = logging.getLogger(__name__)
 

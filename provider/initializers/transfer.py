@@ -18,12 +18,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kube.values.quantity import human
-
-from .manifest import FetchedFile
-from .progress import Meter
-from .source import (
+from pulumi_trainer.provider.initializers.manifest import FetchedFile
+from pulumi_trainer.provider.initializers.progress import Meter
+from pulumi_trainer.provider.initializers.source import (
     MIB,
     Busy,
     Entry,
@@ -31,7 +28,9 @@ from .source import (
     Tuning,
     digests,
 )
-from .staging import Staging
+from pulumi_trainer.provider.initializers.staging import Staging
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kube.values.quantity import human
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

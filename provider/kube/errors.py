@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from . import terminal
+from pulumi_trainer.provider.kube import terminal
 
 LONGEST = 10_000
 """Characters of a part of a problem: what is quoted may have any length, and the message of a failed job has 8,000."""

@@ -29,10 +29,9 @@ from pulumi_trainer.provider.kueue.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
-
-from .podsets import PodSet, pod_sets
-from .queue_state import Queues
-from .quota import (
+from pulumi_trainer.provider.kueue.podsets import PodSet, pod_sets
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.kueue.quota import (
     ZERO,
     Node,
     Slot,

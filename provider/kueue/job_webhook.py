@@ -28,8 +28,7 @@ from pulumi_trainer.provider.kueue.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
-
-from .podsets import PodSet, pod_sets
+from pulumi_trainer.provider.kueue.podsets import PodSet, pod_sets
 
 _BOOLEANS = ("1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False")
 """What Go reads as a boolean."""

@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from pulumi_trainer.provider.kube.schema.definition import Kind, read_kinds
-
-from .rules import PREDICATES
+from pulumi_trainer.provider.kueue.rules import PREDICATES
 
 
 @cache

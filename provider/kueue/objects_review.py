@@ -15,10 +15,9 @@ from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
 from pulumi_trainer.provider.kube.schema.strict import unknown_fields
 from pulumi_trainer.provider.kube.values.accessors import same, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.kinds import kinds
 from pulumi_trainer.provider.kueue.objects import NEWEST
-
-from .kinds import kinds
-from .review import review
+from pulumi_trainer.provider.kueue.review import review
 
 
 def refusals(document: Mapping[str, Any]) -> list[Problem]:

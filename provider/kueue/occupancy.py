@@ -32,8 +32,7 @@ from pulumi_trainer.provider.kueue.quota import (
     tree,
 )
 from pulumi_trainer.provider.kueue.quota import text as printed
-
-from .workload_reasons import Waiting, why_queued
+from pulumi_trainer.provider.kueue.workload_reasons import Waiting, why_queued
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.kube.values.accessors import Document, listed, section
-
-from .quota import Tree, tree
+from pulumi_trainer.provider.kueue.quota import Tree, tree
 
 NAMESPACED = ("LocalQueue",)
 

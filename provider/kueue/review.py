@@ -7,9 +7,8 @@ from pulumi_trainer.provider.kube.schema.review import Webhooks
 from pulumi_trainer.provider.kube.schema.review import review as reviewed
 from pulumi_trainer.provider.kube.schema.verdict import Verdict
 from pulumi_trainer.provider.kube.values.accessors import Document
-
-from . import webhook
-from .kinds import kinds
+from pulumi_trainer.provider.kueue import webhook
+from pulumi_trainer.provider.kueue.kinds import kinds
 
 
 def review(document: Document, *, old: Document | None = None) -> Verdict:

@@ -27,11 +27,10 @@ from pulumi_trainer.provider.kueue.labels import (
     SLICES,
     UNCONSTRAINED,
 )
-
-from .podsets import PodSet
-from .queue_state import Queues
-from .quota import ZERO, amount
-from .quota import text as shown
+from pulumi_trainer.provider.kueue.podsets import PodSet
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.kueue.quota import ZERO, amount
+from pulumi_trainer.provider.kueue.quota import text as shown
 
 Domain = tuple[str, ...]
 """Values of the labels of the levels, from the widest."""

@@ -54,11 +54,10 @@ from pulumi_trainer.provider.api.submission import (
 )
 from pulumi_trainer.provider.kube.errors import Conflict, Refused, TrainerError
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .changes import compare
-from .data import data_notes, with_mounted_versions
-from .identity import owner_id, program_of
-from .releases import effects, held_back, level_of
+from pulumi_trainer.provider.lifecycle.changes import compare
+from pulumi_trainer.provider.lifecycle.data import data_notes, with_mounted_versions
+from pulumi_trainer.provider.lifecycle.identity import owner_id, program_of
+from pulumi_trainer.provider.lifecycle.releases import effects, held_back, level_of
 
 Props = dict[str, Any]
 

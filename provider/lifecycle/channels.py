@@ -14,16 +14,15 @@ from typing import Any, Protocol
 from pulumi_trainer.provider.api.submission import Consumer
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TrainerError
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-
-from .calls import (
+from pulumi_trainer.provider.lifecycle.calls import (
     WHERE,
     Checked,
     Diff,
     rerouted,
     way,
 )
-from .identity import program_of
-from .releases import (
+from pulumi_trainer.provider.lifecycle.identity import program_of
+from pulumi_trainer.provider.lifecycle.releases import (
     Effect,
     compare,
     held_back,

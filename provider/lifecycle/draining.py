@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from .calls import (
+from pulumi_trainer.provider.lifecycle.calls import (
     WHERE,
     Diff,
     rerouted,

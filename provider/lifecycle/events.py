@@ -19,8 +19,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     section,
     text,
 )
-
-from .diagnosis.seen import Seen, moment
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import Seen, moment
 
 
 @dataclass

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-
-from .calls import (
+from pulumi_trainer.provider.lifecycle.calls import (
     WHERE,
     Diff,
     conflict,
@@ -19,7 +18,7 @@ from .calls import (
     rerouted,
     way,
 )
-from .identity import digest
+from pulumi_trainer.provider.lifecycle.identity import digest
 
 Props = dict[str, Any]
 

@@ -15,8 +15,7 @@ from pulumi_trainer.provider.api.status import Loss, Owner
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .calls import (
+from pulumi_trainer.provider.lifecycle.calls import (
     Checked,
     Diff,
     leads_elsewhere,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .cluster import Cluster, Result
-from .verdicts import (
+from pulumi_trainer.provider.offline.cluster import Cluster, Result
+from pulumi_trainer.provider.offline.verdicts import (
     Verdicts,
     judge,
     report,

@@ -38,9 +38,8 @@ from pulumi_trainer.provider.lifecycle.status import (
     seconds,
     train_job_status,
 )
+from pulumi_trainer.provider.offline.snapshots import SUFFIX, frozen
 from pulumi_trainer.provider.pipeline import Mode, render
-
-from .snapshots import SUFFIX, frozen
 
 Document = dict[str, Any]
 Key = tuple[str, str, str, str]

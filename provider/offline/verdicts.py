@@ -9,8 +9,7 @@ from typing import Any
 from pulumi_trainer.provider.admission.warnings import Warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.documents import Document
-
-from .cluster import RUNTIMES, Cluster, Result
+from pulumi_trainer.provider.offline.cluster import RUNTIMES, Cluster, Result
 
 JUDGED = (*RUNTIMES, "TrainJob")
 _KINDS = ("JobSet", "PodGroup", "ConfigMap", "Secret")

@@ -12,10 +12,9 @@ from typing import Any
 
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.errors import Problem
-
-from . import core
-from .modes import Mode, finish
-from .registry import refuse_own
+from pulumi_trainer.provider.pipeline import core
+from pulumi_trainer.provider.pipeline.modes import Mode, finish
+from pulumi_trainer.provider.pipeline.registry import refuse_own
 
 __all__ = ["MergeFailed", "Mode", "Rendered", "render", "validate"]
 

@@ -19,8 +19,7 @@ from pulumi_trainer.provider.kube.values.typed import (
     typed,
 )
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .info import (
+from pulumi_trainer.provider.pipeline.info import (
     NODE,
     TRAINER,
     Container,
@@ -30,7 +29,7 @@ from .info import (
     hidden,
     pod_spec,
 )
-from .registry import (
+from pulumi_trainer.provider.pipeline.registry import (
     PHASES,
     own_in,
     run,

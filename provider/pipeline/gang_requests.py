@@ -6,8 +6,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.values.pod_requests import requests_together
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-
-from .info import Info
+from pulumi_trainer.provider.pipeline.info import Info
 
 
 def min_member(info: Info) -> int | Unknown:

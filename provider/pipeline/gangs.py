@@ -11,10 +11,9 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .info import Info, PodSet, TrainJob
-from .plugins.coscheduling import Coscheduling
-from .plugins.volcano import Volcano
+from pulumi_trainer.provider.pipeline.info import Info, PodSet, TrainJob
+from pulumi_trainer.provider.pipeline.plugins.coscheduling import Coscheduling
+from pulumi_trainer.provider.pipeline.plugins.volcano import Volcano
 
 _PLUGINS = (Coscheduling(), Volcano())
 

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .info import Info, TrainJob
+from pulumi_trainer.provider.pipeline.info import Info, TrainJob
 
 if TYPE_CHECKING:
-    from .policy import Policy
+    from pulumi_trainer.provider.pipeline.policy import Policy
 
 
 @runtime_checkable

@@ -12,9 +12,8 @@ from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.labels import QUEUE
-
-from .gangs import by_stage
-from .info import TRAINER, Info, TrainJob
+from pulumi_trainer.provider.pipeline.gangs import by_stage
+from pulumi_trainer.provider.pipeline.info import TRAINER, Info, TrainJob
 
 Mode = Literal["jobset", "trainer"]
 

@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.typed import Findings, fields
-
-from . import interface
-from .info import Info, TrainJob
-from .interface import Plugin
-from .plugins import REGISTRY
+from pulumi_trainer.provider.pipeline import interface
+from pulumi_trainer.provider.pipeline.info import Info, TrainJob
+from pulumi_trainer.provider.pipeline.interface import Plugin
+from pulumi_trainer.provider.pipeline.plugins import REGISTRY
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from .policy import Policy
+    from pulumi_trainer.provider.pipeline.policy import Policy
 
 GROUP = "pulumi_trainer.plugins"
 """Entry points of packages with plugins: each names a plugin, or its class."""
@@ -260,9 +259,8 @@ def _takes_two(method: Any) -> bool:
 
 
 def _policy_faults(plugin: Any, policy: Any) -> Iterator[Problem]:
+    from pulumi_trainer.provider.pipeline.policy import Policy
     from pydantic import PydanticUserError  # loaded for those who have policies of their own only
-
-    from .policy import Policy
 
     if not inspect.isclass(policy) or not issubclass(policy, Policy):
         mend = "derive a class from Policy, and name the class in policies"

@@ -12,8 +12,7 @@ from typing import Any
 from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .info import (
+from pulumi_trainer.provider.pipeline.info import (
     NODE,
     TRAINER,
     Info,

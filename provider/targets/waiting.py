@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.status import JobStatus, describe
-
-from .connection import connect
-from .local import LocalTarget
+from pulumi_trainer.provider.targets.connection import connect
+from pulumi_trainer.provider.targets.local import LocalTarget
 
 
 class Source(Protocol):
@@ -55,7 +54,7 @@ def source(target: Mapping[str, Any], namespace: str, stack: str, note: Callable
 
 @lru_cache(maxsize=64)
 def _watched(target: Any, namespace: str, stack: str, note: Callable[[str], None]) -> Source:
-    from .kubernetes.observe.watch import Observer
+    from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
     trainer = target.mode == "trainer"
     made: Source = Observer(target.client, namespace, stack=stack, trainer=trainer, note=note).start()

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pulumi_trainer.provider.admission.warnings.placing import gpu_taints
+from pulumi_trainer.provider.admission.warnings.rule import Rule, Warning
+from pulumi_trainer.provider.admission.warnings.severity import IGNORE, Severities, Severity
+from pulumi_trainer.provider.admission.warnings.starting import subdomain
+from pulumi_trainer.provider.admission.warnings.table import QUEUE_RULES, RULES
+from pulumi_trainer.provider.admission.warnings.view import Document, Taints, View
 from pulumi_trainer.provider.kueue.queue_state import Queues, among
-
-from .placing import gpu_taints
-from .rule import Rule, Warning
-from .severity import IGNORE, Severities, Severity
-from .starting import subdomain
-from .table import QUEUE_RULES, RULES
-from .view import Document, Taints, View
 
 __all__ = [
     "IGNORE",

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import listed, section
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, TRAINER_PORT
-
-from .view import (
+from pulumi_trainer.provider.admission.warnings.view import (
     Document,
     Step,
     View,
     all_known,
     reached,
 )
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, TRAINER_PORT
 
 _WITH_PORT = ("torch", "jax", "xgboost")
 """Policies that declare a port on the trainer's container."""

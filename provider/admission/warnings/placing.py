@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.accessors import listed, section, texts
-
-from .view import (
+from pulumi_trainer.provider.admission.warnings.view import (
     Document,
     Step,
     Taints,
@@ -17,6 +13,9 @@ from .view import (
     amount,
     gpus,
 )
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
+from pulumi_trainer.provider.kube.values.accessors import listed, section, texts
 
 _NCCL = ("torch", "jax", "mpi")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108

@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import listed, section
-from pulumi_trainer.provider.kube.values.quantity import Quantity
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .view import (
+from pulumi_trainer.provider.admission.warnings.view import (
     Document,
     Step,
     View,
     amount,
     reached,
 )
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 _OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
 """Requests may be lower than limits; of all else, such as GPUs and huge pages, they have to be equal."""

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from pulumi_trainer.provider.admission.warnings.view import DEFAULT_NAMESPACE, Document, View
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
@@ -26,8 +27,6 @@ from pulumi_trainer.provider.kueue.labels import (
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.topology_fit import MEND, cramped
-
-from .view import DEFAULT_NAMESPACE, Document, View
 
 _NAMESPACE = "kubernetes.io/metadata.name"
 """The label with its name, which every namespace has."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from pulumi_trainer.provider.admission.warnings.view import View
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .view import View
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from pulumi_trainer.provider.admission.warnings.rule import Warning
+from pulumi_trainer.provider.admission.warnings.table import RULES
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import section
-
-from .rule import Warning
-from .table import RULES
 
 Severity = Literal["ignore", "warning", "error"]
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.pipeline.info import NODE
-from pulumi_trainer.provider.pipeline.plugins.coscheduling import POD_GROUP_LABEL
-from pulumi_trainer.provider.pipeline.plugins.volcano import GROUP_ANNOTATION
-
-from .view import (
+from pulumi_trainer.provider.admission.warnings.view import (
     DEFAULT_NAMESPACE,
     Document,
     Step,
@@ -19,6 +13,11 @@ from .view import (
     number,
     reached,
 )
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.pipeline.info import NODE
+from pulumi_trainer.provider.pipeline.plugins.coscheduling import POD_GROUP_LABEL
+from pulumi_trainer.provider.pipeline.plugins.volcano import GROUP_ANNOTATION
 
 _LONGEST = 63
 _HEAD_NODE = ("torch", "jax", "xgboost")

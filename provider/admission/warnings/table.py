@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import (
+from pulumi_trainer.provider.admission.warnings import (
     merging,
     placing,
     pods,
@@ -10,7 +10,7 @@ from . import (
     starting,
     training,
 )
-from .rule import Rule
+from pulumi_trainer.provider.admission.warnings.rule import Rule
 
 RULES = (
     Rule("PT101", "a name too long for the Pods of the job", starting.long_names),

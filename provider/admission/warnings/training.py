@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+from pulumi_trainer.provider.admission.warnings.view import View, gpus, number
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import section
@@ -13,8 +14,6 @@ from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline import validate
 from pulumi_trainer.provider.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE
 from pulumi_trainer.provider.pipeline.plugins.mpi import LAUNCHER, OPEN_MPI
-
-from .view import View, gpus, number
 
 _CONNECTED = ("torch", "jax", "xgboost")
 """Policies that tell the nodes of each other, where there is a `trainer` section."""

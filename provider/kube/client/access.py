@@ -24,6 +24,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import urllib3
+from pulumi_trainer.provider.kube.client import exec_credential
+from pulumi_trainer.provider.kube.client.client import (
+    PATIENCE,
+    Access,
+    Client,
+    Unreachable,
+)
+from pulumi_trainer.provider.kube.client.kubeconfig import Chosen, chosen
 from pulumi_trainer.provider.kube.client.masking import is_loopback
 from pulumi_trainer.provider.kube.errors import (
     Problem,
@@ -31,15 +39,6 @@ from pulumi_trainer.provider.kube.errors import (
     TargetFault,
     TrainerError,
 )
-
-from . import exec_credential
-from .client import (
-    PATIENCE,
-    Access,
-    Client,
-    Unreachable,
-)
-from .kubeconfig import Chosen, chosen
 
 Header = tuple[str, str]
 Way = tuple[str, str, str]

@@ -14,11 +14,9 @@ from copy import copy
 from typing import Any
 
 import urllib3
-from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-
-from .kinds import NAMESPACE, POD, Kind
-from .transport import (
+from pulumi_trainer.provider.kube.client.kinds import NAMESPACE, POD, Kind
+from pulumi_trainer.provider.kube.client.transport import (
+    FIELD_MANAGER,
     JSON,
     Access,
     ApiError,
@@ -26,6 +24,7 @@ from .transport import (
     Connection,
     Unreachable,
 )
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
 __all__ = ["Access", "ApiError", "Client", "Unreachable"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .rules import Predicates
-from .schema import Schema
+from pulumi_trainer.provider.kube.schema.rules import Predicates
+from pulumi_trainer.provider.kube.schema.schema import Schema
 
 
 @dataclass(frozen=True)

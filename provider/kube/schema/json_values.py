@@ -9,9 +9,8 @@ from datetime import date
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema.field_errors import At, dotted
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .field_errors import At, dotted
 
 MAX_DEPTH = 100
 """Levels of a value that the schema leaves open. The deepest field of the API lies at about 30."""

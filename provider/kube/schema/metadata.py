@@ -12,6 +12,14 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema.definition import Kind
+from pulumi_trainer.provider.kube.schema.field_errors import (
+    INVALID,
+    REQUIRED,
+    TOO_LONG,
+    At,
+    Fault,
+)
+from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.values.names import (
     dns_1123_label,
     dns_1123_subdomain,
@@ -19,15 +27,6 @@ from pulumi_trainer.provider.kube.values.names import (
     qualified_name,
 )
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .field_errors import (
-    INVALID,
-    REQUIRED,
-    TOO_LONG,
-    At,
-    Fault,
-)
-from .schema import Schema
 
 Document = dict[str, Any]
 

@@ -13,11 +13,10 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema import cel
 from pulumi_trainer.provider.kube.schema.field_errors import BLOCKING, NOWHERE
 from pulumi_trainer.provider.kube.schema.rules import Predicates, broken
 from pulumi_trainer.provider.kube.schema.schema import Schema
-
-from . import cel
 
 
 def path(kind: Kind) -> str:

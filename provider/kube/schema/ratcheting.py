@@ -8,11 +8,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from pulumi_trainer.provider.kube.schema.field_errors import Fault, parts
 from pulumi_trainer.provider.kube.schema.rules import by_key
+from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.values.accessors import Document
-
-from .field_errors import Fault, parts
-from .schema import Schema
 
 
 class Before:

@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.schema import metadata
+from pulumi_trainer.provider.kube.schema.definition import Kind
+from pulumi_trainer.provider.kube.schema.field_errors import BLOCKING, INVALID, Fault
+from pulumi_trainer.provider.kube.schema.ratcheting import Before
+from pulumi_trainer.provider.kube.schema.rules import broken
+from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.schema.verdict import NOT_CHECKED, Stage, Verdict
 from pulumi_trainer.provider.kube.values.accessors import Document, section
-
-from . import metadata
-from .definition import Kind
-from .field_errors import BLOCKING, INVALID, Fault
-from .ratcheting import Before
-from .rules import broken
-from .schema import Schema
-from .verdict import NOT_CHECKED, Stage, Verdict
 
 
 @dataclass(frozen=True)

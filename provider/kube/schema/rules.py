@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .field_errors import (
+from pulumi_trainer.provider.kube.schema.field_errors import (
     DUPLICATE,
     FORBIDDEN,
     INVALID,
@@ -23,10 +21,11 @@ from .field_errors import (
     Fault,
     NoSuchKey,
 )
-from .json_values import identity
+from pulumi_trainer.provider.kube.schema.json_values import identity
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 if TYPE_CHECKING:
-    from .schema import Schema
+    from pulumi_trainer.provider.kube.schema.schema import Schema
 
 Predicate = Callable[[Any, Any, "Schema"], bool]
 """Whether a rule holds for (self, oldSelf, the schema of self). self is known and of the right type."""

@@ -15,11 +15,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.kube.values import go_regexp
-from pulumi_trainer.provider.kube.values.names import quoted
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from .field_errors import (
+from pulumi_trainer.provider.kube.schema.field_errors import (
     DUPLICATE,
     INVALID,
     NOT_SUPPORTED,
@@ -31,7 +27,7 @@ from .field_errors import (
     Fault,
     dotted,
 )
-from .json_values import (
+from pulumi_trainer.provider.kube.schema.json_values import (
     emptied,
     identity,
     is_date_time,
@@ -39,7 +35,10 @@ from .json_values import (
     plain,
     scalar,
 )
-from .rules import Predicates, Rule
+from pulumi_trainer.provider.kube.schema.rules import Predicates, Rule
+from pulumi_trainer.provider.kube.values import go_regexp
+from pulumi_trainer.provider.kube.values.names import quoted
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 _NAMES: dict[type, str] = {
     str: "string",

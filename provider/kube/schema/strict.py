@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable
 
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .schema import Schema
+from pulumi_trainer.provider.kube.schema.schema import Schema
 
 _STEPS = re.compile(r"[^.\[\]]+")
 

@@ -18,8 +18,7 @@ from typing import IO, Any
 import yaml
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.terminal import control_character
-
-from .yaml_values import (
+from pulumi_trainer.provider.kube.values.yaml_values import (
     BLANK,
     MAX_LENGTH,
     Unreadable,

@@ -20,10 +20,9 @@ from functools import cache, lru_cache
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-
-from .go_types import TYPES
-from .quantity import canonical
-from .unknown import Unknown
+from pulumi_trainer.provider.kube.values.go_types import TYPES
+from pulumi_trainer.provider.kube.values.quantity import canonical
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 Path = tuple[Any, "str | int"] | None
 """Where a value stands: the path of what holds it, and its key or index there."""

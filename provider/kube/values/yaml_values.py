@@ -15,8 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import yaml
-
-from . import yaml_scalars
+from pulumi_trainer.provider.kube.values import yaml_scalars
 
 try:
     from yaml import CSafeLoader as Loader

@@ -18,8 +18,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
 )
 from pulumi_trainer.provider.kube.values.wording import ended
-
-from .seen import node_of, pod_name
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import node_of, pod_name
 
 IMAGES = (
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable",

@@ -17,9 +17,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     true,
 )
 from pulumi_trainer.provider.kube.values.wording import ended
-from pulumi_trainer.provider.lifecycle.status import Observed
-
-from .containers import (
+from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     Container,
     containers,
     exit_mend,
@@ -27,14 +25,15 @@ from .containers import (
     placed,
     wake,
 )
-from .finding import Finding
-from .pods import last_lines
-from .seen import (
+from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
+from pulumi_trainer.provider.lifecycle.diagnosis.pods import last_lines
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     JOB_NAME,
     Seen,
     moment,
     pod_name,
 )
+from pulumi_trainer.provider.lifecycle.status import Observed
 
 _FIRST = re.compile(r"\(first failed job: (\S+?)\)")
 

@@ -19,17 +19,16 @@ from pulumi_trainer.provider.kube.values.accessors import (
 )
 from pulumi_trainer.provider.kube.values.wording import duration, ended
 from pulumi_trainer.provider.kueue.workload_reasons import Waiting, why_queued
-from pulumi_trainer.provider.lifecycle.status import observed
-
-from . import outcome, pods, stages
-from .containers import containers
-from .finding import Finding
-from .seen import (
+from pulumi_trainer.provider.lifecycle.diagnosis import outcome, pods, stages
+from pulumi_trainer.provider.lifecycle.diagnosis.containers import containers
+from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     STEP,
     Seen,
     pods_of,
     replicas_of,
 )
+from pulumi_trainer.provider.lifecycle.status import observed
 
 
 def find(seen: Seen, now: float) -> Finding:

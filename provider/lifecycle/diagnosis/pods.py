@@ -20,8 +20,7 @@ from pulumi_trainer.provider.kube.values.wording import (
     ended,
     listed,
 )
-
-from .containers import (
+from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     CRASH,
     IMAGES,
     SETUPS,
@@ -31,8 +30,8 @@ from .containers import (
     exit_words,
     placed,
 )
-from .finding import Finding
-from .seen import (
+from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     Seen,
     born,
     gang_of,

@@ -23,9 +23,8 @@ from pulumi_trainer.provider.kube.values.wording import (
     ended,
     listed,
 )
-
-from .finding import Finding
-from .seen import (
+from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
+from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     JOB_NAME,
     Seen,
     born,

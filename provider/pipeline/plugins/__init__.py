@@ -6,17 +6,17 @@ there. As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/
 
 from __future__ import annotations
 
-from ..interface import Plugin
-from .coscheduling import Coscheduling
-from .flux import Flux
-from .jax import JAX
-from .jobset import JobSet
-from .mpi import MPI
-from .plainml import PlainML
-from .torch import Torch
-from .trainjobstatus import TrainJobStatus
-from .volcano import Volcano
-from .xgboost import XGBoost
+from pulumi_trainer.provider.pipeline.interface import Plugin
+from pulumi_trainer.provider.pipeline.plugins.coscheduling import Coscheduling
+from pulumi_trainer.provider.pipeline.plugins.flux import Flux
+from pulumi_trainer.provider.pipeline.plugins.jax import JAX
+from pulumi_trainer.provider.pipeline.plugins.jobset import JobSet
+from pulumi_trainer.provider.pipeline.plugins.mpi import MPI
+from pulumi_trainer.provider.pipeline.plugins.plainml import PlainML
+from pulumi_trainer.provider.pipeline.plugins.torch import Torch
+from pulumi_trainer.provider.pipeline.plugins.trainjobstatus import TrainJobStatus
+from pulumi_trainer.provider.pipeline.plugins.volcano import Volcano
+from pulumi_trainer.provider.pipeline.plugins.xgboost import XGBoost
 
 REGISTRY: tuple[Plugin, ...] = (
     Torch(),

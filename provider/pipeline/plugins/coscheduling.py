@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.pipeline.gang_requests import min_member, min_resources
-
-from ..info import (
+from pulumi_trainer.provider.pipeline.info import (
     Info,
     TrainJob,
     defaulted,
     metadata,
 )
-from ..interface import ComponentBuilderPlugin, EnforcePodGroupPolicyPlugin
+from pulumi_trainer.provider.pipeline.interface import ComponentBuilderPlugin, EnforcePodGroupPolicyPlugin
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"

@@ -17,9 +17,8 @@ from pulumi_trainer.provider.api.generated import CURVE_CERT
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-
-from ..apply import upsert
-from ..info import (
+from pulumi_trainer.provider.pipeline.apply import upsert
+from pulumi_trainer.provider.pipeline.info import (
     NODE,
     Container,
     Info,
@@ -28,8 +27,12 @@ from ..info import (
     defaulted,
     metadata,
 )
-from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforceMLPolicyPlugin
-from ..resources import gpus, int32, resources_per_node
+from pulumi_trainer.provider.pipeline.interface import (
+    ComponentBuilderPlugin,
+    CustomValidationPlugin,
+    EnforceMLPolicyPlugin,
+)
+from pulumi_trainer.provider.pipeline.resources import gpus, int32, resources_per_node
 
 INSTALLER = "flux-installer"
 CONFIG_FOLDER = "/etc/flux-config"

@@ -5,8 +5,8 @@ As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framewo
 
 from __future__ import annotations
 
-from ..apply import upsert, upsert_ports
-from ..info import (
+from pulumi_trainer.provider.pipeline.apply import upsert, upsert_ports
+from pulumi_trainer.provider.pipeline.info import (
     COMPLETION_INDEX,
     TRAINER_PORT,
     Info,
@@ -14,7 +14,7 @@ from ..info import (
     head_node,
     text,
 )
-from ..interface import EnforceMLPolicyPlugin
+from pulumi_trainer.provider.pipeline.interface import EnforceMLPolicyPlugin
 
 
 class JAX(EnforceMLPolicyPlugin):

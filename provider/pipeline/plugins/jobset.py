@@ -13,9 +13,8 @@ from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.names import domain_prefixed_path
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from ..apply import env_vars, upsert, upsert_ports
-from ..info import (
+from pulumi_trainer.provider.pipeline.apply import env_vars, upsert, upsert_ports
+from pulumi_trainer.provider.pipeline.info import (
     DATASET_INITIALIZER,
     MODEL_INITIALIZER,
     NODE,
@@ -27,7 +26,11 @@ from ..info import (
     hidden,
     pod_spec,
 )
-from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, PreComponentBuilderPlugin
+from pulumi_trainer.provider.pipeline.interface import (
+    ComponentBuilderPlugin,
+    CustomValidationPlugin,
+    PreComponentBuilderPlugin,
+)
 
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
 STORAGE_URI = "STORAGE_URI"

@@ -12,9 +12,8 @@ from pulumi_trainer.provider.api.generated import SSH_PRIVATE_KEY, SSH_PUBLIC_KE
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-
-from ..apply import upsert
-from ..info import (
+from pulumi_trainer.provider.pipeline.apply import upsert
+from pulumi_trainer.provider.pipeline.info import (
     NODE,
     Info,
     PodSet,
@@ -23,8 +22,12 @@ from ..info import (
     metadata,
     text,
 )
-from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforceMLPolicyPlugin
-from ..resources import gpus, int32, resources_per_node
+from pulumi_trainer.provider.pipeline.interface import (
+    ComponentBuilderPlugin,
+    CustomValidationPlugin,
+    EnforceMLPolicyPlugin,
+)
+from pulumi_trainer.provider.pipeline.resources import gpus, int32, resources_per_node
 
 LAUNCHER = "launcher"
 OPEN_MPI = "OpenMPI"

@@ -5,9 +5,9 @@ As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framewo
 
 from __future__ import annotations
 
-from ..apply import env_vars, upsert
-from ..info import Info, TrainJob
-from ..interface import EnforceMLPolicyPlugin
+from pulumi_trainer.provider.pipeline.apply import env_vars, upsert
+from pulumi_trainer.provider.pipeline.info import Info, TrainJob
+from pulumi_trainer.provider.pipeline.interface import EnforceMLPolicyPlugin
 
 
 class PlainML(EnforceMLPolicyPlugin):

@@ -12,9 +12,8 @@ from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from ..apply import env_vars, upsert, upsert_ports
-from ..info import (
+from pulumi_trainer.provider.pipeline.apply import env_vars, upsert, upsert_ports
+from pulumi_trainer.provider.pipeline.info import (
     COMPLETION_INDEX,
     TRAINER_PORT,
     Info,
@@ -22,14 +21,14 @@ from ..info import (
     head_node,
     text,
 )
-from ..interface import CustomValidationPlugin, EnforceMLPolicyPlugin
-from ..resources import (
+from pulumi_trainer.provider.pipeline.interface import CustomValidationPlugin, EnforceMLPolicyPlugin
+from pulumi_trainer.provider.pipeline.plugins import torchtune
+from pulumi_trainer.provider.pipeline.resources import (
     cpus,
     gpus,
     int32,
     resources_per_node,
 )
-from . import torchtune
 
 NUM_NODES = "PET_NNODES"
 NUM_PROC_PER_NODE = "PET_NPROC_PER_NODE"

@@ -13,8 +13,7 @@ from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-
-from ..info import (
+from pulumi_trainer.provider.pipeline.info import (
     NODE,
     TRAINER,
     TRAINER_PORT,
@@ -22,7 +21,7 @@ from ..info import (
     TrainJob,
     head_node,
 )
-from ..resources import gpus, resources_per_node
+from pulumi_trainer.provider.pipeline.resources import gpus, resources_per_node
 
 COMMAND = ["tune", "run"]
 MODELS = frozenset({"llama3_2/1B", "llama3_2/3B", "llama3_3/70B", "qwen2_5/1.5B"})

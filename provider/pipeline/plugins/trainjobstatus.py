@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
-
-from ..apply import upsert
-from ..info import Info, TrainJob, metadata
-from ..interface import ComponentBuilderPlugin, EnforcePodSpecPlugin
+from pulumi_trainer.provider.pipeline.apply import upsert
+from pulumi_trainer.provider.pipeline.info import Info, TrainJob, metadata
+from pulumi_trainer.provider.pipeline.interface import ComponentBuilderPlugin, EnforcePodSpecPlugin
 
 SERVER = "https://kubeflow-trainer-controller-manager.kubeflow-system.svc:10443"
 API = "trainer.kubeflow.org/v1alpha1"

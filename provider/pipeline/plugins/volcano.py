@@ -12,14 +12,17 @@ from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline.gang_requests import min_member, min_resources
-
-from ..info import (
+from pulumi_trainer.provider.pipeline.info import (
     Info,
     TrainJob,
     defaulted,
     metadata,
 )
-from ..interface import ComponentBuilderPlugin, CustomValidationPlugin, EnforcePodGroupPolicyPlugin
+from pulumi_trainer.provider.pipeline.interface import (
+    ComponentBuilderPlugin,
+    CustomValidationPlugin,
+    EnforcePodGroupPolicyPlugin,
+)
 
 API_VERSION = "scheduling.volcano.sh/v1beta1"
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"

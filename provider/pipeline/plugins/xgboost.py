@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-
-from ..apply import upsert, upsert_ports
-from ..info import (
+from pulumi_trainer.provider.pipeline.apply import upsert, upsert_ports
+from pulumi_trainer.provider.pipeline.info import (
     COMPLETION_INDEX,
     TRAINER_PORT,
     Info,
@@ -20,8 +19,8 @@ from ..info import (
     head_node,
     text,
 )
-from ..interface import CustomValidationPlugin, EnforceMLPolicyPlugin
-from ..resources import gpus, int32, resources_per_node
+from pulumi_trainer.provider.pipeline.interface import CustomValidationPlugin, EnforceMLPolicyPlugin
+from pulumi_trainer.provider.pipeline.resources import gpus, int32, resources_per_node
 
 RESERVED = frozenset({"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER"})
 

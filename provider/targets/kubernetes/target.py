@@ -39,13 +39,8 @@ from pulumi_trainer.provider.kube.errors import (
     TargetFault,
 )
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.targets.kubernetes.observe.overview import Names, Overview
-from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue, review
-from pulumi_trainer.provider.targets.kubernetes.queues import draining, queues
-from pulumi_trainer.provider.targets.kubernetes.storage import claims
-
-from . import marks
-from .jobs import (
+from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes.jobs import (
     adoption,
     apply,
     consumers,
@@ -54,7 +49,7 @@ from .jobs import (
     record,
     runtimes,
 )
-from .jobs.deletion import (
+from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (
     Departures,
     await_gone,
     delete_record,
@@ -63,7 +58,11 @@ from .jobs.deletion import (
     record_departures,
     sweepable,
 )
-from .jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.observe.overview import Names, Overview
+from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue, review
+from pulumi_trainer.provider.targets.kubernetes.queues import draining, queues
+from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
 Document = dict[str, Any]
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .machine import host_id
-from .target import LocalTarget
+from pulumi_trainer.provider.targets.local.machine import host_id
+from pulumi_trainer.provider.targets.local.target import LocalTarget
 
 __all__ = ["LocalTarget", "host_id"]

@@ -26,12 +26,11 @@ from pulumi_trainer.provider.kube.errors import (
 )
 from pulumi_trainer.provider.kube.values.quantity import human
 from pulumi_trainer.provider.lifecycle.identity import program_of
-
-from . import volumes
-from .machine import host_id
-from .paths import FOLDER_MODE, faults, make_folder
-from .record import Record
-from .store import (
+from pulumi_trainer.provider.targets.local import volumes
+from pulumi_trainer.provider.targets.local.machine import host_id
+from pulumi_trainer.provider.targets.local.paths import FOLDER_MODE, faults, make_folder
+from pulumi_trainer.provider.targets.local.record import Record
+from pulumi_trainer.provider.targets.local.store import (
     discard,
     name_of,
     read_json,

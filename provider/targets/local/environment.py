@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .machine import cpus, memory, quantity
+from pulumi_trainer.provider.targets.local.machine import cpus, memory, quantity
 
 _KEPT = """
 HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR XDG_CACHE_HOME

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .paths import read_beginning
+from pulumi_trainer.provider.targets.local.paths import read_beginning
 
 LIMIT = 8000
 """Characters of a message."""

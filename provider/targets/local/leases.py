@@ -19,8 +19,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from .machine import LINUX, cache
-from .paths import FILE_MODE, faults, make_folder
+from pulumi_trainer.provider.targets.local.machine import LINUX, cache
+from pulumi_trainer.provider.targets.local.paths import FILE_MODE, faults, make_folder
 
 FIRST, LAST = 64, 191
 """Second byte of the addresses handed out: 127.64.0.0 to 127.191.255.255, in blocks of 254."""

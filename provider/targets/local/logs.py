@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pulumi_trainer.provider.api.progress import LONGEST_LINE
-
-from .paths import FILE_MODE, FOLDER_MODE
+from pulumi_trainer.provider.targets.local.paths import FILE_MODE, FOLDER_MODE
 
 CHUNK = 1 << 16
 TAIL = 1 << 16

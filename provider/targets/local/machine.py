@@ -16,8 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from pulumi_trainer.provider.kube.values.quantity import Quantity
-
-from .paths import faults
+from pulumi_trainer.provider.targets.local.paths import faults
 
 LINUX = sys.platform == "linux"
 GPU = "nvidia.com/gpu"

@@ -21,19 +21,18 @@ from typing import Any
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.api.submission import Objects
-
-from . import (
+from pulumi_trainer.provider.targets.local import (
     environment,
     images,
     remote,
     volumes,
 )
-from .environment import PodFacts, Texts
-from .jobset import job_name
-from .machine import GPU, LINUX, quantity
-from .paths import inside
-from .process import MARK
-from .rewrite import Rewriter, domains
+from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
+from pulumi_trainer.provider.targets.local.jobset import job_name
+from pulumi_trainer.provider.targets.local.machine import GPU, LINUX, quantity
+from pulumi_trainer.provider.targets.local.paths import inside
+from pulumi_trainer.provider.targets.local.process import MARK
+from pulumi_trainer.provider.targets.local.rewrite import Rewriter, domains
 
 JOBSET = "jobset.sigs.k8s.io"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from pulumi_trainer.provider.api import code
-
-from . import process
-from .failure import Failure, read_error_file
-from .jobset import Exit
-from .logs import Log, Pipe
-from .paths import inside
-from .plan import ContainerPlan, PodPlan
+from pulumi_trainer.provider.targets.local import process
+from pulumi_trainer.provider.targets.local.failure import Failure, read_error_file
+from pulumi_trainer.provider.targets.local.jobset import Exit
+from pulumi_trainer.provider.targets.local.logs import Log, Pipe
+from pulumi_trainer.provider.targets.local.paths import inside
+from pulumi_trainer.provider.targets.local.plan import ContainerPlan, PodPlan
 
 CONTAINER_BACKOFF_MAX = 30.0
 """In units of the first back-off: 5 minutes to 10 seconds."""

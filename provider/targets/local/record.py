@@ -22,12 +22,11 @@ from pulumi_trainer.provider.api.status import (
 )
 from pulumi_trainer.provider.api.submission import Consumer, Submission
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault
-
-from .jobset import JobSet
-from .machine import host_id
-from .plan import Site, output_folder
-from .pods import Tuning
-from .store import JobFolder, read_json, write_json
+from pulumi_trainer.provider.targets.local.jobset import JobSet
+from pulumi_trainer.provider.targets.local.machine import host_id
+from pulumi_trainer.provider.targets.local.plan import Site, output_folder
+from pulumi_trainer.provider.targets.local.pods import Tuning
+from pulumi_trainer.provider.targets.local.store import JobFolder, read_json, write_json
 
 
 @dataclass(frozen=True)

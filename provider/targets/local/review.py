@@ -18,17 +18,16 @@ from pulumi_trainer.provider.admission.pod_names import pod_name_problems
 from pulumi_trainer.provider.api.extras import missing
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.errors import Problem
-
-from . import environment, images, volumes
-from .jobset import peak, together
-from .machine import (
+from pulumi_trainer.provider.targets.local import environment, images, volumes
+from pulumi_trainer.provider.targets.local.jobset import peak, together
+from pulumi_trainer.provider.targets.local.machine import (
     GPU,
     cpus,
     gpus,
     memory,
     quantity,
 )
-from .plan import (
+from pulumi_trainer.provider.targets.local.plan import (
     gpus_of,
     launch_file,
     requested,

@@ -18,9 +18,8 @@ from pulumi_trainer.provider.api.progress import progress
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import Invalid, Refused, TrainerError
-
-from . import failure, volumes
-from .jobset import (
+from pulumi_trainer.provider.targets.local import failure, volumes
+from pulumi_trainer.provider.targets.local.jobset import (
     Job,
     JobSet,
     Verdict,
@@ -28,17 +27,17 @@ from .jobset import (
     ready_everywhere,
     together,
 )
-from .jobset import Pod as PodView
-from .leases import Leases
-from .machine import gpus
-from .paths import (
+from pulumi_trainer.provider.targets.local.jobset import Pod as PodView
+from pulumi_trainer.provider.targets.local.leases import Leases
+from pulumi_trainer.provider.targets.local.machine import gpus
+from pulumi_trainer.provider.targets.local.paths import (
     inside,
     is_full,
     make_folder,
     make_temporary,
     remove_tree,
 )
-from .plan import (
+from pulumi_trainer.provider.targets.local.plan import (
     PodId,
     PodPlan,
     Site,
@@ -47,9 +46,9 @@ from .plan import (
     pod_name,
     trainer_step,
 )
-from .pods import PodRunner, Pumps, Surroundings
-from .record import Record
-from .store import JobFolder
+from pulumi_trainer.provider.targets.local.pods import PodRunner, Pumps, Surroundings
+from pulumi_trainer.provider.targets.local.record import Record
+from pulumi_trainer.provider.targets.local.store import JobFolder
 
 RETRY = 1.0
 """Seconds before something that the machine refused (a GPU, space on the disk) is tried again."""

@@ -34,8 +34,7 @@ from pulumi_trainer.provider.kube.errors import (
     Refused,
     TargetFault,
 )
-
-from .paths import (
+from pulumi_trainer.provider.targets.local.paths import (
     FILE_MODE,
     faults,
     inside,

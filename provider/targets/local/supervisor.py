@@ -22,13 +22,12 @@ from typing import Any
 
 import psutil
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
-
-from . import process, volumes
-from .logs import Pipe
-from .paths import remove_temporaries, remove_tree
-from .record import Record
-from .run import PATIENCE, RETRY, Run
-from .store import JobFolder, write_json
+from pulumi_trainer.provider.targets.local import process, volumes
+from pulumi_trainer.provider.targets.local.logs import Pipe
+from pulumi_trainer.provider.targets.local.paths import remove_temporaries, remove_tree
+from pulumi_trainer.provider.targets.local.record import Record
+from pulumi_trainer.provider.targets.local.run import PATIENCE, RETRY, Run
+from pulumi_trainer.provider.targets.local.store import JobFolder, write_json
 
 TICK = 0.1
 """Seconds between two looks at what tells nobody that it has changed: the record, back-offs, deadlines."""

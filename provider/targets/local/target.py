@@ -44,26 +44,25 @@ from pulumi_trainer.provider.kube.errors import (
     TrainerError,
 )
 from pulumi_trainer.provider.targets import keys
-
-from . import (
+from pulumi_trainer.provider.targets.local import (
     logs,
     process,
     review,
     volumes,
 )
-from .claims import Claim
-from .environment import kept
-from .machine import cache, host_id
-from .paths import (
+from pulumi_trainer.provider.targets.local.claims import Claim
+from pulumi_trainer.provider.targets.local.environment import kept
+from pulumi_trainer.provider.targets.local.machine import cache, host_id
+from pulumi_trainer.provider.targets.local.paths import (
     FILE_MODE,
     faults,
     remove_temporaries,
     remove_tree,
 )
-from .plan import Site
-from .pods import Tuning
-from .record import Record
-from .store import (
+from pulumi_trainer.provider.targets.local.plan import Site
+from pulumi_trainer.provider.targets.local.pods import Tuning
+from pulumi_trainer.provider.targets.local.record import Record
+from pulumi_trainer.provider.targets.local.store import (
     JobFolder,
     discard,
     name_of,

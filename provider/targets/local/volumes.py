@@ -22,16 +22,15 @@ from typing import Any
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.submission import Objects
-
-from . import remote
-from .environment import PodFacts, Texts
-from .paths import (
+from pulumi_trainer.provider.targets.local import remote
+from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
+from pulumi_trainer.provider.targets.local.paths import (
     FILE_MODE,
     inside,
     make_folder,
     remove_tree,
 )
-from .rewrite import Rewriter
+from pulumi_trainer.provider.targets.local.rewrite import Rewriter
 
 KINDS = ("emptyDir", "configMap", "secret", "downwardAPI", "projected", "persistentVolumeClaim", "hostPath")
 MEMORY = Path("/dev/shm")  # noqa: S108

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.kueue.labels import QUEUE
-
-from .drift import KEYED, LISTS
+from pulumi_trainer.provider.targets.kubernetes.jobs.drift import KEYED, LISTS
 
 Document = dict[str, Any]
 

@@ -10,8 +10,7 @@ from pulumi_trainer.provider.api.submission import Submission, another_run
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Conflict, Problem
 from pulumi_trainer.provider.lifecycle.changes import compare
-
-from . import admitted
+from pulumi_trainer.provider.targets.kubernetes.jobs import admitted
 
 
 def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind: Kind) -> None:

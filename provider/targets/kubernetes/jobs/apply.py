@@ -21,9 +21,8 @@ from pulumi_trainer.provider.kube.errors import (
 )
 from pulumi_trainer.provider.targets import keys
 from pulumi_trainer.provider.targets.kubernetes import marks
-
-from . import admitted, record
-from .record import Record
+from pulumi_trainer.provider.targets.kubernetes.jobs import admitted, record
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
 Document = dict[str, Any]
 

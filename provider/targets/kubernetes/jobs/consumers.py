@@ -8,8 +8,7 @@ from pulumi_trainer.provider.api.labels import RUNTIME
 from pulumi_trainer.provider.api.submission import Consumer
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP
-
-from .record import SELECTOR, Record
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
 
 
 def consumers(client: Client, runtime: str, namespace: str) -> tuple[list[Consumer], str]:

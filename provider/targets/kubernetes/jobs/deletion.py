@@ -12,8 +12,7 @@ from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreach
 from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, NAMESPACE, POD, Kind
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.targets.kubernetes import marks
-
-from .record import SELECTOR, Record, find
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, find
 
 DELETE_SECONDS = 120.0
 """How long a deletion may take, besides the grace period of the pods that it ends."""

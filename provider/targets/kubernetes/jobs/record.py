@@ -32,9 +32,8 @@ from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.accessors import rows, section
 from pulumi_trainer.provider.lifecycle.status import seconds
 from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes.jobs import drift
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_path
-
-from . import drift
 
 Document = dict[str, Any]
 

@@ -22,8 +22,7 @@ from pulumi_trainer.provider.kube.errors import (
     TargetFault,
 )
 from pulumi_trainer.provider.targets.kubernetes import marks
-
-from .apply import Changed, told
+from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, told
 
 Document = dict[str, Any]
 

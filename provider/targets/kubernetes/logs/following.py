@@ -19,16 +19,15 @@ from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreach
 from pulumi_trainer.provider.kube.client.kinds import POD, Kind
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.lifecycle.status import observed
-
-from .loglines import Line, Position
-from .logsources import (
+from pulumi_trainer.provider.targets.kubernetes.logs.loglines import Line, Position
+from pulumi_trainer.provider.targets.kubernetes.logs.logsources import (
     Document,
     Source,
     newest,
     sources,
     trimmed,
 )
-from .podlogs import (
+from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import (
     AT_ONCE,
     Positions,
     Wish,

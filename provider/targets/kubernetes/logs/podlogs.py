@@ -17,9 +17,7 @@ from pulumi_trainer.provider.api.progress import progress
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis.seen import JOBSET_NAME, STEP, Seen
-from pulumi_trainer.provider.targets.kubernetes.observe.progress import rank_0
-
-from .loglines import (
+from pulumi_trainer.provider.targets.kubernetes.logs.loglines import (
     Line,
     Position,
     fresh,
@@ -27,13 +25,14 @@ from .loglines import (
     pieces,
     stamped,
 )
-from .logsources import (
+from pulumi_trainer.provider.targets.kubernetes.logs.logsources import (
     Document,
     Source,
     newest,
     ordered,
     sources,
 )
+from pulumi_trainer.provider.targets.kubernetes.observe.progress import rank_0
 
 AT_ONCE = 64
 """Logs that are read at the same time."""

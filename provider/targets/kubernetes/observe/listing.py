@@ -34,14 +34,13 @@ from pulumi_trainer.provider.lifecycle.events import (
 )
 from pulumi_trainer.provider.lifecycle.status import observed
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
-from pulumi_trainer.provider.targets.kubernetes.storage import claims as volumes
-
-from .seen import (
+from pulumi_trainer.provider.targets.kubernetes.observe.seen import (
     JOB_UID,
     OLDER_WORKLOAD,
     snapshot,
     without_stranger,
 )
+from pulumi_trainer.provider.targets.kubernetes.storage import claims as volumes
 
 Place = volumes.Place
 

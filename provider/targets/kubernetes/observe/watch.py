@@ -39,12 +39,10 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
 from pulumi_trainer.provider.targets.kubernetes import marks
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
-from pulumi_trainer.provider.targets.kubernetes.observe.seen import group_of
-
-from .jobstore import JobStore
-from .progress import Progress
-from .seen import snapshot, with_lines
-from .waking import Waker
+from pulumi_trainer.provider.targets.kubernetes.observe.jobstore import JobStore
+from pulumi_trainer.provider.targets.kubernetes.observe.progress import Progress
+from pulumi_trainer.provider.targets.kubernetes.observe.seen import group_of, snapshot, with_lines
+from pulumi_trainer.provider.targets.kubernetes.observe.waking import Waker
 
 Document = dict[str, Any]
 

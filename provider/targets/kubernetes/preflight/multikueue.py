@@ -11,8 +11,7 @@ from pulumi_trainer.provider.api.submission import MAIN, Draft
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE, QUEUE_PRIORITY
-
-from .referents import Referent, referents
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import Referent, referents
 
 _OF_KUEUE = (LOCAL_QUEUE, QUEUE_PRIORITY)
 

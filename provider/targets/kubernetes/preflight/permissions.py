@@ -15,9 +15,8 @@ from pulumi_trainer.provider.kube.cache.discovery import Facts
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kueue.resources import WORKLOAD
-
-from . import rbac, versions
-from .referents import queue
+from pulumi_trainer.provider.targets.kubernetes.preflight import rbac, versions
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue
 
 Rule = Mapping[str, Any]
 """A PolicyRule of RBAC: apiGroups, resources, verbs, resourceNames."""

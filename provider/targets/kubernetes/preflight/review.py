@@ -28,15 +28,14 @@ from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE
 from pulumi_trainer.provider.targets.kubernetes import marks
 from pulumi_trainer.provider.targets.kubernetes.jobs import adoption
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
-from pulumi_trainer.provider.targets.kubernetes.storage import claims
-
-from . import (
+from pulumi_trainer.provider.targets.kubernetes.preflight import (
     multikueue,
     permissions,
     schedulers,
     versions,
 )
-from .referents import Referent, referents
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import Referent, referents
+from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
 Found = tuple[list[Problem], list[Problem]]
 """Refusals and warnings."""

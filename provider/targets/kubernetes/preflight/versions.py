@@ -17,8 +17,7 @@ from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE
-
-from .referents import queue
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue
 
 
 @dataclass(frozen=True)

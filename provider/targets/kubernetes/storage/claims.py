@@ -26,8 +26,7 @@ from pulumi_trainer.provider.kube.errors import (
 )
 from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.targets.kubernetes import marks
-
-from . import classes
+from pulumi_trainer.provider.targets.kubernetes.storage import classes
 
 Document = dict[str, Any]
 Place = tuple[str, str]
