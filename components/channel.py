@@ -71,7 +71,7 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         self.offer: pulumi.Output[dict[str, Any] | None] = pulumi.Output.from_input(self._offered())
         self.register_outputs({})
 
-    async def document(self, follow: str, plan: Plan, destination: Destination) -> dict[str, Any]:
+    async def made_from(self, follow: str, plan: Plan, destination: Destination) -> dict[str, Any]:
         if await self.problems or self.given is None:
             raise Invalid(Problem("", f"{self.where} is refused, see there"))
         plan.needs += [self.resource] if self.resource is not None else []

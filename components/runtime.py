@@ -153,7 +153,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         session.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
         return bool(found)
 
-    async def document(
+    async def made_from(
         self,
         follow: str,  # noqa: ARG002 (such a runtime is not followed)
         plan: Plan,

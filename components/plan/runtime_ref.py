@@ -31,7 +31,7 @@ class RuntimeSource:
     followed: ClassVar[bool] = False
 
     @abstractmethod
-    async def document(self, follow: str, plan: Plan, destination: Destination) -> dict[str, Any]:
+    async def made_from(self, follow: str, plan: Plan, destination: Destination) -> dict[str, Any]:
         """Return what a job is made from. What is wrong, told or needed is added to `plan`. follow: as TrainJob has it.
         Raises Invalid."""
 
@@ -77,7 +77,7 @@ async def document(given: Any, follow: str | None, result: Plan, destination: De
     try:
         if isinstance(given, pulumi.Output):
             return of_offer(await _offered(given), {}, follow or "pin", result, destination)
-        made_from: dict[str, Any] = await given.document(follow or "pin", result, destination)
+        made_from: dict[str, Any] = await given.made_from(follow or "pin", result, destination)
         return made_from
     except TrainerError as error:
         result.problems += [p.below("runtime") for p in error.problems]
