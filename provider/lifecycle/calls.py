@@ -250,7 +250,12 @@ def _compared(olds: Props, news: Props, seen: Presence | None, connect: Connect)
             fresh = {**news, "owner": olds["owner"], "generation": olds["generation"], "again": again}
             ended = again.startswith(_NO_RECORD)  # perhaps, and then it stays so
             return Checked(_with_data(olds, fresh), notes=stale) if ended else Checked(fresh)
-        return Checked({**news, "owner": olds["owner"], "generation": olds["generation"] + 1})
+        anew = {**news, "owner": olds["owner"], "generation": olds["generation"] + 1}
+        if seen.alone is None or not _owner(olds).owns(seen.alone) or news.get("interrupt") == "allow":
+            return Checked(anew)
+        reasons = "; ".join(_replacement_reasons(olds, news, connect))
+        why = f"{_where(olds)} goes on although its record is gone, and this change would end it and start a new run: {reasons}"
+        return Checked(anew, failures=(f"{why}. {_WAIT}",))
     if same and _release(olds) != _release(news) and "channel" in news.get("runtime", {}):
         moved = _moved(olds, news, connect)
         taken = moved.inputs["generation"] != olds["generation"]
@@ -615,9 +620,11 @@ def _interruption(olds: Props, reasons: list[str], connect: Connect) -> str:
         return ""
     shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
     return (
-        f"{olds['namespace']}/{olds['name']} is {_unfinished(status)}, and this change would end it and start a"
-        f' new run: {shown}. Wait until it has finished, or set interrupt="allow" on the TrainJob'
+        f"{_where(olds)} is {_unfinished(status)}, and this change would end it and start a new run: {shown}. {_WAIT}"
     )
+
+
+_WAIT = 'Wait until it has finished, or set interrupt="allow" on the TrainJob'
 
 
 def _release(props: Props) -> str:

@@ -140,6 +140,11 @@ def test_of_a_job_whose_record_alone_is_gone(lab: Lab, user_kubeconfig: Path) ->
     lab.root_client.delete(CONFIG_MAP, lab.namespace, "record", propagation="Orphan")
     until(lambda: lab.root_client.get(CONFIG_MAP, lab.namespace, "record") is None)
     assert "its record is gone" in lab.preview().out
+    program = (lab.folder / "__main__.py").read_text()
+    lab.program(program.replace("part, name=part,", 'part, name=part, run="2",'))
+    for ask in (lab.preview, lab.up):
+        assert "goes on although its record is gone, and this change would end it" in ask(ok=False).out
+    lab.program(program)
     lab.up()
     assert pods(lab)["record"] == before
     lab.preview("--expect-no-changes")

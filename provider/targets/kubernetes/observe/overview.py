@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
-from pulumi_trainer.provider.api.status import JobStatus, Loss, Presence
+from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Presence
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
@@ -53,6 +53,7 @@ class Overview:
         self._rest = 0.0
         self._records: dict[str, Record] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
+        self._alone: dict[str, dict[str, Any]] = {}
         self._beside: dict[str, set[str] | None] = {}
         self._claims: dict[claims.Place, bool] | None = None
         self._claims_fault: TargetFault | None = None
@@ -112,7 +113,7 @@ class Overview:
             if self.fault is not None:
                 return None
             if record is None:
-                return Presence()
+                return Presence(alone=self._without_record(name))
             job = jobs.get(name)
             ended = (
                 record.terminal
@@ -127,6 +128,14 @@ class Overview:
         except TrainerError as fault:
             self.fault = self.fault or fault
             return None
+
+    def _without_record(self, name: str) -> Owner | None:
+        """Return whose the job of that name is, if it goes on although its record is gone."""
+        job = self._alone.get(name)
+        if job is None or self._observed(job).phase.terminal:
+            return None
+        annotations, labels = section(job, "metadata", "annotations"), section(job, "metadata", "labels")
+        return Owner(str(annotations.get(marks.OWNER, "")), str(labels.get(marks.STACK, "")))
 
     def lost_claim(self, name: str) -> Loss:
         """Whether the claim of a volume that this process has not made is gone, or is going. Raises TargetFault, for all claims
@@ -184,6 +193,7 @@ class Overview:
         self._records = {r.name: r for r in map(Record.of, records) if not r.deleting}
         named = {str(job["metadata"]["name"]): job for job in jobs}
         self._jobs = {n: j for n, j in named.items() if n in self._records and belongs(j, self._records[n].uid)}
+        self._alone = {name: job for name, job in named.items() if name not in self._records}
         self._taken = time.monotonic()
         self._rest = REST * (self._taken - begun)
 
@@ -194,7 +204,9 @@ def _trimmed(job: dict[str, Any]) -> dict[str, Any]:
         "metadata": {
             "name": job["metadata"]["name"],
             "labels": section(job, "metadata", "labels"),
-            "annotations": {marks.RECORD: section(job, "metadata", "annotations").get(marks.RECORD)},
+            "annotations": {
+                mark: section(job, "metadata", "annotations").get(mark) for mark in (marks.RECORD, marks.OWNER)
+            },
             "ownerReferences": job["metadata"].get("ownerReferences"),
         },
         "spec": {"suspend": section(job, "spec").get("suspend")},
