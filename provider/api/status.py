@@ -115,12 +115,14 @@ class Presence:
     owner: as its record says; None: there is no record. deleted: a mark, another one each time, of a job that was deleted before
     it ended while its record stayed; empty: that has not happened. missing: "Kind/name" of other objects of the job that somebody
     has deleted before it ended. alone: whose the job is that goes on although its record is gone.
+    another: another job has its name, since it was deleted.
     """
 
     owner: Owner | None = None
     deleted: str = ""
     missing: tuple[str, ...] = ()
     alone: Owner | None = None
+    another: bool = False
 
 
 @dataclass

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from pulumi_trainer.provider.commands.jobs import chosen, only_one
+from pulumi_trainer.provider.commands.jobs import check_own, chosen, only_one
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import plain
@@ -26,6 +26,7 @@ def events(job: str | None, where: Where, *, as_json: bool) -> None:
             raise TargetFault(Problem(each.label, "runs on this machine, where nothing keeps events", mend))
         from pulumi_trainer.provider.targets.kubernetes.observe.listing import happened
 
+        check_own(each)
         found = happened(each.client, each.namespace, each.name, each.kind)
         if as_json:
             print(json.dumps([one.to_dict() for one in found], indent=2))

@@ -73,7 +73,7 @@ def states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
             continue
         found: Seen | None
         if groups[_group(job)] > 2 and not lines:
-            found = _all_of(job, many).get(job.name)
+            found = _of_many(job, many)
         else:
             found = look(job, lines=lines)
         yield _state(job, found)
@@ -93,11 +93,11 @@ def look(job: Job, *, lines: bool = False) -> Seen | None:
     """What the cluster shows of it; None: nothing. lines: with all that `why` needs. Raises TargetFault for a job that was asked
     for by name and is not there."""
     from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_one, with_losses
-    from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot, with_lines, with_room
+    from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot, with_lines, with_room, without_others
 
     assert job.client is not None
-    if job.resource:
-        seen = snapshot(job.client, job.namespace, job.name)
+    if job.owner is not None:
+        seen = without_others(snapshot(job.client, job.namespace, job.name), job.owner)
     else:
         seen = seen_one(job.client, job.namespace, job.name, job.kind)
     (seen,) = with_losses(job.client, [seen], job.namespace)
@@ -133,6 +133,20 @@ def _group(job: Job) -> tuple[int, str]:
     return id(job.client), job.namespace
 
 
+def _of_many(job: Job, many: dict[tuple[int, str], dict[str, Seen]]) -> Seen | None:
+    from pulumi_trainer.provider.targets.kubernetes.observe.seen import without_others
+
+    found = _all_of(job, many).get(job.name)
+    return found if found is None or job.owner is None else without_others(found, job.owner)
+
+
+def check_own(job: Job) -> None:
+    """Raises TargetFault for a job that is not there, and for one whose name another job has by now."""
+    if (seen := look(job)) is not None and seen.another:
+        mend = f"`pulumi-trainer why {job.label}` says what became of it; -n {job.namespace} shows the other one"
+        raise TargetFault(Problem(f"{job.namespace}/{job.name}", "another job has its name by now", mend))
+
+
 def _all_of(job: Job, many: dict[tuple[int, str], dict[str, Seen]]) -> dict[str, Seen]:
     from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_all, with_losses
 
@@ -155,7 +169,7 @@ def _parsed(wanted: str) -> tuple[str, str]:
 
 
 def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
-    from pulumi_trainer.provider.kube.client import kinds
+    from pulumi_trainer.provider.api import kinds
 
     if not name:
         return [state.job for state in everything(where)]

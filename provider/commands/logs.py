@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.commands.jobs import chosen, look, none, of_stack, states
+from pulumi_trainer.provider.commands.jobs import check_own, chosen, none, of_stack, states
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kube.terminal import Prefixes, harmless, plain
@@ -93,7 +93,7 @@ def _there(job: Job, wanted: Wanted) -> Iterator[Printed]:
     from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 
     assert job.client is not None
-    look(job)
+    check_own(job)
     wish = Wish(wanted.step, wanted.lines, wanted.since, wanted.earlier)
     for line in tail(job.client, job.namespace, job.name, wish, follow=wanted.follow, note=_note):
         yield Printed(line.pod, "" if line.alone or line.container == MAIN else line.container, line.text)

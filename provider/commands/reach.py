@@ -10,6 +10,7 @@ from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import plain
 
 if TYPE_CHECKING:
+    from pulumi_trainer.provider.api.status import Owner
     from pulumi_trainer.provider.kube.client.client import Client
     from pulumi_trainer.provider.kube.client.kinds import Kind
     from pulumi_trainer.provider.targets.local import LocalTarget
@@ -36,13 +37,14 @@ class Where:
 @dataclass(frozen=True)
 class Job:
     """A job of a cluster or, with `local`, of this machine. label: what it is called here; resource: its name in the stack,
-    empty without one. kind: JobSet or TrainJob, where only that is meant."""
+    empty without one. owner: whose it is, by the state of the stack. kind: JobSet or TrainJob, where only that is meant."""
 
     namespace: str
     name: str
     resource: str = ""
     client: Client | None = None
     local: LocalTarget | None = None
+    owner: Owner | None = field(default=None, compare=False)
     kind: Kind | None = field(default=None, compare=False)
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, show_warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
@@ -81,7 +82,9 @@ def _reached(job: StackJob, patient: dict[int, Client]) -> Job:
     if isinstance(target, LocalTarget):
         return Job(job.namespace, job.name, job.resource, local=target)
     client = target.client
-    return Job(job.namespace, job.name, job.resource, client=patient.setdefault(id(client), client.within(PATIENCE)))
+    client = patient.setdefault(id(client), client.within(PATIENCE))
+    owner = Owner(str(job.inputs.get("owner", "")), str(job.inputs["target"].get("sweep") or ""))
+    return Job(job.namespace, job.name, job.resource, client=client, owner=owner)
 
 
 def cluster_of(stack: str | None) -> Where:

@@ -243,6 +243,10 @@ def _compared(olds: Props, news: Props, seen: Presence | None, connect: Connect)
     refills = olds.get("fills", news.get("fills")) != news.get("fills")
     same = olds["digest"] == news["digest"] and not refills
     stale = data_notes(olds, news) if same else ()
+    if seen is not None and seen.another:
+        why = f"{_where(olds)}: somebody has deleted it, and another job has its name since, which is left alone"
+        mend = "delete that one, or give the TrainJob another name"
+        return Checked({**news, "owner": olds["owner"], "generation": olds["generation"]}, failures=(f"{why}: {mend}",))
     if seen is not None and (again := _again(olds, seen)):
         if same and not stale:
             return Checked({**rerouted(olds, news), "again": again})
@@ -253,8 +257,8 @@ def _compared(olds: Props, news: Props, seen: Presence | None, connect: Connect)
         anew = {**news, "owner": olds["owner"], "generation": olds["generation"] + 1}
         if seen.alone is None or not _owner(olds).owns(seen.alone) or news.get("interrupt") == "allow":
             return Checked(anew)
-        reasons = "; ".join(_replacement_reasons(olds, news, connect))
-        why = f"{_where(olds)} goes on although its record is gone, and this change would end it and start a new run: {reasons}"
+        shown = "; ".join(_replacement_reasons(olds, news, connect))
+        why = f"{_where(olds)} goes on although its record is gone, and this change would end it and start a new run: {shown}"
         return Checked(anew, failures=(f"{why}. {_WAIT}",))
     if same and _release(olds) != _release(news) and "channel" in news.get("runtime", {}):
         moved = _moved(olds, news, connect)

@@ -357,17 +357,43 @@ def test_a_stranger_in_the_place_of_a_job_is_not_taken_for_it(lab: Lab, user_kub
     remove(lab, ["jobset"])
     stranger = jobset("jobset", simulate={"outcome": "succeed"})
     lab.root_client.create(JOBSET, {**stranger, "metadata": {"name": "jobset", "namespace": lab.namespace}})
-    assert "somebody has deleted it before it ended" in lab.preview().out
     assert phases(lab, user_kubeconfig) == {"jobset": "Deleted"}
-    assert "the JobSet of that name is another one, which is left alone" in cli(lab, user_kubeconfig, "why", "jobset")
-    refused = lab.up(ok=False).out
-    assert "exists since" in refused and "Traceback" not in refused, refused
+    told = cli(lab, user_kubeconfig, "why", "jobset")
+    assert "the JobSet of that name is another one, which is left alone" in told and "Delete the other one" in told
+    for ask in (lab.preview, lab.up):
+        refused = ask(ok=False).out
+        assert "another job has its name since, which is left alone" in refused and "Traceback" not in refused, refused
     record = lab.root_client.get(CONFIG_MAP, lab.namespace, "jobset")
     assert record is None or "phase" not in record["data"]
     assert lab.root_client.delete(JOBSET, lab.namespace, "jobset")
     until(lambda: lab.root_client.get(JOBSET, lab.namespace, "jobset") is None)
     lab.up()
     until(lambda: set(pods(lab)) == {"jobset"})
+
+
+def of_stack(lab: Lab, *arguments: str) -> str:  # noqa: F811
+    """What a command says of the jobs of the stack."""
+    argv = ["pulumi-trainer", *arguments, "--stack", lab.stack]
+    done = subprocess.run(argv, cwd=lab.folder, env=lab.environment, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("parts", [("record",), ("record", "jobset", "code")])
+def test_a_stranger_is_not_the_job_of_the_stack_either(lab: Lab, parts: tuple[str, ...]) -> None:  # noqa: F811
+    """Once the record is gone: nothing but the state knows whose the job was."""
+    up(lab, "outcome: forever", *parts)
+    until(lambda: set(pods(lab)) == set(parts))
+    remove(lab, ["record"])
+    until(lambda: lab.root_client.get(JOBSET, lab.namespace, "record") is None)
+    stranger = jobset("record", simulate={"outcome": "forever"})
+    lab.root_client.create(JOBSET, {**stranger, "metadata": {"name": "record", "namespace": lab.namespace}})
+    until(lambda: set(pods(lab)) == set(parts))
+    found = {each["name"]: each["phase"] for each in json.loads(of_stack(lab, "status", "--json"))}
+    assert found == {**dict.fromkeys(parts, "Running"), "record": "Deleted"}
+    assert "the JobSet of that name is another one, which is left alone" in of_stack(lab, "why", "record")
+    for command in ("logs", "events"):
+        assert "another job has its name by now" in of_stack(lab, command, "record")
+    assert lab.root_client.delete(JOBSET, lab.namespace, "record")
 
 
 def test_a_job_without_its_owner_references_goes_with_its_stack(lab: Lab) -> None:  # noqa: F811

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Phase
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     conditions,
@@ -129,12 +129,19 @@ def gone(seen: Seen) -> Finding:
         known.reason,
         known.message,
         f"it is no more ({ended(known.message)})" if known.message else "it is no more",
-        _AGAIN.get(Phase(known.phase), "give the TrainJob another run= key to run it again"),
+        _again(seen, known),
     )
 
 
-_AGAIN = {Phase.SUCCEEDED: "", Phase.DELETED: "`pulumi up` creates it again"}
-"""Phase of a job that is no more -> how it runs again, if not by another run= key."""
+def _again(seen: Seen, known: JobStatus) -> str:
+    """Return how a job that is no more runs again; empty for one that has succeeded."""
+    if known.phase == Phase.SUCCEEDED:
+        return ""
+    if known.phase != Phase.DELETED or known.reason == OUTCOME_UNKNOWN:
+        return "give the TrainJob another run= key to run it again"
+    if seen.another:
+        return "delete the other one, or give the TrainJob another name"
+    return "`pulumi up` creates it again"
 
 
 def deleting(seen: Seen) -> Finding | None:

@@ -50,9 +50,9 @@ class Seen:
     or nobody has looked. cramped: why the nodes that there are never hold it where its topology wants it; empty likewise. pods:
     those that are there. gone: pods that had failed and have been deleted since. events: warnings about its objects.
     remembered: what its record says in case the job itself is no more; None: there is no record. awaited: the record was just
-    made, and the job follows. lines: pod -> the newest lines of its log, where somebody has fetched them. losses: what has
-    become of its volumes that somebody has deleted, where somebody has looked. progress: the newest trainerStatus. unseen:
-    plurals of kinds that this cluster does not have or that we may not read.
+    made, and the job follows. another: the job is no more, and another one has its name. lines: pod -> the newest lines of its
+    log, where somebody has fetched them. losses: what has become of its volumes that somebody has deleted, where somebody has
+    looked. progress: the newest trainerStatus. unseen: plurals of kinds that this cluster does not have or that we may not read.
     """
 
     namespace: str
@@ -69,6 +69,7 @@ class Seen:
     events: Sequence[Document] = ()
     remembered: JobStatus | None = None
     awaited: bool = False
+    another: bool = False
     lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     losses: Sequence[str] = ()
     progress: Mapping[str, Any] | None = None

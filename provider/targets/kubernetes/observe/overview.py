@@ -122,8 +122,10 @@ class Overview:
             )
             if ended:
                 return Presence(record.whose)
-            if job is None and self._missed(record) is None:
-                return Presence(record.whose, record.version)
+            if job is None:
+                job = self._client.get(self._kind, self._namespace, name)
+                if job is None or not belongs(job, record.uid):
+                    return Presence(record.whose, record.version, another=job is not None)
             return Presence(record.whose, missing=tuple(key for key in beside if self._lacks(key)))
         except TrainerError as fault:
             self.fault = self.fault or fault

@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.client.kinds import EVENT, JOB, POD, SECRET, Kind
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
+    labels_of,
     name_of,
     number,
     rows,
@@ -45,6 +46,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
     waiting_gang,
 )
 from pulumi_trainer.provider.lifecycle.status import observed
+from pulumi_trainer.provider.targets.kubernetes import marks
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.queues import queues
@@ -103,7 +105,24 @@ def without_stranger(seen: Seen, owner: Record | None) -> Seen:
     if remembered.phase == Phase.DELETED:
         another = f"; the {owner.kind.kind} of that name is another one, which is left alone"
         remembered = replace(remembered, message=remembered.message + another)
-    return Seen(seen.namespace, seen.name, remembered=remembered, awaited=seen.awaited, unseen=seen.unseen)
+    known: dict[str, Any] = {"remembered": remembered, "awaited": seen.awaited, "unseen": seen.unseen}
+    return Seen(seen.namespace, seen.name, another=not seen.awaited, **known)
+
+
+def without_others(seen: Seen, whose: Owner) -> Seen:
+    """Return what is seen of a job of a stack, which has lost its record, without another job that has its name.
+
+    whose: the job is, as the state of its stack has it.
+    """
+    if seen.main is None or seen.remembered is not None:
+        return seen
+    stack = text(labels_of(seen.main).get(marks.STACK))
+    if whose.owns(Owner(text(section(seen.main, "metadata", "annotations").get(marks.OWNER)), stack)):
+        return seen
+    kind = "JobSet" if seen.train_job is None else "TrainJob"
+    why = f"its record is gone; the {kind} of that name is another one, which is left alone"
+    remembered = JobStatus(seen.name, seen.namespace, phase=Phase.DELETED.value, reason="RecordGone", message=why)
+    return Seen(seen.namespace, seen.name, remembered=remembered, another=True, unseen=seen.unseen)
 
 
 def with_lines(client: Client, seen: Seen) -> Seen:
