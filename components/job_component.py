@@ -16,7 +16,7 @@ from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.outputs import put_back
 from pulumi_trainer.program import dependencies, session, targets
 from pulumi_trainer.program.absent_outputs import known
-from pulumi_trainer.program.removals import JOBSET, Planned, holder
+from pulumi_trainer.program.removals import JOBSET, URN, Planned, holder
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Watched
 from pulumi_trainer.provider import dynamic
@@ -152,12 +152,18 @@ class Job(pulumi.ComponentResource):
     async def _held(self, plan: Plan) -> list[Problem]:
         """Return a problem where another resource of the stack has this job's name in its target, as one does that was renamed
         with an alias; nothing for a job that has an alias itself, or adopts."""
-        held = holder(await session.current().look_back(), session.plain(plan.target), plan.namespace, plan.name)
-        urn = (await self.urn.future() or "").removesuffix(f"::{self._name}")
-        if not held or plan.adopt or self._aliases or held == f"{urn}${JOBSET}::{self._name}":
+        stack = await session.current().look_back()
+        held = holder(stack, session.plain(plan.target), plan.namespace, plan.name)
+        urn = await self.urn.future() or ""
+        if not held or plan.adopt or held == f"{urn.removesuffix(f'::{self._name}')}${JOBSET}::{self._name}":
             return []
         other = held.rpartition("::")[2]
-        if other in session.current().named:
+        if self._aliases:
+            if not {urn, held.replace(f"${JOBSET}", "")} <= {str(outputs[URN]) for _, outputs in stack}:
+                return []
+            why = f"is the job of {other!r}, and a refused update has left {self._name!r} beside it: no alias applies"
+            return [Problem("name", f"{plan.namespace}/{plan.name} {why}", f"run `pulumi state delete '{urn}'` first")]
+        if any(job._name == other for jobs in session.current().named.values() for job in jobs):
             hint = "give this one another name there: name="
         else:
             alias = f"opts=pulumi.ResourceOptions(aliases=[pulumi.Alias(name={other!r})])"

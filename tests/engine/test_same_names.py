@@ -104,6 +104,25 @@ def test_a_rename_to_the_same_name_in_the_target_names_the_alias(project: Projec
     assert len(models(project.root)) == 1
 
 
+def test_a_rename_that_was_refused_says_how_its_alias_applies(project: Project) -> None:
+    """The update has left the new component in the state, and Pulumi takes no alias for a resource that is there."""
+    project.program(writes("first", more='name="x",'))
+    project.up()
+    project.program(writes("second", more='name="x",'))
+    refused = project.up(ok=False).out
+    assert "aliases=[pulumi.Alias(name='first')]" in refused, refused
+    project.program(writes("second", 'aliases=[pulumi.Alias(name="first")]', more='name="x",'))
+    for ask in (project.preview, project.up):
+        refused = ask(ok=False).out
+        assert "a refused update has left 'second' beside it" in refused and "Traceback" not in refused, refused
+    urn = refused.partition("pulumi state delete '")[2].partition("'")[0]
+    assert project.run("state", "delete", urn, "--yes").code == 0
+    project.preview()
+    project.up()
+    assert len(models(project.root)) == 1
+    project.preview("--expect-no-changes")
+
+
 def test_retain_on_delete_counts_from_the_update_that_says_so(project: Project) -> None:
     def both(options: str) -> str:
         return writes("done", options) + sleeps("long", f"opts=pulumi.ResourceOptions({options})")
