@@ -143,7 +143,14 @@ class Fetched(FetchedData, Job):
         destination = targets.choose(target)
         name = job_name(logical, pulumi.get_project(), pulumi.get_stack())
         place = await targets.place(destination)
-        plan = Plan(name, place.namespace, place.target, needs=list(place.needs), problems=list(place.problems))
+        plan = Plan(
+            name,
+            place.namespace,
+            place.target,
+            interrupt="allow",
+            needs=list(place.needs),
+            problems=list(place.problems),
+        )  # another source is another volume, and nothing trains on one that is not complete
         cluster = isinstance(destination, targets.Kubernetes)
         wanted = {"image": self._image, "claim": self._wanted.claim(several=await self._several()) if cluster else {}}
         plan.resolved = await resolve({self.kind: source.document(), **wanted}, plan.secret_name)

@@ -98,6 +98,8 @@ class Job(pulumi.ComponentResource):
         """Submits what `plan` (a coroutine function) says, and waits as far as `wait_for`, but not longer than `timeouts`. name,
         target: of the job, as they were given."""
         self._named = (name, target)
+        self.wait_for = wait_for
+        self.to_the_end = wait_for == "complete"
         session.current().named.setdefault(name, []).append(self)
         self._timeouts = timeouts if isinstance(timeouts, Mapping) else {}
         self._site = site
@@ -105,7 +107,7 @@ class Job(pulumi.ComponentResource):
         self.volumes: dict[str, dynamic.Volume] = {}
         session.current().hold()
         self._resource = session.current().spawn(self._submit(plan))
-        self.status = self.until(wait_for)
+        self.status = self._until(wait_for, at_least=True)
         self._childResources.add(_Reached(self))
 
     @property
@@ -115,8 +117,13 @@ class Job(pulumi.ComponentResource):
 
     def until(self, wait_for: str) -> pulumi.Output[JobStatus | None]:
         """The job's status once it has come as far as `wait_for`; unknown in a preview of a job that is not there."""
+        self.to_the_end |= wait_for == "complete"
+        return self._until(wait_for)
+
+    def _until(self, wait_for: str, *, at_least: bool = False) -> pulumi.Output[JobStatus | None]:
+        """at_least: until the job has ended if the program waits for that anywhere: all outputs tell of the same moment then."""
         known: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
-        return pulumi.Output({self}, self._wait(wait_for, known), known)
+        return pulumi.Output({self}, self._wait(wait_for, known, at_least=at_least), known)
 
     async def _submit(self, make_plan: Callable[[], Any]) -> dynamic.JobSet | None:
         here = session.current()
@@ -230,9 +237,10 @@ class Job(pulumi.ComponentResource):
             deleted_with=given.deleted_with,
         )
 
-    async def _wait(self, wait_for: str, known: asyncio.Future[bool]) -> JobStatus | None:
+    async def _wait(self, wait_for: str, known: asyncio.Future[bool], *, at_least: bool) -> JobStatus | None:
         try:
             resource = await self._resource
+            wait_for = "complete" if at_least and self.to_the_end else wait_for
             # In a preview nothing is known of a refused job, so that no function of the program gets a None.
             exists = not pulumi.runtime.is_dry_run() if resource is None else await resource.uid.is_known()
             known.set_result(exists)
@@ -295,7 +303,9 @@ class _Reached(pulumi.CustomResource):
 
     async def future(self) -> str:
         """Return the URN, as the Output of one does. Raises RunError if the job fails or was refused."""
-        await self._job.status.future()
+        job = self._job
+        further = job.to_the_end and job.wait_for != "complete"
+        await (job.until(job.wait_for) if further else job.status).future()
         resource = await self._job._resource
         if resource is not None:
             return await resource.urn.future() or ""

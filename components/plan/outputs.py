@@ -39,6 +39,7 @@ class Resolved:
     former_keys: dict[str, str] = field(default_factory=dict)
     depends_on: set[pulumi.Resource] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,15 @@ async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any
     if not known:
         result.unknown[path] = output
         return Unknown(path)
+    if value is None:
+        result.warnings += [_too_early(job).below(path) for job in resources if not getattr(job, "to_the_end", True)]
     return value
+
+
+def _too_early(job: Any) -> Problem:
+    """Return that the output of a job is None because nothing waits for the job."""
+    why = f"is None: {job.where} is asked when it is {job.wait_for}, and has another value later"
+    return Problem("", why, 'give that job wait_for="complete", or use its completion')
 
 
 def _uncomputed(error: Exception) -> Problem:

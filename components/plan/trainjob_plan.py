@@ -178,7 +178,7 @@ async def plan(logical: str, args: TrainJobArgs) -> Plan:
     given = {"wish": wish, "mounts": _volumes(args), "runtime": runtime}
     result.resolved = await resolve(given, result.secret_name, resolved)
     result.resolved.unknown.update(place.unknown)
-    result.problems += [_told(p, args) for p in result.resolved.problems]
+    _judge_outputs(result, args)
     wish, mounts, runtime = (result.resolved.document[part] for part in given)
     _judge_code(result, compiled, wish["code"], func_args.visible)
     result.problems += [
@@ -392,6 +392,12 @@ def _compiled(args: TrainJobArgs, runtime: dict[str, Any]) -> Compiled:
         )
     except TrainerError as error:  # of a plugin that names a launcher
         return Compiled({}, problems=error.problems)
+
+
+def _judge_outputs(result: Plan, args: TrainJobArgs) -> None:
+    """Adds what is wrong with the Outputs that a job is given."""
+    result.problems += [_told(p, args) for p in result.resolved.problems]
+    result.warnings += [_told(p, args) for p in result.resolved.warnings]
 
 
 def _judge_code(result: Plan, compiled: Compiled, code: Mapping[str, Any], func_args: Any) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 from .conftest import Project
 from .test_datasets import INLINE, claims, prepared
@@ -280,3 +283,47 @@ def test_another_secret_is_another_fetch(project: Project) -> None:
         steps = json.loads(out[out.index("{") :])["steps"]
         digests += [s["newState"]["inputs"]["digest"] for s in steps if s["newState"]["type"].endswith(":Volume")]
     assert digests[0] == digests[1] != digests[2] and len(digests) == 3
+
+
+@contextmanager
+def silent_hub() -> Iterator[tuple[str, threading.Event]]:
+    """A hub that takes requests and does not answer: its address, and what is set with the first request."""
+    asked, over = threading.Event(), threading.Event()
+
+    class Wait(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.set()
+            over.wait(120)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Prints nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Wait)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_source_is_corrected_while_it_is_fetched(project: Project) -> None:
+    prepared(project)
+    source = 'trainer.DatasetInitializer("data", storage_uri="URI", env={"HF_ENDPOINT": "HUB"})\n'
+    with silent_hub() as (hub, asked):
+        project.program(source.replace("URI", "hf://nobody/nothing").replace("HUB", hub))
+        process = project.start("up", "--yes", "--skip-preview")
+        assert asked.wait(120)
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=120)
+        project.program(source.replace("URI", "file://first").replace("HUB", hub))
+        assert "replace" in project.preview().out
+        project.up()
+    (folder,) = (Path(r["outputs"]["path"]) for r in project.resources("Volume"))
+    assert (folder / "a.txt").read_text() == "AAA"
+    project.preview("--expect-no-changes")

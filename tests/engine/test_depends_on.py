@@ -83,3 +83,39 @@ def test_what_depends_on_a_job_that_is_refused_is_not_made(project: Project) -> 
     assert "Traceback" not in told
     assert not project.target.jobs()
     assert not [r for r in project.export()["deployment"]["resources"] if r["urn"].endswith("::other")]
+
+
+SEARCH = """
+def fit():
+    import time
+    time.sleep(2)
+    print('{{"trainerStatus": {{"metrics": [{{"name": "best_lr", "value": "0.3"}}]}}}}', flush=True)
+
+def use(lr):
+    print("trained with", lr, flush=True)
+
+search = trainer.TrainJob("search", runtime=plain, trainer=trainer.CustomTrainer(func=fit))
+best = {best}
+trainer.TrainJob("final", runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(func=use, func_args={{"lr": best}}))
+"""
+OF_PROGRESS = 'search.progress.apply(lambda p: (p or {{"metrics": {{}}}})["metrics"].get("best_lr"))'.replace(
+    "{{", "{"
+).replace("}}", "}")
+
+
+def test_all_outputs_of_a_job_tell_of_its_end_if_the_program_waits_for_that(project: Project) -> None:
+    project.program(
+        SEARCH.format(best=f"pulumi.Output.all(search.completion, {OF_PROGRESS}).apply(lambda both: both[1])")
+    )
+    project.up()
+    assert "trained with 0.3" in project.logs("final")
+    uid = project.job("final").uid
+    project.up()
+    assert project.job("final").uid == uid
+
+
+def test_an_output_that_comes_too_early_is_told(project: Project) -> None:
+    project.program(SEARCH.format(best=OF_PROGRESS))
+    told = project.up().out
+    assert "trainer.func_args" in told and 'is None: TrainJob("search") is asked when it is created' in told, told
+    assert "trained with None" in project.logs("final")
