@@ -89,24 +89,19 @@ SEARCH = """
 def fit():
     import time
     time.sleep(2)
-    print('{{"trainerStatus": {{"metrics": [{{"name": "best_lr", "value": "0.3"}}]}}}}', flush=True)
+    print('{"trainerStatus": {"metrics": [{"name": "best_lr", "value": "0.3"}]}}', flush=True)
 
 def use(lr):
     print("trained with", lr, flush=True)
 
 search = trainer.TrainJob("search", runtime=plain, trainer=trainer.CustomTrainer(func=fit))
-best = {best}
-trainer.TrainJob("final", runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(func=use, func_args={{"lr": best}}))
+best = search.progress.apply(lambda progress: progress and progress["metrics"]["best_lr"])
+trainer.TrainJob("final", runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(func=use, func_args={"lr": BEST}))
 """
-OF_PROGRESS = 'search.progress.apply(lambda p: (p or {{"metrics": {{}}}})["metrics"].get("best_lr"))'.replace(
-    "{{", "{"
-).replace("}}", "}")
 
 
 def test_all_outputs_of_a_job_tell_of_its_end_if_the_program_waits_for_that(project: Project) -> None:
-    project.program(
-        SEARCH.format(best=f"pulumi.Output.all(search.completion, {OF_PROGRESS}).apply(lambda both: both[1])")
-    )
+    project.program(SEARCH.replace("BEST", "pulumi.Output.all(search.completion, best).apply(lambda both: both[1])"))
     project.up()
     assert "trained with 0.3" in project.logs("final")
     uid = project.job("final").uid
@@ -115,7 +110,7 @@ def test_all_outputs_of_a_job_tell_of_its_end_if_the_program_waits_for_that(proj
 
 
 def test_an_output_that_comes_too_early_is_told(project: Project) -> None:
-    project.program(SEARCH.format(best=OF_PROGRESS))
+    project.program(SEARCH.replace("BEST", "best"))
     told = project.up().out
     assert "trainer.func_args" in told and 'is None: TrainJob("search") is asked when it is created' in told, told
     assert "trained with None" in project.logs("final")
