@@ -91,7 +91,6 @@ __all__ = [
     "lacks_namespace",
     "local",
     "losses",
-    "observe",
     "pod_group",
     "queue_objects",
     "queue_versions",
@@ -106,11 +105,6 @@ __all__ = [
 
 T = TypeVar("T")
 Props = dict[str, Any]
-
-
-def observe(target: Mapping[str, Any], namespace: str, name: str) -> JobStatus | None:
-    """The job as its target sees it; None where nothing is known of it."""
-    return connect(target).status(namespace, name)
 
 
 def glance(

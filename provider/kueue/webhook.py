@@ -31,7 +31,7 @@ from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import FINALIZER, QUOTAS, printed
 
 MUTATED = ("ClusterQueue", "ResourceFlavor")
-MOST_FLAVORS = MOST_RESOURCES = 256
+MOST_FLAVORS = 256
 MOST_PAIRS = 512
 """Of flavors and resources in one resource group."""
 

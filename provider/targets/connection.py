@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.extras import missing, not_installed
 from pulumi_trainer.provider.kube.errors import Problem, Refused
+from pulumi_trainer.provider.lifecycle.calls import WAY
 from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
-WAY = ("kubeconfig", "context", "content")
-"""How to reach a cluster; content: of a kubeconfig, a secret."""
 CONFIGURED = ("kubeconfig", "context")
 """What the stack's configuration says of it."""
 

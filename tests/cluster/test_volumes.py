@@ -330,14 +330,6 @@ def test_a_class_that_there_is_not_is_a_warning_and_then_an_error(
     assert target.volume(namespace, "data") is None, "it would wait for ever"
 
 
-def test_an_unbound_claim_says_why(target: KubernetesTarget, root: Client, namespace: str) -> None:
-    with storage_class(root, namespace, "tests/none") as name:
-        target.create_volume(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": name})
-        said = until(lambda: (w := claims.why_unbound(target.client, namespace, "data")) and "tests/none" in w and w)
-        assert said.startswith("volume data is not bound (ExternalProvisioning: Waiting for a volume to be created")
-    assert claims.why_unbound(target.client, namespace, "nosuch") == ""
-
-
 def test_where_output_is_kept_is_told_with_the_job(target: KubernetesTarget, namespace: str) -> None:
     target.create_volume(namespace, "data", "urn:a", "stack", ONE)
     document = with_claim("writes", suspend=True)

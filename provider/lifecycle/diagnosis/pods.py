@@ -48,7 +48,6 @@ DEFAULT_SCHEDULER = "default-scheduler"
 WAITING_FOR_GANG = "WaitingForGang"
 _MOUNTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _SANDBOX = ("FailedCreatePodSandBox",)
-_MAKING = ("ContainerCreating", "PodInitializing")
 _VAGUE = ("optimistic rejection", "rejection in Unreserve", "cannot find enough sibling pods")
 
 _PULL = "correct the image's name, or give the pods an imagePullSecret (a RuntimePatch) for a private registry"

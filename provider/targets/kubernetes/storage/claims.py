@@ -245,20 +245,6 @@ def output_path(job: Mapping[str, Any]) -> str:
     return ""
 
 
-def why_unbound(client: Client, namespace: str, name: str) -> str:
-    """Why a claim is not bound, in the words of its newest event; empty for one that is bound or missing."""
-    found = client.get(kinds.CLAIM, namespace, name)
-    if found is None or (found.get("status") or {}).get("phase") == "Bound":
-        return ""
-    about = f"involvedObject.kind=PersistentVolumeClaim,involvedObject.name={name}"
-    events, _ = client.list(kinds.EVENT, namespace, fields=about)
-    events.sort(key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
-    told = (
-        f"{events[-1].get('reason')}: {events[-1].get('message')}" if events else "no controller has said anything yet"
-    )
-    return f"volume {name} is not bound ({told})"
-
-
 def claims_of(jobset: Mapping[str, Any]) -> set[str]:
     """Names of the claims that pods of the JobSet mount."""
     return {claim for pod in _pods(jobset) for claim in _claims(pod).values()}
