@@ -372,6 +372,35 @@ def test_a_program_in_mode_trainer(lab: Lab, root: Client, namespace: str) -> No
     until(lambda: left(root, namespace) == [])
 
 
+def test_nothing_starts_anew_while_a_train_job_is_deleted(lab: Lab, root: Client, namespace: str) -> None:  # noqa: F811
+    """Trainer makes the JobSet again of a TrainJob that is deleted in the foreground."""
+    top = head("outcome: forever").replace('"simulated"', f'"plain-{namespace}"')
+    lab.config("trainer:mode", "trainer")
+    jobs = "".join(program('), interrupt="allow", run="%s",', name=f"train{i}") for i in range(4))
+    lab.program(jobs.replace("%s", "1"), top)
+    lab.up()
+    lab.pods(8)
+    found, version = root.list(JOBSET, namespace)
+    first = {each["metadata"]["uid"] for each in found}
+    pods = root.list(kinds.POD, namespace)[1]
+    lab.program(jobs.replace("%s", "2"), top)
+    lab.up()
+    until(lambda: len(root.list(JOBSET, namespace)[0]) == 4)
+    second = {each["metadata"]["uid"] for each in root.list(JOBSET, namespace)[0]}
+    assert not first & second
+    lab.pods(8)
+    lab.destroy()
+    assert left(root, namespace) == []
+    assert _added(root, JOBSET, namespace, version) == second
+    assert len(_added(root, kinds.POD, namespace, pods)) == 8
+
+
+def _added(root: Client, kind: kinds.Kind, namespace: str, version: str) -> set[str]:
+    """uids of the objects that were made after a resource version."""
+    events = root.watch(kind, namespace, version, seconds=1)
+    return {each["object"]["metadata"]["uid"] for each in events if each["type"] == "ADDED"}
+
+
 def test_a_train_job_that_somebody_has_made_is_adopted_with_its_pods(
     lab: Lab, root: Client, admin: ApiClient, namespace: str, own: Document  # noqa: F811
 ) -> None:  # fmt: skip
