@@ -393,6 +393,13 @@ class KubernetesTarget:
         """Raises Conflict where the cluster has a runtime of that name that is not ours. sweep: None if it is not known yet."""
         runtimes.check(self.client, document, owner, sweep)
 
+    def edited_runtime(
+        self, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
+    ) -> list[str] | None:
+        """Paths of what others have changed in a runtime, unless it is as `document` says; None if it is gone. applied: what it
+        was made from. Raises Conflict where it is not ours, and TargetFault."""
+        return runtimes.edited(self.at_hand(), document, applied, owner, sweep)
+
     def runtime(self, kind: str, namespace: str, name: str) -> Document | None:
         """The runtime as the cluster has it; None if it has none of that name."""
         return runtimes.read(self.client, kind, namespace, name)
