@@ -415,6 +415,34 @@ def test_what_others_do_to_a_runtime_is_seen_by_the_plan_and_taken_back(
     root.delete(CLUSTER_RUNTIME, "", name)
 
 
+def test_one_runtime_serves_the_jobs_of_several_namespaces(
+    lab: Lab, root: Client, cluster: Any, namespace: str  # noqa: F811
+) -> None:  # fmt: skip
+    other, name = f"{namespace}-b", f"plain-{namespace}"
+    root.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}})
+    lab.config("trainer:kubeconfig", str(cluster.kubeconfig))
+    top = head("outcome: forever").replace('"simulated"', f'"{name}"')
+    lab.config("trainer:mode", "trainer")
+    job = 'trainer.TrainJob("%s", runtime=simulated, trainer=trainer.Trainer(command=["train"]), target=%s)\n'
+    there = job % ("x", f'trainer.Kubernetes(namespace="{other}")')
+    try:
+        lab.program(job % ("w", "None"), top)
+        lab.up()
+        lab.program(job % ("w", "None") + there, top)
+        shown = lab.preview("--diff").out
+        assert f"{name}-2" not in shown, shown
+        lab.up()
+        lab.preview("--expect-no-changes", "--refresh")
+        lab.program(there, top)
+        lab.up()
+        lab.preview("--expect-no-changes")
+        assert len(root.list(TRAIN_JOB, other)[0]) == 1
+        lab.destroy()
+        assert root.get(CLUSTER_RUNTIME, "", name) is None
+    finally:
+        root.delete(kinds.NAMESPACE, "", other)
+
+
 def test_nothing_starts_anew_while_a_train_job_is_deleted(lab: Lab, root: Client, namespace: str) -> None:  # noqa: F811
     """Trainer makes the JobSet again of a TrainJob that is deleted in the foreground."""
     top = head("outcome: forever").replace('"simulated"', f'"plain-{namespace}"')
