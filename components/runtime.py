@@ -169,16 +169,17 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         return self.plain
 
     async def applied(self, destination: Destination) -> dynamic.Runtime:
-        """Return the runtime in that cluster, in mode trainer; one of a namespace in that namespace. Raises Invalid if another
+        """Return the runtime in that cluster, in mode trainer; a TrainingRuntime in that namespace. Raises Invalid if another
         component of the program makes it."""
         place = await targets.place(destination)
         connection = place.target
         document = {**self._resolved.document, "metadata": {**self._resolved.document["metadata"]}}
         if self.kind == "TrainingRuntime":
             document["metadata"]["namespace"] = place.namespace
-        key = str([session.key(connection), document["metadata"].get("namespace")])
+        cluster = {k: v for k, v in session.plain(connection).items() if k != "namespace"}
         where, namespace = f"{self.where} ({self._site})", document["metadata"].get("namespace", "")
-        if taken := session.current().claim(connection, self.kind, namespace, document["metadata"]["name"], where):
+        key = str([session.key(cluster), namespace])
+        if taken := session.current().claim(cluster, self.kind, namespace, document["metadata"]["name"], where):
             raise Invalid(*taken)
         urn = await self.urn.future() or ""
         if key not in self._applied:

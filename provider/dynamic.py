@@ -373,9 +373,9 @@ class RuntimeProvider(_Provider):
 
     def check(self, olds: Props, news: Props) -> CheckResult:
         _note(channels.runtime_notes(_plain(olds), _plain(news), connect))
-        inputs = runtimes.check(_plain(olds), _plain(news))
-        taken = "" if olds else runtimes.taken(inputs, _cluster)
-        return CheckResult(_pulumi(inputs), [CheckFailure("", message(taken))] if taken else [])
+        checked = runtimes.check(_plain(olds), _plain(news), _cluster)
+        _note(checked.notes)
+        return CheckResult(_pulumi(checked.inputs), [CheckFailure("", message(f)) for f in checked.failures])
 
     def create(self, props: Props) -> CreateResult:
         id_, outs = runtimes.create(_plain(props), _cluster)

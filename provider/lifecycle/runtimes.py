@@ -1,6 +1,8 @@
 """check, diff, create, update, read and delete of a runtime in mode trainer, on plain data. Called by `dynamic.RuntimeProvider`.
 
-Inputs: document, target, component, force where there is one; check adds owner. Outputs: document, owner, uid, target, force.
+Inputs: document, target, component, force where there is one; check adds owner, and again, which counts how often the runtime was
+to be applied because others had deleted or changed it (absent while they have not). Outputs: document, owner, uid, target, force,
+again.
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.kube.errors import Conflict, TrainerError
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.calls import (
     WHERE,
+    Checked,
     Diff,
     conflict,
     known_target,
@@ -28,6 +32,9 @@ class Target(Protocol):
 
     def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str: ...
     def check_runtime(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None: ...
+    def edited_runtime(
+        self, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
+    ) -> list[str] | None: ...
     def runtime(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None: ...
     def runtime_owner(self, found: Mapping[str, Any]) -> Owner: ...
     def delete_runtime(
@@ -38,17 +45,41 @@ class Target(Protocol):
 Connect = Callable[[Mapping[str, Any]], Target]
 
 
-def check(olds: Props, news: Props) -> Props:
-    """The owner is computed once, and then copied: a renamed stack or component keeps its runtime."""
+def check(olds: Props, news: Props, connect: Connect) -> Checked:
+    """The owner is computed once, and then copied: a renamed stack or component keeps its runtime. So does one whose jobs are in
+    another namespace now. What others have deleted or changed in the cluster is an update; what is theirs is refused."""
     component = news["component"]
     new = component if isinstance(component, Unknown) else digest([component])[:20]
-    return {**news, "owner": olds.get("owner", new)}
+    inputs = {**news, "owner": olds.get("owner", new)}
+    if first_unknown(news["document"]) is not None:
+        return Checked(inputs)
+    if not olds or _identity(olds["document"]) != _identity(news["document"]):
+        why = _taken(inputs, connect)
+        return Checked(inputs, (why,) if why else ())
+    inputs |= {"target": rerouted(olds, news)["target"], **({"again": olds["again"]} if "again" in olds else {})}
+    if (target := known_target(inputs)) is None:
+        return Checked(inputs)
+    about = inputs["document"], olds["document"], inputs["owner"], str(target.get("sweep") or "")
+    try:
+        edited = connect(target).edited_runtime(*about)
+    except Conflict as refused:
+        return Checked(inputs, (str(refused),))
+    except TrainerError:
+        return Checked(inputs)
+    if edited == []:
+        return Checked(inputs)
+    kind, _, name = _identity(inputs["document"])
+    what = "somebody has deleted it; it is created again"
+    if edited is not None:
+        shown = ", ".join(edited[:5]) + (f" and {len(edited) - 5} more" if len(edited) > 5 else "")
+        what = f"somebody has changed {shown}; it is put back as the program has it"
+    return Checked({**inputs, "again": olds.get("again", 0) + 1}, notes=(f"{kind} {name}: {what}",))
 
 
-def taken(inputs: Props, connect: Connect) -> str:
+def _taken(inputs: Props, connect: Connect) -> str:
     """Return that a runtime which is to be created is there and belongs to others; empty if it does not, or nobody can tell."""
     target = known_target(inputs)
-    if target is None or first_unknown(inputs["document"]) is not None:
+    if target is None:
         return ""
     return conflict(lambda: connect(target).check_runtime(inputs["document"], inputs["owner"], target.get("sweep")))
 
@@ -58,7 +89,7 @@ def diff(olds: Props, news: Props) -> Diff:
     before, after = _identity(olds["document"]), _identity(news["document"])
     if before != after:
         return Diff(True, ("document",))
-    changed = any(olds.get(part) != news.get(part) for part in ("document", "force"))
+    changed = any(olds.get(part) != news.get(part) for part in ("document", "force", "again"))
     return Diff(changed or way(olds) != way(news))
 
 
@@ -115,7 +146,7 @@ def _identity(document: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _applied(inputs: Props, target: Mapping[str, Any], connect: Connect) -> Props:
-    uid = connect(target).apply_runtime(inputs["document"], inputs["owner"], inputs["target"].get("sweep", ""))
+    uid = connect(target).apply_runtime(inputs["document"], inputs["owner"], target.get("sweep", ""))
     where = {k: v for k, v in target.items() if k in WHERE}
-    force = {"force": True} if inputs.get("force") else {}
-    return {"document": inputs["document"], "owner": inputs["owner"], "uid": uid, "target": where, **force}
+    more = {part: inputs[part] for part in ("force", "again") if inputs.get(part)}
+    return {"document": inputs["document"], "owner": inputs["owner"], "uid": uid, "target": where, **more}

@@ -20,7 +20,7 @@ from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 
 from .driver import Driver, Ended
-from .faults_support import gone, inputs, left, listed
+from .faults_support import eventually, gone, inputs, left, listed
 from .proxy import After, Before, Fault, Lose, Proxy, nth
 
 MOMENTS: dict[str, Callable[[Callable[[], None]], Fault]] = {"before": Before, "after": After}
@@ -110,30 +110,35 @@ def test_what_a_killed_create_leaves_is_swept(
         gone(admin_client, namespace, 0.0)
 
 
+def made_from(admin_client: Client, namespace: str) -> None:
+    """The runtime of `train_inputs`."""
+    runtime = runtimes.load("torch-distributed")
+    metadata = {**runtime["metadata"], "namespace": namespace}
+    admin_client.create(TRAINING_RUNTIME, {**runtime, "kind": "TrainingRuntime", "metadata": metadata})
+
+
+def train_inputs(namespace: str, name: str, kubeconfig: Path, *, suspend: bool = True) -> Any:
+    """Inputs of a job in mode trainer."""
+    made = inputs(namespace, name, kubeconfig, secret="canary-4711")
+    spec = {
+        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": "torch-distributed"},
+        "trainer": {"numNodes": 1}, "suspend": suspend,
+    }  # fmt: skip
+    train = {"apiVersion": TRAIN_JOB.api_version, "kind": "TrainJob", "metadata": {"name": name}, "spec": spec}
+    code = {key: each for key, each in made["objects"].items() if key.startswith("ConfigMap/")}
+    objects = {**code, f"TrainJob/{name}": train}
+    return {**made, "objects": objects, "target": {**made["target"], "mode": "trainer"}}
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_create_in_mode_trainer(
     proxy: Proxy, driver: Driver, admin_client: Client, namespace: str, kubeconfig: Path, moment: str
 ) -> None:
     """Every second one is finished, the others are swept."""
-    runtime = runtimes.load("torch-distributed")
-    metadata = {**runtime["metadata"], "namespace": namespace}
-    admin_client.create(TRAINING_RUNTIME, {**runtime, "kind": "TrainingRuntime", "metadata": metadata})
+    made_from(admin_client, namespace)
 
     def job(name: str) -> Any:
-        made = inputs(namespace, name, kubeconfig, secret="canary-4711")
-        spec = {
-            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": metadata["name"]},
-            "trainer": {"numNodes": 1}, "suspend": True,
-        }  # fmt: skip
-        train = {
-            "apiVersion": TRAIN_JOB.api_version,
-            "kind": "TrainJob",
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-        code = {key: each for key, each in made["objects"].items() if key.startswith("ConfigMap/")}
-        objects = {**code, f"TrainJob/{name}": train}
-        return {**made, "objects": objects, "target": {**made["target"], "mode": "trainer"}}
+        return train_inputs(namespace, name, kubeconfig)
 
     for name in each_kill(proxy, driver, moment, lambda name: ("create", job(name))):
         if int(name.rpartition("-")[2]) % 2:
@@ -161,6 +166,37 @@ def test_a_killed_delete_is_finished_by_the_next(
         driver.ok("delete", made[name])
         gone(admin_client, namespace, 0.0)
         driver.ok("delete", made[name])
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_delete_in_mode_trainer(
+    proxy: Proxy, driver: Driver, admin_client: Client, namespace: str, kubeconfig: Path, moment: str
+) -> None:
+    """It is finished by the next delete, alone or before a create, or by a sweep."""
+    made_from(admin_client, namespace)
+    made: dict[str, Any] = {}
+
+    def job(name: str) -> Any:
+        return train_inputs(namespace, name, kubeconfig, suspend=False)
+
+    def prepare(name: str) -> tuple[Any, ...]:
+        _, made[name] = driver.ok("create", job(name))
+        eventually(lambda: listed(admin_client, kinds.POD, namespace))
+        return "delete", made[name]
+
+    for name in each_kill(proxy, driver, moment, prepare):
+        match int(name.rpartition("-")[2]) % 3:
+            case 0:
+                driver.ok("delete", made[name])
+            case 1:
+                driver.ok("sweep", job(name)["target"], "stack-1")
+            case 2:
+                driver.ok("delete", made[name])
+                _, again = driver.ok("create", job(name))
+                (train,) = listed(admin_client, TRAIN_JOB, namespace)
+                assert not train["metadata"].get("deletionTimestamp")
+                driver.ok("delete", again)
+        gone(admin_client, namespace, 5.0)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

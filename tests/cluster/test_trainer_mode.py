@@ -372,6 +372,106 @@ def test_a_program_in_mode_trainer(lab: Lab, root: Client, namespace: str) -> No
     until(lambda: left(root, namespace) == [])
 
 
+def test_what_others_do_to_a_runtime_is_seen_by_the_plan_and_taken_back(
+    lab: Lab, root: Client, namespace: str  # noqa: F811
+) -> None:  # fmt: skip
+    name = f"plain-{namespace}"
+    top = head("outcome: forever").replace('"simulated"', f'"{name}"')
+    lab.config("trainer:mode", "trainer")
+    lab.program("", top)
+    lab.up()
+    lab.preview("--expect-no-changes")
+    added = 'trainer.TrainJob("%s", runtime=simulated, trainer=trainer.Trainer(command=["train"]))\n'
+
+    root.patch(CLUSTER_RUNTIME, "", name, {"metadata": {"labels": {"theirs": "1"}}})
+    lab.preview("--expect-no-changes")
+    template = ("PATCH", CLUSTER_RUNTIME.path("", name), {"fieldManager": "kubectl-edit"})
+    root._json(*template, {"spec": {"mlPolicy": {"numNodes": 4}}}, "application/merge-patch+json", where="edit")
+    note = f"ClusterTrainingRuntime {name}: somebody has changed spec.mlPolicy.numNodes; it is put back"
+    lab.program(added % "e", top)
+    assert note in lab.preview().out
+    assert note in lab.up().out
+    lab.pods(1)
+    assert (root.get(CLUSTER_RUNTIME, "", name) or {})["spec"]["mlPolicy"]["numNodes"] == 1
+    assert note not in lab.preview("--expect-no-changes").out
+
+    root.delete(CLUSTER_RUNTIME, "", name, propagation="Background")
+    lab.program(added % "e" + added % "f", top)
+    assert f"ClusterTrainingRuntime {name}: somebody has deleted it; it is created again" in lab.preview().out
+    lab.up()
+    lab.pods(2)
+    lab.preview("--expect-no-changes", "--refresh")
+
+    live = root.get(CLUSTER_RUNTIME, "", name)
+    assert live is not None
+    root.delete(CLUSTER_RUNTIME, "", name, propagation="Background")
+    by_hand = {**live, "metadata": {"name": name}}
+    root.create(CLUSTER_RUNTIME, by_hand)
+    lab.program(added % "e" + added % "f" + added % "g", top)
+    for refused in (lab.preview(ok=False).out, lab.up(ok=False).out):
+        assert f"ClusterTrainingRuntime {name}: exists and is somebody's" in refused, refused
+    lab.destroy()
+    assert (root.get(CLUSTER_RUNTIME, "", name) or {})["metadata"].get("labels") is None, "it is left alone"
+    root.delete(CLUSTER_RUNTIME, "", name)
+
+
+def test_one_runtime_serves_the_jobs_of_several_namespaces(
+    lab: Lab, root: Client, cluster: Any, namespace: str  # noqa: F811
+) -> None:  # fmt: skip
+    other, name = f"{namespace}-b", f"plain-{namespace}"
+    root.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}})
+    lab.config("trainer:kubeconfig", str(cluster.kubeconfig))
+    top = head("outcome: forever").replace('"simulated"', f'"{name}"')
+    lab.config("trainer:mode", "trainer")
+    job = 'trainer.TrainJob("%s", runtime=simulated, trainer=trainer.Trainer(command=["train"]), target=%s)\n'
+    there = job % ("x", f'trainer.Kubernetes(namespace="{other}")')
+    try:
+        lab.program(job % ("w", "None"), top)
+        lab.up()
+        lab.program(job % ("w", "None") + there, top)
+        shown = lab.preview("--diff").out
+        assert f"{name}-2" not in shown, shown
+        lab.up()
+        lab.preview("--expect-no-changes", "--refresh")
+        lab.program(there, top)
+        lab.up()
+        lab.preview("--expect-no-changes")
+        assert len(root.list(TRAIN_JOB, other)[0]) == 1
+        lab.destroy()
+        assert root.get(CLUSTER_RUNTIME, "", name) is None
+    finally:
+        root.delete(kinds.NAMESPACE, "", other)
+
+
+def test_nothing_starts_anew_while_a_train_job_is_deleted(lab: Lab, root: Client, namespace: str) -> None:  # noqa: F811
+    """Trainer makes the JobSet again of a TrainJob that is deleted in the foreground."""
+    top = head("outcome: forever").replace('"simulated"', f'"plain-{namespace}"')
+    lab.config("trainer:mode", "trainer")
+    jobs = "".join(program('), interrupt="allow", run="%s",', name=f"train{i}") for i in range(4))
+    lab.program(jobs.replace("%s", "1"), top)
+    lab.up()
+    lab.pods(8)
+    found, version = root.list(JOBSET, namespace)
+    first = {each["metadata"]["uid"] for each in found}
+    pods = root.list(kinds.POD, namespace)[1]
+    lab.program(jobs.replace("%s", "2"), top)
+    lab.up()
+    until(lambda: len(root.list(JOBSET, namespace)[0]) == 4)
+    second = {each["metadata"]["uid"] for each in root.list(JOBSET, namespace)[0]}
+    assert not first & second
+    lab.pods(8)
+    lab.destroy()
+    assert left(root, namespace) == []
+    assert _added(root, JOBSET, namespace, version) == second
+    assert len(_added(root, kinds.POD, namespace, pods)) == 8
+
+
+def _added(root: Client, kind: kinds.Kind, namespace: str, version: str) -> set[str]:
+    """uids of the objects that were made after a resource version."""
+    events = root.watch(kind, namespace, version, seconds=1)
+    return {each["object"]["metadata"]["uid"] for each in events if each["type"] == "ADDED"}
+
+
 def test_a_train_job_that_somebody_has_made_is_adopted_with_its_pods(
     lab: Lab, root: Client, admin: ApiClient, namespace: str, own: Document  # noqa: F811
 ) -> None:  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.kube.errors import Conflict, Problem, TargetFault
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import runtimes
 
@@ -25,6 +26,7 @@ class Cluster:
     def __init__(self, live: dict[str, Any] | None = None) -> None:
         self.live, self.asked = live, []  # type: ignore[var-annotated]
         self.owner = Owner(inputs()["owner"], "s")
+        self.edited: list[str] | None = []
 
     def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
         self.asked.append((document["metadata"]["name"], owner, sweep))
@@ -32,6 +34,13 @@ class Cluster:
 
     def check_runtime(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
         self.asked.append((document["metadata"]["name"], owner, sweep))
+
+    def edited_runtime(
+        self, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
+    ) -> list[str] | None:
+        if not Owner(owner, sweep).owns(self.owner):
+            raise Conflict(Problem("", "exists and is somebody's"))
+        return self.edited
 
     def runtime(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         self.asked.append((kind, namespace, name))
@@ -47,17 +56,22 @@ class Cluster:
         return None if owner.owns(self.owner) else self.owner
 
 
+def unreachable(_: Mapping[str, Any]) -> Cluster:
+    raise TargetFault(Problem("", "out of reach"))
+
+
 def inputs(**document: Any) -> dict[str, Any]:
-    return runtimes.check({}, {"document": {**DOCUMENT, **document}, "target": TARGET, "component": "urn:a"})
+    given = {"document": {**DOCUMENT, **document}, "target": TARGET, "component": "urn:a"}
+    return runtimes.check({}, given, unreachable).inputs
 
 
 def test_the_owner_outlives_a_rename() -> None:
     first = inputs()
-    renamed = runtimes.check(first, {**first, "component": "urn:b"})
+    renamed = runtimes.check(first, {**first, "component": "urn:b"}, unreachable).inputs
     assert renamed["owner"] == first["owner"] and len(first["owner"]) == 20
-    assert inputs()["owner"] != runtimes.check({}, {**first, "component": "urn:b"})["owner"]
+    assert inputs()["owner"] != runtimes.check({}, {**first, "component": "urn:b"}, unreachable).inputs["owner"]
     unknown = Unknown("component")
-    assert runtimes.check({}, {**first, "component": unknown})["owner"] == unknown
+    assert runtimes.check({}, {**first, "component": unknown}, unreachable).inputs["owner"] == unknown
 
 
 @pytest.mark.parametrize(
@@ -76,6 +90,41 @@ def test_a_change_is_made_in_place_unless_it_is_another_object(
     _, outs = runtimes.create(inputs(), lambda _: Cluster())
     diff = runtimes.diff(outs, inputs(**change))
     assert (diff.changes, diff.replaces) == (changes, replaces)
+
+
+@pytest.mark.parametrize(
+    ("edited", "note"),
+    [
+        (None, "r: somebody has deleted it; it is created again"),
+        (["spec.a", "spec.b"], "r: somebody has changed spec.a, spec.b; it is put back as the program has it"),
+        (list("abcdefg"), "somebody has changed a, b, c, d, e and 2 more;"),
+    ],
+)
+def test_what_others_have_done_to_it_is_an_update_each_time(edited: list[str] | None, note: str) -> None:
+    cluster, before = Cluster(), inputs()
+    _, outs = runtimes.create(before, lambda _: cluster)
+    assert runtimes.check(before, before, lambda _: cluster).inputs == before
+    for _ in range(2):
+        cluster.edited = edited
+        found = runtimes.check(before, inputs(), lambda _: cluster)
+        assert note in found.notes[0] and runtimes.diff(outs, found.inputs).changes
+        outs, before = runtimes.update(outs, found.inputs, lambda _: cluster), found.inputs
+        cluster.edited = []
+        found = runtimes.check(before, inputs(), lambda _: cluster)
+        assert not found.notes and not runtimes.diff(outs, found.inputs).changes
+        assert not runtimes.diff(outs, runtimes.check(before, inputs(), unreachable).inputs).changes
+    cluster.owner = Owner("theirs", "")
+    assert runtimes.check(before, inputs(), lambda _: cluster).failures == ("exists and is somebody's",)
+
+
+def test_one_keeps_its_stack_s_label_when_its_jobs_are_in_another_namespace() -> None:
+    cluster, before = Cluster(), inputs()
+    _, outs = runtimes.create(before, lambda _: cluster)
+    elsewhere = {**inputs(), "target": {**TARGET, "sweep": "other"}}
+    found = runtimes.check(before, elsewhere, lambda _: cluster)
+    assert not found.failures and not runtimes.diff(outs, found.inputs).changes
+    runtimes.update(outs, elsewhere, lambda _: cluster)
+    assert cluster.asked[-1][-1] == "s"
 
 
 def test_create_keeps_how_to_get_there_and_no_more() -> None:

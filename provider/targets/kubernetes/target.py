@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, of
@@ -53,6 +54,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (
     Departures,
     await_gone,
     delete_record,
+    end_train_jobs,
     held,
     job_departures,
     record_departures,
@@ -308,9 +310,12 @@ class KubernetesTarget:
 
         asked = time.monotonic()
         known = self.overview(namespace).record(name) if uid else None
+        if self.mode == "trainer":
+            known = record.find(self.client, namespace, name)
+            end_train_jobs(self.client, [known] if known is not None and mine(known) else [])
         found = delete_record(self.client, namespace, name, mine, known)
         if found is not None and mine(found):
-            await_gone(self.client, self._records_leaving(namespace), namespace, name, found.uid, asked)
+            self._await_gone(found, asked)
             self._delete_late(namespace, name, found.uid, asked)
         elif found is not None and found.ours and owner is not None and not owner.owns(found.whose):
             return found.whose
@@ -330,12 +335,12 @@ class KubernetesTarget:
             return each.ours and each.stack == label and not each.retained
 
         asked = time.monotonic()
-        gone = [
-            delete_record(self.client, namespace, each.name, mine, each) for each in filter(mine, map(Record.of, found))
-        ]
+        records = [each for each in map(Record.of, found) if mine(each)]
+        end_train_jobs(self.client, records)
+        gone = [delete_record(self.client, namespace, each.name, mine, each) for each in records]
         left = [each for each in gone if each is not None and mine(each)]
         for each in left:
-            await_gone(self.client, self._records_leaving(namespace), namespace, each.name, each.uid, asked)
+            self._await_gone(each, asked)
             self._delete_late(namespace, each.name, each.uid, asked)
         return [f"{namespace}/{r.name}" for r in left] + claims.sweep(self.client, namespace, label, tell)
 
@@ -387,6 +392,13 @@ class KubernetesTarget:
     def check_runtime(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
         """Raises Conflict where the cluster has a runtime of that name that is not ours. sweep: None if it is not known yet."""
         runtimes.check(self.client, document, owner, sweep)
+
+    def edited_runtime(
+        self, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
+    ) -> list[str] | None:
+        """Paths of what others have changed in a runtime, unless it is as `document` says; None if it is gone. applied: what it
+        was made from. Raises Conflict where it is not ours, and TargetFault."""
+        return runtimes.edited(self.at_hand(), document, applied, owner, sweep)
 
     def runtime(self, kind: str, namespace: str, name: str) -> Document | None:
         """The runtime as the cluster has it; None if it has none of that name."""
@@ -519,7 +531,7 @@ class KubernetesTarget:
                     why, _ = held(self.client, submission.namespace, submission.name)
                     raise TargetFault(Problem(where, f"an earlier job of that name is still going: {why}"))
                 departures = self._records_leaving(submission.namespace)
-                departures.wait(found.uid, deadline - time.monotonic(), time.monotonic())
+                departures.wait(found.uid, time.monotonic(), deadline - time.monotonic())
 
     def _taken_over(self, found: Record, submission: Submission, adopt: bool) -> Record:
         """The record with us as its owner. Raises Conflict where it is another's, and ApiError 409 where that changes now."""
@@ -536,10 +548,9 @@ class KubernetesTarget:
             raise Conflict(Problem(where, why, "run `pulumi refresh`, then `pulumi up`"))
         if not adopt and found.stack and here:
             why = f"exists since {since}, from an `up` of this stack that was cut off or from another TrainJob of that name"
-            mend = (
-                "give the TrainJob another name, or end that job: kubectl delete configmap --cascade=foreground"
-                f" -n {submission.namespace} {submission.name}"
-            )
+            what = "trainjob,configmap" if found.kind is TRAIN_JOB else "configmap --cascade=foreground"
+            mend = f"give the TrainJob another name, or end that job: kubectl delete {what}"
+            mend = f"{mend} -n {submission.namespace} {submission.name}"
             raise Conflict(Problem(where, why, mend))
         kept = ours and found.retained and found.digest == submission.digest
         if not adopt and not kept:
@@ -565,9 +576,13 @@ class KubernetesTarget:
                 raise TargetFault(Problem(kind.where(namespace, name), f"an earlier one is still going: {why}"))
             time.sleep(0.25)
 
+    def _await_gone(self, found: Record, asked: float) -> None:
+        wait = partial(self._records_leaving(found.namespace).wait, found.uid, asked)
+        await_gone(self.client, wait, found.namespace, found.name)
+
     def _delete_late(self, namespace: str, name: str, run: str, asked: float) -> None:
         """A job that the garbage collector did not know to be the record's, as its kind is new in this cluster."""
-        if self._jobs_leaving(namespace).wait(run, LATE_SECONDS, asked):
+        if self._jobs_leaving(namespace).wait(run, asked, LATE_SECONDS):
             return
         kind = self._kind
         deadline = time.monotonic() + deletion.DELETE_SECONDS
@@ -596,9 +611,11 @@ class KubernetesTarget:
     def _delete_orphan(self, kind: kinds.Kind, namespace: str, found: Document, run: str) -> None:
         """Unless another run has it by now."""
         left: Document | None = found
+        how = "Background" if kind is TRAIN_JOB else "Foreground"  # see `end_train_jobs`
         while left is not None and (left["metadata"].get("annotations") or {}).get(marks.RECORD) == run:
             meta = left["metadata"]
-            if self.client.delete(kind, namespace, meta["name"], uid=meta["uid"], version=meta["resourceVersion"]):
+            about = {"uid": meta["uid"], "version": meta["resourceVersion"], "propagation": how}
+            if self.client.delete(kind, namespace, meta["name"], **about):
                 return
             again, _ = self.client.list(kind, namespace, fields=f"metadata.name={meta['name']}")
             left = next(iter(again), None)

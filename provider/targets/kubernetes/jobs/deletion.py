@@ -1,18 +1,22 @@
-"""Deleting in the foreground and waiting, bounded, until it is done; and saying what holds it. Called by `target`."""
+"""Deleting in the foreground and waiting, bounded, until it is done; and saying what holds it. A TrainJob goes first, in the
+background. Called by `target`.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, NAMESPACE, POD, Kind
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Kind
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import rows
 from pulumi_trainer.provider.targets.kubernetes import marks
-from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, find
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, belongs, find
 
 DELETE_SECONDS = 120.0
 """How long a deletion may take, besides the grace period of the pods that it ends."""
@@ -20,6 +24,7 @@ LINGER_SECONDS = 10.0
 """How long a watch of departures stays open when nobody waits."""
 MEND = "mend that, and run the same command again: what has been asked for goes on meanwhile"
 _FOREGROUND = "foregroundDeletion"
+_POLL = 0.25
 
 
 class Departures:
@@ -42,7 +47,7 @@ class Departures:
         self._gone: set[str] = set()
         self._present: tuple[float, set[str]] = (0.0, set())
 
-    def wait(self, uid: str, seconds: float, asked: float) -> bool:
+    def wait(self, uid: str, asked: float, seconds: float) -> bool:
         """Whether what belongs to the record with that uid is gone within that time. asked: when its deletion was asked for
         (monotonic): what goes after the watch has begun is seen by it, and what went before is missing in its first list."""
         with self._changed:
@@ -116,7 +121,7 @@ def job_departures(client: Client, namespace: str, kind: Kind) -> Departures:
 
 def held(client: Client, namespace: str, name: str) -> tuple[str, float]:
     """What keeps a job from going, in words, and the longest grace period in seconds of the pods that are still ending."""
-    pods, _ = client.list(POD, namespace, labels=f"jobset.sigs.k8s.io/jobset-name={name}")
+    pods, _ = client.list(POD, namespace, labels=_of_jobset(name))
     grace = max((float(p["metadata"].get("deletionGracePeriodSeconds") or 0) for p in pods), default=0.0)
     said = [_finalizers(kind.where(namespace, name), client.get(kind, namespace, name)) for kind in (TRAIN_JOB, JOBSET)]
     said += [_finalizers(POD.where(namespace, p["metadata"]["name"]), p) for p in pods]
@@ -162,12 +167,50 @@ def delete_record(
     return found
 
 
-def await_gone(client: Client, departures: Departures, namespace: str, name: str, uid: str, asked: float) -> None:
-    """Waits for a record whose deletion has been asked for. Raises TargetFault that says what holds it."""
-    if departures.wait(uid, DELETE_SECONDS, asked):
+def end_train_jobs(client: Client, records: Iterable[Record]) -> None:
+    """Deletes the TrainJobs of records, and waits until they and their Pods are gone. Raises TargetFault.
+
+    With its record, a TrainJob would go in the foreground, after its JobSet, which Trainer makes anew as long as there is the
+    TrainJob: the training would start again.
+    """
+    asked = [each for each in records if each.kind is TRAIN_JOB]
+    for each in asked:
+        client.delete_if(TRAIN_JOB, each.namespace, each.name, partial(belongs, run=each.uid))
+    for each in asked:
+        await_gone(client, partial(_end, client, each), each.namespace, each.name)
+
+
+def _end(client: Client, ending: Record, seconds: float) -> bool:
+    """Whether a TrainJob and what was made of it are gone within that time."""
+    deadline = time.monotonic() + seconds
+    while _is_left(client, ending):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True
+
+
+def _is_left(client: Client, ending: Record) -> bool:
+    namespace, name = ending.namespace, ending.name
+    if (job := client.get(TRAIN_JOB, namespace, name)) is not None:
+        return belongs(job, ending.uid)
+    if (jobset := client.get(JOBSET, namespace, name)) is not None:
+        return any(owner.get("kind") == TRAIN_JOB.kind for owner in rows(jobset["metadata"].get("ownerReferences")))
+    # Makers before what they make: nothing can come after the last look.
+    return any(client.list(kind, namespace, labels=_of_jobset(name), whole=False)[0] for kind in (JOB, POD))
+
+
+def _of_jobset(name: str) -> str:
+    return f"jobset.sigs.k8s.io/jobset-name={name}"
+
+
+def await_gone(client: Client, wait: Callable[[float], bool], namespace: str, name: str) -> None:
+    """Waits for what has been asked to go. wait: seconds -> whether it is gone by then. Raises TargetFault that says what holds
+    it."""
+    if wait(DELETE_SECONDS):
         return
     why, grace = held(client, namespace, name)
-    if grace and departures.wait(uid, grace, asked):
+    if grace and wait(grace):
         return
     why, _ = held(client, namespace, name)
     where = f"{namespace}/{name}"

@@ -1,7 +1,7 @@
 """Training runtimes as objects of a cluster in mode trainer: one document each, by server-side apply.
 
 Called by `KubernetesTarget`. A runtime belongs to the program that made it, by its annotation; one that somebody else made is
-never changed.
+never changed, and what others change in it is taken back.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAIN_JOB, TRAINING_RUNTIME
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
+from pulumi_trainer.provider.api.submission import differences
 from pulumi_trainer.provider.kube.client import kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
@@ -21,6 +22,7 @@ from pulumi_trainer.provider.kube.errors import (
     Refused,
     TargetFault,
 )
+from pulumi_trainer.provider.lifecycle.runtimes import seen
 from pulumi_trainer.provider.targets.kubernetes import marks
 from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, told
 
@@ -45,11 +47,41 @@ def apply(client: Client, document: Mapping[str, Any], owner: str, sweep: str) -
             only = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
         sent = {**marked, "metadata": {**marked["metadata"], **only}}
         try:
-            return str(client.apply(kind, sent)["metadata"]["uid"])
+            return str(client.apply(kind, sent, force=True)["metadata"]["uid"])  # the plan has told what others changed
         except ApiError as error:
             fault = told(error, kind, sent)
         if not isinstance(fault, Changed) or time.monotonic() > deadline:
             raise fault
+
+
+def edited(
+    client: Client, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
+) -> list[str] | None:
+    """Paths of what others have changed in a runtime, unless it is as `document` says; None: there is none. Raises Conflict if it
+    is not ours.
+
+    Where a field differs, the server tells what an apply of what was applied would change: not what a webhook makes of it.
+    """
+    kind, namespace, name = place(applied)
+    if (found := client.get(kind, namespace, name)) is None:
+        return None
+    _check_ours(found, kind, owner, sweep)
+    if any(seen(each, found) == each for each in (document, applied)):
+        return []
+    only = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
+    marked = _marked(applied, owner, sweep)
+    sent = {**marked, "metadata": {**marked["metadata"], **only}}
+    try:
+        planned = client.apply(kind, sent, force=True, dry_run=True)
+    except ApiError:
+        return list(differences(applied, seen(applied, found)))
+    return list(differences(_told(planned), _told(found)))
+
+
+def _told(found: Mapping[str, Any]) -> Document:
+    """The part of a runtime that programs write."""
+    said = {part: found["metadata"].get(part) or {} for part in ("labels", "annotations")}
+    return {"metadata": said, "spec": found.get("spec")}
 
 
 def read(client: Client, kind: str, namespace: str, name: str) -> Document | None:
