@@ -52,7 +52,7 @@ from pulumi_trainer.provider.api.submission import (
     main_key,
     secret_name,
 )
-from pulumi_trainer.provider.kube.errors import Conflict, Refused, TrainerError
+from pulumi_trainer.provider.kube.errors import Conflict, Refused, TrainerError, Unreadable
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.lifecycle.data import data_notes, with_mounted_versions
@@ -462,7 +462,10 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
     """The job as it is now, and what to tell; None: nothing is known of it, or it belongs to another stack."""
     target = connect(outputs["target"])
     namespace, name = outputs["namespace"], outputs["name"]
-    status = target.status(namespace, name)
+    try:
+        status = target.status(namespace, name)
+    except Unreadable as fault:
+        return outputs, [f"{_where(outputs)} stays as it was in the state of this stack: {fault}"]
     if status is not None and not _owner(outputs).owns(found := status.whose):
         return None, [f"{_where(outputs)} {found.adopted}. It is left alone and {_FORGOTTEN}"]
     if status is None or (status.phase == Phase.DELETED and status.reason != OUTCOME_UNKNOWN):

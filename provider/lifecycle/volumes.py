@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.status import Loss, Owner
-from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.errors import TrainerError, Unreadable
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.calls import (
@@ -166,7 +166,10 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
 
 def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
     """The volume as it is now, and what to tell; None: it is gone, or belongs to another stack."""
-    there = connect(outputs["target"]).volume(outputs["namespace"], outputs["name"])
+    try:
+        there = connect(outputs["target"]).volume(outputs["namespace"], outputs["name"])
+    except Unreadable as fault:
+        return outputs, [f"{_where(outputs)} stays as it was in the state of this stack: {fault}"]
     if there is None:
         lost = f"{_where(outputs)}: {_LOST[_is_written(outputs)]}"
         return None, [f"{lost}; it is no longer in the state of this stack, and `pulumi up` creates it again, empty"]
