@@ -152,13 +152,22 @@ def _left_behind(olds: Props, news: Props, inputs: Props, seen: Presence | None)
     if Path(before).exists():
         if not _mounts_claims(inputs):
             return ()
-        mend = f"go on there with target=Local(root={before!r}), or end its jobs and move that folder to {now!r}"
-        return (f"{_where(olds)} has its volumes in {before}, and the new run would be in {now}, without them: {mend}",)
+        return (
+            f"{_where(olds)} has its volumes in {before}, and the new run would be in {now}, without them: {stay(olds, news)}",
+        )
     if seen is None or seen.owner is None:
         return ()
     return (
         f"{_where(olds)} has moved with its folder, from {before} to {now}: run `pulumi up` without the new run first",
     )
+
+
+def stay(olds: Props, news: Props) -> str:
+    """Return what to do where the folder of before is still there, and the program has another one."""
+    mend = f"go on there with target=Local(root={root(olds)!r})"
+    if Path(root(news)).exists():
+        return f"{mend}; that folder cannot be moved, as {root(news)} is there already"
+    return f"{mend}, or end its jobs and move that folder to {root(news)!r}"
 
 
 def _mounts_claims(inputs: Props) -> bool:

@@ -578,5 +578,7 @@ class TestUnreadable:
             local.create_volume(NAMESPACE, name, "owner", "stack-1")
         (local.root / "volumes" / NAMESPACE / "bad" / "volume.json").write_text("{}")
         assert local.sweep("stack-1") == [f"{NAMESPACE}/good"]
-        with pytest.raises(Unreadable, match=r"it has no owner, sweep, generation, host; .*what the volume holds stays"):
+        with pytest.raises(
+            Unreadable, match=r"it has no owner, sweep, generation, host; .*what the volume holds stays"
+        ):
             local.volume(NAMESPACE, "bad")
