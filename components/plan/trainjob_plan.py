@@ -146,7 +146,7 @@ def _name(logical: str, args: TrainJobArgs) -> str:
 
 async def plan(logical: str, args: TrainJobArgs) -> Plan:
     """Everything that a TrainJob submits, or what is wrong with it."""
-    found = nested_problems(args) + targets.problems(args.target)
+    found = list(dict.fromkeys([*nested_problems(args), *targets.problems(args.target)]))
     queued = await _queued(args, found)
     if found:
         return Plan(logical, "default", {"kind": ""}, problems=[*found, *queued, *await _beside(args, found)])

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -329,6 +330,11 @@ def from_script(path: str | Path) -> Shipped:
     """Return a script file: its bytes, and its text as Python reads it."""
     file = Path(path)
     try:
+        found = file.stat()
+        if not S_ISREG(found.st_mode):
+            return _refused("script", f"{file} is not a regular file")
+        if found.st_size > LIMIT:
+            return _refused("script", f"{file} has {found.st_size} bytes, and a ConfigMap holds {LIMIT}")
         exact = file.read_bytes()
     except FileNotFoundError:
         return _refused("script", f"no such file: {file}", f"paths are relative to {Path.cwd()}")

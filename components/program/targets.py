@@ -30,8 +30,22 @@ class Local(Args):
     for the images; default: the one that runs the program.
     """
 
-    root: str | None = None
-    python: str | None = None
+    root: str | Path | None = None
+    python: str | Path | None = None
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        for name in ("root", "python"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, (str, Path)):
+                hint = _HERE if isinstance(value, pulumi.Output) else ""
+                found.append(Problem(name, f"must be text or a path, not {said(value)}", hint))
+            elif value is not None and ("\0" in str(value) or not str(value)):
+                found.append(Problem(name, f"is no path: {str(value)!r}"))
+        return found
+
+
+_HERE = "a value that is known only later has no place there: write it out, or take it from pulumi.Config()"
 
 
 class Kubernetes(Args):
@@ -82,7 +96,7 @@ def problems(given: Any) -> list[Problem]:
         return [Problem("target", f"must be Local(...) or Kubernetes(...), not {said(given)}")]
     if found := configuration_problems():
         return found
-    found = given.check() if given is not None else []
+    found = [p.below("target") for p in given.check()] if given is not None else []
     if isinstance(choose(given), Kubernetes):
         found += missing("kubernetes", "target")
     mode = mode_of(choose(given))
@@ -143,8 +157,8 @@ async def place(destination: Destination) -> Place:
     config = pulumi.Config("trainer")
     dynamic.configure({k: config.get(k) for k in ("kubeconfig", "context")})
     if isinstance(destination, Local):
-        root = destination.root or str(_project() / ".pulumi-trainer")
-        local = dynamic.local(root, destination.python or sys.executable)
+        root = destination.root or _project() / ".pulumi-trainer"
+        local = dynamic.local(str(root), str(destination.python or sys.executable))
         return Place(config.get("namespace") or "default", _reach(local, local))
     given = {k: getattr(destination, k) for k in ("namespace", "kubeconfig", "context", "content")}
     if destination.provider is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.status import JobStatus, Phase
+from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, show_warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kube.values.wording import duration
@@ -69,7 +69,7 @@ def states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
         groups[_group(job)] = groups.get(_group(job), 0) + 1
     for job in jobs:
         if job.local is not None:
-            yield State(job, job.local.status(job.namespace, job.name), kind="JobSet")
+            yield State(job, job.local.glance(job.namespace, job.name, "", "", Owner("")), kind="JobSet")
             continue
         found: Seen | None
         if groups[_group(job)] > 2 and not lines:
@@ -199,7 +199,7 @@ def in_project() -> bool:
 def why(job: Job) -> str:
     """One paragraph: what the job waits for or why it has ended."""
     if job.local is not None:
-        return _why_here(job, job.local.status(job.namespace, job.name))
+        return _why_here(job, job.local.glance(job.namespace, job.name, "", "", Owner("")))
     from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
     from pulumi_trainer.provider.lifecycle.diagnosis import why as paragraph
 

@@ -88,3 +88,7 @@ class Refused(TrainerError):
 
 class TargetFault(TrainerError):
     """The target could not do it: disk full, server down, permission missing."""
+
+
+class Unreadable(TargetFault):
+    """What is written down about one job or volume is not what was written: of it alone nothing is known."""

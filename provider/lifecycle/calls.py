@@ -52,7 +52,7 @@ from pulumi_trainer.provider.api.submission import (
     main_key,
     secret_name,
 )
-from pulumi_trainer.provider.kube.errors import Conflict, Refused, TrainerError
+from pulumi_trainer.provider.kube.errors import Conflict, Refused, TrainerError, Unreadable
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.lifecycle.data import data_notes, with_mounted_versions
@@ -152,13 +152,22 @@ def _left_behind(olds: Props, news: Props, inputs: Props, seen: Presence | None)
     if Path(before).exists():
         if not _mounts_claims(inputs):
             return ()
-        mend = f"go on there with target=Local(root={before!r}), or end its jobs and move that folder to {now!r}"
-        return (f"{_where(olds)} has its volumes in {before}, and the new run would be in {now}, without them: {mend}",)
+        return (
+            f"{_where(olds)} has its volumes in {before}, and the new run would be in {now}, without them: {stay(olds, news)}",
+        )
     if seen is None or seen.owner is None:
         return ()
     return (
         f"{_where(olds)} has moved with its folder, from {before} to {now}: run `pulumi up` without the new run first",
     )
+
+
+def stay(olds: Props, news: Props) -> str:
+    """Return what to do where the folder of before is still there, and the program has another one."""
+    mend = f"go on there with target=Local(root={root(olds)!r})"
+    if Path(root(news)).exists():
+        return f"{mend}; that folder cannot be moved, as {root(news)} is there already"
+    return f"{mend}, or end its jobs and move that folder to {root(news)!r}"
 
 
 def _mounts_claims(inputs: Props) -> bool:
@@ -471,7 +480,10 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
     """The job as it is now, and what to tell; None: nothing is known of it, or it belongs to another stack."""
     target = connect(outputs["target"])
     namespace, name = outputs["namespace"], outputs["name"]
-    status = target.status(namespace, name)
+    try:
+        status = target.status(namespace, name)
+    except Unreadable as fault:
+        return outputs, [f"{_where(outputs)} stays as it was in the state of this stack: {fault}"]
     if status is not None and not _owner(outputs).owns(found := status.whose):
         return None, [f"{_where(outputs)} {found.adopted}. It is left alone and {_FORGOTTEN}"]
     if status is None or (status.phase == Phase.DELETED and status.reason != OUTCOME_UNKNOWN):

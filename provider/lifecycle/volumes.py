@@ -9,10 +9,11 @@ never). generation is set here where a claim has been changed in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.status import Loss, Owner
-from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.errors import TrainerError, Unreadable
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.calls import (
@@ -21,6 +22,7 @@ from pulumi_trainer.provider.lifecycle.calls import (
     leads_elsewhere,
     rerouted,
     root,
+    stay,
     with_known_digest,
 )
 
@@ -53,6 +55,9 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     if not olds:
         return Checked(news)
     if _is_another(olds, news):
+        if (before := root(olds)) and (now := root(news)) and before != now and Path(before).exists():
+            why = f"is in {before}, and what replaces it would be in {now}, without the volumes of its jobs"
+            return Checked(news, failures=(f"{_where(olds)} {why}: {stay(olds, news)}",))
         return Checked(news, notes=() if news.get("retain") else losses(olds, connect, "is to be deleted"))
     known, notes = _with_loss(olds, news, connect)
     before, after = olds.get("claim"), news.get("claim")
@@ -166,7 +171,10 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
 
 def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
     """The volume as it is now, and what to tell; None: it is gone, or belongs to another stack."""
-    there = connect(outputs["target"]).volume(outputs["namespace"], outputs["name"])
+    try:
+        there = connect(outputs["target"]).volume(outputs["namespace"], outputs["name"])
+    except Unreadable as fault:
+        return outputs, [f"{_where(outputs)} stays as it was in the state of this stack: {fault}"]
     if there is None:
         lost = f"{_where(outputs)}: {_LOST[_is_written(outputs)]}"
         return None, [f"{lost}; it is no longer in the state of this stack, and `pulumi up` creates it again, empty"]

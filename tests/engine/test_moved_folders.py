@@ -56,6 +56,35 @@ def test_a_new_run_in_another_root_is_refused_where_it_would_lack_its_volumes(pr
     assert outputs(project.folder / "x") == []
 
 
+def test_changed_data_in_another_root_make_nothing_there_before_the_refusal(project: Project) -> None:
+    def at(root: str, text: str) -> str:
+        there = f'target=trainer.Local(root="{root}"), ' if root else ""
+        program = reads(project, there).replace('("data", ', f'("data", {there}')
+        (project.folder.parent / "given" / "a.txt").write_text(f"{text}\n")
+        return program
+
+    project.program(at("", "forty-two"))
+    project.up()
+    project.program(at("r1", "forty-three"))
+    for ask in (project.preview, project.up):
+        refused = ask(ok=False).out
+        assert f"move that folder to {str(project.folder / 'r1')!r}" in refused and "Traceback" not in refused, refused
+        assert not (project.folder / "r1").exists()
+    (project.folder / "r1").mkdir()
+    refused = project.preview(ok=False).out
+    assert "cannot be moved, as" in refused and "move that folder" not in refused, refused
+    (project.folder / "r1").rmdir()
+    project.root.rename(project.folder / "r1")
+    project.program(at("r1", "forty-two"))
+    project.up()
+    project.program(at("r1", "forty-three"))
+    project.env["RUN"] = "2"
+    project.up()
+    assert [path.read_text() for path in outputs(project.folder / "r1")] == ["forty-three\n"]
+    assert not project.root.exists()
+    project.destroy()
+
+
 def test_a_second_clone_of_a_program_does_not_train_on_an_empty_dataset(project: Project) -> None:
     project.program(reads(project))
     project.up()

@@ -381,3 +381,38 @@ def test_names_of_resources_and_an_initializer_that_is_none(project: Project) ->
     assert any('"e"' in line and "initializer: must be Initializer" in line for line in rest), rest
     assert any('"e"' in line and "num_nodes" in line for line in rest), rest
     assert "Traceback" not in result.out, result
+
+
+PLACES = """
+import pathlib
+import pulumi
+import pulumi_trainer as trainer
+
+given = [
+    {"root": pulumi.Output.from_input("/tmp/z")}, {"root": ["x"]}, {"root": ""}, {"python": pulumi.Output.from_input("p")},
+    {"python": 3}, {"root": "a\\0b"}, {"root": pathlib.Path("here")},
+]
+for number, each in enumerate(given):
+    trainer.TrainJob(
+        f"x{number}", runtime="torch-distributed", trainer=trainer.Trainer(command=["true"]), target=trainer.Local(**each),
+    )
+trainer.DatasetInitializer("data", storage_uri="file:///tmp", target=trainer.Local(root=5))
+"""
+
+
+def test_a_place_on_this_machine_that_is_no_path_is_a_problem_of_the_plan(project: Project) -> None:
+    project.program(PLACES, head="")
+    out = project.preview(ok=False).out
+    assert "Traceback" not in out and "x6" not in out.partition("Diagnostics")[2], out
+    for name, said in (
+        ("x0", "root: must be text or a path, not Output; "),
+        ("x1", "root: must be text or a path, not ['x']"),
+        ("x2", "root: is no path: ''"),
+        ("x3", "python: must be text or a path, not Output; "),
+        ("x4", "python: must be text or a path, not 3"),
+        ("x5", "root: is no path: "),
+    ):
+        assert len(re.findall(rf'TrainJob\("{name}"\) .*\.target\.{re.escape(said)}', out)) == 1, out
+    assert len(re.findall(r'DatasetInitializer\("data"\) .*\.target\.root: must be text or a path, not 5', out)) == 1, (
+        out
+    )

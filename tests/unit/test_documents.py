@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -198,6 +199,21 @@ def test_stdin_is_not_read_to_an_end_that_never_comes(monkeypatch: pytest.Monkey
 def test_files_that_cannot_be_opened(name: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=f"cannot be read: {why}"):
         list(documents(tmp_path / name))
+
+
+def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for path in (tmp_path / "pipe.yaml", "/dev/zero"):
+        with pytest.raises(Invalid, match=f"{path}: is not a regular file; - reads stdin"):
+            list(documents(path))
+
+
+def test_a_pipe_that_a_shell_has_opened_is_read() -> None:
+    reads, writes = os.pipe()
+    with os.fdopen(writes, "w") as file:
+        file.write(f"{HEAD}a: 1\n")
+    assert len(list(documents(f"/dev/fd/{reads}"))) == 1
+    os.close(reads)
 
 
 def test_documents_come_one_by_one() -> None:

@@ -110,8 +110,7 @@ class TestPorts:
             port = probe.getsockname()[1]
         env = [
             {"name": "PORT", "value": str(port)},
-            {"name": "URL", "value": f"tcp://$(X):{port}"},
-            {"name": "X", "value": ""},
+            {"name": "URL", "value": f"tcp://localhost:{port}"},
         ]
         fields = {"env": env, "ports": [{"containerPort": port}]}
         seen = set()

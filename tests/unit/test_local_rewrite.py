@@ -34,7 +34,7 @@ REWRITER = Rewriter(MOUNTS, HOSTS, domains("sub", "ns"), {29500: 41000, 80: 80})
 )
 def test_paths(text: str, expected: str) -> None:
     assert REWRITER.path(text) == expected
-    assert REWRITER.value(text) == expected
+    assert REWRITER.value("NAME", text) == expected
     assert REWRITER.argv([text]) == [expected]
 
 
@@ -55,23 +55,45 @@ def test_paths(text: str, expected: str) -> None:
     ],
 )
 def test_hosts(text: str, expected: str) -> None:
-    assert REWRITER.value(text) == expected
+    assert REWRITER.value("NAME", text) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("29500", "41000"),
         ("job-node-0-0.sub:29500", "127.64.0.1:41000"),
-        ("tcp://h:29500/x,i:29500", "tcp://h:41000/x,i:41000"),
-        ("295001", "295001"),
-        ("h:29500.5", "h:29500.5"),
-        ("steps=29500", "steps=29500"),
+        ("tcp://job-node-0-1:29500/x,localhost:29500", "tcp://127.64.0.2:41000/x,localhost:41000"),
+        ("http://127.0.0.1:29500", "http://127.0.0.1:41000"),
+        ("0.0.0.0:29500", "0.0.0.0:41000"),
+        ('{"cluster": {"worker": ["job-node-0-0.sub:29500"]}}', '{"cluster": {"worker": ["127.64.0.1:41000"]}}'),
+        ("localhost:295001", "localhost:295001"),
+        ("localhost:29500.5", "localhost:29500.5"),
+        ("my-localhost:29500", "my-localhost:29500"),
+        ("tcp://h:29500/x,i:29500", "tcp://h:29500/x,i:29500"),
+        ("registry:29500/x", "registry:29500/x"),
+        ("0:0.1,epoch:29500", "0:0.1,epoch:29500"),
+        ("1127.0.0.1:29500", "1127.0.0.1:29500"),
+        ("29500", "29500"),
         ("80", "80"),
     ],
 )
-def test_ports_in_variables(text: str, expected: str) -> None:
-    assert REWRITER.value(text) == expected
+def test_ports_behind_hosts(text: str, expected: str) -> None:
+    assert REWRITER.value("NAME", text) == expected
+    assert REWRITER.argv([f"--option={text}", "--option", text]) == [f"--option={expected}", "--option", expected]
+
+
+@pytest.mark.parametrize("name", ["PET_MASTER_PORT", "DMLC_TRACKER_PORT", "PORT", "port", "MY_PORT_NUMBER", "my-port"])
+def test_variables_that_are_called_ports(name: str) -> None:
+    assert REWRITER.value(name, "29500") == "41000"
+    assert REWRITER.value(name, "29501") == "29501"
+    assert REWRITER.value(name, "80") == "80"
+
+
+@pytest.mark.parametrize("name", ["MAX_STEPS", "EXPORT", "PORTFOLIO", "REPORT_EVERY", "IMPORTANCE"])
+def test_a_number_that_equals_a_port_stays(name: str) -> None:
+    assert REWRITER.value(name, "29500") == "29500"
+    option = f"--{name.lower()}"
+    assert REWRITER.argv([f"{option}=29500", option, "29500"]) == [f"{option}=29500", option, "29500"]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +101,11 @@ def test_ports_in_variables(text: str, expected: str) -> None:
     [
         (["--master_port=29500"], ["--master_port=41000"]),
         (["--master-port", "29500"], ["--master-port", "41000"]),
-        (["--steps", "29500"], ["--steps", "29500"]),
+        (["--port", "29500"], ["--port", "41000"]),
+        (["--port", "--steps", "29500"], ["--port", "--steps", "29500"]),
+        (["--port-range", "29500"], ["--port-range", "29500"]),
+        (["port", "29500"], ["port", "29500"]),
+        (["port=29500"], ["port=29500"]),
         (["29500"], ["29500"]),
         (["--rdzv-endpoint=job-node-0-0.sub:29500"], ["--rdzv-endpoint=127.64.0.1:41000"]),
     ],
@@ -90,7 +116,7 @@ def test_ports_in_argv(words: list[str], expected: list[str]) -> None:
 
 def test_a_folder_that_looks_like_a_host_name_is_left_alone() -> None:
     own = Rewriter({"/scratch": "/root/jobs/job-node-0-0/scratch"}, HOSTS)
-    assert own.value("/scratch") == "/root/jobs/job-node-0-0/scratch"
+    assert own.value("NAME", "/scratch") == "/root/jobs/job-node-0-0/scratch"
 
 
 def test_documents() -> None:

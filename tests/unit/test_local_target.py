@@ -36,6 +36,7 @@ from pulumi_trainer.provider.kube.errors import (
     Invalid,
     Refused,
     TargetFault,
+    Unreadable,
 )
 from pulumi_trainer.provider.targets.local import (
     LocalTarget,
@@ -537,3 +538,47 @@ def test_supervisor_is_small(local: LocalTarget) -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
     assert psutil.Process().is_running()
+
+
+class TestUnreadable:
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("[" * 100_000, "cannot be read: maximum recursion depth"),
+            ("[]", "does not hold a JSON object"),
+            ("{}", "it has no namespace, name, owner, "),
+            (None, "its tuning or its objects are not understood"),
+        ],
+    )
+    def test_a_record_costs_its_job_alone(self, local: LocalTarget, text: str | None, why: str) -> None:
+        for name in ("bad", "good"):
+            local.create(submission(jobset(SLEEP, suspend=True, name=name)))
+        file = local.root / "jobs" / NAMESPACE / "bad" / "record.json"
+        whole = file.read_text()
+        file.write_text(text if text is not None else json.dumps({**json.loads(whole), "objects": []}))
+        seen = {status.name: status for status in local.jobs()}
+        assert seen["good"].phase == "Suspended"
+        assert (seen["bad"].phase, seen["bad"].reason) == ("Deleted", "OutcomeUnknown") and why in seen["bad"].message
+        assert why in local.consumers("none")[1] and f"{NAMESPACE}/bad" in local.consumers("none")[1]
+        assert local.sweep("stack-1") == [f"{NAMESPACE}/good"]
+        with pytest.raises(Unreadable, match=why):
+            local.delete(NAMESPACE, "bad")
+        file.write_text(whole)
+
+    def test_a_record_that_is_a_fifo_is_not_waited_for(self, local: LocalTarget) -> None:
+        file = local.root / "jobs" / NAMESPACE / "bad" / "record.json"
+        file.parent.mkdir(parents=True)
+        os.mkfifo(file)
+        (status,) = local.jobs()
+        assert "is not a regular file" in status.message
+        file.unlink()
+
+    def test_the_record_of_a_volume_costs_it_alone(self, local: LocalTarget) -> None:
+        for name in ("bad", "good"):
+            local.create_volume(NAMESPACE, name, "owner", "stack-1")
+        (local.root / "volumes" / NAMESPACE / "bad" / "volume.json").write_text("{}")
+        assert local.sweep("stack-1") == [f"{NAMESPACE}/good"]
+        with pytest.raises(
+            Unreadable, match=r"it has no owner, sweep, generation, host; .*what the volume holds stays"
+        ):
+            local.volume(NAMESPACE, "bad")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
 import types
@@ -186,6 +187,17 @@ def test_a_script_that_cannot_be_shipped(tmp_path: Path, content: bytes | None, 
     if content is not None:
         file.write_bytes(content)
     assert says in str(user_code.from_script(file).problems[0])
+
+
+def test_a_script_that_may_never_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    for path in (tmp_path / "pipe.py", "/dev/zero", tmp_path):
+        (problem,) = user_code.from_script(path).problems
+        assert str(problem) == f"script: {path} is not a regular file"
+    with (tmp_path / "large.py").open("wb") as file:
+        file.truncate(5 << 30)
+    (problem,) = user_code.from_script(tmp_path / "large.py").problems
+    assert "large.py has 5368709120 bytes, and a ConfigMap holds 900000" in str(problem)
 
 
 @pytest.mark.parametrize(

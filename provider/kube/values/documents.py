@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import IO, Any
 
 import yaml
@@ -30,6 +31,8 @@ from pulumi_trainer.provider.kube.values.yaml_values import (
 MAX_FILE = 64 * 2**20
 """Bytes of one file, or of standard input."""
 
+_OPEN = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""Where what is open already has a path, such as the `<(...)` of a shell; another FIFO or device may never end."""
 _SPLIT = "split it into several files"
 
 
@@ -97,6 +100,9 @@ def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Docu
         yield from _stream(stdin, "stdin")
         return
     try:
+        mode = Path(path).stat().st_mode
+        if not (S_ISREG(mode) or S_ISDIR(mode) or str(path).startswith(_OPEN)):
+            raise Invalid(Problem(str(path), "is not a regular file", "- reads stdin"))
         with Path(path).open("rb") as file:
             size = file.seek(0, io.SEEK_END) if file.seekable() else 0
             if size > MAX_FILE:

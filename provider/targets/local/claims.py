@@ -31,13 +31,17 @@ from pulumi_trainer.provider.targets.local.machine import host_id
 from pulumi_trainer.provider.targets.local.paths import FOLDER_MODE, faults, make_folder
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import (
+    VOLUME,
     discard,
     name_of,
     read_json,
+    unreadable,
     write_json,
 )
 
 _TIME = "%Y-%m-%d %H:%M:%S"
+_WRITTEN = ("owner", "sweep", "generation", "host")
+"""What every `volume.json` has."""
 _DEEPEST = 200
 """Levels of folders that are counted in a volume."""
 
@@ -105,7 +109,7 @@ class Claim:
     def _write(self, owner: str, sweep: str, **more: str) -> str:
         generation = secrets.token_hex(8)
         made = {"owner": owner, "sweep": sweep, "generation": generation, "host": host_id(), "created": time.time()}
-        write_json(self.folder / "volume.json", {**made, **more})
+        write_json(self.folder / VOLUME, {**made, **more})
         return generation
 
     def _check_owner(self, owner: str, sweep: str = "") -> None:
@@ -158,7 +162,7 @@ class Claim:
         if known["generation"] != generation:
             return _whose(known)
         for record, since in users:
-            write_json(self.folder / "volume.json", {**known, "left": True})
+            write_json(self.folder / VOLUME, {**known, "left": True})
             begun = time.strftime(_TIME, time.localtime(since))
             job = f"{record.namespace}/{record.name}"
             return f"{self._where} stays for {job}, unfinished since {begun}, and goes with that run of it"
@@ -185,7 +189,9 @@ class Claim:
         discard(self.folder, self._root)
 
     def _known(self) -> dict[str, Any] | None:
-        known = read_json(self.folder / "volume.json")
+        known = read_json(file := self.folder / VOLUME)
+        if known is not None and (missing := [key for key in _WRITTEN if key not in known]):
+            raise unreadable(file, f"is not the record of a volume: it has no {', '.join(missing)}")
         if known is not None and known.get("host") != host_id():
             raise Refused(
                 Problem(self._where, f"was made on another host (id {known.get('host')})", "use it from there")

@@ -10,7 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,12 @@ from pulumi_trainer.provider.targets.local.jobset import JobSet
 from pulumi_trainer.provider.targets.local.machine import host_id
 from pulumi_trainer.provider.targets.local.plan import Site, output_folder
 from pulumi_trainer.provider.targets.local.pods import Tuning
-from pulumi_trainer.provider.targets.local.store import JobFolder, read_json, write_json
+from pulumi_trainer.provider.targets.local.store import (
+    JobFolder,
+    read_json,
+    unreadable,
+    write_json,
+)
 
 
 @dataclass(frozen=True)
@@ -84,17 +89,20 @@ class Record:
 
     @classmethod
     def find(cls, folder: JobFolder) -> Record | None:
-        """None: there is no job."""
+        """None: there is no job. Raises Unreadable."""
         data = read_json(folder.record)
         if data is None:
             return None
+        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+        if missing := [name for name in needed if name not in known]:
+            raise unreadable(folder.record, f"is not the record of a job: it has no {', '.join(missing)}")
         try:
-            known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
             record = cls(**{**known, "tuning": Tuning(**known["tuning"])})
             record.jobset["spec"]["replicatedJobs"]
-        except (KeyError, TypeError, StopIteration) as error:
-            why = f"is not the record of a job: {error}"
-            raise TargetFault(Problem(str(folder.record), why, f"remove {folder.path}")) from None
+        except (KeyError, TypeError, AttributeError, StopIteration):
+            why = "is not the record of a job: its tuning or its objects are not understood"
+            raise unreadable(folder.record, why) from None
         return record
 
     def write(self, folder: JobFolder) -> None:

@@ -8,8 +8,10 @@ The rules, all at word boundaries:
   `file:///workspace/output`, and in lists and scripts too; not `/workspace/outputs`, not `s3://b/workspace/output`. The longest
   mount path wins.
 - Hosts: a pod's host name, with or without the subdomain (and `.<namespace>[.svc[.cluster.local]]`), becomes its address.
-- Ports: only where a declared containerPort is taken on this machine, so that the job was given another one. Then a value
-  that is exactly the port, `host:port` anywhere, and in argv also `--option=port` and a word after `--...port`.
+- Ports: only where a declared containerPort is taken on this machine, so that the job was given another one. A number may be
+  anything, so it is a port only where its name says so: the value of a variable that has the word PORT in its name
+  (PET_MASTER_PORT), in argv that of an option whose name ends with the word `port` (`--master_port=29500`, `--port 29500`), and
+  after a colon behind a host of the job, localhost, 127.0.0.1 or 0.0.0.0. Nothing else that equals it is touched.
 
 Called by `plan`.
 """
@@ -22,6 +24,8 @@ from typing import Any
 
 _BEFORE = r"(?:(?<![\w./-])|(?<=file://))"
 _AFTER = r"(?![\w.-])"
+_HOST = r"(?<![\w.-])(?<![^/]/)"
+"""Before the name of a host."""
 
 
 class Rewriter:
@@ -41,8 +45,9 @@ class Rewriter:
         longest = sorted(self._mounts, key=len, reverse=True)
         self._path = re.compile(f"{_BEFORE}({'|'.join(map(re.escape, longest))}){_AFTER}") if longest else None
         start = _common(list(hosts))
-        self._host = re.compile(rf"(?<![\w.-])(?<![^/]/)({re.escape(start)}[a-z0-9-]*)((?:\.[a-z0-9-]+)*)\.?(?![\w-])")
-        self._port = re.compile(rf"(?<=:)({'|'.join(self._ports)})(?![\w.-])") if self._ports else None
+        self._host = re.compile(rf"{_HOST}({re.escape(start)}[a-z0-9-]*)((?:\.[a-z0-9-]+)*)\.?(?![\w-])")
+        ours = "|".join([r"localhost|127\.0\.0\.1|0\.0\.0\.0", *map(re.escape, hosts.values())])
+        self._port = re.compile(rf"{_HOST}((?:{ours}):)({'|'.join(self._ports)})(?![\w.-])") if self._ports else None
 
     def path(self, text: str) -> str:
         """Paths alone: for working directories and func_args."""
@@ -52,26 +57,26 @@ class Rewriter:
         """Host names alone: for hostfiles."""
         return self._host.sub(self._address, text) if self._hosts else text
 
-    def value(self, text: str) -> str:
+    def value(self, name: str, text: str) -> str:
         """The value of an environment variable."""
-        if text in self._ports:
-            return self._ports[text]
-        text = self.path(self.hosts(text))
-        return self._port.sub(lambda m: self._ports[m[1]], text) if self._port else text
+        return self._ports[text] if text in self._ports and "port" in _words(name) else self._text(text)
 
     def argv(self, words: Sequence[str]) -> list[str]:
         """A command and its arguments."""
         done = []
-        for i, word in enumerate(words):
+        for before, word in zip(["", *words], words, strict=False):
             option, equals, value = word.partition("=")
-            if word in self._ports:
-                names_port = i > 0 and words[i - 1].startswith("-") and words[i - 1].lower().endswith("port")
-                done.append(self._ports[word] if names_port else word)
-            elif equals and value in self._ports and option.startswith("-"):
-                done.append(f"{option}={self._ports[value]}")
+            if word in self._ports and _is_port(before):
+                done.append(self._ports[word])
+            elif value in self._ports and _is_port(option):
+                done.append(f"{option}{equals}{self._ports[value]}")
             else:
-                done.append(self.value(word))
+                done.append(self._text(word))
         return done
+
+    def _text(self, text: str) -> str:
+        text = self.path(self.hosts(text))
+        return self._port.sub(lambda m: m[1] + self._ports[m[2]], text) if self._port else text
 
     def document(self, data: Any) -> Any:
         """Every string of a JSON document, keys excepted."""
@@ -86,6 +91,14 @@ class Rewriter:
         if match[1] in self._hosts and (not domain or domain in self._domains):
             return self._hosts[match[1]]
         return match[0]
+
+
+def _words(name: str) -> list[str]:
+    return re.split("[_-]", name.lower())
+
+
+def _is_port(option: str) -> bool:
+    return option.startswith("-") and _words(option)[-1] == "port"
 
 
 def domains(subdomain: str, namespace: str) -> list[str]:

@@ -33,17 +33,22 @@ from pulumi_trainer.provider.kube.errors import (
     Problem,
     Refused,
     TargetFault,
+    Unreadable,
 )
 from pulumi_trainer.provider.targets.local.paths import (
     FILE_MODE,
     faults,
     inside,
     make_folder,
+    read_beginning,
     remove_tree,
 )
 
 GUARD_SECONDS = 300.0
 """How long a call waits for another one that works on the same job; ending a job may take its whole grace period."""
+
+VOLUME = "volume.json"
+"""The record of a volume, in its folder."""
 
 SPARE = 32 << 10
 """Bytes: more than the status of all but the oddest jobs has."""
@@ -84,17 +89,22 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """None: there is no such file."""
+    """None: there is no such file. Raises Unreadable."""
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_beginning(path, -1))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
-        mend = "it is written as a whole, so something else has changed it: remove the folder that holds it"
-        raise TargetFault(Problem(str(path), f"cannot be read: {error}", mend)) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise unreadable(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(data, dict):
-        raise TargetFault(Problem(str(path), "does not hold a JSON object", "remove the folder that holds it"))
+        raise unreadable(path, "does not hold a JSON object")
     return data
+
+
+def unreadable(path: Path, why: str) -> Unreadable:
+    """Return the error that a file which is always written as a whole is not what was written."""
+    what = "it: what the volume holds stays" if path.name == VOLUME else f"{path.parent} with all that is in it"
+    return Unreadable(Problem(str(path), why, f"something else has changed it: put it back, or remove {what}"))
 
 
 class JobFolder:
@@ -193,7 +203,10 @@ class JobFolder:
 
     def read_status(self) -> JobStatus | None:
         data = read_json(self.status)
-        return None if data is None else JobStatus.from_dict(data["status"])
+        try:
+            return None if data is None else JobStatus.from_dict(data["status"])
+        except (KeyError, TypeError, AttributeError):
+            raise unreadable(self.status, "is not the status of a job") from None
 
     def read_state(self) -> dict[str, Any] | None:
         """What a supervisor left behind when the job was suspended."""

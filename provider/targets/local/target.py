@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 from pulumi_trainer.provider.api.status import (
+    OUTCOME_UNKNOWN,
     JobStatus,
     Loss,
     Owner,
@@ -42,6 +43,8 @@ from pulumi_trainer.provider.kube.errors import (
     Problem,
     TargetFault,
     TrainerError,
+    Unreadable,
+    several,
 )
 from pulumi_trainer.provider.targets import keys
 from pulumi_trainer.provider.targets.local import (
@@ -63,6 +66,7 @@ from pulumi_trainer.provider.targets.local.plan import Site
 from pulumi_trainer.provider.targets.local.pods import Tuning
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import (
+    VOLUME,
     JobFolder,
     discard,
     name_of,
@@ -217,8 +221,11 @@ class LocalTarget:
             return self._seen(folder, record) or self._bury(folder, record)
 
     def glance(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:  # noqa: ARG002
-        """`status`: here it costs nothing."""
-        return self.status(namespace, name)
+        """`status`, which costs nothing here; of a job that cannot be read, why."""
+        try:
+            return self.status(namespace, name)
+        except Unreadable as fault:
+            return _unknown(namespace, name, owner, fault)
 
     def seen(self, namespace: str, name: str, beside: Collection[str] = ()) -> Presence | None:  # noqa: ARG002
         """Whether there is such a job, and whose it is; None: it ran on another host. beside: other objects, which are in its
@@ -269,20 +276,24 @@ class LocalTarget:
                         told.append(Claim(self.root, namespace, claim).delete_with_job(f"{namespace}/{name}", users))
             discard(folder.path, self.root)
         mounted = volumes.claims(record.jobset) if record is not None else set()
-        for file in volumes.claim_folder(self.root, namespace, "").glob("*/volume.json") if mounted else ():
+        for file in volumes.claim_folder(self.root, namespace, "").glob(f"*/{VOLUME}") if mounted else ():
             if (claim := file.parent.name) in mounted:
                 Claim(self.root, namespace, claim).remove_left(self._users(namespace, claim))
         return "; ".join(filter(None, told)) or None
 
     def jobs(self) -> list[JobStatus]:
-        """All jobs of this host."""
-        found = [self.status(r.namespace, r.name) for r in self._records() if r.host == self.host]
+        """All jobs of this host, and those that cannot be read, with the reason."""
+        found: list[JobStatus | None] = []
+        mine = [r for r in self._records(found.append) if r.host == self.host]
+        found += [self.glance(r.namespace, r.name, r.uid, "", r.whose) for r in mine]
         return [status for status in found if status is not None]
 
     def consumers(self, runtime: str) -> tuple[list[Consumer], str]:
-        """The jobs that were made from a runtime; nothing stays unseen."""
-        mine = [r for r in self._records() if r.host == self.host and r.runtime.get("name") == runtime]
-        return [record.consumer(self.status(record.namespace, record.name)) for record in mine], ""
+        """The jobs that were made from a runtime, and what could not be seen: jobs that cannot be read."""
+        unseen: list[JobStatus] = []
+        mine = [r for r in self._records(unseen.append) if r.host == self.host and r.runtime.get("name") == runtime]
+        found = [r.consumer(self.glance(r.namespace, r.name, r.uid, "", r.whose)) for r in mine]
+        return found, several([f"what job {s.namespace}/{s.name} uses could not be seen: {s.message}" for s in unseen])
 
     def held(self, namespace: str, name: str) -> tuple[str, str]:
         """Name and release of the runtime that the job there was made from; empty where that is not known."""
@@ -301,9 +312,11 @@ class LocalTarget:
                 swept.append(f"{record.namespace}/{record.name}")
                 if isinstance(left, str):
                     tell(left)
-        for file in sorted((self.root / "volumes").glob("*/*/volume.json")):
-            claim = Claim(self.root, file.parent.parent.name, file.parent.name)
-            if label and (held := claim.sweep(label)) is not None:
+        for file in sorted((self.root / "volumes").glob(f"*/*/{VOLUME}")):
+            claim, held = Claim(self.root, file.parent.parent.name, file.parent.name), None
+            with suppress(Unreadable):
+                held = claim.sweep(label) if label else None
+            if held is not None:
                 swept.append(f"{file.parent.parent.name}/{file.parent.name}")
                 if held:
                     tell(f"volume {swept[-1]} is deleted with what is in it: {held}")
@@ -370,9 +383,17 @@ class LocalTarget:
             ours={},
         )
 
-    def _records(self) -> list[Record]:
-        folders = [JobFolder(p.parent) for p in sorted((self.root / "jobs").glob("*/*/record.json"))]
-        return [record for folder in folders if (record := Record.find(folder))]
+    def _records(self, tell: Callable[[JobStatus], None] = lambda _: None) -> list[Record]:
+        """tell: called with each job that has another record than one that can be read: it costs itself alone."""
+        found = []
+        for file in sorted((self.root / "jobs").glob("*/*/record.json")):
+            try:
+                record = Record.find(JobFolder(file.parent))
+            except Unreadable as fault:
+                tell(_unknown(file.parent.parent.name, file.parent.name, Owner(""), fault))
+            else:
+                found += [record] if record is not None else []
+        return found
 
     def _create_claims(self, record: Record) -> None:
         for claim, goes in volumes.template_claims(record.jobset, record.name):
@@ -395,7 +416,7 @@ class LocalTarget:
         """Yield the unfinished jobs that mount a claim, and since when. beside: a job that does not count."""
         for record in self._records():
             if record.name != beside and record.namespace == namespace and claim in volumes.claims(record.jobset):
-                status = self.status(namespace, record.name)
+                status = self.glance(namespace, record.name, record.uid, "", record.whose)
                 if status is not None and not status.terminal:
                     yield record, status.started or status.created
 
@@ -531,6 +552,20 @@ class LocalTarget:
         process.kill_marked(record.uid)
         remove_tree(volumes.memory_folder(record.uid))
         remove_temporaries(Path(record.temporary), record.uid)
+
+
+def _unknown(namespace: str, name: str, owner: Owner, fault: Unreadable) -> JobStatus:
+    """What can be said of a job that cannot be read."""
+    return JobStatus(
+        name,
+        namespace,
+        owner=owner.id,
+        phase=Phase.DELETED.value,
+        reason=OUTCOME_UNKNOWN,
+        message=str(fault),
+        stack=owner.stack,
+        program=owner.program,
+    )
 
 
 def _secrets(submission: Submission) -> dict[str, dict[str, str]]:
