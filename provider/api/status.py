@@ -114,12 +114,13 @@ class Presence:
 
     owner: as its record says; None: there is no record. deleted: a mark, another one each time, of a job that was deleted before
     it ended while its record stayed; empty: that has not happened. missing: "Kind/name" of other objects of the job that somebody
-    has deleted before it ended.
+    has deleted before it ended. taken: those of them whose names others have by now.
     """
 
     owner: Owner | None = None
     deleted: str = ""
     missing: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
 
 
 @dataclass

@@ -205,7 +205,7 @@ class KubernetesTarget:
         if found is None and (owner.terminal or owner.ttl):
             status = owner.without_job()
         elif found is None:
-            status = _status(owner, kind, apply.send(self.client, submission, owner, force=force))
+            status = _status(owner, kind, apply.send(self.client, submission, owner, live=live, force=force))
         else:
             if force and (change := drift.additions(owner.applied, found)):
                 only = {"metadata": {part: found["metadata"][part] for part in ("uid", "resourceVersion")}}

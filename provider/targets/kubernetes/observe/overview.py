@@ -25,6 +25,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.record import (
     Record,
     belongs,
     find,
+    look,
 )
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
@@ -123,7 +124,9 @@ class Overview:
                 return Presence(record.whose)
             if job is None and self._missed(record) is None:
                 return Presence(record.whose, record.version)
-            return Presence(record.whose, missing=tuple(key for key in beside if self._lacks(key)))
+            taken = {key: self._is_taken(key, record) for key in beside if self._lacks(key)}
+            missing = tuple(key for key, held in taken.items() if held is not None)
+            return Presence(record.whose, missing=missing, taken=tuple(key for key in missing if taken[key]))
         except TrainerError as fault:
             self.fault = self.fault or fault
             return None
@@ -154,6 +157,16 @@ class Overview:
                 self._beside[kind] = self._names(kind)
         names = self._beside[kind]
         return names is not None and name not in names
+
+    def _is_taken(self, key: str, record: Record) -> bool | None:
+        """Whether others have the name of an object that the job lacks; None: it is there, and was not when the glance was taken,
+        or is not marked any more. key: "Kind/name"."""
+        kind, _, name = key.partition("/")
+        there: list[dict[str, Any]] = []
+        for each in _BESIDE.get(kind, ()):
+            with suppress(TargetFault):
+                there += filter(None, [look(self._client, each, self._namespace, name)])
+        return None if any(belongs(each, record.uid) for each in there) else bool(there)
 
     def _names(self, kind: str) -> set[str] | None:
         """Of the objects of a kind that belong to jobs; None: they cannot be listed."""
