@@ -100,12 +100,14 @@ NAMESAKE = "another stack of this name: in another backend, renamed since, or on
 
 
 class Loss(Enum):
-    """What has become of a volume that somebody has deleted, by the name of its folder or claim."""
+    """What has become of a volume that somebody has deleted, by its folder or claim."""
 
     NONE = ""
     LEAVING = "leaving"
     """It goes as soon as no Pod mounts it any more."""
     GONE = "gone"
+    TAKEN = "taken"
+    """It is gone, and another claim has its name."""
 
 
 @dataclass(frozen=True)

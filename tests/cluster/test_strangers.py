@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, SECRET, Kind
+from pulumi_trainer.provider.kube.client.kinds import CLAIM, CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.errors import Conflict
 from pulumi_trainer.provider.targets import keys
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
@@ -15,7 +16,8 @@ from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
 from .jobs import jobset, submission, until
-from .test_deleted import GANG, IMPORTS, JOBS, PARTS, all_run, remove, uids, up
+from .storage_support import storage_class
+from .test_deleted import DATA, GANG, IMPORTS, JOB, JOBS, PARTS, all_run, end_pods, remove, remove_claims, uids, up
 from .test_owners import opened
 from .test_up import Lab, head, lab  # noqa: F401 (a fixture)
 
@@ -27,6 +29,11 @@ def make(client: Client, kind: Kind, namespace: str, name: str, **more: Any) -> 
     """A stranger's object."""
     about = {"metadata": {"name": name, "namespace": namespace}}
     return client.create(kind, {"apiVersion": kind.api_version, "kind": kind.kind, **about, **more})
+
+
+def claim(lab: Lab, name: str) -> dict[str, Any]:  # noqa: F811
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return make(lab.root_client, CLAIM, lab.namespace, name, spec=spec)
 
 
 def is_untouched(client: Client, kind: Kind, made: dict[str, Any]) -> bool:
@@ -120,3 +127,62 @@ def test_of_mpi_s_keys(user_kubeconfig: Any, root: Client, namespace: str) -> No
 def keys_secret(name: str) -> dict[str, Any]:
     data = {"ssh-privatekey": keys.SSH_PRIVATE_KEY, "ssh-publickey": keys.SSH_PUBLIC_KEY}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "data": data}
+
+
+@pytest.fixture
+def storage(lab: Lab) -> Iterator[str]:  # noqa: F811
+    with storage_class(lab.root_client, lab.namespace, volumes=4) as name:
+        yield name
+
+
+def replace_claims(lab: Lab) -> list[dict[str, Any]]:  # noqa: F811
+    """Strangers' claims in the place of all that jobs mount, whose pods have ended."""
+    names = list(uids(lab, CLAIM))
+    remove_claims(lab)
+    for job in uids(lab, JOBSET):
+        end_pods(lab, job)
+    until(lambda: lab.root_client.list(CLAIM, lab.namespace)[0] == [])
+    return [claim(lab, name) for name in names]
+
+
+def test_of_fetched_data(lab: Lab, storage: str) -> None:  # noqa: F811
+    (lab.folder / "digits.csv").write_text("1,2,3")
+    lab.program(DATA.format(storage=storage), head("run: 1s"))
+    lab.up()
+    until(lambda: all(j.get("status", {}).get("terminalState") for j in lab.root_client.list(JOBSET, lab.namespace)[0]))
+    lab.refresh()
+    lab.up()
+    before = uids(lab, JOBSET)
+    (stranger,) = replace_claims(lab)
+    another = 'trainer.TrainJob("u", name="u", runtime=simulated, initializer=trainer.Initializer(dataset=digits))\n'
+    lab.program(DATA.format(storage=storage) + another, head("run: 1s"))
+    _refused(lab)
+    assert uids(lab, JOBSET) == before
+    lab.refresh()
+    _refused(lab)
+    assert is_untouched(lab.root_client, CLAIM, stranger)
+    lab.root_client.delete(CLAIM, lab.namespace, stranger["metadata"]["name"])
+    lab.up()
+    assert "u" in uids(lab, JOBSET)
+    lab.preview("--expect-no-changes")
+
+
+def _refused(lab: Lab) -> None:  # noqa: F811
+    for run in (lab.preview, lab.up):
+        refused = run(ok=False).out
+        assert "exists and was not made by this program" in refused, refused
+
+
+def test_of_an_output(lab: Lab, storage: str) -> None:  # noqa: F811
+    lab.program(JOB.format(more="", storage=storage), head("outcome: forever"))
+    lab.up()
+    lab.root_client.delete(JOBSET, lab.namespace, "job")
+    until(lambda: lab.root_client.get(JOBSET, lab.namespace, "job") is None)
+    (stranger,) = replace_claims(lab)
+    _refused(lab)
+    assert uids(lab, JOBSET) == {}
+    made_by_it = 'made = pulumi.Output.from_input("x")\n'
+    lab.program(JOB.format(more="", storage=storage) + made_by_it, head("outcome: forever"))
+    _refused(lab)
+    lab.destroy()
+    assert is_untouched(lab.root_client, CLAIM, stranger)

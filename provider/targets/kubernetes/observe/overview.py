@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
-from pulumi_trainer.provider.api.status import JobStatus, Loss, Presence
+from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Presence
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
@@ -55,7 +55,7 @@ class Overview:
         self._records: dict[str, Record] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
         self._beside: dict[str, set[str] | None] = {}
-        self._claims: dict[claims.Place, bool] | None = None
+        self._claims: dict[claims.Place, dict[str, Any]] | None = None
         self._claims_fault: TargetFault | None = None
         self.fault: TrainerError | None = None
 
@@ -131,9 +131,9 @@ class Overview:
             self.fault = self.fault or fault
             return None
 
-    def lost_claim(self, name: str) -> Loss:
-        """Whether the claim of a volume that this process has not made is gone, or is going. Raises TargetFault, for all claims
-        what the first one met."""
+    def lost_claim(self, name: str, owner: Owner) -> Loss:
+        """Whether the claim of a volume of that owner, which this process has not made, is gone or is going. Raises TargetFault,
+        for all claims what the first one met."""
         self._look(SEEN_AGE)
         with self._lock:
             if self._claims is None and self.fault is None and self._claims_fault is None:
@@ -147,7 +147,7 @@ class Overview:
         place = self._namespace, name
         if place not in there:
             there = claims.claims_there(self._client, *place)
-        return claims.loss(there, place)
+        return claims.loss(there, place, owner)
 
     def _lacks(self, key: str) -> bool:
         """Whether it is certain that there is no such object. key: "Kind/name"."""
