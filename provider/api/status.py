@@ -100,12 +100,14 @@ NAMESAKE = "another stack of this name: in another backend, renamed since, or on
 
 
 class Loss(Enum):
-    """What has become of a volume that somebody has deleted, by the name of its folder or claim."""
+    """What has become of a volume that somebody has deleted, by its folder or claim."""
 
     NONE = ""
     LEAVING = "leaving"
     """It goes as soon as no Pod mounts it any more."""
     GONE = "gone"
+    TAKEN = "taken"
+    """It is gone, and another claim has its name."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +116,16 @@ class Presence:
 
     owner: as its record says; None: there is no record. deleted: a mark, another one each time, of a job that was deleted before
     it ended while its record stayed; empty: that has not happened. missing: "Kind/name" of other objects of the job that somebody
-    has deleted before it ended. alone: whose the job is that goes on although its record is gone.
-    another: another job has its name, since it was deleted.
+    has deleted before it ended. taken: those of them whose names others have by now. another: another job has its name, since it
+    was deleted. alone: whose the job is that goes on although its record is gone.
     """
 
     owner: Owner | None = None
     deleted: str = ""
     missing: tuple[str, ...] = ()
-    alone: Owner | None = None
+    taken: tuple[str, ...] = ()
     another: bool = False
+    alone: Owner | None = None
 
 
 @dataclass

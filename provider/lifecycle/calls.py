@@ -352,6 +352,11 @@ def _is_made_again(outputs: Props, news: Props) -> bool:
 
 
 def _why_again(outputs: Props, again: str) -> str:
+    if again.startswith(_TAKEN):
+        return (
+            f"somebody has deleted its {again.partition(' ')[2]}, and another object has that name, which was not made by this"
+            " program and is left alone: `up` is refused until it is deleted; the job itself stays as it is"
+        )
     if again.startswith(_MISSING):
         return (
             f"somebody has deleted its {again.partition(' ')[2]}, which is created again; the job itself stays as it is"
@@ -367,6 +372,8 @@ _NO_RECORD = "no-record-"
 """What the mark of a job begins with whose record is gone; a number follows."""
 _MISSING = "missing-"
 """The same of one that lacks other objects; a number and their names follow."""
+_TAKEN = "taken-"
+"""The same where others have their names."""
 _LOST_WITH_RECORD = (
     "its record is gone, as when its namespace was deleted, so nobody can tell whether it has ended. When the stack last wrote"
     " its state (after creation or a refresh), the job was {}: it is taken for unfinished and created again. If it must not run"
@@ -395,8 +402,9 @@ def _again(olds: Props, seen: Presence) -> str:
     if seen.owner is not None and not seen.missing:
         return seen.deleted
     count = str(olds.get("again", "")).partition(" ")[0].rpartition("-")[2]
-    kind, names = (_MISSING, f" {', '.join(seen.missing)}") if seen.missing else (_NO_RECORD, "")
-    return f"{kind}{int(count) + 1 if count.isdecimal() else 1}{names}"
+    kind = _TAKEN if seen.taken else _MISSING if seen.missing else _NO_RECORD
+    names = ", ".join(seen.taken or seen.missing)
+    return f"{kind}{int(count) + 1 if count.isdecimal() else 1} {names}".rstrip()
 
 
 def _where(props: Props) -> str:

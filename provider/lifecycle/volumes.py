@@ -39,7 +39,7 @@ class Target(Protocol):
     def update_volume(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None: ...
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
     def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str: ...
-    def lost_volume(self, namespace: str, name: str) -> Loss: ...
+    def lost_volume(self, namespace: str, name: str, owner: Owner) -> Loss: ...
     def describe_volume(self, namespace: str, name: str) -> str: ...
 
 
@@ -59,17 +59,17 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
             why = f"is in {before}, and what replaces it would be in {now}, without the volumes of its jobs"
             return Checked(news, failures=(f"{_where(olds)} {why}: {stay(olds, news)}",))
         return Checked(news, notes=() if news.get("retain") else losses(olds, connect, "is to be deleted"))
-    known, notes = _with_loss(olds, news, connect)
+    known, notes, taken = _with_loss(olds, news, connect)
     before, after = olds.get("claim"), news.get("claim")
     if before is None or after is None or before == after:
-        return Checked(known, notes=notes)
+        return Checked(known, notes=notes, failures=taken)
     failures = [f"{_where(olds)}: {why}; {_ANEW.format(**olds)}" for why in _impossible(before, after)]
     kept = before["accessMode"]  # a volume that several nodes can mount serves one as well
     claim = {**after, "accessMode": kept, **({"storageClass": c} if (c := before.get("storageClass")) else {})}
     if not after.get("size") and before.get("size"):
         claim["size"] = before["size"]
     same = {} if known.get(AGAIN) != olds.get(AGAIN) else _generation(known, connect)
-    return Checked({**known, **same, "claim": claim}, failures=tuple(failures), notes=notes)
+    return Checked({**known, **same, "claim": claim}, failures=(*taken, *failures), notes=notes)
 
 
 def _is_another(olds: Props, news: Props) -> bool:
@@ -87,21 +87,25 @@ def _generation(known: Props, connect: Connect) -> Props:
     return {"generation": found[0]["generation"]} if found is not None else {}
 
 
-def _with_loss(olds: Props, news: Props, connect: Connect) -> tuple[Props, tuple[str, ...]]:
-    """Return the inputs of a volume that stays, and what to tell if somebody else has deleted it: then it is made again."""
+def _with_loss(olds: Props, news: Props, connect: Connect) -> tuple[Props, tuple[str, ...], tuple[str, ...]]:
+    """Return the inputs of a volume that stays, what to tell if somebody else has deleted it, and why it cannot be made again: it
+    is, unless another one has its name."""
     known = rerouted(olds, news)
+    owner = Owner(str(olds.get("component") or ""), str(olds["target"].get("sweep") or ""))
     try:
-        lost = connect(known["target"]).lost_volume(olds["namespace"], olds["name"])
+        lost = connect(known["target"]).lost_volume(olds["namespace"], olds["name"], owner)
     except TrainerError:
-        return known, ()
+        return known, (), ()
+    if lost is Loss.TAKEN:
+        return known, (), (f"{_where(olds)}: {_LOST[_is_written(olds)]}. {_TAKEN.format(**olds)}",)
     if lost is Loss.GONE:
         note = f"{_where(olds)}: {_LOST[_is_written(olds)]}; it is created again, empty"
         lasting = {k: v for k, v in known.items() if k != "generation"}
-        return {**lasting, AGAIN: int(olds.get(AGAIN, 0)) + 1}, (note,)
+        return {**lasting, AGAIN: int(olds.get(AGAIN, 0)) + 1}, (note,), ()
     if lost is Loss.LEAVING:
         note = f"{_where(olds)}: somebody has deleted it. It goes, with what is in it, when no Pod mounts it any more"
-        return known, (f"{note}; copy what you need before",)
-    return known, ()
+        return known, (f"{note}; copy what you need before",), ()
+    return known, (), ()
 
 
 _LOST = {
@@ -109,6 +113,10 @@ _LOST = {
     False: "somebody has deleted it, with the data in it, which is fetched again",
 }
 """Whether jobs write to it -> what has become of it."""
+_TAKEN = (
+    "Another claim has its name, which was not made by this program and is left alone; if nothing needs what is in it:"
+    " kubectl delete pvc -n {namespace} {name}, and `pulumi up`; or give the resource another name"
+)
 AGAIN = "again"
 
 

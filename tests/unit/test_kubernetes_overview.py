@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.status import Loss, Phase
+from pulumi_trainer.provider.api.status import Loss, Owner, Phase
 from pulumi_trainer.provider.kube.client.kinds import CLAIM, Kind
 from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.targets.kubernetes import marks
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe import overview
 from pulumi_trainer.provider.targets.kubernetes.observe.overview import Overview
+from pulumi_trainer.provider.targets.kubernetes.storage import claims
+
+OURS = Owner("urn:job", "stack")
 
 
 class Clock:
@@ -66,8 +70,9 @@ class Claims:
         self.asked.append((kind.plural, fields))
         if kind is self.fault:
             raise TargetFault("no")
+        about = {"namespace": namespace, "annotations": {marks.OWNER: OURS.id}}
         found = [
-            {"metadata": {"namespace": namespace, "name": name, **({"deletionTimestamp": "now"} if leaves else {})}}
+            {"metadata": {**about, "name": name, **({"deletionTimestamp": "now"} if leaves else {})}}
             for name, leaves in self.claims.items()
             if kind is CLAIM and fields in ("", f"metadata.name={name}")
         ]
@@ -77,13 +82,28 @@ class Claims:
 def test_claims_are_listed_once_and_those_that_are_missing_asked_for() -> None:
     client = Claims({"a": False, "b": True, **{f"job-{i}": False for i in range(1000)}})
     seen = Overview(client, "team", JOBSET)  # type: ignore[arg-type]
-    assert [seen.lost_claim(name) for name in ("a", "b")] == [Loss.NONE, Loss.LEAVING]
-    assert {seen.lost_claim(f"job-{i}") for i in range(1000)} == {Loss.NONE}
+    assert [seen.lost_claim(name, OURS) for name in ("a", "b")] == [Loss.NONE, Loss.LEAVING]
+    assert {seen.lost_claim(f"job-{i}", OURS) for i in range(1000)} == {Loss.NONE}
     client.claims["made-since"] = False
-    assert seen.lost_claim("made-since") is Loss.NONE and seen.lost_claim("gone") is Loss.GONE
+    assert seen.lost_claim("made-since", OURS) is Loss.NONE and seen.lost_claim("gone", OURS) is Loss.GONE
     assert [fields for kind, fields in client.asked if kind == CLAIM.plural] == [
         "", "metadata.name=made-since", "metadata.name=gone",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("owner", "loss"),
+    [
+        (Owner("urn:job", "renewed"), Loss.NONE),
+        (Owner("urn:renamed", "stack"), Loss.NONE),
+        (Owner("urn:other", "other"), Loss.TAKEN),
+    ],
+)
+def test_a_claim_of_others_is_none_of_ours(owner: Owner, loss: Loss) -> None:
+    about = {"annotations": {marks.OWNER: OURS.id}, "labels": {marks.STACK: OURS.stack}, "deletionTimestamp": None}
+    place = "team", "a"
+    assert claims.loss({place: {"metadata": about}}, place, owner) is loss
+    assert claims.loss({place: {"metadata": {"deletionTimestamp": None}}}, place, owner) is Loss.TAKEN
 
 
 @pytest.mark.parametrize("fault", [CLAIM, JOBSET], ids=["not allowed", "out of reach"])
@@ -92,7 +112,7 @@ def test_claims_that_cannot_be_listed_are_asked_for_once(fault: Kind) -> None:
     seen = Overview(client, "team", JOBSET)  # type: ignore[arg-type]
     for _ in range(5):
         with pytest.raises(TargetFault, match="no"):
-            seen.lost_claim("a")
+            seen.lost_claim("a", OURS)
     assert len(client.asked) == (3 if fault is CLAIM else 2)
 
 

@@ -23,7 +23,7 @@ class Target:
         self.phase, self.asked = phase, list[tuple[str, Any]]()
         self.jobs: dict[str, JobStatus] = {}
         self.elsewhere = False
-        self.deleted, self.missing = "", tuple[str, ...]()
+        self.deleted, self.missing, self.taken = "", tuple[str, ...](), tuple[str, ...]()
         self.unlike = False
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
@@ -50,7 +50,8 @@ class Target:
         self.beside = sorted(beside)
         if self.elsewhere:
             raise Refused("ran on another host")
-        return Presence(job.whose, self.deleted, self.missing) if (job := self.jobs.get(name)) else Presence()
+        job = self.jobs.get(name)
+        return Presence(job.whose, self.deleted, self.missing, self.taken) if job else Presence()
 
     def check_adoption(self, submission: Submission) -> None:
         if self.elsewhere:
@@ -465,6 +466,15 @@ def test_what_somebody_has_deleted_beside_a_job_is_made_again() -> None:
         assert target.asked[-1][0] == "create"
         target.missing = ()
         assert calls.diff(outs, checked(made, inputs(**given), target).inputs) == calls.Diff(False)
+
+
+def test_what_others_have_put_in_its_place_is_told() -> None:
+    target = Target()
+    made, outs = first(target)
+    target.missing = target.taken = ("Secret/j-env",)
+    result = checked(made, inputs(), target)
+    (note,) = calls.diff(outs, result.inputs).notes
+    assert "its Secret/j-env, and another object has that name" in note and "created again" not in note
 
 
 def test_a_mark_that_somebody_has_edited_is_a_mark() -> None:

@@ -149,6 +149,13 @@ def test_a_volume_that_is_being_deleted_is_only_told() -> None:
     assert volumes.check(BEFORE, BEFORE, Target("unreachable", lost=Loss.GONE)).notes == ()
 
 
+def test_a_volume_is_not_made_again_where_another_claim_has_its_name() -> None:
+    found = volumes.check(BEFORE, {**BEFORE, "claim": {**BEFORE["claim"], "size": "20Gi"}}, Target(lost=Loss.TAKEN))
+    (why,) = found.failures
+    assert "somebody has deleted it" in why and "Another claim has its name" in why
+    assert "kubectl delete pvc -n team job-output" in why and "again" not in found.inputs
+
+
 URN = "urn:pulumi:dev::vision::trainer:index:TrainJob$trainer:Volume::job-output"
 
 

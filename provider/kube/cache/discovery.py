@@ -107,20 +107,19 @@ class Facts:
 
         return self._once((kind, where, name), ask)
 
-    def is_taken(self, kind: Kind, namespace: str, name: str) -> bool:
-        """Return whether there is an object of that name, by one list of the names of its kind. False: also if we may not
-        list them."""
+    def named(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        """Name, labels and owners of an object, by one list of its kind. None: there is none, or we may not list them."""
 
-        def ask() -> frozenset[str]:
+        def ask() -> dict[str, Document]:
             try:
                 found, _ = self.client.list(kind, namespace, keep=_named, whole=False)
             except ApiError as error:
                 if error.code != 403:
                     raise
-                return frozenset()
-            return frozenset(str(each["name"]) for each in found)
+                return {}
+            return {str(each["metadata"]["name"]): each for each in found}
 
-        return name in self._once(("names", kind, namespace), ask)
+        return self._once(("names", kind, namespace), ask).get(name)
 
     def _lists_secret(self, namespace: str, name: str) -> bool:
         """Return whether there is a Secret of that name, as its users may list Secrets and not get them. False: certainly not."""
@@ -214,7 +213,7 @@ _lock = threading.Lock()
 
 
 def _named(found: Document) -> Document:
-    return {"name": found["metadata"].get("name")}
+    return {"metadata": {part: found["metadata"].get(part) for part in ("name", "labels", "ownerReferences")}}
 
 
 def _small(document: Document) -> Document:

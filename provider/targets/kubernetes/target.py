@@ -207,7 +207,7 @@ class KubernetesTarget:
         if found is None and (owner.terminal or owner.ttl):
             status = owner.without_job()
         elif found is None:
-            status = _status(owner, kind, apply.send(self.client, submission, owner, force=force))
+            status = _status(owner, kind, apply.send(self.client, submission, owner, live=live, force=force))
         else:
             if force and (change := drift.additions(owner.applied, found)):
                 only = {"metadata": {part: found["metadata"][part] for part in ("uid", "resourceVersion")}}
@@ -358,9 +358,9 @@ class KubernetesTarget:
         """{"path", "generation"}, and whose it is; None: there is none."""
         return claims.read(self.client, namespace, name)
 
-    def lost_volume(self, namespace: str, name: str) -> Loss:
-        """What has become of a volume that was made before, without a request for it alone as long as it is there."""
-        return self.overview(namespace).lost_claim(name)
+    def lost_volume(self, namespace: str, name: str, owner: Owner) -> Loss:
+        """What has become of a volume that its owner has made before, without a request for it alone as long as it is there."""
+        return self.overview(namespace).lost_claim(name, owner)
 
     def describe_volume(self, namespace: str, name: str) -> str:
         """Return size and age of a volume; empty if nothing can be in it."""
@@ -379,8 +379,8 @@ class KubernetesTarget:
         client = self.at_hand(namespace)
         if (found := client.get(kinds.CLAIM, namespace, name)) is None:
             return claims.review(client, namespace, name, claim)
-        taken = claims.taken(found, owner)
-        if self.overview(namespace).record(job) is None:
+        taken, record = claims.taken(found, owner), self.overview(namespace).record(job)
+        if record is None or not claims.is_of(found, record.whose):
             return taken, []
         # The URN of one's own job may be another one by now: its stack has been renamed.
         return [], taken if adopt else []

@@ -356,7 +356,7 @@ class LocalTarget:
         """{"path", "generation"}, and whose it is; None: there is none."""
         return Claim(self.root, namespace, name).read()
 
-    def lost_volume(self, namespace: str, name: str) -> Loss:
+    def lost_volume(self, namespace: str, name: str, owner: Owner) -> Loss:  # noqa: ARG002
         """What has become of a volume that was made before."""
         return Loss.NONE if self.volume(namespace, name) is not None else Loss.GONE
 

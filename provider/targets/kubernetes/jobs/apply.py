@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import of
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, of
 from pulumi_trainer.provider.api.submission import Submission, main_key
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.kinds import SECRET, Kind
@@ -21,10 +21,13 @@ from pulumi_trainer.provider.kube.errors import (
 )
 from pulumi_trainer.provider.targets import keys
 from pulumi_trainer.provider.targets.kubernetes import marks
-from pulumi_trainer.provider.targets.kubernetes.jobs import admitted, record
+from pulumi_trainer.provider.targets.kubernetes.jobs import admitted, adoption, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
 Document = dict[str, Any]
+
+_NEVER = "1"
+"""A resourceVersion that no object has: with it an apply creates what is not there, and changes nothing that is."""
 
 
 def documents(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Document]]:
@@ -71,45 +74,61 @@ def send(
 ) -> Document:
     """Creates or updates all objects; the job itself as the server answers it.
 
-    live: "Kind/name" -> the object that is to be updated, as it is (it is never created anew then). force: take fields over from
-    other managers. Raises Conflict with the other manager and the field, Invalid with the fields that the server refuses, Changed
-    where a live object is another one by now.
+    live: "Kind/name" -> the object that is to be updated, as it is (it is never created anew then). All others are created, or
+    are there of an attempt of this run that was cut off. force: take fields over from other managers. Raises Conflict with the
+    other manager and the field, or where somebody else's object has the name of one that is to be created, Invalid with the
+    fields that the server refuses, Changed where a live object is another one by now.
     """
     answer: Document = {}
     for kind, document in documents(submission, owner):
         if kind is SECRET and _generated(document):
-            _create_generated(client, document)
-            continue
-        if (found := live.get(f"{kind.kind}/{document['metadata']['name']}")) is not None and kind is of(
-            submission.main
-        ):
-            document = admitted.kept(document, found)
-        answer = _applied(client, kind, document, live, force=force)
+            _create_generated(client, document, live, owner)
+        else:
+            answer = _applied(client, kind, document, live, owner, force=force)
     return answer
 
 
 def send_secrets(client: Client, submission: Submission, owner: Record, live: Mapping[str, Document]) -> None:
     """Updates the Secrets of a job alone. Arguments and errors are those of `send`."""
     for kind, document in _secrets(submission, owner):
-        _applied(client, kind, document, live)
+        _applied(client, kind, document, live, owner)
 
 
 def _applied(
-    client: Client, kind: Kind, document: Document, live: Mapping[str, Document], *, force: bool = False
+    client: Client, kind: Kind, document: Document, live: Mapping[str, Document], owner: Record, *, force: bool = False
 ) -> Document:
-    if (found := live.get(f"{kind.kind}/{document['metadata']['name']}")) is not None:
-        document["metadata"] |= {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
+    key = f"{kind.kind}/{document['metadata']['name']}"
+    if (found := live.get(key)) is None:
+        about = {"resourceVersion": _NEVER}
+    else:
+        about = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
+        document = admitted.kept(document, found) if kind in (JOBSET, TRAIN_JOB) else document
     try:
-        return client.apply(kind, document, force=force)
+        return client.apply(kind, {**document, "metadata": {**document["metadata"], **about}}, force=force)
     except ApiError as error:
-        raise told(error, kind, document) from None
+        heir = kind not in (JOBSET, TRAIN_JOB)
+        there = _ours(client, kind, document, owner, heir=heir) if found is None and error.code == 409 else None
+        if there is None:
+            raise told(error, kind, document, live=found is not None) from None
+    return _applied(client, kind, document, {key: there}, owner, force=force)
 
 
-def told(error: ApiError, kind: Kind, document: Mapping[str, Any]) -> TrainerError:
-    """The server's refusal of an apply in the words of the fields that it names."""
+def _ours(client: Client, kind: Kind, document: Document, owner: Record, *, heir: bool = False) -> Document | None:
+    """The object that an attempt of this run has created before; None: there is none of that name. heir: or one that an earlier
+    job of this name has left. Raises Conflict where there is somebody else's."""
+    namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
+    there = record.look(client, kind, namespace, name)
+    if there is None or record.belongs(there, owner.uid) or (heir and record.job_of(there) == owner.name):
+        return there
+    say = adoption.unasked if kind in (JOBSET, TRAIN_JOB) else record.others
+    raise Conflict(say(there, kind.where(namespace, name)))
+
+
+def told(error: ApiError, kind: Kind, document: Mapping[str, Any], *, live: bool = False) -> TrainerError:
+    """The server's refusal of an apply in the words of the fields that it names. live: of a change of what was there."""
     where = kind.where(document["metadata"].get("namespace", ""), document["metadata"]["name"])
     conflicts = [(field, message) for field, reason, message in error.causes if reason == "FieldManagerConflict"]
-    if error.code == 409 and not conflicts and "uid" in document["metadata"]:
+    if error.code == 409 and not conflicts and live:
         return Changed(Problem(where, "somebody else changes it again and again", "run the same command again"))
     if kind is SECRET and error.code not in (401, 403):  # what it says may hold what was sent
         fields = ", ".join(field for field, _, _ in error.causes) or error.reason
@@ -146,8 +165,8 @@ def _generated(secret: Mapping[str, Any]) -> bool:
     return bool(keys.placeholders(secret.get("data") or {}))
 
 
-def _create_generated(client: Client, secret: Document) -> None:
-    """Keys are made once: a Secret that is there keeps its own."""
+def _create_generated(client: Client, secret: Document, live: Mapping[str, Document], owner: Record) -> None:
+    """Keys are made once: a Secret of the job that is there keeps its own."""
     values = keys.generated(secret["data"])
     secret = {**secret, "data": {key: base64.b64encode(value).decode() for key, value in values.items()}}
     try:
@@ -155,3 +174,5 @@ def _create_generated(client: Client, secret: Document) -> None:
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise told(error, SECRET, secret) from None
+        if f"{SECRET.kind}/{secret['metadata']['name']}" not in live:
+            _ours(client, SECRET, secret, owner)

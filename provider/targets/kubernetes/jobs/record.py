@@ -24,7 +24,7 @@ from pulumi_trainer.provider.api.status import (
 )
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import message as harmless_message
@@ -257,12 +257,33 @@ def _number(text: str | None) -> float:
     return found if math.isfinite(found) else 0.0
 
 
-def belongs(job: Mapping[str, Any], run: str) -> bool:
-    """Return whether a job is that of a record, and not another one of its name.
+def belongs(found: Mapping[str, Any], run: str) -> bool:
+    """Return whether an object is of that run of a job, and not another one of its name.
 
     Args:
-        job: A JobSet or TrainJob, or its metadata alone.
+        found: A JobSet or TrainJob or an object beside it, or its metadata alone.
         run: The UID of the record.
     """
-    owners = {each.get("uid") for each in rows(section(job, "metadata").get("ownerReferences"))}
-    return run in owners or section(job, "metadata", "annotations").get(marks.RECORD) == run
+    owners = {each.get("uid") for each in rows(section(found, "metadata").get("ownerReferences"))}
+    return run in owners or section(found, "metadata", "annotations").get(marks.RECORD) == run
+
+
+def look(client: Client, kind: Kind, namespace: str, name: str) -> Document | None:
+    """The object of that name; of a Secret its metadata, as who may list Secrets need not be allowed to get them."""
+    if kind is not SECRET:
+        return client.get(kind, namespace, name)
+    found, _ = client.list(kind, namespace, fields=f"metadata.name={name}", whole=False)
+    return next(iter(found), None)
+
+
+def job_of(found: Mapping[str, Any]) -> str:
+    """Return the name of the job that an object says it belongs to; empty if it says none."""
+    return str(section(found, "metadata", "labels").get(marks.JOB) or "")
+
+
+def others(found: Mapping[str, Any], where: str = "") -> Problem:
+    """Return that an object has the name of one beside a job, and is not the job's."""
+    why = (
+        f"exists and belongs to the job {job}" if (job := job_of(found)) else "exists and was not made by this program"
+    )
+    return Problem(where, why, "delete it if nothing needs it, or give the TrainJob another name")

@@ -105,7 +105,7 @@ def _claims(seen: Seen) -> list[str]:
     return sorted({*mounted, output} - {""})
 
 
-def _losses(seen: Seen, claims: Sequence[str], there: Mapping[volumes.Place, bool]) -> Iterator[str]:
+def _losses(seen: Seen, claims: Sequence[str], there: Mapping[volumes.Place, Document]) -> Iterator[str]:
     for claim in claims:
         lost = volumes.loss(there, (seen.namespace, claim))
         if lost is Loss.GONE:

@@ -25,6 +25,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.record import (
     Record,
     belongs,
     find,
+    look,
 )
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
@@ -55,7 +56,7 @@ class Overview:
         self._jobs: dict[str, dict[str, Any]] = {}
         self._alone: dict[str, dict[str, Any]] = {}
         self._beside: dict[str, set[str] | None] = {}
-        self._claims: dict[claims.Place, bool] | None = None
+        self._claims: dict[claims.Place, dict[str, Any]] | None = None
         self._claims_fault: TargetFault | None = None
         self.fault: TrainerError | None = None
 
@@ -126,7 +127,9 @@ class Overview:
                 job = self._client.get(self._kind, self._namespace, name)
                 if job is None or not belongs(job, record.uid):
                     return Presence(record.whose, record.version, another=job is not None)
-            return Presence(record.whose, missing=tuple(key for key in beside if self._lacks(key)))
+            taken = {key: self._is_taken(key, record) for key in beside if self._lacks(key)}
+            missing = tuple(key for key, held in taken.items() if held is not None)
+            return Presence(record.whose, missing=missing, taken=tuple(key for key in missing if taken[key]))
         except TrainerError as fault:
             self.fault = self.fault or fault
             return None
@@ -139,9 +142,9 @@ class Overview:
         annotations, labels = section(job, "metadata", "annotations"), section(job, "metadata", "labels")
         return Owner(str(annotations.get(marks.OWNER, "")), str(labels.get(marks.STACK, "")))
 
-    def lost_claim(self, name: str) -> Loss:
-        """Whether the claim of a volume that this process has not made is gone, or is going. Raises TargetFault, for all claims
-        what the first one met."""
+    def lost_claim(self, name: str, owner: Owner) -> Loss:
+        """Whether the claim of a volume of that owner, which this process has not made, is gone or is going. Raises TargetFault,
+        for all claims what the first one met."""
         self._look(SEEN_AGE)
         with self._lock:
             if self._claims is None and self.fault is None and self._claims_fault is None:
@@ -155,7 +158,7 @@ class Overview:
         place = self._namespace, name
         if place not in there:
             there = claims.claims_there(self._client, *place)
-        return claims.loss(there, place)
+        return claims.loss(there, place, owner)
 
     def _lacks(self, key: str) -> bool:
         """Whether it is certain that there is no such object. key: "Kind/name"."""
@@ -165,6 +168,16 @@ class Overview:
                 self._beside[kind] = self._names(kind)
         names = self._beside[kind]
         return names is not None and name not in names
+
+    def _is_taken(self, key: str, record: Record) -> bool | None:
+        """Whether others have the name of an object that the job lacks; None: it is there, and was not when the glance was taken,
+        or is not marked any more. key: "Kind/name"."""
+        kind, _, name = key.partition("/")
+        there: list[dict[str, Any]] = []
+        for each in _BESIDE.get(kind, ()):
+            with suppress(TargetFault):
+                there += filter(None, [look(self._client, each, self._namespace, name)])
+        return None if any(belongs(each, record.uid) for each in there) else bool(there)
 
     def _names(self, kind: str) -> set[str] | None:
         """Of the objects of a kind that belong to jobs; None: they cannot be listed."""

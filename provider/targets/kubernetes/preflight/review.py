@@ -12,7 +12,7 @@ from typing import Any
 
 from pulumi_trainer.provider.admission.rules import PREDICATES
 from pulumi_trainer.provider.api.kinds import TRAIN_JOB
-from pulumi_trainer.provider.api.submission import ANYTHING, Draft, Objects
+from pulumi_trainer.provider.api.submission import ANYTHING, Draft, Objects, main_key
 from pulumi_trainer.provider.kube.cache import dryrun
 from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Facts
 from pulumi_trainer.provider.kube.client import kinds
@@ -21,12 +21,14 @@ from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.schema import openapi
+from pulumi_trainer.provider.kube.values.accessors import rows, section
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue import rules as kueue
 from pulumi_trainer.provider.kueue.job_webhook import unmanaged
 from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE
 from pulumi_trainer.provider.targets.kubernetes import marks
 from pulumi_trainer.provider.targets.kubernetes.jobs import adoption
+from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.preflight import (
     multikueue,
@@ -109,7 +111,7 @@ def _claimed_elsewhere(facts: Facts, objects: Objects, namespace: str) -> Iterat
 
 def _record_taken(facts: Facts, namespace: str, name: str) -> Iterator[Problem]:
     """Yield that a ConfigMap has the name of the record of a job that has none."""
-    if not facts.is_taken(kinds.CONFIG_MAP, namespace, name):
+    if facts.named(kinds.CONFIG_MAP, namespace, name) is None:
         return
     found = facts.find(kinds.CONFIG_MAP, namespace, name)
     if isinstance(found, Mapping) and not (record := Record.of(dict(found))).ours:
@@ -160,7 +162,14 @@ def _reviewed(facts: Facts, draft: Draft, namespace: str, record: Record | None)
         refusals += forbidden
         warnings += _doubts(facts, _referents(draft), namespace)
         if not forbidden:
-            sound = {key: _placed(document, namespace) for key, document in objects.items() if not described[key]}
+            names = [*objects, *(f"{kinds.SECRET.kind}/{name}" for name in draft.secrets)]
+            strange = dict(_strange(facts, dict.fromkeys(names), draft, namespace))
+            refusals += strange.values()
+            sound = {
+                key: _placed(document, namespace)
+                for key, document in objects.items()
+                if not described[key] and key not in strange
+            }
             refused, told = _tried(facts, sound, draft, record)
             refusals += refused
             warnings += told
@@ -237,13 +246,30 @@ def _tried(facts: Facts, objects: Objects, draft: Draft, record: Record | None) 
     return refusals, warnings
 
 
+def _strange(facts: Facts, keys: Iterable[str], draft: Draft, namespace: str) -> Iterator[tuple[str, Problem]]:
+    """Yield the keys of the objects beside a job whose names others have, and that this is so."""
+    for key in keys:
+        kind = kinds.SECRET if key.startswith("Secret/") else versions.known(draft.objects[key])
+        if key == main_key(draft.objects) or kind is None or not _is_served(kind, facts.served()):
+            continue
+        found = facts.named(kind, namespace, key.partition("/")[2])
+        if found is not None and draft.name not in _jobs_of(found):
+            yield key, records.others(found, key)
+
+
+def _jobs_of(found: Mapping[str, Any]) -> set[Any]:
+    """Return the job of an object beside it, and who owns the object, such as Trainer's TrainJob of that name."""
+    owners = {each.get("name") for each in rows(section(found, "metadata").get("ownerReferences"))}
+    return {records.job_of(found), *owners}
+
+
 def _answer(facts: Facts, kind: Kind, document: dict[str, Any], name: str, *, taken: bool) -> dryrun.Answer:
     """Objects that differ in nothing but the job's name are tried once; what could not be tried is not tried again.
 
     taken: there may be an object of that name, and the job is to replace or to adopt it.
     """
     meta = document["metadata"]
-    held = not taken and facts.is_taken(kind, meta["namespace"], meta["name"])
+    held = not taken and facts.named(kind, meta["namespace"], meta["name"]) is not None
     shape = kind, taken, held and meta["name"], dryrun.shape(document, name)
     with facts.alone("dry run", shape):
         known: dryrun.Answer | None = facts.recall("dry run", shape)

@@ -24,6 +24,7 @@ from pulumi_trainer.provider.kube.errors import (
     Refused,
     TargetFault,
 )
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.targets.kubernetes import marks
 from pulumi_trainer.provider.targets.kubernetes.storage import classes
@@ -178,23 +179,36 @@ def whose(found: Mapping[str, Any]) -> Owner:
     return Owner(urn, str((found["metadata"].get("labels") or {}).get(marks.STACK) or ""), program_of(urn))
 
 
-def claims_there(client: Client, namespace: str, name: str = "") -> dict[Place, bool]:
-    """Return the claims of a namespace (empty: of all), and whether each is being deleted. name: of the only one that is asked
-    for."""
+def claims_there(client: Client, namespace: str, name: str = "") -> dict[Place, Document]:
+    """Return the claims of a namespace (empty: of all), with what says whose they are, and whether they are being deleted. name:
+    of the only one that is asked for."""
 
     def keep(found: Document) -> Document:
-        return {k: found["metadata"].get(k) for k in ("namespace", "name", "deletionTimestamp")}
+        meta = found["metadata"]
+        said = {
+            "labels": {marks.STACK: section(meta, "labels").get(marks.STACK)},
+            "annotations": {marks.OWNER: section(meta, "annotations").get(marks.OWNER)},
+        }
+        return {"metadata": {**{k: meta.get(k) for k in ("namespace", "name", "deletionTimestamp")}, **said}}
 
     fields = f"metadata.name={name}" if name else ""
     found, _ = client.list(kinds.CLAIM, namespace, fields=fields, keep=keep, whole=False)
-    return {(each["namespace"], each["name"]): bool(each["deletionTimestamp"]) for each in found}
+    return {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found}
 
 
-def loss(there: Mapping[Place, bool], place: Place) -> Loss:
-    """Return what has become of a claim. there: see `claims_there`."""
-    if place not in there:
+def loss(there: Mapping[Place, Document], place: Place, owner: Owner | None = None) -> Loss:
+    """Return what has become of a claim. there: see `claims_there`. owner: who has made it, where that is known."""
+    if (found := there.get(place)) is None:
         return Loss.GONE
-    return Loss.LEAVING if there[place] else Loss.NONE
+    if owner is not None and not is_of(found, owner):
+        return Loss.TAKEN
+    return Loss.LEAVING if found["metadata"]["deletionTimestamp"] else Loss.NONE
+
+
+def is_of(found: Mapping[str, Any], owner: Owner) -> bool:
+    """Return whether a claim was made by that owner, which has another id since its stack was renamed, or by one of its names."""
+    by = whose(found)
+    return bool(by.id) and (by.id == owner.id or by.stack == owner.stack)
 
 
 def written_owner(found: Mapping[str, Any]) -> str:
