@@ -55,8 +55,8 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     if not olds:
         return Checked(news)
     if _is_another(olds, news):
-        if (before := root(olds)) and (now := root(news)) and before != now and Path(before).exists():
-            why = f"is in {before}, and what replaces it would be in {now}, without the volumes of its jobs"
+        if (was := root(olds)) and (now := root(news)) and was != now and Path(was).exists():
+            why = f"is in {was}, and what replaces it would be in {now}, without the volumes of its jobs"
             return Checked(news, failures=(f"{_where(olds)} {why}: {stay(olds, news)}",))
         return Checked(news, notes=() if news.get("retain") else losses(olds, connect, "is to be deleted"))
     known, notes = _with_loss(olds, news, connect)
