@@ -1,7 +1,7 @@
 """Runtime patches in typed arguments: what one manager changes in the runtime of one TrainJob, down to the container.
 
 Fields are those of `RuntimePatch` in pkg/apis/trainer/v1alpha1/trainjob_types.go of kubeflow/trainer v2.3.0, with the
-documents' empty levels left out; bounds are those of `provider/api/trainer.py`. Used by `composition`.
+documents' empty levels left out; bounds are those of `provider/api/trainer.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a runtime says about frameworks and gangs: `ml_policy` and `pod_group_policy` in typed arguments.
 
 One class a policy of the API, with the fields and defaults of pkg/apis/trainer/v1alpha1/trainingruntime_types.go of
-kubeflow/trainer v2.3.0; bounds are those of `provider/api/trainer.py`. Used by `runtime`.
+kubeflow/trainer v2.3.0; bounds are those of `provider/api/trainer.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A TrainJob's place in the queues of Kueue: the labels that say it, and what is wrong with them. Called by `composition`."""
+"""A TrainJob's place in the queues of Kueue: the labels that say it, and what is wrong with them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A dataset of this machine on its way to a cluster, which cannot read it: small files travel in a ConfigMap, and a script
-puts them into the volume. Called by `datasets`.
+puts them into the volume.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What an API server and the webhooks would have against a program's documents: asked before anything is sent.
 
-Used by `runtime`, `composition` and `job`. Fields that a server would drop are refused as well, with what may be meant.
+Fields that a server would drop are refused as well, with what may be meant.
 """
 
 from __future__ import annotations

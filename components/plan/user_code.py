@@ -1,6 +1,6 @@
 """How user code travels: the bytes of a function or a script in a ConfigMap, started by a small bootstrap without a shell.
 
-Called by `trainers.CustomTrainer`. What would be lost on the way (a global, a closure, a decorator) is a problem here, with
+What would be lost on the way (a global, a closure, a decorator) is a problem here, with
 the name and the line.
 """
 

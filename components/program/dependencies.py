@@ -1,4 +1,4 @@
-"""What the resources that a job depends on may make in its cluster: it need not be there in a preview. Called by `job`."""
+"""What the resources that a job depends on may make in its cluster: it need not be there in a preview."""
 
 from __future__ import annotations
 

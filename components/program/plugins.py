@@ -1,4 +1,4 @@
-"""Own frameworks in a program: plugins that it registers, and their policies in its runtimes. Used by `runtime`."""
+"""Own frameworks in a program: plugins that it registers, and their policies in its runtimes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is known of Kueue's queues where a program looks at a job, and what is wrong with the queues that it makes.
-
-Called by `composition` for each job with a queue, and by `program` when all components are done.
-"""
+"""What is known of Kueue's queues where a program looks at a job, and what is wrong with the queues that it makes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The typed arguments of Kueue's objects. Fields and defaults are those of
 https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta2; what an object refers to is given by the component or
-by its name. Used by `objects`."""
+by its name.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The arguments of `GpuQueues`, and what is wrong with them, in their own words and not in those of the objects they become.
-
-Called by `gpus`.
-"""
+"""The arguments of `GpuQueues`, and what is wrong with them, in their own words and not in those of the objects they become."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What JobSet's webhooks make of a JobSet, and have against it, in their words, with JobSet's feature gates as released.
 
-Called by `review` and `defaults`. `jobset.review_jobset` says the same and more in words for users. Source:
+`jobset.review_jobset` says the same and more in words for users. Source:
 https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go
 """
 

@@ -1,4 +1,4 @@
-"""Which jobs MultiKueue sends to other clusters, as far as queues are known. Called by `components.composition`."""
+"""Which jobs MultiKueue sends to other clusters, as far as queues are known."""
 
 from __future__ import annotations
 

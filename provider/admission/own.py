@@ -1,5 +1,5 @@
 """Policies of users' plugins in a runtime. No CRD knows them, so they are laid aside for the server's steps and put back
-into what is stored. Called by `review`.
+into what is stored.
 """
 
 from __future__ import annotations

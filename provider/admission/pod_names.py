@@ -1,7 +1,7 @@
 """What the API server has against names and paths in a Pod's spec, in its words.
 
 JobSet and Trainer do not look at them: the server refuses the Job or its Pods later, out of sight. On a machine they become
-parts of paths. Called by `jobset.review_jobset` and by the Local target. Rules:
+parts of paths. Rules:
 https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/apis/core/validation/validation.go and `IsConfigMapKey` and
 `IsRelaxedEnvVarName` of https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/util/validation/validation.go
 """

@@ -1,6 +1,6 @@
 """What Trainer's webhook has against a ClusterTrainingRuntime or a TrainingRuntime.
 
-Called by `review` for runtimes that the schema takes. Source:
+Source:
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/webhooks/trainingruntime_webhook.go and
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/webhooks/clustertrainingruntime_webhook.go
 """

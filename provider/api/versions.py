@@ -1,4 +1,4 @@
-"""Numbers of releases, X.Y.Z or X.Y.Z-N, and how far a step from one to another goes. Used by catalogues and by `releases`."""
+"""Numbers of releases, X.Y.Z or X.Y.Z-N, and how far a step from one to another goes."""
 
 from __future__ import annotations
 

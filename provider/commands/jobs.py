@@ -1,5 +1,4 @@
-"""Which jobs a command is about, and how each is asked: those of a stack, or any of a cluster. Called by the commands below.
-
+"""Which jobs a command is about, and how each is asked: those of a stack, or any of a cluster.
 A stack where there is a Pulumi project, unless the command names a cluster, a namespace, or a kind of object. Without a stack
 no Pulumi is needed; a cluster's client is loaded for jobs of a cluster only.
 """

@@ -1,4 +1,4 @@
-"""Tells whether the files of a `file://` URI have changed since they were fetched. Used by the components in a plan."""
+"""Tells whether the files of a `file://` URI have changed since they were fetched."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
     4  manifest `complete: false`, files moved into place, older ones removed
     5  manifest `complete: true`, staging folder removed
 
-Killed anywhere, the next run goes on; nothing but step 5 makes a folder complete. Called by `__main__`.
+Killed anywhere, the next run goes on; nothing but step 5 makes a folder complete.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Which names may be written below the output folder. Names come from strangers: everything that could land elsewhere,
-or on top of something else, is refused before the first byte is fetched. Called by `fetching` and `manifest`.
+or on top of something else, is refused before the first byte is fetched.
 """
 
 from __future__ import annotations

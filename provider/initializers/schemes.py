@@ -1,4 +1,4 @@
-"""The schemes of a storage URI, and what is wrong with one. Used by the components at preview, and by `fetching`."""
+"""The schemes of a storage URI, and what is wrong with one."""
 
 from __future__ import annotations
 

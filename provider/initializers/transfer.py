@@ -1,6 +1,6 @@
 """Brings files into the staging folder: several at once, big ones in ranged parts, tried again, resumed, verified.
 
-Called by `fetching`. One thread each for `threads` files, which wait for the parts; the parts of all files share
+One thread each for `threads` files, which wait for the parts; the parts of all files share
 `threads` connections. Memory: one chunk a connection.
 """
 

@@ -1,6 +1,6 @@
 """The one shape of everything we refuse: what, where, why and what to do.
 
-Used by every layer. `Problem` is data (collected, several shown at once); the exceptions carry problems across a
+`Problem` is data (collected, several shown at once); the exceptions carry problems across a
 call boundary and are what a caller may catch. Their text is all a user sees.
 """
 

@@ -2,7 +2,7 @@
 
 A search over the flavors, in the order of https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/flavorassigner.
 What Kueue's configuration leaves out of its counts (excludeResourcePrefixes, transformations, quotaCheckStrategy) is not known
-here, and neither is whether nodes have room. Called by `warnings.queues`.
+here, and neither is whether nodes have room.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What Kueue's webhooks have against a JobSet or a TrainJob with a queue, in their words, with the gates as released.
 
-Called by components and `offline.cluster` for jobs that have a queue: a cluster without Kueue has nothing against them. Source:
+Source:
 https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/validation.go and tas_validation.go beside it
 """
 

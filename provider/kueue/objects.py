@@ -1,7 +1,6 @@
 """Kueue's objects that people write: their kinds, and one model of them for every version of the API.
 
-All of ours is written in v1beta2; `at_version` says the same in the words of an older one. Used by the components of queues,
-by admission and by targets. Differences are those of
+All of ours is written in v1beta2; `at_version` says the same in the words of an older one. Differences are those of
 https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta1 (its conversions) and, of v1alpha1,
 https://github.com/kubernetes-sigs/kueue/tree/v0.10.0/apis/kueue/v1alpha1
 """

@@ -1,4 +1,4 @@
-"""What is wrong with objects of Kueue's that a program says, before a server is asked. Called by the components of queues."""
+"""What is wrong with objects of Kueue's that a program says, before a server is asked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Who holds, borrows and waits in Kueue's queues, and why: out of their documents, without asking anybody.
 
 ClusterQueues and Cohorts are those of v1beta2, or v1beta1; a ClusterQueue's status says what is reserved, its Workloads by whom.
-Called by the command `queues`, and by the target that fetches the documents.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What Kueue counts of a JobSet: a set of pods for each replicated job, and what these ask for. Called by `queued`, `fitting`.
-
+"""What Kueue counts of a JobSet: a set of pods for each replicated job, and what these ask for.
 https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/jobset/jobset_controller.go
 """
 

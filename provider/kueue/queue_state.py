@@ -1,5 +1,4 @@
-"""What is known of Kueue's objects: those of a program, and those of a cluster that it reaches. Called by `warnings`.
-
+"""What is known of Kueue's objects: those of a program, and those of a cluster that it reaches.
 Documents are plain and of v1beta2, with ResourceFlavors, Topologies and Nodes among them.
 """
 

@@ -1,7 +1,7 @@
 """Whether the nodes that there are could ever hold a job where its topology wants it, with nothing else on them.
 
 Counted as in https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/tas_flavor_snapshot.go, and never less:
-taints, node selectors and pods of others are left out. Called by `warnings.queues`, and for `why` by the target.
+taints, node selectors and pods of others are left out.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules: JobSet v0.12.0 `ValidateUpdate` (https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go)
 and the CEL rules of its CRD; for TrainJobs the CEL rules of
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apis/trainer/v1alpha1/trainjob_types.go. Of jobs with a queue Kueue has rules
-as well: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/validation.go. Called by `calls.check`.
+as well: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/validation.go.
 """
 
 from __future__ import annotations

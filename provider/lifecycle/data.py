@@ -1,4 +1,4 @@
-"""Tells which data a job was started with, and whether it has changed since. Used by `calls.check`."""
+"""Tells which data a job was started with, and whether it has changed since."""
 
 from __future__ import annotations
 

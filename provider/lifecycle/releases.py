@@ -1,7 +1,7 @@
 """What a release of a runtime does to jobs, by the objects that are rendered with it, and which jobs take it.
 
 patch: nothing but an image's digest, or labels. minor: only additions that a job need not know of. major: all else, as it could
-break a job. Called by `calls.check` for a job, by `channels.check` and by the command line for two runtimes.
+break a job.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The pipeline: a runtime and a TrainJob in, the objects that run it out. Pure functions on plain documents.
 
-Called by components (a program's TrainJobs) and by the command line. It does what Kubeflow Trainer's controller does
+It does what Kubeflow Trainer's controller does
 in a cluster (https://github.com/kubeflow/trainer/tree/v2.3.0/pkg/runtime), so that a plan can show it.
 """
 

@@ -1,7 +1,7 @@
 """Gangs where no controller of Trainer's is: a PodGroup for each stage of a job, of the replicated jobs that start together.
 
 Trainer makes one for all Pods of a job, initializers too, which waits for ever where some are made only when others have
-ended (https://github.com/kubeflow/trainer/issues/2525). Called by `modes`.
+ended (https://github.com/kubeflow/trainer/issues/2525).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the `target` input of a resource to the target itself. Called by `dynamic` and by the command line."""
+"""From the `target` input of a resource to the target itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Keys that a job's Secrets hold: made once, where the job is created, in the place of the placeholders of api/generated.
 
-Called by targets at creation. Formats are those that Trainer's controller writes, so the same images work:
+Formats are those that Trainer's controller writes, so the same images work:
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/mpi/mpi.go (buildSSHAuthSecret) and
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/flux/flux.go (buildCurveSecret)
 """

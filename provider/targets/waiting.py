@@ -1,7 +1,4 @@
-"""Where the program's watch gets its news from: a cluster's watches, or a look at each job on this machine.
-
-Called by the components through `dynamic`.
-"""
+"""Where the program's watch gets its news from: a cluster's watches, or a look at each job on this machine."""
 
 from __future__ import annotations
 

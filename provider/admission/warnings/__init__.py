@@ -1,6 +1,6 @@
 """What passes admission and then fails: warnings with a code, a reason and a mend.
 
-Called by components for each job of a plan, and by the command line. `table` has the rules; docs/warnings.md explains them.
+`table` has the rules; docs/warnings.md explains them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the server and its webhooks would answer to an object, by a dry run of the apply that would create it.
 
-Called by `review`. Secrets are not sent, and neither is anything with a value that is not known yet. An object that would
+Secrets are not sent, and neither is anything with a value that is not known yet. An object that would
 replace a live one is tried under another name of the same length: what cannot change in place is `lifecycle.changes`' matter.
 """
 

@@ -1,5 +1,4 @@
-"""One kind of objects as a cluster has them: a list, then a watch that goes on from where it broke. Called by `watch`.
-
+"""One kind of objects as a cluster has them: a list, then a watch that goes on from where it broke.
 https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
 

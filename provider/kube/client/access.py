@@ -2,7 +2,7 @@
 
 kubeconfig is read by `kubeconfig`, credential plugins are run by `plugin`; the official client takes from there what is left
 of a user (tokens, OIDC and the like) and the proxies of the environment. A cluster's identity is the UID of its namespace
-kube-system. Called by `targets.connection`.
+kube-system.
 """
 
 from __future__ import annotations

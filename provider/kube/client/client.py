@@ -1,7 +1,7 @@
 """Requests to one API server: server-side apply, retries with back-off, and errors in the server's own words.
 
 `transport` sends and reads; requests and answers are plain JSON, as the models of the official client would drop the fields
-that they do not know. Used by everything in this folder.
+that they do not know.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Protocol: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins, as in
 plugin/pkg/client/auth/exec/exec.go of https://github.com/kubernetes/client-go/tree/v0.36.3. The official client logs what
-goes wrong and then asks without credentials; here it is an error that tells what the program said. Called by `access`.
+goes wrong and then asks without credentials; here it is an error that tells what the program said.
 """
 
 from __future__ import annotations

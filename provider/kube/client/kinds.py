@@ -1,4 +1,4 @@
-"""The kinds of objects that we read and write, and where an API server keeps them. Used by everything in this folder."""
+"""The kinds of objects that we read and write, and where an API server keeps them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """kubeconfig as kubectl reads it: which files count, how several are merged, which server and which user a context means.
 
 Rules: tools/clientcmd of https://github.com/kubernetes/client-go/tree/v0.36.3 (loader.go, client_config.go). The official
-client differs: it takes the current context of the last file instead of the first. Called by `access`.
+client differs: it takes the current context of the last file instead of the first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Validation rules of a cluster's own CRDs that `admission.rules` does not know, by an implementation of CEL.
 
 The package `cel-python` comes with the extra `kubernetes`. Kubernetes' own functions (quantities, URLs, formats) are not in
-it: a rule that it cannot work out counts as kept, and the server's dry run judges it. Called by `schemas`.
+it: a rule that it cannot work out counts as kept, and the server's dry run judges it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plain data as a reader of JSON has it, whatever Python objects a document is made of. Called by `schema`."""
+"""Plain data as a reader of JSON has it, whatever Python objects a document is made of."""
 
 from __future__ import annotations
 

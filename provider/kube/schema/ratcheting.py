@@ -1,5 +1,4 @@
-"""What an update has not changed, and the server therefore tolerates. Called by `server` for what is wrong with an update.
-
+"""What an update has not changed, and the server therefore tolerates.
 As in https://github.com/kubernetes/apiextensions-apiserver/blob/v0.36.3/pkg/apiserver/validation/ratcheting.go
 """
 

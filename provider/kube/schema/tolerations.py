@@ -1,4 +1,4 @@
-"""Which taints which tolerations bear. Called by `fitting` and by the warnings."""
+"""Which taints which tolerations bear."""
 
 from __future__ import annotations
 

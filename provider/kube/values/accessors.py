@@ -1,4 +1,4 @@
-"""Looking into documents of a cluster, which may have anything anywhere. Called by everything that tells what a job is doing."""
+"""Looking into documents of a cluster, which may have anything anywhere."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Kubernetes' rules for names: each function says what is wrong with a name, in no words if nothing is.
 
-Called by admission and by the pipeline's validation. Rules and words are Kubernetes' own:
+Rules and words are Kubernetes' own:
 https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/util/validation/validation.go
 """
 

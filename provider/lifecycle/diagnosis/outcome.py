@@ -1,4 +1,4 @@
-"""How a job has ended: which pod, where, with which exit code. Called by `phase`."""
+"""How a job has ended: which pod, where, with which exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why pods do not run: no node, no scheduler, no gang, no image, no volume, a crash. Called by `phase`."""
+"""Why pods do not run: no node, no scheduler, no gang, no image, no volume, a crash."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What stands between a job and its pods: controllers that are not there, Jobs that cannot be made, stages that come first.
-
-Called by `phase`.
-"""
+"""What stands between a job and its pods: controllers that are not there, Jobs that cannot be made, stages that come first."""
 
 from __future__ import annotations
 

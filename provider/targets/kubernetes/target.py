@@ -1,7 +1,6 @@
 """The Kubernetes target: jobs as JobSets, or TrainJobs, of one cluster.
 
-Called by the dynamic provider, by the program's watch and by the command line; the cluster holds all state, so any process
-may call. Every call may be repeated after a crash at any place.
+Every call may be repeated after a crash at any place.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
 
 A volume of the program has a `volume.json` (owner, generation, sweep label), and so has one that was made for the
 volumeClaimPolicies of a job and goes with it (`job`). One that only a job's pod asks for has none.
-Called by `LocalTarget`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The environment of a container: a small part of ours, and what its spec says.
 
 Of the user's environment only `kept` goes in, so no credential of the shell or of Pulumi reaches a job that did not ask
-for it. Called by `plan` and, for the supervisor's own, by `LocalTarget`.
+for it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 One failing rank takes the others with it, so the report is about the earliest one. What torchrun knows of its ranks
 comes from its error file (written where the rank's entry point is decorated with `record`) and from the summary that it
 prints last; formats: torch/distributed/elastic/multiprocessing/errors in https://github.com/pytorch/pytorch/tree/v2.8.0.
-Called by `run`.
 """
 
 from __future__ import annotations

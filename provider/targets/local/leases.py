@@ -3,8 +3,7 @@
 A GPU is a locked file in ~/.cache/pulumi-trainer/leases. Addresses and ports belong to the network, so on Linux a lease is
 a name in the network's own namespace (an abstract socket): jobs of other users, and of the same user with another home,
 respect it too. Anybody can take such a name, so it is respected only as long as there are others: whoever takes all of them
-keeps no job from starting. Elsewhere it is a file as well. Called by `run`, whose process holds the leases for the life of its
-job.
+keeps no job from starting. Elsewhere it is a file as well.
 """
 
 from __future__ import annotations

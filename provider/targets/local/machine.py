@@ -1,7 +1,4 @@
-"""This machine: its id, its GPUs, CPUs and memory, and what Kubernetes' quantities mean on it.
-
-Called by `LocalTarget`, `review` and the supervisor.
-"""
+"""This machine: its id, its GPUs, CPUs and memory, and what Kubernetes' quantities mean on it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What exactly runs for one pod: argv, environment, folders. Pure: nothing is made or started here.
-
-Called by `run` for each pod that starts, by `LocalTarget` for a job's output folder, and by `review`.
-"""
+"""What exactly runs for one pod: argv, environment, folders. Pure: nothing is made or started here."""
 
 from __future__ import annotations
 

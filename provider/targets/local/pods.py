@@ -1,6 +1,6 @@
 """Runs one pod: init containers in order, sidecars beside, containers together, restarts in place, and its end.
 
-The kubelet's part. Called by `run`, which gives it time (`step`) and learns what became of it (`done`).
+The kubelet's part.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A container is one process group; what leaves its group is found by a mark in its environment, which children inherit. On Linux
 the supervisor becomes the parent of what loses both, and ends it with the job.
 Each start is also noted in the job's folder by pid and start time, so that whoever comes after a dead supervisor finds
-the processes without touching a stranger that has been given the same pid. Called by `pods` and by `LocalTarget`.
+the processes without touching a stranger that has been given the same pid.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ The rules, all at word boundaries:
   anything, so it is a port only where its name says so: the value of a variable that has the word PORT in its name
   (PET_MASTER_PORT), in argv that of an option whose name ends with the word `port` (`--master_port=29500`, `--port 29500`), and
   after a colon behind a host of the job, localhost, 127.0.0.1 or 0.0.0.0. Nothing else that equals it is touched.
-
-Called by `plan`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
         processes.jsonl  pid and start time of each container process
         supervisor.log, logs/<pod>/<container>.log, pods/<pod>/..., errors/<pod>-<container>.json
 
-Called by `LocalTarget` and by the supervisor. Standard library only: the supervisor must start at once.
+Standard library only: the supervisor must start at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Local target: JobSets as processes of this machine.
 
-Called by the dynamic provider, by the program's watch and by the command line. Every call returns at once, except those
+Every call returns at once, except those
 that end processes, which take up to their grace period. State is in files alone, so any process may call.
 """
 

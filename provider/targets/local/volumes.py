@@ -1,13 +1,11 @@
 """Volumes as folders: where each volume of a pod lies, and what is put into it before the pod starts.
 
-    emptyDir               <job>/pods/<pod>/volumes/<name>, empty for each new pod
-    configMap, downwardAPI,
-    projected              the same, filled with files
-    secret                 a folder in memory (/dev/shm), mode 0700, gone when the job ends; never on a disk
-    persistentVolumeClaim  <root>/volumes/<namespace>/<claim>/data, made where it is missing
-    hostPath               the path itself
-
-Called by `plan` (where), `run` (contents) and `review` (what cannot be done).
+emptyDir               <job>/pods/<pod>/volumes/<name>, empty for each new pod
+configMap, downwardAPI,
+projected              the same, filled with files
+secret                 a folder in memory (/dev/shm), mode 0700, gone when the job ends; never on a disk
+persistentVolumeClaim  <root>/volumes/<namespace>/<claim>/data, made where it is missing
+hostPath               the path itself
 """
 
 from __future__ import annotations

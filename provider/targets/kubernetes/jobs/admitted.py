@@ -2,7 +2,7 @@
 
 Nobody may change these fields while the job runs, so an apply says what stands there, and a job that is adopted has them beside
 its own (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/podset/podset.go, Merge). Into a TrainJob Kueue writes a
-runtimePatch of its own, which no apply of ours touches. Called by `apply` and `adoption`.
+runtimePatch of its own, which no apply of ours touches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a live JobSet or TrainJob may be taken over as it is: it must say what the program says. Called by `target`."""
+"""Whether a live JobSet or TrainJob may be taken over as it is: it must say what the program says."""
 
 from __future__ import annotations
 

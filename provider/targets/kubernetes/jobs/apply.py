@@ -1,4 +1,4 @@
-"""Sends the objects of a job: marked as ours, owned by the job's record, by server-side apply. Called by `target`."""
+"""Sends the objects of a job: marked as ours, owned by the job's record, by server-side apply."""
 
 from __future__ import annotations
 

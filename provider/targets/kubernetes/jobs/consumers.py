@@ -1,4 +1,4 @@
-"""Which jobs of a cluster use a runtime, by the labels of their records. Called by `target`."""
+"""Which jobs of a cluster use a runtime, by the labels of their records."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Deleting in the foreground and waiting, bounded, until it is done; and saying what holds it. A TrainJob goes first, in the
-background. Called by `target`.
+background.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A field that we applied and that now has another value was changed by somebody; controllers change some as part of their
 work, and those are left out. So is what a mutating webhook makes of our own request: the server still counts that field as
 ours (metadata.managedFields), and would get the same from the next request. Only fields that a server lets anybody change
-are looked at. The record of a job keeps what was applied. Called by `record` and `target`.
+are looked at. The record of a job keeps what was applied.
 """
 
 from __future__ import annotations

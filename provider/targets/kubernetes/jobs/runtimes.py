@@ -1,6 +1,6 @@
 """Training runtimes as objects of a cluster in mode trainer: one document each, by server-side apply.
 
-Called by `KubernetesTarget`. A runtime belongs to the program that made it, by its annotation; one that somebody else made is
+A runtime belongs to the program that made it, by its annotation; one that somebody else made is
 never changed, and what others change in it is taken back.
 """
 

@@ -1,7 +1,6 @@
 """What the containers of a job have printed, and what they print from now on.
 
-History is read container by container and told by time; `following` goes on from there. Called by `target` and by the command
-line, for any JobSet or TrainJob, whoever has made it.
+History is read container by container and told by time; `following` goes on from there.
 """
 
 from __future__ import annotations

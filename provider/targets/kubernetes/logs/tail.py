@@ -1,4 +1,4 @@
-"""The lines of a job's pods: those that are there, then those that come. Called by the command line."""
+"""The lines of a job's pods: those that are there, then those that come."""
 
 from __future__ import annotations
 

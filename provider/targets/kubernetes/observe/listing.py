@@ -1,5 +1,4 @@
-"""The jobs of a namespace or of the whole cluster, whoever has made them, and what happened to one. Called by the command line.
-
+"""The jobs of a namespace or of the whole cluster, whoever has made them, and what happened to one.
 A list of each kind, whatever the number of jobs; all kinds at once.
 """
 

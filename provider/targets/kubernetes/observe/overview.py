@@ -1,6 +1,6 @@
 """All jobs of a namespace at one glance: two lists for a whole program, whatever the number of its jobs.
 
-Tells a program which of its jobs are as it says, and what they are doing, without a request for each. Called by `target`.
+Tells a program which of its jobs are as it says, and what they are doing, without a request for each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The progress that rank 0 prints, of jobs that somebody waits for: its log is followed, a few at a time. Called by `watch`."""
+"""The progress that rank 0 prints, of jobs that somebody waits for: its log is followed, a few at a time."""
 
 from __future__ import annotations
 

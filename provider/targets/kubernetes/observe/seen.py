@@ -1,6 +1,4 @@
-"""What a cluster shows of one job, by direct questions. Called by `target` and by the command line, for one job at a time;
-while somebody waits, `watch` has the same without asking.
-"""
+"""What a cluster shows of one job, by direct questions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """All jobs of a program in one namespace, while somebody waits for them: one list+watch a kind, whatever their number.
 
-Called by the program's watch through `dynamic`. Threads do the watching; everything else is under one lock. A diagnosis is made
+Threads do the watching; everything else is under one lock. A diagnosis is made
 again only for a job that has changed, and once a second for one whose silence begins to say something.
 """
 

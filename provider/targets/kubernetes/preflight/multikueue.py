@@ -1,6 +1,6 @@
 """What the pods of a job need that MultiKueue does not send along: it copies the job, and nothing that the job refers to.
 
-Pure functions on drafts. Called by `review`, and by `dynamic` where the cluster cannot be asked.
+Pure functions on drafts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether the credentials may do what a job needs, asked by one SelfSubjectRulesReview a namespace.
 
 Where the server cannot list all rules (it says so: other authorizers than RBAC), each permission that is not among them is
-asked for by itself. What is needed stands in `rbac`. Called by `review`.
+asked for by itself. What is needed stands in `rbac`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the objects of a job refer to and do not bring along: classes, queues, volumes, Secrets, service accounts.
 
-Pure functions on rendered objects, whose leaves may be unknown: what is not known is not named. Called by `review`.
+Pure functions on rendered objects, whose leaves may be unknown: what is not known is not named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a cluster has against a job before it is created: asked in previews, and by the program in an `up`.
 
 `review` is for the program: what is missing is an error, unless the program makes it before the job. `missing` is for the moment
-of creation. Called by `target`.
+of creation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether the schedulers that pods name are running: a pod of one that is not stays Pending without a word.
 
 A scheduler shows itself by its Lease (leader election), as a Deployment, and by the pods that it has placed. Who may not look
-through all namespaces, as the least role may not, is told nothing. Called by `review`.
+through all namespaces, as the least role may not, is told nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The work of a ClusterQueue: who has it, how it is taken away, and the refusal to delete a queue that has some.
 
-Called by `KubernetesTarget`, for the resource that stands before a ClusterQueue. Every call may be repeated after a crash at
+Every call may be repeated after a crash at
 any place: the queue's own stopPolicy is all that is written.
 """
 

@@ -1,7 +1,6 @@
 """What a cluster knows of Kueue's queues, as far as we may read it: for the lints of previews, and for the command `queues`.
 
 Lists cost one request a kind and process, whatever the number of jobs. Who may not list ClusterQueues hears less, and no error.
-Called by `target` and by the command.
 """
 
 from __future__ import annotations

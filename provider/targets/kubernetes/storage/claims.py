@@ -1,7 +1,7 @@
 """Volumes that outlive jobs: PersistentVolumeClaims of the program.
 
 No record owns them. Annotations say whose they are; a generation, new with each create, keeps a late delete of an earlier
-life from ending a later one. Called by `KubernetesTarget`.
+life from ending a later one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What is known of a cluster's StorageClasses before a volume is asked of them. Called by `volumes`.
-
+"""What is known of a cluster's StorageClasses before a volume is asked of them.
 Whether a class can do what is asked only shows in events of a claim that stays Pending, so what is certain is said before.
 """
 
