@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import lru_cache, wraps
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import psutil
 import pulumi
@@ -302,139 +302,89 @@ _IN_USE: set[str] = set()
 that they were made with, and that may leave the program before them."""
 
 
-def _in_use(inputs: Props) -> Props:
+def _in_use(checked: CheckResult) -> CheckResult:
     """Return checked inputs, whose label is in use from now on."""
-    label = inputs["target"].get("sweep")
+    label = checked.inputs["target"].get("sweep")
     if isinstance(label, str):
         _IN_USE.add(label)
-    return inputs
+    return checked
 
 
-class JobSetProvider(_Provider):
-    """One job."""
+class _OfLifecycle(_Provider):
+    """What each call does is a function of a module of `lifecycle`, on plain data."""
+
+    calls: ClassVar[Any]
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        checked = calls.check(_plain(olds), _plain(news), connect)
+        checked = self.calls.check(_plain(olds), _plain(news), connect)
         _note(checked.notes)
         # A failure that names a property would print its value, secrets included.
-        return CheckResult(_pulumi(_in_use(checked.inputs)), [CheckFailure("", message(f)) for f in checked.failures])
+        return CheckResult(_pulumi(checked.inputs), [CheckFailure("", message(f)) for f in checked.failures])
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        diff = calls.diff(_plain(olds), _plain(news))
+        diff = self.calls.diff(_plain(olds), _plain(news))
         _note(diff.notes)
-        return DiffResult(changes=diff.changes, replaces=list(diff.replaces), delete_before_replace=True)
-
-    def create(self, props: Props) -> CreateResult:
-        id_, outs = calls.create(_plain(props), connect)
-        return CreateResult(id_, outs)
-
-    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(calls.update(_plain(olds), _plain(news), connect))
-
-    def read(self, id_: str, props: Props) -> ReadResult:
-        outs, notes = calls.read(_plain(props), connect)
-        _note(notes)
-        return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
-
-    def delete(self, _id: str, props: Props) -> None:
-        _note(calls.delete(_plain(props), connect))
-
-
-class VolumeProvider(_Provider):
-    """A volume that outlives the runs that use it. It keeps its name while its digest is the same."""
-
-    def check(self, olds: Props, news: Props) -> CheckResult:
-        checked = volumes.check(_plain(olds), _plain(news), connect)
-        _note(checked.notes)
-        return CheckResult(_pulumi(_in_use(checked.inputs)), [CheckFailure("", message(f)) for f in checked.failures])
-
-    def create(self, props: Props) -> CreateResult:
-        id_, outs = volumes.create(_plain(props), connect)
-        return CreateResult(id_, outs)
-
-    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        diff = volumes.diff(_plain(olds), _plain(news))
         return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
 
+    def create(self, props: Props) -> CreateResult:
+        id_, outs = self.calls.create(_plain(props), connect)
+        return CreateResult(id_, outs)
+
     def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(volumes.update(_plain(olds), _plain(news), connect))
+        return UpdateResult(self.calls.update(_plain(olds), _plain(news), connect))
 
     def read(self, id_: str, props: Props) -> ReadResult:
-        outs, notes = volumes.read(_plain(props), connect)
+        outs, notes = self.calls.read(_plain(props), connect)
         _note(notes)
         return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
 
     def delete(self, _id: str, props: Props) -> None:
-        _note(volumes.delete(_plain(props), connect))
+        _note(self.calls.delete(_plain(props), connect))
 
 
-class RuntimeProvider(_Provider):
+class JobSetProvider(_OfLifecycle):
+    """One job."""
+
+    calls: ClassVar[Any] = calls
+
+    def check(self, olds: Props, news: Props) -> CheckResult:
+        return _in_use(super().check(olds, news))
+
+    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
+        diff = super().diff(_id, olds, news)
+        diff.delete_before_replace = True
+        return diff
+
+
+class VolumeProvider(_OfLifecycle):
+    """A volume that outlives the runs that use it. It keeps its name while its digest is the same."""
+
+    calls: ClassVar[Any] = volumes
+
+    def check(self, olds: Props, news: Props) -> CheckResult:
+        return _in_use(super().check(olds, news))
+
+
+class RuntimeProvider(_OfLifecycle):
     """A runtime in a cluster in mode trainer."""
+
+    calls: ClassVar[Any] = runtimes
 
     def check(self, olds: Props, news: Props) -> CheckResult:
         _note(channels.runtime_notes(_plain(olds), _plain(news), connect))
-        checked = runtimes.check(_plain(olds), _plain(news), _cluster)
-        _note(checked.notes)
-        return CheckResult(_pulumi(checked.inputs), [CheckFailure("", message(f)) for f in checked.failures])
-
-    def create(self, props: Props) -> CreateResult:
-        id_, outs = runtimes.create(_plain(props), _cluster)
-        return CreateResult(id_, outs)
-
-    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        diff = runtimes.diff(_plain(olds), _plain(news))
-        return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
-
-    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(runtimes.update(_plain(olds), _plain(news), _cluster))
-
-    def read(self, id_: str, props: Props) -> ReadResult:
-        outs, notes = runtimes.read(_plain(props), _cluster)
-        _note(notes)
-        return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
-
-    def delete(self, _id: str, props: Props) -> None:
-        _note(runtimes.delete(_plain(props), _cluster))
+        return super().check(olds, news)
 
 
-class ChannelProvider(_Provider):
+class ChannelProvider(_OfLifecycle):
     """Which release of a runtime is in use."""
 
-    def check(self, olds: Props, news: Props) -> CheckResult:
-        checked = channels.check(_plain(olds), _plain(news), connect)
-        _note(checked.notes)
-        return CheckResult(_pulumi(checked.inputs), [CheckFailure("", message(f)) for f in checked.failures])
-
-    def create(self, props: Props) -> CreateResult:
-        id_, outs = channels.create(_plain(props), connect)
-        return CreateResult(id_, outs)
-
-    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        return DiffResult(changes=channels.diff(_plain(olds), _plain(news)).changes)
-
-    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(channels.update(_plain(olds), _plain(news), connect))
-
-    def delete(self, _id: str, props: Props) -> None:
-        channels.delete(_plain(props), connect)
+    calls: ClassVar[Any] = channels
 
 
-class QueueGuardProvider(_Provider):
+class QueueGuardProvider(_OfLifecycle):
     """Stands before a ClusterQueue: its delete comes first, and takes the work away or refuses."""
 
-    def create(self, props: Props) -> CreateResult:
-        id_, outs = draining.create(_plain(props), _cluster)
-        return CreateResult(id_, outs)
-
-    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        diff = draining.diff(_plain(olds), _plain(news))
-        return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
-
-    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(draining.update(_plain(olds), _plain(news)))
-
-    def delete(self, _id: str, props: Props) -> None:
-        _note(draining.delete(_plain(props), _cluster))
+    calls: ClassVar[Any] = draining
 
 
 class TargetProvider(_Provider):

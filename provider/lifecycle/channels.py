@@ -87,7 +87,12 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     return _outputs(inputs, {**inputs["target"], **rerouted(outputs, inputs)["target"]}, connect)
 
 
-def delete(outputs: Props, connect: Connect) -> None:
+def read(outputs: Props, _connect: Connect) -> tuple[Props | None, list[str]]:
+    """As it was written: nothing of a channel is anywhere but in its stack."""
+    return outputs, []
+
+
+def delete(outputs: Props, connect: Connect) -> list[str]:
     """Remove the channel.
 
     Raises:
@@ -95,6 +100,7 @@ def delete(outputs: Props, connect: Connect) -> None:
     """
     if refused := removal_refusals(outputs, connect, lambda _: True):
         raise Refused(*refused)
+    return []
 
 
 def removal_refusals(outputs: Props, connect: Connect, uses: Callable[[str], bool]) -> list[Problem]:
@@ -113,7 +119,7 @@ def removal_refusals(outputs: Props, connect: Connect, uses: Callable[[str], boo
 
 
 def runtime_notes(olds: Props, news: Props, connect: Connect) -> list[str]:
-    """What a changed runtime of mode trainer does to jobs, and which were made from it. Called by `dynamic.RuntimeProvider`."""
+    """What a changed runtime of mode trainer does to jobs, and which were made from it."""
     before, after = olds.get("document"), news["document"]
     if before is None or first_unknown([before, after]) is not None or before.get("spec") == after.get("spec"):
         return []

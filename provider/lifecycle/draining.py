@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from pulumi_trainer.provider.lifecycle.calls import (
     WHERE,
+    Checked,
     Diff,
     rerouted,
     way,
@@ -42,6 +43,11 @@ class Target(Protocol):
 Connect = Callable[[Mapping[str, Any]], Target]
 
 
+def check(_olds: Props, news: Props, _connect: Connect) -> Checked:
+    """Nothing is asked before a queue goes."""
+    return Checked(news)
+
+
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
     """Safe to repeat. A queue that an interrupted deletion has stopped is opened again."""
     target = connect(inputs["target"])
@@ -58,9 +64,14 @@ def diff(olds: Props, news: Props) -> Diff:
     return Diff(others or any(olds[k] != news[k] for k in SAID) or way(olds) != way(news))
 
 
-def update(outputs: Props, inputs: Props) -> Props:
+def update(outputs: Props, inputs: Props, _connect: Connect) -> Props:
     """Only what is to be done later."""
     return {**rerouted(outputs, inputs), **{k: inputs[k] for k in SAID}, **_ownership(inputs)}
+
+
+def read(outputs: Props, _connect: Connect) -> tuple[Props | None, list[str]]:
+    """As it was written: a guard stands in a stack alone."""
+    return outputs, []
 
 
 def delete(outputs: Props, connect: Connect) -> list[str]:
