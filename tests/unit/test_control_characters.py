@@ -32,8 +32,10 @@ class Fake:
     def __init__(self, **found: object) -> None:
         self.found = JobStatus("j", "default", phase="Failed", reason=HOSTILE, message=HOSTILE, **found)  # type: ignore[arg-type]
 
-    def status(self, _namespace: str, _name: str) -> JobStatus:
+    def status(self, *_: object) -> JobStatus:
         return self.found
+
+    glance = status
 
     def tail(self, *_: object, **__: object) -> list[tuple[str, str, str]]:
         return [(HOSTILE, HOSTILE, HOSTILE)]
