@@ -11,95 +11,95 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
     from .args.builtin import (
-        BuiltinTrainer,
-        DataFormat,
-        DataType,
-        LoraConfig,
-        Loss,
-        TorchTuneConfig,
-        TorchTuneInstructDataset,
+        BuiltinTrainer as BuiltinTrainer,
+        DataFormat as DataFormat,
+        DataType as DataType,
+        LoraConfig as LoraConfig,
+        Loss as Loss,
+        TorchTuneConfig as TorchTuneConfig,
+        TorchTuneInstructDataset as TorchTuneInstructDataset,
     )
-    from .channel import RuntimeChannel
-    from .datasets import DatasetInitializer, ModelInitializer
-    from .program.targets import Kubernetes, Local
-    from .program.plugins import register_plugin
+    from .channel import RuntimeChannel as RuntimeChannel
+    from .datasets import DatasetInitializer as DatasetInitializer, ModelInitializer as ModelInitializer
+    from .program.targets import Kubernetes as Kubernetes, Local as Local
+    from .program.plugins import register_plugin as register_plugin
     from .args.patches import (
-        ContainerPatch,
-        JobPatch,
-        PodPatch,
-        RuntimePatch,
+        ContainerPatch as ContainerPatch,
+        JobPatch as JobPatch,
+        PodPatch as PodPatch,
+        RuntimePatch as RuntimePatch,
     )
-    from .podgroups import CoschedulingPodGroup, VolcanoPodGroup
+    from .podgroups import CoschedulingPodGroup as CoschedulingPodGroup, VolcanoPodGroup as VolcanoPodGroup
     from .args.policies import (
-        CoschedulingPolicy,
-        EnvInjectionTarget,
-        FluxPolicy,
-        JAXPolicy,
-        KAIPolicy,
-        MPIPolicy,
-        PlainPolicy,
-        TorchPolicy,
-        VolcanoNetworkTopology,
-        VolcanoPolicy,
-        XGBoostPolicy,
+        CoschedulingPolicy as CoschedulingPolicy,
+        EnvInjectionTarget as EnvInjectionTarget,
+        FluxPolicy as FluxPolicy,
+        JAXPolicy as JAXPolicy,
+        KAIPolicy as KAIPolicy,
+        MPIPolicy as MPIPolicy,
+        PlainPolicy as PlainPolicy,
+        TorchPolicy as TorchPolicy,
+        VolcanoNetworkTopology as VolcanoNetworkTopology,
+        VolcanoPolicy as VolcanoPolicy,
+        XGBoostPolicy as XGBoostPolicy,
     )
     from .queues.arguments import (
-        AdmissionCheckRule,
-        BorrowWithinCohort,
-        CheckParameters,
-        ConcurrentAdmissionPolicy,
-        FairSharing,
-        FlavorFungibility,
-        FlavorQuotas,
-        Preemption,
-        ResourceGroup,
-        ResourceQuota,
-        RetryStrategy,
+        AdmissionCheckRule as AdmissionCheckRule,
+        BorrowWithinCohort as BorrowWithinCohort,
+        CheckParameters as CheckParameters,
+        ConcurrentAdmissionPolicy as ConcurrentAdmissionPolicy,
+        FairSharing as FairSharing,
+        FlavorFungibility as FlavorFungibility,
+        FlavorQuotas as FlavorQuotas,
+        Preemption as Preemption,
+        ResourceGroup as ResourceGroup,
+        ResourceQuota as ResourceQuota,
+        RetryStrategy as RetryStrategy,
     )
-    from .queues.gpus import GpuQueues
-    from .queues.teams import Team
+    from .queues.gpus import GpuQueues as GpuQueues
+    from .queues.teams import Team as Team
     from .queues.checks import (
-        AdmissionCheck,
-        MultiKueueCluster,
-        MultiKueueConfig,
-        ProvisioningRequestConfig,
+        AdmissionCheck as AdmissionCheck,
+        MultiKueueCluster as MultiKueueCluster,
+        MultiKueueConfig as MultiKueueConfig,
+        ProvisioningRequestConfig as ProvisioningRequestConfig,
     )
     from .queues.objects import (
-        ClusterQueue,
-        Cohort,
-        LocalQueue,
-        ResourceFlavor,
-        Topology,
-        WorkloadPriorityClass,
+        ClusterQueue as ClusterQueue,
+        Cohort as Cohort,
+        LocalQueue as LocalQueue,
+        ResourceFlavor as ResourceFlavor,
+        Topology as Topology,
+        WorkloadPriorityClass as WorkloadPriorityClass,
     )
-    from .runtime import ClusterTrainingRuntime, TrainingRuntime
-    from pulumi_trainer.provider.catalog.catalog import RuntimeCatalog
+    from .runtime import ClusterTrainingRuntime as ClusterTrainingRuntime, TrainingRuntime as TrainingRuntime
+    from pulumi_trainer.provider.catalog.catalog import RuntimeCatalog as RuntimeCatalog
     from .args.sources import (
-        DataCacheInitializer,
-        HuggingFaceDatasetInitializer,
-        HuggingFaceModelInitializer,
-        Initializer,
-        S3DatasetInitializer,
-        S3ModelInitializer,
-        Source,
+        DataCacheInitializer as DataCacheInitializer,
+        HuggingFaceDatasetInitializer as HuggingFaceDatasetInitializer,
+        HuggingFaceModelInitializer as HuggingFaceModelInitializer,
+        Initializer as Initializer,
+        S3DatasetInitializer as S3DatasetInitializer,
+        S3ModelInitializer as S3ModelInitializer,
+        Source as Source,
     )
     from .args.template import (
-        DependsOn,
-        FailurePolicy,
-        FailurePolicyRule,
-        JobSetTemplate,
-        Network,
-        OnExitCodes,
-        OnPodCondition,
-        PodFailurePolicy,
-        PodFailurePolicyRule,
-        ReplicatedJob,
-        SuccessPolicy,
+        DependsOn as DependsOn,
+        FailurePolicy as FailurePolicy,
+        FailurePolicyRule as FailurePolicyRule,
+        JobSetTemplate as JobSetTemplate,
+        Network as Network,
+        OnExitCodes as OnExitCodes,
+        OnPodCondition as OnPodCondition,
+        PodFailurePolicy as PodFailurePolicy,
+        PodFailurePolicyRule as PodFailurePolicyRule,
+        ReplicatedJob as ReplicatedJob,
+        SuccessPolicy as SuccessPolicy,
     )
-    from .args.topology import Preferred, Required, Unconstrained
-    from .args.trainers import CustomTrainer, Trainer
-    from .trainjob import Progress, Timeouts, TrainJob
-    from .plan.volume_claims import OutputVolume
+    from .args.topology import Preferred as Preferred, Required as Required, Unconstrained as Unconstrained
+    from .args.trainers import CustomTrainer as CustomTrainer, Trainer as Trainer
+    from .trainjob import Progress as Progress, Timeouts as Timeouts, TrainJob as TrainJob
+    from .plan.volume_claims import OutputVolume as OutputVolume
 
 _MODULES = {
     "args.builtin": (
