@@ -1,4 +1,5 @@
 """`TrainJob(topology=)`: where in the topology of a queue's flavors a job's nodes have to be.
+
 What is held: the steps whose pods train, and no initializer, which would only keep GPUs of the domain waiting. With MPI the
 launcher and the nodes are placed together, as one group. Steps of a runtime's own are held by annotations in the runtime, or
 in a runtime patch.

@@ -1,4 +1,5 @@
 """Queues that a stack has made and its program no longer names: what becomes of their work.
+
 The engine asks no provider in the preview of a deletion, and deletes last in an update, so the program itself looks before
 anything is changed: the objects say whose they are. A program without any of Kueue's objects in a cluster does not look there.
 """

@@ -1,4 +1,5 @@
 """What an API server has against a PodGroup that a program makes, before it is asked.
+
 The schemas are those of the CRDs, without status:
 https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml and
 https://github.com/volcano-sh/volcano/blob/v1.13.0/config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml. They are no

@@ -1,4 +1,5 @@
 """What Trainer's two webhooks make of a TrainJob, and have against it.
+
 Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/webhooks/trainjob_webhook.go, with what
 https://github.com/kubernetes-sigs/controller-runtime/blob/v0.24.1/pkg/webhook/admission/defaulter_custom.go does around
 it; the lookup of runtimes: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/clustertrainingruntime.go

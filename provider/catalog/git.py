@@ -1,4 +1,5 @@
 """A catalogue out of a git repository: its files at one commit, in a folder of the cache.
+
 `git` is called with arguments, never by a shell, and never makes a work tree: no hook, filter or submodule of the repository
 runs, no path or link of it is followed. What is taken of a commit are plain files that a catalogue has, each read as a blob. A
 commit's folder never changes, so the network is needed for nothing but a look at where a tag or a branch is now, and without

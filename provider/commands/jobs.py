@@ -1,4 +1,5 @@
 """Which jobs a command is about, and how each is asked: those of a stack, or any of a cluster.
+
 A stack where there is a Pulumi project, unless the command names a cluster, a namespace, or a kind of object. Without a stack
 no Pulumi is needed; a cluster's client is loaded for jobs of a cluster only.
 """
@@ -19,6 +20,7 @@ from pulumi_trainer.provider.kube.values.wording import duration
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kube.client.client import Client
     from pulumi_trainer.provider.lifecycle.diagnosis import Seen
+    from pulumi_trainer.provider.targets.local import LocalTarget
 
 PROGRESS = 50
 """Jobs whose logs `status` reads for their progress."""
@@ -68,11 +70,12 @@ def states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
         groups[_group(job)] = groups.get(_group(job), 0) + 1
     for job in jobs:
         if job.local is not None:
-            yield State(job, job.local.glance(job.namespace, job.name, "", "", Owner("")), kind="JobSet")
+            yield State(job, _here(job.local, job), kind="JobSet")
             continue
         found: Seen | None
         if groups[_group(job)] > 2 and not lines:
-            found = _of_many(job, many)
+            found = _all_of(job, many).get(job.name)
+            found = None if found is None else _own(job, found)
         else:
             found = look(job, lines=lines)
         yield _state(job, found)
@@ -92,11 +95,11 @@ def look(job: Job, *, lines: bool = False) -> Seen | None:
     """What the cluster shows of it; None: nothing. lines: with all that `why` needs. Raises TargetFault for a job that was asked
     for by name and is not there."""
     from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_one, with_losses
-    from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot, with_lines, with_room, without_others
+    from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot, with_lines, with_room
 
     assert job.client is not None
     if job.owner is not None:
-        seen = without_others(snapshot(job.client, job.namespace, job.name), job.owner)
+        seen = _own(job, snapshot(job.client, job.namespace, job.name))
     else:
         seen = seen_one(job.client, job.namespace, job.name, job.kind)
     (seen,) = with_losses(job.client, [seen], job.namespace)
@@ -132,11 +135,16 @@ def _group(job: Job) -> tuple[int, str]:
     return id(job.client), job.namespace
 
 
-def _of_many(job: Job, many: dict[tuple[int, str], dict[str, Seen]]) -> Seen | None:
+def _here(target: LocalTarget, job: Job) -> JobStatus | None:
+    """What a job of this machine does; of one whose record cannot be read, why."""
+    return target.glance(job.namespace, job.name, "", "", Owner(""))
+
+
+def _own(job: Job, seen: Seen) -> Seen:
+    """Without another job that has the name of one of a stack."""
     from pulumi_trainer.provider.targets.kubernetes.observe.seen import without_others
 
-    found = _all_of(job, many).get(job.name)
-    return found if found is None or job.owner is None else without_others(found, job.owner)
+    return seen if job.owner is None else without_others(seen, job.owner)
 
 
 def check_own(job: Job) -> None:
@@ -198,7 +206,7 @@ def in_project() -> bool:
 def why(job: Job) -> str:
     """One paragraph: what the job waits for or why it has ended."""
     if job.local is not None:
-        return _why_here(job, job.local.glance(job.namespace, job.name, "", "", Owner("")))
+        return _why_here(job, _here(job.local, job))
     from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
     from pulumi_trainer.provider.lifecycle.diagnosis import why as paragraph
 

@@ -2,6 +2,7 @@
 
 It lies inside since the output folder may be a mount point, which nothing can be renamed onto. A killed fetch leaves it
 behind; the next one goes on from there.
+
     lock      held while a fetch runs
     journal   one line of JSON each: the fetch, a part that is on the disk, a file that is verified
     data/<id> content of one file, id from its path, version and size

@@ -1,4 +1,5 @@
 """What Kueue counts of a JobSet: a set of pods for each replicated job, and what these ask for.
+
 https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/jobset/jobset_controller.go
 """
 

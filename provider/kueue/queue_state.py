@@ -1,4 +1,5 @@
 """What is known of Kueue's objects: those of a program, and those of a cluster that it reaches.
+
 Documents are plain and of v1beta2, with ResourceFlavors, Topologies and Nodes among them.
 """
 

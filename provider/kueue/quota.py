@@ -1,4 +1,5 @@
 """What a ClusterQueue can have of a resource: its own quota, and what its cohorts lend it.
+
 The tree of https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/resource_node.go, on plain documents of
 v1beta2. Amounts are exact, in the resource's own unit.
 """

@@ -1,4 +1,5 @@
 """What Kueue's webhooks make of ClusterQueues, Cohorts and ResourceFlavors, and have against them.
+
 Source: https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/webhooks (clusterqueue_webhook.go, cohort_webhook.go,
 resourceflavor_webhook.go, common.go), with the feature gates of that version as they are by default. The other kinds have no
 webhook.

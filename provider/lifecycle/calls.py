@@ -1,4 +1,5 @@
 """check, diff, create, read, update and delete of one job, on plain data.
+
 Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   namespace, name  of the JobSet
   objects          rendered objects, keyed "Kind/name", as `submission.to_state` has them

@@ -1,4 +1,5 @@
 """check, diff, create, update and delete of a channel of releases, on plain data.
+
 A channel makes nothing in a cluster: its state is the release in use, and its plan says what a move does to the jobs that take
 releases from it. Inputs: channel, runtime (name), release, document, releases (numbers of all that the catalogue has), target,
 component; force where there is one; formerly, set here: "project/stack" of the stack before it was renamed. Outputs: the same,

@@ -1,4 +1,5 @@
 """create, diff, update and delete of what stands before a ClusterQueue, on plain data.
+
 It is made after the ClusterQueue and its LocalQueues and deleted before them: its delete is where work is drained, or the
 deletion refused while nothing has been touched. Inputs: name, version (of the API), drain, seconds, target, stack, the mark of
 the queue's owner, and beside, the objects that are deleted after it: kind, version, namespace and name. Outputs: the same, with

@@ -1,4 +1,5 @@
 """check, diff, create, update, read and delete of a runtime in mode trainer, on plain data.
+
 Inputs: document, target, component, force where there is one; check adds owner, and again, which counts how often the runtime was
 to be applied because others had deleted or changed it (absent while they have not). Outputs: document, owner, uid, target, force,
 again.

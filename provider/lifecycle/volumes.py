@@ -1,4 +1,5 @@
 """check, diff, create, update, read and delete of a volume, on plain data.
+
 Inputs: namespace, name, digest, target, component, retain (absent where it is not kept), and in a cluster `claim`: size,
 storageClass, accessMode, retain, and `chosen`, true where the user wrote the access mode. It keeps its name, and what it has,
 while its digest is the same. again, set here, counts how often somebody else has deleted it, so that it is made again (absent:

@@ -1,4 +1,5 @@
 """What one cluster has, asked once and remembered: so that many jobs cost few requests.
+
 Every question may be asked by several threads; it raises what the client raises, and then it raises that again.
 """
 

@@ -1,4 +1,5 @@
 """One kind of objects as a cluster has them: a list, then a watch that goes on from where it broke.
+
 https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
 

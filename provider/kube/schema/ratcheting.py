@@ -1,4 +1,5 @@
 """What an update has not changed, and the server therefore tolerates.
+
 As in https://github.com/kubernetes/apiextensions-apiserver/blob/v0.36.3/pkg/apiserver/validation/ratcheting.go
 """
 

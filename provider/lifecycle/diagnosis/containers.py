@@ -1,4 +1,5 @@
 """What containers say: why one cannot start, and how one has ended.
+
 Reasons: https://github.com/kubernetes/kubernetes/tree/v1.36.3/pkg/kubelet (images/types.go, kuberuntime, container).
 """
 

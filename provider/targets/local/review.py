@@ -1,7 +1,8 @@
 """What of a JobSet this machine cannot do (refusals), and what it does differently (warnings).
 
 Ignored without a word, because one machine gives it no meaning: images' contents, node selection and scheduling, pull secrets,
-service accounts' rights, security contexts. Objects may hold unknown leaves: what is not known is not judged.
+service accounts' rights, security contexts.
+Objects may hold unknown leaves: what is not known is not judged.
 """
 
 from __future__ import annotations

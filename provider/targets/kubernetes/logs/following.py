@@ -1,5 +1,6 @@
 """Following the logs of a job: new pods are attached to as they start, containers that start again and connections that break
 are gone on with where they were, and it ends when the job has ended and everything is read.
+
 A thread reads each log, as long as there are not too many; those above share a few threads, which read them in turns.
 """
 

@@ -1,4 +1,5 @@
 """The jobs of a namespace or of the whole cluster, whoever has made them, and what happened to one.
+
 A list of each kind, whatever the number of jobs; all kinds at once.
 """
 

@@ -1,4 +1,5 @@
 """Wakes gangs that wait, when nodes have been added.
+
 The coscheduling plugin tries a gang again when its pods or its PodGroup change, and for new nodes only after some minutes
 (https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/pkg/coscheduling/coscheduling.go, EventsToRegister). A
 changed annotation of the PodGroup is such a change; nothing else reads it.

@@ -1,4 +1,5 @@
 """What a cluster must have installed for a job, from which version on, and why.
+
 Versions are those in which something appeared: JobSet's releases
 (https://github.com/kubernetes-sigs/jobset/tree/v0.12.0/CHANGELOG, dependsOn: https://github.com/kubernetes-sigs/jobset/pull/740),
 Trainer's API (https://github.com/kubeflow/trainer/releases) and Kueue's

@@ -1,4 +1,5 @@
 """What is known of a cluster's StorageClasses before a volume is asked of them.
+
 Whether a class can do what is asked only shows in events of a claim that stays Pending, so what is certain is said before.
 """
 
