@@ -8,8 +8,8 @@ SETUP = $(or $(PYTHON),$(error Python 3.10 or newer, with its modules venv and e
 RUN := .venv/bin/python tools/stack.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up preview preview-kubernetes logs down clean env check test test-cluster test-nodes test-frameworks coverage \
-  bench bench-cluster cluster-up cluster-down
+.PHONY: help setup up preview preview-kubernetes logs down clean env check test test-smoke test-engine test-pythons \
+  test-cluster test-nodes test-frameworks test-all coverage bench bench-cluster cluster-up cluster-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,32 +56,47 @@ cluster-down: ## end it; no process, mount or cgroup stays
 	@$(SETUP) --dev --no-cli >&2
 	@.venv/bin/python -m tools.cluster down
 
-test: ## all tests but those of test-*, and the unit tests on the oldest and the newest Python of this machine
+PYTEST := $(RUN) exec python -m pytest --durations=10
+
+test: ## the unit and golden tests and the core of the engine's: 8 minutes on 2 cores, 15 from nothing
+	@$(SETUP) --dev
+	@$(PYTEST) -n 3 --dist=worksteal -m 'not slow' tests/unit tests/golden tests/engine # some wait more than they compute
+
+test-smoke: ## one test of each feature on a real control plane, if its programs are built; never builds them
+	@$(SETUP) --dev
+	@if .venv/bin/python -m tools.cluster built; then $(PYTEST) -m smoke tests/cluster; fi
+
+test-engine: ## all tests with the real Pulumi engine: 10 minutes
+	@$(SETUP) --dev
+	@$(PYTEST) -n 3 --dist=worksteal tests/engine
+
+test-pythons: ## the unit tests on the oldest and the newest Python of this machine
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/pythons.py
-	@$(RUN) exec python -m pytest -n 2
-	@.venv/bin/python -m tools.cluster build
-	@$(RUN) exec python -m pytest -m smoke tests/cluster
 
 test-cluster: ## the Kubernetes target on a real control plane with simulated nodes
 	@$(SETUP) --dev
 	@.venv/bin/python -m tools.cluster build --plugin
-	@$(RUN) exec python -m pytest -n 3 --dist=worksteal tests/cluster # they wait more than they compute
+	@$(PYTEST) --reruns 1 -n 3 --dist=worksteal tests/cluster
 
-test-nodes: ## and on real nodes (Linux, root)
+test-nodes: ## the Kubernetes target on real nodes (Linux, root)
 	@$(SETUP) --dev
 	@.venv/bin/python -m tools.cluster build --nodes
-	@$(RUN) exec python -m pytest tests/nodes
+	@$(PYTEST) --reruns 1 tests/nodes
 
 test-frameworks: ## train with every framework's real packages, MPI's mpirun too; the first run downloads a few gigabytes
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/debian.py
-	@$(RUN) exec python -m pytest tests/frameworks
+	@$(PYTEST) --reruns 1 tests/frameworks
 
 coverage: ## branch coverage of documents, admission, pipeline and lifecycle by the unit and golden tests: 95 % or it fails
 	@$(SETUP) --dev --no-cli
-	@$(RUN) exec python -m coverage run -m pytest -q tests/unit tests/golden -k 'not local and not initializers and not tools'
+	@$(RUN) exec python -m coverage run -m pytest -q tests/unit tests/golden
 	@$(RUN) exec python -m coverage report
+
+test-all: ## every target above, one after the other whatever fails, and a table of the results: an hour or two
+	@$(SETUP) --dev
+	@.venv/bin/python tools/test_all.py
 
 bench: ## measure, and print the tables of docs/benchmarks.md
 	@$(SETUP) --dev

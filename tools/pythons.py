@@ -1,6 +1,5 @@
-"""The oldest and the newest Python of this machine, and the unit tests on both. Run by `make test`, in `.venv`.
-
-The version in `.venv` is left out: there `make test` runs all tests afterwards.
+"""The oldest and the newest Python of this machine, and the unit tests on both. Run by `make test-pythons`, in `.venv`,
+whose version is left out: `make test` runs them there.
 """
 
 from __future__ import annotations
@@ -59,7 +58,8 @@ def unit_tests(version: Version) -> str:
     )  # fmt: skip
     if done.returncode:
         return f"{done.stdout}\ntest: the unit tests fail with {venv.name}"
-    print(f"test: the unit tests pass with {venv.name} ({time.monotonic() - begun:.0f} s)", flush=True)
+    closing = done.stdout.rstrip().rpartition("\n")[2]  # pytest's counts
+    print(f"test: the unit tests pass with {venv.name} ({time.monotonic() - begun:.0f} s)\n{closing}", flush=True)
     return ""
 
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
 from .conftest import Project
 from .test_datasets import INLINE, claims, prepared
 
@@ -78,6 +80,7 @@ def test_an_edited_file_is_told_and_the_next_run_trains_on_it(project: Project) 
     assert len(claims(project)) == 2, "what nothing uses has gone"
 
 
+@pytest.mark.core
 def test_an_edited_file_of_a_source_inside_a_job_is_told(project: Project) -> None:
     prepared(project)
     project.program(INLINE.replace("RUNTIME", 'stepped, run="one"'))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 from pulumi_trainer.provider.commands import releases as commands
 
@@ -91,6 +92,7 @@ def program(project: Project, text: str, **values: str) -> None:
     project.program(text, head="")
 
 
+@pytest.mark.core
 def test_what_a_move_does_to_each_job(project: Project) -> None:
     catalog = project.folder / "runtimes"
     write(catalog, release("1.0.0"), release("1.1.0", LEVEL="1"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Project
 
 PROGRAM = """
@@ -36,6 +38,7 @@ trainer.TrainJob("own", name="own", runtime=claiming("claiming", "cache"), train
 """
 
 
+@pytest.mark.core
 def test_a_claim_with_the_name_of_an_output_volume_is_refused(project: Project) -> None:
     weights = project.root / "volumes/default/victim-output/data/weights.bin"
     project.program(PROGRAM + VICTIM + THIEF)

@@ -21,6 +21,7 @@ def cli(project: Project, *args: str, timeout: float = 60) -> subprocess.Complet
     )  # fmt: skip
 
 
+@pytest.mark.core
 def test_status_logs_and_render(project: Project) -> None:
     project.program(QUICK)
     project.up()

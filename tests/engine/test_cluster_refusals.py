@@ -107,6 +107,7 @@ trainer.GpuQueues("gpus", teams={teams})
 LEAVES = "ClusterQueue gpus-nlp: is no longer in the program, and its deletion is refused while it has work: "
 
 
+@pytest.mark.core
 def test_a_refused_rename_of_a_team_changes_nothing(project: Project, api: Api) -> None:
     """It makes new queues and deletes the old ones, last."""
     api.objects = team("nlp")

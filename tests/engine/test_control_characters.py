@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Project, eventually
 
 PROGRAM = """
@@ -23,6 +25,7 @@ def acted_on(text: str) -> list[str]:
     return [c for c in text if not c.isprintable() and c not in "\n\t"]
 
 
+@pytest.mark.core
 def test_what_a_failed_job_has_printed(project: Project) -> None:
     project.program(PROGRAM)
     result = project.up("--color", "never", ok=False)

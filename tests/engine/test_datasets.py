@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .conftest import Project, eventually
 
 PROGRAM = """
@@ -38,6 +40,7 @@ def claims(project: Project) -> list[Path]:
     return sorted(p.parent for p in project.root.glob("volumes/default/*/data"))
 
 
+@pytest.mark.core
 def test_a_dataset_is_fetched_once_for_any_number_of_jobs(project: Project) -> None:
     prepared(project)
     project.program(program("complete", 0))
@@ -99,6 +102,7 @@ def test_what_cannot_be_fetched_is_a_problem_of_the_plan(project: Project) -> No
     )
 
 
+@pytest.mark.core
 def test_retained_output_survives_destroy(project: Project) -> None:
     project.program("""
 def write():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Project
 
 PROGRAM = """
@@ -43,6 +45,7 @@ def program(project: Project, wait_for: str, *, ends: str = "pass") -> None:
     project.program(text.replace("EXIT", ends))
 
 
+@pytest.mark.core
 def test_what_depends_on_a_job_waits_for_its_end(project: Project) -> None:
     program(project, "complete")
     project.preview()

@@ -54,6 +54,7 @@ def previewed_objects(project: Project) -> dict[str, Any]:
     return objects
 
 
+@pytest.mark.core
 def test_the_program_is_short_and_the_readme_shows_it() -> None:
     lines = (ROOT / "examples" / "quickstart" / "__main__.py").read_text().splitlines()
     assert len([line for line in lines if line.strip() and not line.strip().startswith("#")]) <= 60
@@ -116,6 +117,7 @@ def rank_zero(project: Project) -> psutil.Process | None:
     return None
 
 
+@pytest.mark.core
 def test_quickstart_previews_for_a_cluster_without_one(quickstart: Project) -> None:
     quickstart.config("trainer:target", "kubernetes")
     quickstart.env["KUBECONFIG"] = str(quickstart.folder / "none")

@@ -49,6 +49,7 @@ def refused(project: Project, program: str, *said: tuple[str, str]) -> None:
     assert "Traceback" not in told and "ModuleNotFoundError" not in told
 
 
+@pytest.mark.core
 def test_a_cluster_needs_an_extra(bare: Project) -> None:
     bare.config("trainer:target", "kubernetes")
     components = ("TrainJob", "DatasetInitializer", "ClusterQueue", "CoschedulingPodGroup")

@@ -62,6 +62,7 @@ SAYS = [
 ]
 
 
+@pytest.mark.core
 def test_all_problems_of_all_jobs_are_told_at_once_and_nothing_is_created(project: Project) -> None:
     project.program(WRONG)
     result = project.preview(ok=False)
@@ -102,6 +103,7 @@ pulumi.export("phase", job.phase)
 """
 
 
+@pytest.mark.core
 def test_an_unknown_and_a_secret_value_hide_only_their_leaf(project: Project) -> None:
     canary = "canary-4711-do-not-tell"
     project.program(UNKNOWN)
@@ -135,6 +137,7 @@ pulumi.export("phase", job.phase)
 """
 
 
+@pytest.mark.core
 def test_a_failed_job_fails_the_up_and_mended_code_runs_again(project: Project) -> None:
     project.program(FAILING)
     first = project.up(ok=False)
@@ -167,7 +170,10 @@ def ranks(supervisor: psutil.Process) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("victim", ["cli", "host", "supervisor", "rank"])
+@pytest.mark.parametrize(
+    "victim",
+    [pytest.param("cli", marks=pytest.mark.core), "host", "supervisor", pytest.param("rank", marks=pytest.mark.core)],
+)
 def test_kill_and_the_next_up_converges(project: Project, victim: str) -> None:
     project.program(LONG.replace('wait_for="running"', 'wait_for="complete"'))
     process = project.start("up", "--yes", "--skip-preview")
@@ -226,6 +232,7 @@ def test_a_crash_between_target_and_state_converges(project: Project) -> None:
     eventually(lambda: not project.target.jobs() and not project.processes(), what="the sweep")
 
 
+@pytest.mark.core
 def test_ctrl_c_ends_the_waiting_at_once_and_up_attaches_again(project: Project) -> None:
     project.program(LONG.replace('wait_for="running"', 'wait_for="complete"'))
     process = project.start("up", "--yes", "--skip-preview")
@@ -241,6 +248,7 @@ def test_ctrl_c_ends_the_waiting_at_once_and_up_attaches_again(project: Project)
     assert project.job("long").uid == uid
 
 
+@pytest.mark.core
 def test_two_ups_at_once_make_one_job(project: Project) -> None:
     project.program(QUICK)
     first, second = project.start("up", "--yes", "--skip-preview"), project.start("up", "--yes", "--skip-preview")

@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from .conftest import Project
 
 PROGRAM = """
@@ -20,6 +22,7 @@ trainer.TrainJob("job", runtime=plain, wait_for="complete", run=config.get("run"
 """
 
 
+@pytest.mark.core
 def test_an_interpreter_that_is_not_there_is_a_problem_of_the_plan(project: Project) -> None:
     project.program(PROGRAM)
     for python in ("/nope/python", "no-such-python", "./Pulumi.yaml", "/usr"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from .conftest import Project, eventually
 
 QUICK = """
@@ -33,6 +35,7 @@ pulumi.export("phase", job.phase)
 """
 
 
+@pytest.mark.core
 def test_a_job_runs_once_and_a_second_up_changes_nothing(project: Project) -> None:
     project.program(QUICK)
     preview = project.preview("--diff")
@@ -105,6 +108,7 @@ def test_debug_messages_of_the_sdk_come_many_at_a_time_and_all_of_them_come(proj
     assert told.count("debug: ") < told.count("registration successful")
 
 
+@pytest.mark.core
 def test_a_change_of_the_code_is_a_line_diff_and_runs_again(project: Project) -> None:
     project.program(QUICK)
     project.up()
@@ -116,6 +120,7 @@ def test_a_change_of_the_code_is_a_line_diff_and_runs_again(project: Project) ->
     assert project.job("quick").uid != uid and "good day" in project.logs("quick")
 
 
+@pytest.mark.core
 def test_running_work_is_refused_at_preview_and_allowed_when_asked(project: Project) -> None:
     project.program(LONG)
     project.up()
@@ -136,6 +141,7 @@ def test_running_work_is_refused_at_preview_and_allowed_when_asked(project: Proj
     eventually(lambda: not project.processes(), what="no process is left")
 
 
+@pytest.mark.core
 def test_suspend_is_an_update_in_place(project: Project) -> None:
     suspended = LONG.replace('wait_for="running"', "suspend=True")
     project.program(suspended)

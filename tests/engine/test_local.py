@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.unit.local_support import FULL_DISK
 
 from .conftest import HEAD, Project
@@ -30,6 +32,7 @@ trainer.TrainJob("fills", runtime=runtime, wait_for="complete")
 """
 
 
+@pytest.mark.core
 def test_a_full_disk_fails_the_job_and_ends_the_update(project: Project) -> None:
     site = project.folder / "site"
     site.mkdir()
@@ -107,6 +110,7 @@ trainer.TrainJob("job", runtime=plain, wait_for="complete", output=True, trainer
 """
 
 
+@pytest.mark.core
 def test_nobody_else_can_read_what_a_job_printed(project: Project) -> None:
     project.program(SECRET)
     project.config("token", "canary-80f1", "--secret")

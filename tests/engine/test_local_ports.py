@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Project
 
 TWO_JOBS = """
@@ -40,6 +42,7 @@ for name in ("one", "other"):
 """
 
 
+@pytest.mark.core
 def test_a_port_that_is_taken_changes_no_other_number(project: Project) -> None:
     meeting = project.folder / "meeting"
     meeting.mkdir()

@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from pulumi_trainer.provider.targets.local.paths import remove_tree
 
 from .conftest import Project
@@ -85,6 +86,7 @@ def test_changed_data_in_another_root_make_nothing_there_before_the_refusal(proj
     project.destroy()
 
 
+@pytest.mark.core
 def test_a_second_clone_of_a_program_does_not_train_on_an_empty_dataset(project: Project) -> None:
     project.program(reads(project))
     project.up()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from .conftest import Project
 
 OLDER = Path(__file__).with_name("older")
@@ -26,6 +28,7 @@ def restored(project: Project, folder: str, job: str) -> None:
     assert project.run("stack", "import", "--file", "state.json").code == 0
 
 
+@pytest.mark.core
 def test_an_older_state_previews_empty_refreshes_and_destroys(project: Project) -> None:
     restored(project, "plain", "quick-b3ff0")
     project.preview("--expect-no-changes")

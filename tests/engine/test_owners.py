@@ -44,6 +44,7 @@ def adopted(project: Project) -> Project:
     return project
 
 
+@pytest.mark.core
 def test_an_adopted_job_is_left_alone_by_the_stack_that_has_lost_it(adopted: Project) -> None:
     uid = adopted.job("a0").uid
     for _ in range(2):

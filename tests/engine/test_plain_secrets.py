@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Project
 
 PROGRAM = """
@@ -38,6 +40,7 @@ PLACES = [
 ]  # fmt: skip
 
 
+@pytest.mark.core
 def test_every_place_is_told_and_no_value(project: Project) -> None:
     project.program(PROGRAM)
     result = project.preview("--diff", ok=False)

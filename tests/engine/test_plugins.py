@@ -45,6 +45,7 @@ def environment(jobset: dict[str, Any], step: str) -> dict[str, str]:
     return {e["name"]: e.get("value", "") for e in container["env"]}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("example", ["tensorflow"], indirect=True)
 def test_tensorflow_roles_find_each_other(example: Project) -> None:
     jobset = runs_as_previewed(example)
@@ -123,6 +124,7 @@ def work():
 """
 
 
+@pytest.mark.core
 def test_a_policy_takes_outputs_and_a_plugin_names_the_launcher(project: Project) -> None:
     (project.folder / "ray_plugin.py").write_text(RAY)
     project.program(

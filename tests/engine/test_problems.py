@@ -344,6 +344,7 @@ def test_a_project_that_is_called_trainer_has_keys_of_its_own(project: Project) 
     ]
 
 
+@pytest.mark.core
 def test_problems_come_in_the_order_of_the_program(project: Project) -> None:
     jobs = [f'trainer.TrainJob("j{at}", runtime="torch-distributed", trainer=work)' for at in range(12)]
     queue = 'trainer.LocalQueue("q", clusterqueue="a")'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Project, Result
 
 HEAD = """import pulumi
@@ -66,6 +68,7 @@ def says_all(result: Result, words: list[str]) -> str:
     return result.out
 
 
+@pytest.mark.core
 def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_made(project: Project) -> None:
     project.program(WRONG, HEAD)
     says_all(project.up(ok=False), SAID)

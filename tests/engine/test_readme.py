@@ -6,6 +6,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from .conftest import Project
 
 ROOT = Path(__file__).parents[2]
@@ -13,6 +15,7 @@ CATALOGUE = ROOT / "examples" / "platform-and-teams" / "platform" / "runtimes"
 PLATFORM, TEAM = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
 
 
+@pytest.mark.core
 def test_two_teams_two_stacks(tmp_path: Path, pulumi_home: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()

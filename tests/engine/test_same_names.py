@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from pulumi_trainer.provider.targets.local import LocalTarget
 
 from .conftest import Project, eventually
@@ -92,6 +93,7 @@ def test_a_name_that_a_renamed_job_still_has_is_refused(project: Project) -> Non
     project.preview("--expect-no-changes")
 
 
+@pytest.mark.core
 def test_a_rename_to_the_same_name_in_the_target_names_the_alias(project: Project) -> None:
     project.program(writes("my_job"))
     project.up()

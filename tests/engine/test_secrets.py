@@ -73,6 +73,7 @@ def test_a_finished_job_stays_finished(lab: Project) -> None:
     lab.preview("--expect-no-changes")
 
 
+@pytest.mark.core
 def test_a_running_job_runs_on(lab: Project) -> None:
     program(lab, "wait_for='running'", forever=True)
     lab.up()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+import pytest
+
 from .conftest import HEAD, Project
 
 FUTURE = "from __future__ import annotations\n" + HEAD
@@ -104,6 +106,7 @@ for name in ("script", "latin"):
 """
 
 
+@pytest.mark.core
 def test_a_script_runs_byte_for_byte(project: Project) -> None:
     given = {"script": SCRIPT, "latin": LATIN}
     for name, content in given.items():

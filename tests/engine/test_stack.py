@@ -90,6 +90,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
             continue
 
 
+@pytest.mark.core
 def test_a_killed_cli_is_no_hindrance(lab: Lab) -> None:
     process = lab.start("up")
     eventually(lambda: (lab.root / "creates").exists() and lab.latest("local").get("pending_operations"))

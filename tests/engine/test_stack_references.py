@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from .conftest import Project
 
 PLATFORM = """
@@ -54,6 +56,7 @@ SAID = {
 }
 
 
+@pytest.mark.core
 def test_an_output_that_the_other_stack_does_not_have(tmp_path: Path, pulumi_home: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()

@@ -50,7 +50,7 @@ class Evil:
         return os.system, (f"touch {self.place}",)
 
 
-@pytest.mark.parametrize("command", ["refresh", "destroy"])
+@pytest.mark.parametrize("command", [pytest.param("refresh", marks=pytest.mark.core), "destroy"])
 def test_our_host_runs_no_program_of_a_state(guarded: Project, command: str) -> None:
     guarded.program(SUSPENDED)
     guarded.up()

@@ -62,6 +62,7 @@ def program(project: Project, **values: str) -> None:
     project.config("trainer:target", "kubernetes")
 
 
+@pytest.mark.core
 def test_a_typed_program_is_a_plan(project: Project) -> None:
     program(project)
     out = project.preview("--diff").out
@@ -70,6 +71,7 @@ def test_a_typed_program_is_a_plan(project: Project) -> None:
     assert out.count('mountPath: "/etc/pulumi-trainer/code"') == 2
 
 
+@pytest.mark.core
 def test_what_is_wrong_is_told_where_it_stands_in_the_program(project: Project) -> None:
     program(project, PROCESSES="0", ZONE="1", EPOCHS="0")
     out = project.preview(ok=False).out

@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any
 
+import pytest
+
 from .conftest import HEAD, Project, eventually
 
 GIVEN = """
@@ -45,6 +47,7 @@ def received(project: Project, name: str) -> Any:
     return line.partition("RECEIVED ")[2]
 
 
+@pytest.mark.core
 def test_func_args_arrive_verbatim_on_this_machine(project: Project) -> None:
     project.program(JOBS)
     project.up()
@@ -54,6 +57,7 @@ def test_func_args_arrive_verbatim_on_this_machine(project: Project) -> None:
     assert received(project, "whole") == repr({"conf": EXPECTED, "ratio": 1.0})
 
 
+@pytest.mark.core
 def test_func_args_and_maps_stand_verbatim_in_the_objects_of_a_cluster(project: Project) -> None:
     project.config("trainer:target", "kubernetes")
     project.program(f"""

@@ -26,6 +26,7 @@ def run(folder: Path, text: str) -> None:
         assert sorted(done.stdout.splitlines()) == sorted(expected.rstrip().splitlines()), command
 
 
+@pytest.mark.core
 def test_the_page(tmp_path: Path, pulumi_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "state"
     state.mkdir()

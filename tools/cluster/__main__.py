@@ -1,4 +1,4 @@
-"""`python -m tools.cluster up [--nodes N] | down | status | env | build [--nodes] [--plugin]`, for the Makefile.
+"""`python -m tools.cluster up [--nodes N] | down | status | env | build [--nodes] [--plugin] | built`, for the Makefile.
 
 One cluster a clone, in build/cluster; it outlives the command.
 """
@@ -57,6 +57,13 @@ def env() -> None:
     print(f"KUBECONFIG={shlex.quote(str(Cluster.open(FOLDER).kubeconfig))}")
 
 
+def built() -> None:
+    """Exit code 1 if a program of the control plane is not built yet."""
+    missing = [name for name in build.CONTROL_PLANE if not build.folder(name).exists()]
+    if missing:
+        sys.exit(f"cluster: not built yet: {', '.join(missing)}; `make test-cluster` builds them")
+
+
 def main() -> None:
     """One command; what it needs and cannot have is said without a traceback."""
     parser = argparse.ArgumentParser(prog="python -m tools.cluster")
@@ -65,7 +72,7 @@ def main() -> None:
     building = commands.add_parser("build")
     building.add_argument("--nodes", action="store_true", help="what real nodes need, too")
     building.add_argument("--plugin", action="store_true", help="the provider of pulumi-kubernetes, too")
-    for name in ("down", "status", "env"):
+    for name in ("down", "status", "env", "built"):
         commands.add_parser(name)
     asked = parser.parse_args()
     try:
@@ -76,7 +83,7 @@ def main() -> None:
             if asked.nodes:
                 nodes.prepare(say)
         else:
-            {"down": down, "status": status, "env": env}[asked.command]()
+            {"down": down, "status": status, "env": env, "built": built}[asked.command]()
     except (Broken, build.Unavailable) as error:
         sys.exit(f"cluster: {error}")
     except KeyboardInterrupt:
