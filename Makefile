@@ -8,14 +8,18 @@ SETUP = $(or $(PYTHON),$(error Python 3.10 or newer, with its modules venv and e
 RUN := .venv/bin/python tools/stack.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up preview preview-kubernetes logs down clean env check test test-smoke test-engine test-pythons \
-  test-cluster test-nodes test-frameworks test-all coverage bench bench-cluster cluster-up cluster-down
+.PHONY: help setup setup-queues up preview preview-kubernetes logs down clean env check messages docs docs-serve dist picture \
+  test test-smoke test-engine test-pythons test-cluster test-nodes test-gangs test-frameworks test-post-training test-all coverage \
+  bench bench-cluster bench-interruptions cluster-up cluster-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## .venv with pinned packages, and the Pulumi CLI
 	@$(SETUP)
+
+setup-queues: ## set-up, and the plugin of pulumi-kubernetes for programs with queues or PodGroups: downloaded, else built (with Go)
+	@$(SETUP) --queues
 
 up: setup ## train the quickstart's model on two local nodes
 	@$(RUN) up
@@ -44,9 +48,35 @@ env: ## for commands by hand: eval "`make -s env`"
 	@$(SETUP) >&2
 	@$(RUN) env
 
-check: ## lint, types, layers, wheel and sdist
+check: ## lint, types, layers, docs, wheel and sdist
 	@$(SETUP) --dev --no-cli
 	@.venv/bin/python tools/check.py
+
+messages: ## all texts for users in build/messages.txt, for review: code, where, why, hint
+	@mkdir -p build
+	@$(if $(wildcard .venv),.venv/bin/python,python3) tools/messages.py build/messages.txt components provider
+
+docs: ## the docs site, in build/site; a broken link is an error
+	@$(SETUP) --dev --no-cli
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
+
+docs-serve: ## the docs site at http://127.0.0.1:8000, built again after each change
+	@$(SETUP) --dev --no-cli
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs serve --strict
+
+dist: ## sdist, wheel, SBOM (CycloneDX), licences and checksums in dist/
+	@$(SETUP) --dev --no-cli
+	@.venv/bin/python tools/release.py
+
+picture: setup ## draw docs/quickstart.svg, the picture of the README, from a run of the quickstart
+	@$(RUN) exec python tools/picture.py
+
+bench-interruptions: ## interrupt a job 100 times on real nodes (Linux, root) and on this machine, and each framework 20 times: two hours
+	@$(SETUP) --dev
+	@.venv/bin/python -m tools.cluster build --nodes
+	@$(RUN) exec env INTERRUPTIONS=100 python -m pytest -s tests/nodes/test_interruptions.py -k random
+	@$(RUN) exec env LOCAL_INTERRUPTIONS=100 python -m pytest -s tests/engine/test_local_interruptions.py
+	@$(RUN) exec env INTERRUPTED_PLACES=20 python -m pytest -s tests/frameworks/test_training.py -k random
 
 cluster-up: ## a Kubernetes cluster on this machine, its KUBECONFIG printed last; NODES=2: with real nodes (Linux, root)
 	@$(SETUP) --dev --no-cli >&2
@@ -82,12 +112,23 @@ test-cluster: ## the Kubernetes target on a real control plane with simulated no
 test-nodes: ## the Kubernetes target on real nodes (Linux, root)
 	@$(SETUP) --dev
 	@.venv/bin/python -m tools.cluster build --nodes
-	@$(PYTEST) --reruns 1 tests/nodes
+	@$(PYTEST) --reruns 1 tests/nodes -m 'not whole'
+
+test-gangs: ## the Kubernetes target with the gang schedulers Volcano and KAI; the first run builds them
+	@$(SETUP) --dev
+	@.venv/bin/python -m tools.cluster build --gangs
+	@$(PYTEST) --reruns 1 tests/gangs
 
 test-frameworks: ## train with every framework's real packages, MPI's mpirun too; the first run downloads a few gigabytes
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/debian.py
-	@$(PYTEST) --reruns 1 tests/frameworks
+	@$(PYTEST) --reruns 1 tests/frameworks tests/post_training -m 'not whole'
+
+test-post-training: ## train with all methods of TRL, Transformers and LLaMA-Factory: about ten minutes on 2 cores; some on real nodes (Linux, root)
+	@$(SETUP) --dev
+	@$(PYTEST) --reruns 1 tests/post_training
+	@.venv/bin/python -m tools.cluster build --nodes
+	@$(PYTEST) --reruns 1 tests/nodes/test_post_training.py
 
 coverage: ## branch coverage of documents, admission, pipeline and lifecycle by the unit and golden tests: 95 % or it fails
 	@$(SETUP) --dev --no-cli

@@ -21,14 +21,23 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
     )
     from .channel import RuntimeChannel as RuntimeChannel
     from .datasets import DatasetInitializer as DatasetInitializer, ModelInitializer as ModelInitializer
-    from .program.targets import Kubernetes as Kubernetes, Local as Local
-    from .program.plugins import register_plugin as register_plugin
+    from .program.targets import Kubernetes as Kubernetes, Local as Local, Worker as Worker
+    from .program.registered_plugins import register_plugin as register_plugin
     from .args.patches import (
         ContainerPatch as ContainerPatch,
         JobPatch as JobPatch,
         PodPatch as PodPatch,
         RuntimePatch as RuntimePatch,
     )
+    from .args.generation import GenerationServer as GenerationServer
+    from .args.post_training import (
+        LlamaFactoryTrainer as LlamaFactoryTrainer,
+        TransformersTrainer as TransformersTrainer,
+        TRLTrainer as TRLTrainer,
+    )
+    from .args.torchtune import TorchTuneTrainer as TorchTuneTrainer
+    from .args.unsloth import UnslothTrainer as UnslothTrainer
+    from .network_policy import Egress as Egress, NetworkPolicy as NetworkPolicy
     from .podgroups import CoschedulingPodGroup as CoschedulingPodGroup, VolcanoPodGroup as VolcanoPodGroup
     from .args.policies import (
         CoschedulingPolicy as CoschedulingPolicy,
@@ -74,14 +83,15 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
     )
     from .runtime import ClusterTrainingRuntime as ClusterTrainingRuntime, TrainingRuntime as TrainingRuntime
     from pulumi_trainer.provider.catalog.catalog import RuntimeCatalog as RuntimeCatalog
+    from .args.project import Source as Source
     from .args.sources import (
         DataCacheInitializer as DataCacheInitializer,
+        DataSource as DataSource,
         HuggingFaceDatasetInitializer as HuggingFaceDatasetInitializer,
         HuggingFaceModelInitializer as HuggingFaceModelInitializer,
         Initializer as Initializer,
         S3DatasetInitializer as S3DatasetInitializer,
         S3ModelInitializer as S3ModelInitializer,
-        Source as Source,
     )
     from .args.template import (
         DependsOn as DependsOn,
@@ -98,7 +108,9 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
     )
     from .args.topology import Preferred as Preferred, Required as Required, Unconstrained as Unconstrained
     from .args.trainers import CustomTrainer as CustomTrainer, Trainer as Trainer
-    from .trainjob import Progress as Progress, Timeouts as Timeouts, TrainJob as TrainJob
+    from .trainjob import Progress as Progress, TrainJob as TrainJob
+    from .program.watch import Timeouts as Timeouts
+    from .plan.checkpoint_policy import CheckpointPolicy as CheckpointPolicy
     from .plan.volume_claims import OutputVolume as OutputVolume
 
 _MODULES = {
@@ -113,9 +125,14 @@ _MODULES = {
     ),
     "channel": ("RuntimeChannel",),
     "datasets": ("DatasetInitializer", "ModelInitializer"),
-    "program.targets": ("Kubernetes", "Local"),
-    "program.plugins": ("register_plugin",),
+    "program.targets": ("Kubernetes", "Local", "Worker"),
+    "program.registered_plugins": ("register_plugin",),
     "args.patches": ("ContainerPatch", "JobPatch", "PodPatch", "RuntimePatch"),
+    "args.generation": ("GenerationServer",),
+    "args.post_training": ("LlamaFactoryTrainer", "TransformersTrainer", "TRLTrainer"),
+    "args.torchtune": ("TorchTuneTrainer",),
+    "args.unsloth": ("UnslothTrainer",),
+    "network_policy": ("Egress", "NetworkPolicy"),
     "podgroups": ("CoschedulingPodGroup", "VolcanoPodGroup"),
     "args.policies": (
         "CoschedulingPolicy",
@@ -145,30 +162,19 @@ _MODULES = {
     ),
     "queues.gpus": ("GpuQueues",),
     "queues.teams": ("Team",),
-    "queues.checks": (
-        "AdmissionCheck",
-        "MultiKueueCluster",
-        "MultiKueueConfig",
-        "ProvisioningRequestConfig",
-    ),
-    "queues.objects": (
-        "ClusterQueue",
-        "Cohort",
-        "LocalQueue",
-        "ResourceFlavor",
-        "Topology",
-        "WorkloadPriorityClass",
-    ),
+    "queues.checks": ("AdmissionCheck", "MultiKueueCluster", "MultiKueueConfig", "ProvisioningRequestConfig"),
+    "queues.objects": ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass"),
     "runtime": ("ClusterTrainingRuntime", "TrainingRuntime"),
     "provider.catalog.catalog": ("RuntimeCatalog",),
+    "args.project": ("Source",),
     "args.sources": (
         "DataCacheInitializer",
+        "DataSource",
         "HuggingFaceDatasetInitializer",
         "HuggingFaceModelInitializer",
         "Initializer",
         "S3DatasetInitializer",
         "S3ModelInitializer",
-        "Source",
     ),
     "args.template": (
         "DependsOn",
@@ -185,10 +191,14 @@ _MODULES = {
     ),
     "args.topology": ("Preferred", "Required", "Unconstrained"),
     "args.trainers": ("CustomTrainer", "Trainer"),
-    "trainjob": ("Progress", "Timeouts", "TrainJob"),
+    "trainjob": ("Progress", "TrainJob"),
+    "program.watch": ("Timeouts",),
+    "plan.checkpoint_policy": ("CheckpointPolicy",),
     "plan.volume_claims": ("OutputVolume",),
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_HOME: dict[str, str] = {}
+for _module, _names in _MODULES.items():
+    _HOME.update(dict.fromkeys(_names, _module))
 
 __all__ = [  # noqa: PLE0604
     *_HOME  # pyright: ignore[reportUnsupportedDunderAll]
@@ -202,7 +212,7 @@ if not TYPE_CHECKING:  # it would make any name right for type checkers
             from difflib import get_close_matches  # not with each import of the provider
 
             near = get_close_matches(name, _HOME, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f". Hint: did you mean {near[0]}?" if near else ""
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
 

@@ -1,111 +1,118 @@
-"""A channel names the release of a runtime that is in use: a platform team moves it, and TrainJobs follow as far as they say."""
+"""The component of a channel: it points to a release of a runtime, which TrainJobs take within the limit of `follow=`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import said
+from pulumi_trainer.args.arguments import shown_value
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.job_plan import PlacedJob
 from pulumi_trainer.plan.offer import CARRIED, Offer
 from pulumi_trainer.plan.review import refusals
-from pulumi_trainer.plan.runtime_ref import RuntimeSource, of_offer
+from pulumi_trainer.plan.runtime_ref import LoadedRuntime, RuntimeSource, runtime_from_offer
 from pulumi_trainer.program import session, targets
-from pulumi_trainer.program.constructors import component
+from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.lifecycle.identity import short_digest
-from pulumi_trainer.runtime import of_catalogue
+from pulumi_trainer.runtime import catalogue_argument_problems
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 
 
+class ChannelArgs(ComponentArgs):
+    """The arguments of `RuntimeChannel`."""
+
+    release: str
+    catalog: RuntimeCatalog | None = None
+    force: bool = False
+    target: Destination | None = None
+
+
 class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
-    """The release of a runtime that TrainJobs take: `RuntimeChannel("stable", release="torch-team@1.2.0", catalog=catalog)`.
+    """The release of a runtime that TrainJobs use: `RuntimeChannel("stable", release="torch-team@1.2.0", catalog=catalog)`.
 
-    release: `name@release`; moving the channel, or rolling it back, is a change of this line. The plan then says what that does
-    to jobs, and to which. catalog: default the built-in one. force: the channel may be removed, and releases from its catalogue,
-    while jobs use them. target: where to look for jobs that use it; default: that of the stack.
-
-    Jobs of the same program take it as `runtime=channel`. `offer` is for those of other stacks: export it, and give them
+    Jobs of the same program take it as `runtime=channel`. `offer` is for other stacks: export it, and give their jobs
     `runtime=StackReference(...).get_output(...)`.
+
+    Args:
+        resource_name: Name of the Pulumi resource.
+        release: Current release as `name@release`. To move the channel, or to roll it back, change it; the plan shows
+            the effect on each job.
+        catalog: Catalogue of the release; default: the built-in one.
+        force: Whether the channel, and releases of its catalogue, may be removed while jobs use them; default: False.
+        target: Target of the jobs that use the channel; default: the target of the stack.
+        opts: Resource options.
     """
 
     followed = True
     misnamed: list[Problem]
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        release: str,
-        catalog: RuntimeCatalog | None = None,
-        force: bool = False,
-        target: Destination | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
+    @constructor(ChannelArgs)
+    def __init__(self) -> None: ...
 
-    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
-        release, catalog, force, target = (given[name] for name in ("release", "catalog", "force", "target"))
-        self.where = f'RuntimeChannel("{resource_name}")'
-        session.current().channels.add(resource_name)
+    def construct(self, args: ChannelArgs) -> None:
+        """Register the channel after its checks."""
+        self.where = f'RuntimeChannel("{args.resource_name}")'
+        session.current().channels.add(args.resource_name)
         self.given: Offer | None = None
         self.resource: dynamic.Channel | None = None
         site = session.call_site()
-        found = targets.problems(target)
+        found = targets.problems(args.target)
         self._known: list[str] = []
         try:
-            self.given, self._known = _offer(resource_name, release, catalog)
+            self.given, self._known = _offer(args.resource_name, args.release, args.catalog)
         except TrainerError as error:
-            found += of_catalogue(error)
-        if not isinstance(force, bool):
-            found.append(Problem("force", f"must be True or False, not {said(force)}"))
+            found += catalogue_argument_problems(error)
+        if not isinstance(args.force, bool):
+            found.append(Problem("force", f"must be True or False, not {shown_value(args.force)}"))
         found = merge_problems(self.misnamed, found)
-        shown = release if isinstance(release, str) and release.isascii() else None
-        super().__init__("trainer:index:RuntimeChannel", resource_name, {"release": shown}, opts)
-        if self.given is not None and (told := self.given.deprecated.get(self.given.release)):
-            pulumi.log.warn(f"{self.where}: {told}", self)
-        self.problems = session.current().spawn(self._review(found, site, force, target))
+        shown = args.release if isinstance(args.release, str) and args.release.isascii() else None
+        super().__init__("trainer:index:RuntimeChannel", args.resource_name, {"release": shown}, args.opts)
+        if self.given is not None and (deprecation := self.given.deprecated.get(self.given.release)):
+            pulumi.log.warn(f"{self.where}: {deprecation}", self)
+        self.problems = session.current().spawn(self._review(found, site, force=args.force, target=args.target))
         self.offer: pulumi.Output[dict[str, Any] | None] = pulumi.Output.from_input(self._offered())
         self.register_outputs({})
 
-    async def made_from(self, follow: str, plan: Plan, destination: Destination) -> dict[str, Any]:
+    async def made_from(self, follow: str, job: PlacedJob) -> LoadedRuntime:
+        """Return the release for a job."""
         if await self.problems or self.given is None:
-            raise Invalid(Problem("", f"{self.where} is refused, see there"))
-        plan.needs += [self.resource] if self.resource is not None else []
+            raise Invalid(Problem("", f"was rejected: fix {self.where} first"))
         own = {"of": f"{pulumi.get_project()}/{pulumi.get_stack()}"}
-        return of_offer(self.given, own, follow, plan, destination)
+        loaded = runtime_from_offer(self.given, own, follow, job)
+        return replace(loaded, needs=[self.resource] if self.resource is not None else [])
 
-    async def _review(self, found: list[Problem], site: str, force: bool, target: Destination | None) -> bool:
-        """Collects what is wrong; True where something is."""
+    async def _review(self, found: list[Problem], site: str, *, force: bool, target: Destination | None) -> bool:
+        """Report the problems of the channel; return whether there are any."""
         offer = self.given
         if not found and offer is not None:
-            found = [p.below("release") for p in refusals(offer.documents[offer.release])]
+            found = problems_below("release", refusals(offer.documents[offer.release]))
         if not found and offer is not None:
             place = await targets.place(targets.choose(target))
             found = list(place.problems)
             where = f"{self.where} ({site})"
             found += session.current().claim(place.target, "RuntimeChannel", "", offer.channel, where)
             if not found:
-                self._register(offer, force, place, await self.urn.future() or "")
-        session.current().problems.extend(p.below(f"{self.where} ({site})") for p in found)
+                await self._register(offer, force, place, await self.urn.future() or "")
+        session.current().problems.extend(problems_below(f"{self.where} ({site})", found))
         return bool(found)
 
-    def _register(self, offer: Offer, force: bool, place: targets.Place, urn: str) -> None:
+    async def _register(self, offer: Offer, force: bool, place: targets.Place, urn: str) -> None:
         document = offer.documents[offer.release]
-        target = session.current().target(place.target)
+        target = await session.current().target(place.target)
         props = {
             "channel": offer.channel, "runtime": offer.runtime, "release": offer.release, "releases": self._known,
             "document": document, "digest": short_digest(document, 12), "component": urn,
-            "target": session.bound(place.target, target), **({"force": True} if force else {}),
+            "target": session.target_input(place.target, target), **({"force": True} if force else {}),
         }  # fmt: skip
         options = pulumi.ResourceOptions(parent=self, depends_on=[target, *place.needs])
-        self.resource = dynamic.Channel(self._name, props, options)
+        self.resource = dynamic.Channel(self.pulumi_resource_name, props, options)
 
     async def _offered(self) -> dict[str, Any] | None:
-        """Once the move has been accepted: a refused one must not reach another stack."""
+        """Return the offer once the move was accepted, so that no rejected move reaches another stack."""
         if await self.problems or self.given is None or self.resource is None:
             return None
         await self.resource.urn.future()
@@ -113,15 +120,18 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
 
 
 def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tuple[Offer, list[str]]:
-    """What a channel has, and all releases that the catalogue has of its runtime."""
+    """Return the offer of a channel, and all releases of its runtime in the catalogue."""
     name, _, release = reference.partition("@") if isinstance(reference, str) else ("", "", "")
     if not name or not release:
-        raise Invalid(Problem("", f"must be name@release, such as torch-distributed@2.3.0, not {said(reference)}"))
+        raise Invalid(
+            Problem("", f"must be name@release, such as torch-distributed@2.3.0, not {shown_value(reference)}")
+        )
     if catalog is not None and not isinstance(catalog, RuntimeCatalog):
-        raise Invalid(Problem("catalog", f"must be a RuntimeCatalog, not {said(catalog)}"))
+        raise Invalid(Problem("catalog", f"must be a RuntimeCatalog, not {shown_value(catalog)}"))
     catalog = catalog or BUILT_IN
     document = catalog.load(name, release)
     known = catalog.releases(name)
     documents = {number: catalog.load(name, number) for number in known[-CARRIED:]}
-    told = {number: str(d) for number in known if (d := catalog.deprecation(name, number))}
-    return Offer(channel, name, release, {**documents, release: document}, told), known
+    deprecations = {number: catalog.deprecation(name, number) for number in known}
+    deprecated = {number: str(deprecation) for number, deprecation in deprecations.items() if deprecation}
+    return Offer(channel, name, release, {**documents, release: document}, deprecated), known

@@ -1,4 +1,4 @@
-"""Datasets and models as resources of their own: fetched once into a volume that any number of TrainJobs mount."""
+"""Datasets and models as resources: fetched once into a volume that any number of TrainJobs mount."""
 
 from __future__ import annotations
 
@@ -10,102 +10,101 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
 from pulumi_trainer.args import plaintext_secrets, sources
-from pulumi_trainer.args.arguments import nested_problems, said
-from pulumi_trainer.args.json_values import whole
+from pulumi_trainer.args.arguments import nested_problems, shown_value
+from pulumi_trainer.args.json_values import to_whole_number
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.job_component import Job
 from pulumi_trainer.plan import dataset_configmap, mounts
-from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.plan.local_files import VERSION, ignored, is_folder
-from pulumi_trainer.plan.outputs import has_unknown, resolve
+from pulumi_trainer.plan.job_plan import PlacedJob, Plan, StepResult, render_job
+from pulumi_trainer.plan.local_files import VERSION, is_folder, read_ignore_patterns
+from pulumi_trainer.plan.outputs import Resolved, has_unknown, resolve
 from pulumi_trainer.plan.review import none_problems
 from pulumi_trainer.plan.runtime_ref import API_VERSION, from_catalogue
-from pulumi_trainer.plan.volume_claims import (
-    Claim,
-    FetchedData,
-    VolumeArgs,
-    mount,
-    pod_volume,
-)
+from pulumi_trainer.plan.volume_claims import Claim, FetchedData, VolumeArgs, mount, pod_volume
 from pulumi_trainer.program import session, targets
-from pulumi_trainer.program.constructors import component
+from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
-from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.admission.document_checks import source_problems
 from pulumi_trainer.provider.api import code as paths
-from pulumi_trainer.provider.api import trainer as api
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.api.model import problems as document_problems
 from pulumi_trainer.provider.initializers import check_uri, fingerprint, is_current
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.values.accessors import only, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.pulumi_compat import few_frames
+from pulumi_trainer.provider.targets import queries
 
 if TYPE_CHECKING:
-    from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
+    from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+
+
+class FetchedArgs(VolumeArgs, ComponentArgs):
+    """The arguments of `DatasetInitializer` and `ModelInitializer`."""
+
+    storage_uri: pulumi.Input[str]
+    ignore_patterns: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+    access_token: sources.Secret | None = None
+    endpoint: pulumi.Input[str] | None = None
+    region: pulumi.Input[str] | None = None
+    role_arn: pulumi.Input[str] | None = None
+    access_key_id: sources.Secret | None = None
+    secret_access_key: sources.Secret | None = None
+    env: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
+    secret_ref: pulumi.Input[str] | None = None
+    retain: bool = False
+    writable: bool = False
+    image: pulumi.Input[str] | None = None
+    target: Destination | None = None
+
+    shipped = ComponentArgs.shipped | {*VolumeArgs.fields, "retain", "writable", "image"}
 
 
 class Fetched(FetchedData, Job):
     """A dataset or a model in a volume.
 
-    volume: name of its claim, an Output that waits until all of it is there. storage_uri: as it was given. consumers: the
-    TrainJobs that mount it, as far as the program has made them. claim: what is asked of a cluster, once that is decided.
+    Attributes:
+        volume: Name of its claim, an Output that waits until all of the data is there.
+        storage_uri: The URI in the program.
+        consumers: The TrainJobs that mount it, as far as the program has created them.
+        claim: Spec of the claim in a cluster, once it is known.
     """
 
     kind: ClassVar[str]
     mount_path: ClassVar[str]
-    classes: ClassVar[Mapping[str, type[sources.Source]]]
+    classes: ClassVar[Mapping[str, type[sources.DataSource]]]
 
     storage_uri: pulumi.Input[str]
     path: pulumi.Output[str]
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        storage_uri: pulumi.Input[str],
-        ignore_patterns: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None,
-        access_token: sources.Secret | None = None,
-        endpoint: pulumi.Input[str] | None = None,
-        region: pulumi.Input[str] | None = None,
-        role_arn: pulumi.Input[str] | None = None,
-        access_key_id: sources.Secret | None = None,
-        secret_access_key: sources.Secret | None = None,
-        env: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
-        secret_ref: pulumi.Input[str] | None = None,
-        retain: bool = False,
-        writable: bool = False,
-        size: pulumi.Input[str] | None = None,
-        storage_class: pulumi.Input[str] | None = None,
-        access_mode: pulumi.Input[str] | None = None,
-        image: pulumi.Input[str] | None = None,
-        target: Destination | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
+    @constructor(FetchedArgs)
+    def __init__(self) -> None: ...
 
-    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
-        storage_uri, target = given["storage_uri"], given.pop("target")
-        self._retain, self._image, self.writable = (given.pop(name) for name in ("retain", "image", "writable"))
-        volume = {field: given.pop(field) for field in VolumeArgs.fields}
-        self._wanted = VolumeArgs(**{k: v for k, v in volume.items() if v is not None})
-        scheme = storage_uri.partition("://")[0] if isinstance(storage_uri, str) else ""
-        source = self.classes.get(scheme, sources.Source)(**{k: v for k, v in given.items() if v is not None})
-        self.where = f'{type(self).__name__}("{resource_name}")'
-        self.label = resource_name
+    def construct(self, args: FetchedArgs) -> None:
+        """Start the job that fetches the data."""
+        given = {k: v for k, v in vars(args).items() if v is not None}
+        self._retain, self._image, self.writable = args.retain, args.image, args.writable
+        self._wanted = VolumeArgs(**only(given, VolumeArgs.fields))
+        scheme = args.storage_uri.partition("://")[0] if isinstance(args.storage_uri, str) else ""
+        source = self.classes.get(scheme, sources.DataSource)(**without(given, *args.shipped))
+        self.where = f'{type(self).__name__}("{args.resource_name}")'
+        self.label = args.resource_name
         self.consumers: list[TrainJobArgs] = []
-        self.storage_uri = storage_uri
+        self.storage_uri = args.storage_uri
         site = session.call_site()
-        with dynamic.few_frames(2):
-            super().__init__(f"trainer:index:{type(self).__name__}", resource_name, None, opts)
-        name = job_name(resource_name, pulumi.get_project(), pulumi.get_stack())
-        self.start(name, target, lambda: self._plan(resource_name, source, target), "complete", site, opts)
+        with few_frames(2):
+            super().__init__(f"trainer:index:{type(self).__name__}", args.resource_name, None, args.opts)
+        name = job_name(args.resource_name, pulumi.get_project(), pulumi.get_stack())
+        self.start(
+            name, args.target, lambda: self._plan(args.resource_name, source, args.target), "complete", site, args.opts
+        )
         self.path = self._of_volume("path")
         self.volume = self._of_volume("name")
 
     def _of_volume(self, name: str) -> pulumi.Output[str]:
-        """An output of the volume: in a preview at once, else when the fetch has succeeded."""
+        """Return an output of the volume, known in a preview, otherwise when the fetch has succeeded."""
         known: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
 
         async def value() -> Any:
@@ -126,93 +125,111 @@ class Fetched(FetchedData, Job):
         "It is tried again once its arguments or the values of its secrets have changed. If something else failed, use"
     )
 
-    async def _plan(self, logical: str, source: sources.Source, target: Destination | None) -> Plan:
+    async def _plan(self, logical: str, source: sources.DataSource, target: Destination | None) -> Plan:
+        refused = self._argument_problems(source, target)
+        if refused:
+            return Plan(logical, "default", {"kind": ""}, problems=refused)
+
+        destination = targets.choose(target)
+        place = await targets.place(destination)
+        job = PlacedJob(job_name(logical, pulumi.get_project(), pulumi.get_stack()), destination, place)
+        result = Plan(
+            job.name, place.namespace, place.target, interrupt="allow", needs=place.needs, problems=place.problems
+        )  # another source is another volume, and nothing trains on one that is not complete
+        resolved = await self._resolve(source, job, result.secret_name)
+        image, claim = map(resolved.document.pop, ("image", "claim"))
+        spec = resolved.document
+        uri, packed = spec[self.kind]["storageUri"], None
+        if job.cluster and is_folder(uri):
+            packed = dataset_configmap.pack(uri, read_ignore_patterns(spec[self.kind]))
+        problems = [*self._source_problems(source, resolved, job, image), *(packed.problems if packed else ())]
+        result = result.add(StepResult(problems=problems), resolved=resolved)
+        if result.problems:
+            return result
+
+        content = {**spec, "target": [type(destination).__name__, place.namespace]}
+        if job.cluster:
+            content["claim"] = only(claim, ("storageClass", "accessMode"))
+        if packed:
+            content["files"] = dict(packed.digests)
+        elif is_folder(uri) and not has_unknown(content):
+            try:
+                content |= await asyncio.to_thread(_files, job, content, uri, read_ignore_patterns(spec[self.kind]))
+            except Invalid as error:
+                return result.add(StepResult(problems=error.problems))
+        result = result.with_content(content)
+
+        # A new URI or revision is a new volume; the old one is deleted when no job uses it any more.
+        revision, former = _revision(result.content), _revision(result.former)
+        self.claim = Claim(
+            f"{logical}-volume", f"{job.name}-{revision}", revision, former, self._retain, claim, resolved.unknown
+        )
+        fetch = _fetch_runtime(self.kind, self.mount_path, Unknown("volume"), image)
+        files = dict[str, Any]()
+        if packed:
+            name = f"{job.name}-files"
+            files[f"ConfigMap/{name}"] = packed.config_map(name, place.namespace)
+            self._add_files(packed.volume(name), fetch, image)
+        runtime = default_runtime(fetch)
+        located = spec if job.cluster else sources.with_absolute_paths(spec)
+        train_job = default_train_job(_fetch_job(job, runtime, located))
+        wanted = {args.hardening for args in self.consumers}
+        restricted = targets.is_restricted("restricted" if "restricted" in wanted else None, destination)
+        rendered = render_job(lambda: render(runtime, train_job, restricted=restricted))
+        mounted = StepResult(objects=files, claims={"volume": self.claim})
+        return result.add(mounted).add(rendered, made=rendered.made, fills="volume")
+
+    def _argument_problems(self, source: sources.DataSource, target: Destination | None) -> list[Problem]:
         found = nested_problems(source) + nested_problems(self._wanted) + targets.problems(target)
         for name, value in (("writable", self.writable), ("retain", self._retain)):
             if value is not None and not isinstance(value, bool):
-                found.append(Problem(name, f"must be True or False, not {said(value)}"))
+                found.append(Problem(name, f"must be True or False, not {shown_value(value)}"))
         if self._image is not None and not isinstance(self._image, (str, pulumi.Output)):
-            found.append(Problem("image", f"must be text, not {said(self._image)}"))
+            found.append(Problem("image", f"must be text, not {shown_value(self._image)}"))
         if isinstance(source.storage_uri, str):
             found += [
-                Problem("storage_uri", p.why, p.mend)
+                Problem("storage_uri", p.why, p.hint)
                 for p in check_uri(sources.absolute(source.storage_uri), self.kind)
             ]
-        if found:
-            return Plan(logical, "default", {"kind": ""}, problems=found)
-        destination = targets.choose(target)
-        name = job_name(logical, pulumi.get_project(), pulumi.get_stack())
-        place = await targets.place(destination)
-        plan = Plan(
-            name,
-            place.namespace,
-            place.target,
-            interrupt="allow",
-            needs=list(place.needs),
-            problems=list(place.problems),
-        )  # another source is another volume, and nothing trains on one that is not complete
-        cluster = isinstance(destination, targets.Kubernetes)
-        wanted = {"image": self._image, "claim": self._wanted.claim(several=await self._several()) if cluster else {}}
-        plan.resolved = await resolve({self.kind: source.document(), **wanted}, plan.secret_name)
-        plan.resolved.unknown.update(place.unknown)
-        image, claim = (plan.resolved.document.pop(name) for name in ("image", "claim"))
-        wish = plan.resolved.document
-        plan.problems += plan.resolved.problems + plaintext_secrets.problems(wish[self.kind], "")
-        wrong = document_problems(api.InitializerSource, wish[self.kind])
-        wrong = merge_problems(wrong, none_problems("TrainJob.spec.initializer.dataset", wish[self.kind], ""))
-        plan.problems += [replace(p, where=source.place(p.where)) for p in wrong]
-        uri = wish[self.kind]["storageUri"]
-        packed = None
-        if cluster and image is None:
-            plan.problems += sources.upstream_problems(uri)
-        if cluster and is_folder(uri):
-            packed = dataset_configmap.pack(uri, ignored(wish[self.kind]))
-            plan.problems += packed.problems
-        if plan.problems:
-            return plan
-        plan.content = {**wish, "target": [type(destination).__name__, plan.namespace]}
-        if cluster:
-            plan.content["claim"] = {k: v for k, v in claim.items() if k in ("storageClass", "accessMode")}
-        if packed:
-            plan.content["files"] = dict(packed.digests)
-        elif is_folder(uri) and not has_unknown(plan.content):
-            plan.content |= await asyncio.to_thread(_files, plan, uri, ignored(wish[self.kind]))
-            if plan.problems:
-                return plan
-        plan.forget_secret_name()
-        # A new URI or revision is a new volume; the old one goes when nothing runs on it any more.
-        revision, former = _revision(plan.content), _revision(plan.former)
-        self.claim = Claim(
-            f"{logical}-volume", f"{name}-{revision}", revision, former, self._retain, claim, plan.resolved.unknown
-        )
-        plan.claims["volume"] = self.claim
-        plan.fills = "volume"
-        fetch = _fetch_runtime(self.kind, self.mount_path, Unknown("volume"), image)
-        if packed:
-            self._carry(packed, plan, fetch, image)
-        runtime = default_runtime(fetch)
-        located = wish if cluster else sources.located(wish)
-        train_job = default_train_job(_fetch_job(plan, runtime, located))
-        plan.rendered(lambda: render(runtime, train_job))
-        return plan
+        return found
 
-    async def _several(self) -> bool:
-        """Whether a job that mounts it has several nodes, or may have."""
+    async def _resolve(self, source: sources.DataSource, job: PlacedJob, secret_name: str) -> Resolved:
+        """Return the source, the image and the claim with the known values of Outputs."""
+        claim = self._wanted.claim(several=await self._has_several_nodes()) if job.cluster else {}
+        given = {self.kind: source.document(), "image": self._image, "claim": claim}
+        resolved = await resolve(given, secret_name)
+        return replace(resolved, unknown={**resolved.unknown, **job.place.unknown})
+
+    def _source_problems(
+        self, source: sources.DataSource, resolved: Resolved, job: PlacedJob, image: Any
+    ) -> list[Problem]:
+        document = resolved.document[self.kind]
+        wrong = plaintext_secrets.problems(document, "") + source_problems(document)
+        wrong = merge_problems(wrong, none_problems("TrainJob.spec.initializer.dataset", document, ""))
+        problems = [*resolved.problems, *(replace(p, where=source.place(p.where)) for p in wrong)]
+        if job.cluster and image is None:
+            problems += sources.upstream_problems(document["storageUri"])
+        return problems
+
+    async def _has_several_nodes(self) -> bool:
+        """Return whether several Pods of a job mount the volume, or may do so."""
         for args in self.consumers:
+            if self.kind == "model" and getattr(args.trainer, "generation", None) is not None:
+                return True  # the generation server mounts it beside the nodes
             nodes: Any = _nodes(args)
             if isinstance(nodes, pulumi.Output):
-                nodes = whole(await nodes.future()) if await nodes.is_known() else None
+                nodes = to_whole_number(await nodes.future()) if await nodes.is_known() else None
             if not isinstance(nodes, int) or nodes > 1:
                 return True
         return False
 
-    def _carry(self, packed: dataset_configmap.Packed, plan: Plan, fetch: dict[str, Any], image: Any) -> None:
-        """Files that come with the job: any image with Python can unpack them, so it is that of a job that needs them."""
-        name = f"{plan.name}-files"
-        plan.objects[f"ConfigMap/{name}"] = packed.config_map(name, plan.namespace)
+    def _add_files(self, volume: dict[str, Any], fetch: dict[str, Any], image: Any) -> None:
+        """Add files of this machine to the fetching runtime. Any image with Python can unpack them: the job uses the image of a
+        consumer.
+        """
         pod = fetch["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
         container = pod["containers"][0]
-        pod["volumes"].append(packed.volume(name))
+        pod["volumes"].append(volume)
         container["volumeMounts"].append(mount(paths.CODE_VOLUME, paths.CODE_PATH, read_only=True))
         container["command"] = dataset_configmap.COMMAND
         for args in self.consumers if image is None else ():
@@ -227,12 +244,29 @@ class Fetched(FetchedData, Job):
 class DatasetInitializer(Fetched):
     """A dataset, fetched once into a volume (contract: pkg/initializers of kubeflow/trainer v2.3.0).
 
-    storage_uri: `hf://OWNER/NAME[@REVISION][/PATH]` (in a cluster without revision and path), `s3://BUCKET/PREFIX`, or
-    `file://PATH`, relative to the working directory of the program (to a cluster at most 900 kB travel, in a ConfigMap). The
-    other arguments are those of `HuggingFaceDatasetInitializer` and `S3DatasetInitializer`, and for a cluster size,
-    storage_class and access_mode of `OutputVolume`. image: what fetches it in a cluster; default Trainer's initializer, for
-    `file://` the image of the first TrainJob that mounts it. retain: keep the volume when the resource goes.
-    writable: whether jobs may change the data; by default they mount it read-only.
+    Args:
+        resource_name: Name of the Pulumi resource.
+        storage_uri: `hf://OWNER/NAME[@REVISION][/PATH]` (in a cluster without revision and path), `s3://BUCKET/PREFIX`,
+            or `file://PATH` relative to the program's working directory (to a cluster at most 900 kB, in a ConfigMap).
+        ignore_patterns: Name patterns of files to leave out, without commas (`IGNORE_PATTERNS`).
+        access_token: Token of the hub, as a secret Output (`ACCESS_TOKEN`).
+        endpoint: URL of the S3 service; default: AWS (`ENDPOINT`).
+        region: Region of the bucket (`REGION`).
+        role_arn: ARN of the role to assume (`ROLE_ARN`).
+        access_key_id: Access key, as a secret Output; default: the environment of the initializer (`ACCESS_KEY_ID`).
+        secret_access_key: Secret key, as a secret Output; default: the environment of the initializer
+            (`SECRET_ACCESS_KEY`).
+        env: Other environment variables of the initializer.
+        secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
+        retain: Whether to keep the volume when the resource is deleted; default: False.
+        writable: Whether jobs may change the data; default: False, they mount it read-only.
+        size: Size of the claim as a quantity; default: 20Gi. Ignored on this machine.
+        storage_class: StorageClass; default: that of the cluster. Ignored on this machine.
+        access_mode: Access mode; default: ReadWriteOnce, or ReadWriteMany if more than one node mounts the volume.
+        image: Image that fetches it in a cluster; default: Trainer's initializer, for `file://` the image of the first
+            TrainJob that mounts it.
+        target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
+        opts: Resource options.
     """
 
     kind = "dataset"
@@ -241,7 +275,32 @@ class DatasetInitializer(Fetched):
 
 
 class ModelInitializer(Fetched):
-    """A model, fetched once into a volume; arguments as `DatasetInitializer`."""
+    """A model, fetched once into a volume (contract: pkg/initializers of kubeflow/trainer v2.3.0).
+
+    Args:
+        resource_name: Name of the Pulumi resource.
+        storage_uri: `hf://OWNER/NAME[@REVISION][/PATH]` (in a cluster without revision and path), `s3://BUCKET/PREFIX`,
+            or `file://PATH` relative to the program's working directory (to a cluster at most 900 kB, in a ConfigMap).
+        ignore_patterns: Name patterns of files to leave out, without commas (`IGNORE_PATTERNS`).
+        access_token: Token of the hub, as a secret Output (`ACCESS_TOKEN`).
+        endpoint: URL of the S3 service; default: AWS (`ENDPOINT`).
+        region: Region of the bucket (`REGION`).
+        role_arn: ARN of the role to assume (`ROLE_ARN`).
+        access_key_id: Access key, as a secret Output; default: the environment of the initializer (`ACCESS_KEY_ID`).
+        secret_access_key: Secret key, as a secret Output; default: the environment of the initializer
+            (`SECRET_ACCESS_KEY`).
+        env: Other environment variables of the initializer.
+        secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
+        retain: Whether to keep the volume when the resource is deleted; default: False.
+        writable: Whether jobs may change the model; default: False, they mount it read-only.
+        size: Size of the claim as a quantity; default: 20Gi. Ignored on this machine.
+        storage_class: StorageClass; default: that of the cluster. Ignored on this machine.
+        access_mode: Access mode; default: ReadWriteOnce, or ReadWriteMany if more than one node mounts the volume.
+        image: Image that fetches it in a cluster; default: Trainer's initializer, for `file://` the image of the first
+            TrainJob that mounts it.
+        target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
+        opts: Resource options.
+    """
 
     kind = "model"
     mount_path = paths.MODEL_PATH
@@ -249,7 +308,7 @@ class ModelInitializer(Fetched):
 
 
 def _nodes(args: TrainJobArgs) -> Any:
-    """How many nodes the training of a job has; with MPI its launcher may be one more."""
+    """Return the number of nodes of a job's training; with MPI a launcher may be added."""
     runtime = _runtime(args)
     policy = (runtime.get("spec") or {}).get("mlPolicy") or {}
     trainer = args.trainer
@@ -259,7 +318,7 @@ def _nodes(args: TrainJobArgs) -> Any:
 
 
 def _image(args: TrainJobArgs) -> tuple[Any, Any]:
-    """Image of a job's nodes, and the secrets it is pulled with."""
+    """Return the image of a job's nodes, and its pull secrets."""
     runtime = _runtime(args)
     step = mounts.steps_of(runtime)[0]
     pod = mounts.pod_of(runtime, step)
@@ -269,7 +328,9 @@ def _image(args: TrainJobArgs) -> tuple[Any, Any]:
 
 def _runtime(args: TrainJobArgs) -> dict[str, Any]:
     given = args.runtime
-    return from_catalogue(given)[0] if isinstance(given, str) else getattr(given, "plain", None) or {}
+    if isinstance(given, str):
+        return from_catalogue(given)[0]
+    return getattr(given, "plain", None) or {}
 
 
 def _revision(content: Any) -> str:
@@ -278,32 +339,35 @@ def _revision(content: Any) -> str:
     return "unknown" if has_unknown(content) else short_digest(content, VERSION)
 
 
-def _files(plan: Plan, uri: str, ignore: list[str]) -> dict[str, Any]:
-    """Return what `content` holds of the files on this machine: their fingerprint.
+def _files(job: PlacedJob, content: Mapping[str, Any], uri: str, ignore: list[str]) -> dict[str, Any]:
+    """Return the part of `content` for files of this machine: their fingerprint.
 
-    Earlier versions kept the URI alone. Where such a volume holds what is there now, its digest stays, and nothing is fetched.
+    Earlier versions stored only the URI. A volume of such a version with the current files keeps its digest, and nothing is
+    fetched.
+
+    Raises:
+        Invalid: The files cannot be read, or the volume would be below them.
     """
-    source, kept = Path(uri.removeprefix("file://")).resolve(), Path(plan.target["root"], "volumes").resolve()
+    target = job.place.target
+    source, kept = Path(uri.removeprefix("file://")).resolve(), Path(target["root"], "volumes").resolve()
     if source in (kept, *kept.parents):
         why = f"{source} holds {kept}, to which it would be copied"
-        plan.problems.append(
-            Problem("storage_uri", why, "give a folder of its own, or another root: target=Local(root=)")
-        )
-        return {}
-    revision = short_digest(plan.content, VERSION)
+        raise Invalid(Problem("storage_uri", why, "give a folder of its own, or another root: target=Local(root=)"))
+    revision = short_digest(content, VERSION)
     try:
         if any(
-            is_current(sources.absolute(uri), ignore, f) for f in dynamic.folders(plan.target, plan.namespace, revision)
+            is_current(sources.absolute(uri), ignore, f)
+            for f in queries.volume_folders(target, job.place.namespace, revision)
         ):
             return {}
         return {"files": fingerprint(sources.absolute(uri), ignore)}
     except TrainerError as error:
-        plan.problems += [Problem("storage_uri", f"{p.where} {p.why}", p.mend) for p in error.problems]
-        return {}
+        found = [Problem("storage_uri", f"{p.where} {p.why}", p.hint) for p in error.problems]
+        raise Invalid(*found) from None
 
 
 def _fetch_runtime(kind: str, path: str, claim: Any, image: Any) -> dict[str, Any]:
-    """A runtime with one step, the upstream initializer of that kind."""
+    """Return a runtime with one step, the upstream initializer of that kind."""
     step = f"{kind}-initializer"
     container = {
         "name": step,
@@ -317,7 +381,7 @@ def _fetch_runtime(kind: str, path: str, claim: Any, image: Any) -> dict[str, An
     return {"apiVersion": API_VERSION, "kind": "ClusterTrainingRuntime", "metadata": {"name": step}, "spec": spec}
 
 
-def _fetch_job(plan: Plan, runtime: dict[str, Any], initializer: dict[str, Any]) -> dict[str, Any]:
+def _fetch_job(job: PlacedJob, runtime: dict[str, Any], initializer: dict[str, Any]) -> dict[str, Any]:
     spec = {"runtimeRef": {"name": runtime["metadata"]["name"]}, "initializer": initializer}
-    metadata = {"name": plan.name, "namespace": plan.namespace}
+    metadata = {"name": job.name, "namespace": job.place.namespace}
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}

@@ -1,4 +1,4 @@
-"""What every component that runs something has in common: one resource with the rendered objects, and the wait for it."""
+"""The base of all components that run a job: one resource with the rendered objects, and the wait for the job."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -13,28 +14,24 @@ import pulumi
 from pulumi_trainer.args.arguments import python_path
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.plan.outputs import put_back
+from pulumi_trainer.plan.outputs import restore_outputs
 from pulumi_trainer.program import dependencies, session, targets
-from pulumi_trainer.program.absent_outputs import known
-from pulumi_trainer.program.removals import JOBSET, URN, Planned, holder
+from pulumi_trainer.program.removals import JOBSET, URN, Planned, urn_of_job
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Watched
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.progress import written
-from pulumi_trainer.provider.api.status import (
-    TAKE_BACK,
-    JobStatus,
-    Owner,
-    Phase,
-)
+from pulumi_trainer.provider.api.progress import timestamp
+from pulumi_trainer.provider.api.status import NOT_STARTED, TAKE_BACK, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import to_state
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.terminal import message, plain
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.pulumi_compat import add_child, aliases_of, known_output
+from pulumi_trainer.provider.targets import queries
 
 
-async def _located(target: Destination | None) -> tuple[str, str] | None:
-    """Return what is equal for destinations of which a name may be taken once; None for one that is refused."""
+async def _name_scope(target: Destination | None) -> tuple[str, str] | None:
+    """Return a value that is equal for destinations in which a name must be unique; None for a rejected destination."""
     if targets.problems(target):
         return None
     place = await targets.place(targets.choose(target))
@@ -42,9 +39,19 @@ async def _located(target: Destination | None) -> tuple[str, str] | None:
 
 
 def _text(content: Any, unknown: Mapping[str, pulumi.Output[Any]]) -> Any:
-    """Return content as JSON; as unknown as what is in it."""
+    """Return content as JSON; an Output if the content has unknown or secret values."""
     leaf = first_unknown(content)
     return json.dumps(content) if leaf is None else unknown[leaf.token].apply(str)
+
+
+def _known(digest: Any) -> str:
+    """Return a digest; empty in a preview that does not know it yet."""
+    return digest if isinstance(digest, str) else ""
+
+
+def _outputs(status: JobStatus | None) -> dict[str, Any]:
+    values = {name: of(status) for name, of in OUTPUTS.items()}
+    return {name: value for name, value in values.items() if value}
 
 
 OUTPUTS: dict[str, Callable[[JobStatus | None], Any]] = {
@@ -54,25 +61,27 @@ OUTPUTS: dict[str, Callable[[JobStatus | None], Any]] = {
     "steps": lambda s: s and [{k: v for k, v in vars(step).items() if v} for step in s.steps],
     "progress": lambda s: s and s.progress and _progress(s.progress),
     "output_path": lambda s: s and s.output,
+    "run_inputs": lambda s: s and s.inputs,
     "seconds": lambda s: s and (round(s.finished - s.started, 1) if s.finished and s.started else None),
 }
-"""Outputs of a job component, from its status; None where the job was refused."""
+"""Outputs of a job component, from its status; None if the job was rejected."""
 
 
 def _progress(given: dict[str, Any]) -> dict[str, Any]:
-    """Trainer's trainerStatus as `Progress` has it: metrics by name. Jobs of earlier versions have the time in seconds."""
+    """Return Trainer's trainerStatus as `Progress`, with metrics by name. Jobs of earlier versions have the time in seconds."""
     metrics = [m for m in given.get("metrics") or [] if isinstance(m, Mapping) and "name" in m]
     updated = given.get("lastUpdatedTime", "")
     return {
         **given,
         "metrics": {str(m["name"]): str(m.get("value", "")) for m in metrics},
-        "lastUpdatedTime": written(updated) if isinstance(updated, (int, float)) else str(updated or ""),
+        "lastUpdatedTime": timestamp(updated) if isinstance(updated, (int, float)) else str(updated or ""),
     }
 
 
 class Job(pulumi.ComponentResource):
-    """A component with one JobSet resource. It registers no outputs of its own: that makes the engine write the whole state once
-    more for each job."""
+    """A component with one JobSet resource. It registers no outputs of its own, which would make the engine write the whole state
+    once more for each job.
+    """
 
     where: str
     misnamed: list[Problem]
@@ -80,7 +89,7 @@ class Job(pulumi.ComponentResource):
     another_run = (
         "It is not run again while the program stays as it is: change what is wrong, give it another run= key, or use"
     )
-    """What starts a failed job again, up to a command."""
+    """How to run a failed job again; a command follows."""
 
     _sweep: Any = ""
     _timeouts: Mapping[str, Any] = MappingProxyType({})
@@ -95,8 +104,17 @@ class Job(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None,
         timeouts: Mapping[str, Any] | None = None,
     ) -> None:
-        """Submits what `plan` (a coroutine function) says, and waits as far as `wait_for`, but not longer than `timeouts`. name,
-        target: of the job, as they were given."""
+        """Submit the job, and wait for it.
+
+        Args:
+            name: Name of the job in the program.
+            target: Target of the job in the program.
+            plan: Coroutine function that returns the plan.
+            wait_for: How far to wait.
+            site: File and line of the component.
+            opts: Resource options.
+            timeouts: Longest waits in seconds, by stage; default: none.
+        """
         self._named = (name, target)
         self.wait_for = wait_for
         self.to_the_end = wait_for == "complete"
@@ -105,110 +123,149 @@ class Job(pulumi.ComponentResource):
         self._site = site
         self._opts = opts or pulumi.ResourceOptions()
         self.volumes: dict[str, dynamic.Volume] = {}
-        session.current().hold()
+        self._log_step = ""
+        session.current().await_with_rpcs()
         self._resource = session.current().spawn(self._submit(plan))
         self.status = self._until(wait_for, at_least=True)
-        self._childResources.add(_Reached(self))
+        add_child(self, _Reached(self))
+
+    @property
+    def name_in_target(self) -> str:
+        """Return the name of its JobSet or TrainJob."""
+        return self._named[0]
 
     @property
     def outputs(self) -> pulumi.Output[dict[str, Any]]:
-        """All outputs in one, those that say something."""
-        return self.status.apply(lambda status: {name: value for name, of in OUTPUTS.items() if (value := of(status))})
+        """Return all outputs with a value as one."""
+        return self.status.apply(_outputs)
 
     def until(self, wait_for: str) -> pulumi.Output[JobStatus | None]:
-        """The job's status once it has come as far as `wait_for`; unknown in a preview of a job that is not there."""
+        """Return the job's status once it has reached `wait_for`; unknown in a preview of a job that does not exist."""
         self.to_the_end |= wait_for == "complete"
         return self._until(wait_for)
 
     def _until(self, wait_for: str, *, at_least: bool = False) -> pulumi.Output[JobStatus | None]:
-        """at_least: until the job has ended if the program waits for that anywhere: all outputs tell of the same moment then."""
+        """Return the job's status once it has reached `wait_for`.
+
+        Args:
+            wait_for: How far to wait.
+            at_least: Wait for the end of the job if another output of the program does, so that all outputs show the same moment.
+        """
         known: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
         return pulumi.Output({self}, self._wait(wait_for, known, at_least=at_least), known)
 
     async def _submit(self, make_plan: Callable[[], Any]) -> dynamic.JobSet | None:
         here = session.current()
-        await here.turn()
+        await here.await_turn()
         plan: Plan = await make_plan()
-        plan.problems = merge_problems(self.misnamed, plan.problems) + await self._namesakes()
+        problems = merge_problems(self.misnamed, plan.problems) + await self._duplicate_name_problems()
         here.jobs[f"{plan.namespace}/{plan.name}"] = Planned(
             (plan.content_digest, plan.former_digest), plan.runtime.get("channel", "")
         )
-        if not plan.problems:
-            if plan.target["kind"] == "kubernetes":
-                here.clusters.append(plan.target)
-            before = [*await dependencies.explicit(self._opts), *plan.needs, *plan.resolved.depends_on]
-            promised, awaited = frozenset(here.makes(plan.namespace)), await dependencies.made_by(before)
-            refusals, warnings = [*await here.elsewhere(plan.target), *await self._held(plan)], list[Problem]()
-            if not refusals:
-                refusals, warnings = await asyncio.to_thread(
-                    plan.review, promised, awaited, await self.urn.future() or ""
-                )
-            plan.problems += refusals
-            for warning in (*filter(here.first, plan.warnings), *filter(here.news, warnings)):
-                pulumi.log.warn(str(warning), self)
-            for note in plan.notes:
-                pulumi.log.info(note, self)
-        if plan.problems:
+        problems = problems or self._object_conflicts(plan)
+        problems = problems or await self._review(plan)
+        if problems:
             self.refused = True
             where = f"{self.where} ({self._site})"
-            here.problems += [replace(p, where=python_path(p.where)).below(where) for p in plan.problems]
+            here.problems += [replace(p, where=python_path(p.where)).below(where) for p in problems]
             return None
         # As a plain string: as an Output, a child's property would depend on its own parent.
-        return self._register(plan, here.target(plan.target), await self.urn.future() or "")
+        return self._register(plan, await here.target(plan.target), await self.urn.future() or "")
 
-    async def _held(self, plan: Plan) -> list[Problem]:
-        """Return a problem where another resource of the stack has this job's name in its target, as one does that was renamed
-        with an alias; nothing for a job that has an alias itself, or adopts."""
-        stack = await session.current().look_back()
-        held = holder(stack, session.plain(plan.target), plan.namespace, plan.name)
-        urn = await self.urn.future() or ""
-        if not held or plan.adopt or held == f"{urn.removesuffix(f'::{self._name}')}${JOBSET}::{self._name}":
+    async def _review(self, plan: Plan) -> list[Problem]:
+        """Return why the target would reject the job; log warnings and notes."""
+        here = session.current()
+        if plan.target["kind"] == "kubernetes":
+            here.clusters.append(plan.target)
+        before = [*await dependencies.explicit(self._opts), *plan.needs, *plan.resolved.depends_on]
+        promised, awaited = frozenset(here.created_objects(plan.namespace)), await dependencies.made_by(before)
+        warnings = list[Problem]()
+        refusals = [*await here.cluster_mismatch(plan.target), *await self._name_problems(plan)]
+        if not refusals:
+            refusals, warnings = await asyncio.to_thread(plan.review, promised, awaited, await self.urn.future() or "")
+        for warning in (*filter(here.should_report, plan.warnings), *filter(here.is_unreported, warnings)):
+            pulumi.log.warn(str(warning), self)
+        for note in plan.notes:
+            pulumi.log.info(note, self)
+        return refusals
+
+    async def _name_problems(self, plan: Plan) -> list[Problem]:
+        """Return a problem if another resource of the stack has this job's name in its target, for example before a rename.
+
+        A job with an alias, or that adopts, has no such problem.
+        """
+        stack, cluster = await session.current().stack_resources(), await session.current().cluster(plan.target)
+        urn_of_other = urn_of_job(stack, session.plain(plan.target), plan.namespace, plan.name, cluster)
+        urn, name = await self.urn.future() or "", self.pulumi_resource_name
+        if not urn_of_other or plan.adopt or urn_of_other == f"{urn.removesuffix(f'::{name}')}${JOBSET}::{name}":
             return []
-        other = held.rpartition("::")[2]
-        if self._aliases:
-            if not {urn, held.replace(f"${JOBSET}", "")} <= {str(outputs[URN]) for _, outputs in stack}:
+        other = urn_of_other.rpartition("::")[2]
+        if aliases_of(self):
+            if not {urn, urn_of_other.replace(f"${JOBSET}", "")} <= {str(outputs[URN]) for _, outputs in stack}:
                 return []
-            why = f"is the job of {other!r}, and a refused update has left {self._name!r} beside it: no alias applies"
+            why = f"is the job of {other!r}, and a refused update has left {name!r} beside it: no alias applies"
             return [Problem("name", f"{plan.namespace}/{plan.name} {why}", f"run `pulumi state delete '{urn}'` first")]
-        if any(job._name == other for jobs in session.current().named.values() for job in jobs):
-            hint = "give this one another name there: name="
+        if any(job.pulumi_resource_name == other for job in chain.from_iterable(session.current().named.values())):
+            hint = "give this job another name with name="
         else:
             alias = f"opts=pulumi.ResourceOptions(aliases=[pulumi.Alias(name={other!r})])"
-            hint = f"if it is that one, renamed, say {alias}; else give this one another name there: name="
+            hint = f"if {other!r} was renamed, set {alias}; else give this job another name with name="
         return [Problem("name", f"the stack has {plan.namespace}/{plan.name} as the job of {other!r}", hint)]
 
-    async def _namesakes(self) -> list[Problem]:
-        """Return a problem for each other job of the program that has the same name at the same place."""
+    async def _duplicate_name_problems(self) -> list[Problem]:
+        """Return a problem for each other job of the program that has the same name at the same target."""
         name, target = self._named
         others = [job for job in session.current().named[name] if job is not self]
-        mine = await _located(target) if others else None
-        same = [job for job in others if mine is not None and await _located(job._named[1]) == mine]
+        mine = await _name_scope(target) if others else None
+        same = [job for job in others if mine is not None and await _name_scope(job._named[1]) == mine]
         hint = "give each job a name of its own"
         return [Problem("name", f"{job.where} ({job._site}) is called {name!r} too", hint) for job in same]
 
+    def _object_conflicts(self, plan: Plan) -> list[Problem]:
+        """Return a problem if another component of the program creates an object with the name of one of the job's."""
+        if plan.target["kind"] != "kubernetes":
+            return []
+        keys = {f"ConfigMap/{plan.name}", *plan.objects, *plan.made}  # the first is the record of the job
+        keys |= {claim.key for claim in plan.claims.values()}
+        if plan.resolved.secrets:
+            keys.add(f"Secret/{plan.secret_name}")
+        where = f"{self.where} ({self._site})"
+        found = list[Problem]()
+        for key in sorted(keys):
+            kind, _, name = key.partition("/")
+            found += session.current().claim(plan.target, kind, plan.namespace, name, where)
+        return [replace(p, hint="give one of the two another name: name=") for p in found[:1]]
+
     def _register(self, plan: Plan, target: dynamic.Target, urn: str) -> dynamic.JobSet:
-        connection = session.bound(plan.target, target)
+        connection = session.target_input(plan.with_workers(plan.copied_objects), target)
         self._sweep = target.sweep
-        unknown = plan.resolved.unknown
+        unknown = {**plan.resolved.unknown}
         for token, claim in plan.claims.items():
             session.current().promised.add(claim.key)
-            self.volumes[token] = claim.resource(connection, put_back(plan.namespace, unknown), self, target, urn)
+            namespace = restore_outputs(plan.namespace, unknown)
+            place = session.target_input(plan.with_workers([claim.key]), target)
+            self.volumes[token] = claim.resource(place, namespace, self, target, urn, adopt=plan.adopt)
             unknown[token] = self.volumes[token].name
+        self._log_step = plan.log_step
         content = plan.content_digest
         if isinstance(content, Unknown):
             content = pulumi.Output.all(*unknown.values()).apply(str)  # as unknown as they are
         props = {
-            "namespace": put_back(plan.namespace, unknown),
+            "namespace": restore_outputs(plan.namespace, unknown),
             "name": plan.name,
-            "objects": known(put_back(to_state(plan.objects), unknown)),
+            "objects": known_output(restore_outputs(to_state(plan.objects), unknown)),
             "digest": content,
             "run": plan.run,
-            "runtime": put_back(plan.runtime, unknown),
+            "runtime": restore_outputs(plan.runtime, unknown),
             "target": connection,
             "component": urn,
             **({"arguments": _text(plan.arguments, unknown)} if plan.arguments is not None else {}),
             **({"formerDigest": plan.former_digest} if plan.former_digest else {}),
             **({"data": plan.data} if plan.data else {}),
+            **({"runInputs": plan.inputs} if plan.inputs else {}),
+            **({"summary": restore_outputs(plan.summary, unknown)} if plan.summary else {}),
+            **({"rerunOn": plan.rerun_on} if plan.rerun_on is not None else {}),
+            **({"withoutCode": _known(plan.without_code)} if plan.without_code else {}),
             **({"fills": self.volumes[plan.fills].generation} if plan.fills else {}),
             **({"interrupt": plan.interrupt} if plan.interrupt != "refuse" else {}),
             **({"adopt": True} if plan.adopt else {}),
@@ -217,7 +274,7 @@ class Job(pulumi.ComponentResource):
         if plan.resolved.secrets:
             props["secrets"] = {plan.secret_name: plan.resolved.secrets}
         made = dynamic.JobSet(
-            self._name,
+            self.pulumi_resource_name,
             props,
             self.child_options([target, *self.volumes.values(), *plan.needs, *plan.resolved.depends_on]),
         )
@@ -225,7 +282,7 @@ class Job(pulumi.ComponentResource):
         return made
 
     def child_options(self, depends_on: list[pulumi.Resource]) -> pulumi.ResourceOptions:
-        """A component's options do not reach its children by themselves; these mean the job itself."""
+        """Return options for the JobSet: children do not inherit these options, which are meant for the job."""
         given = self._opts
         return pulumi.ResourceOptions(
             parent=self,
@@ -254,13 +311,13 @@ class Job(pulumi.ComponentResource):
         try:
             uid, phase, owner_id = [await o.future() or "" for o in (resource.uid, resource.phase, resource.owner)]
             owner = Owner(owner_id, str(target.get("sweep") or ""))
-            now = dynamic.glance(target, namespace, name, uid, phase, owner)
+            now = queries.cached_status(target, namespace, name, uid, phase, owner)
             if now is not None and not owner.owns(now.whose):
-                return self._lost(now, wait_for)
+                return self._report_adopted(now, owner, wait_for)
             if pulumi.runtime.is_dry_run() or wait_for == "created":
-                return await self._judged(now, None)
+                return await self._check_failure(now, None)
             stack = await self._sweep.future() or "" if isinstance(self._sweep, pulumi.Output) else ""
-            watched = Watched(target, namespace, name, stack, self, wait_for, self._timeouts)
+            watched = Watched(target, namespace, name, stack, self, wait_for, self._timeouts, self._log_step)
             status = await session.current().watch.until(watched)
         except TrainerError as error:
             raise pulumi.RunError(f"{self.where}: {error}") from None
@@ -268,23 +325,30 @@ class Job(pulumi.ComponentResource):
             pulumi.log.warn(
                 f"{namespace}/{name} is not there any more: `pulumi refresh`, then `pulumi up` makes it again", self
             )
-        return await self._judged(status, wait_for)
+        return await self._check_failure(status, wait_for)
 
-    def _lost(self, status: JobStatus, waited_for: str) -> JobStatus:
-        """A job that another stack has adopted fails a wait for it in an `up`, and is a warning elsewhere."""
-        text = f"{self.where}: {status.namespace}/{status.name} {status.whose.adopted}. It is left alone. {TAKE_BACK}"
+    def _report_adopted(self, status: JobStatus, me: Owner, waited_for: str) -> JobStatus:
+        """Return the status of a job that another stack has adopted; in an `up` that waits for the job, raise an error instead of
+        a warning.
+        """
+        text = f"{self.where}: {status.namespace}/{status.name} {status.whose.adopted_from(me)}. It is left alone. {TAKE_BACK}"
         if waited_for != "created" and not pulumi.runtime.is_dry_run():
             raise pulumi.RunError(text)
         pulumi.log.warn(text, self)
         return status
 
-    async def _judged(self, status: JobStatus | None, waited_for: str | None) -> JobStatus | None:
-        """Return the status. A job that has failed fails a wait for it, and is a warning elsewhere."""
+    async def _check_failure(self, status: JobStatus | None, waited_for: str | None) -> JobStatus | None:
+        """Return the status. A failed job raises an error if the program waits for it, otherwise it is a warning; a job that
+        cannot start raises an error if the program waits for it.
+        """
+        if waited_for and status is not None and status.reason == NOT_STARTED:
+            text = f"{self.where} {status.phase} ({status.reason})\n{message(status.message)}"
+            raise pulumi.RunError(await session.current().watch.failures(text))
         if status is None or status.phase not in (Phase.FAILED, Phase.DELETED):
             return status
         text = (
             f"{self.where} {status.phase} ({plain(status.reason)})\n{message(status.message)}\n"
-            f"{self.another_run} `pulumi up --replace '**{self._name}'`"
+            f"{self.another_run} `pulumi up --replace '**{self.pulumi_resource_name}'`"
         )
         if waited_for:
             raise pulumi.RunError(await session.current().watch.failures(text))
@@ -293,8 +357,11 @@ class Job(pulumi.ComponentResource):
 
 
 class _Reached(pulumi.CustomResource):
-    """Makes `depends_on=[job]` wait: it stands among the job's children, each of which Pulumi asks for its URN. This one answers
-    with the URN of the job's own resource, once the job has come as far as its `wait_for`. The engine never sees it."""
+    """Makes `depends_on=[job]` wait for the job's `wait_for`.
+
+    Pulumi asks each child of the job for its URN. This child answers with the URN of the job's JobSet, once the job has reached
+    its `wait_for`. The engine does not know this resource.
+    """
 
     def __init__(self, job: Job) -> None:
         super().__init__("", "", dependency=True)
@@ -302,7 +369,11 @@ class _Reached(pulumi.CustomResource):
         self._job = job
 
     async def future(self) -> str:
-        """Return the URN, as the Output of one does. Raises RunError if the job fails or was refused."""
+        """Return the URN, as the Output of a URN does.
+
+        Raises:
+            RunError: The job failed or was rejected.
+        """
         job = self._job
         further = job.to_the_end and job.wait_for != "complete"
         await (job.until(job.wait_for) if further else job.status).future()
@@ -310,7 +381,7 @@ class _Reached(pulumi.CustomResource):
         if resource is not None:
             return await resource.urn.future() or ""
         if pulumi.runtime.is_dry_run():
-            return ""  # all problems of the program are told at its end
+            return ""  # all problems of the program are reported at its end
         here = session.current()
         here.problems.append(Problem(self._job.where, "what depends on it is not created either"))
         raise here.refusal()

@@ -1,7 +1,7 @@
-"""What a plugin of one's own is written with; nothing here loads Pulumi. `docs/plugins.md` shows how.
+"""The interface for writing plugins, which does not load Pulumi. `docs/plugins.md` explains it.
 
-Names of this module stay. A plugin is an object with a `name`, `policies`, and the methods of the phases it takes part in;
-it comes in by `pulumi_trainer.register_plugin`, or by a package's entry point in the group `pulumi_trainer.plugins`.
+Names of this module stay. A plugin is an object with a `name`, `policies`, and the methods of its phases. It is registered by
+`pulumi_trainer.register_plugin`, or by a package's entry point in the group `pulumi_trainer.plugins`.
 """
 
 from __future__ import annotations

@@ -1,139 +1,143 @@
-"""Training runtimes as components: what a platform team offers, and what TrainJobs are made from."""
+"""Training runtimes as components, which TrainJobs are made from."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import pulumi
 from pulumi_trainer.args import plaintext_secrets
-from pulumi_trainer.args.arguments import (
-    Args,
-    below,
-    check_names,
-    metadata,
-    nested_problems,
-    said,
-    walk,
-)
+from pulumi_trainer.args.arguments import Args, check_names, child_path, metadata, nested_problems, shown_value, walk
+from pulumi_trainer.args.field_types import field_types
 from pulumi_trainer.args.json_values import json_value
 from pulumi_trainer.args.naming import camel
 from pulumi_trainer.args.policies import MLPolicy, PodGroupPolicy
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.template import JobSetTemplate
-from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.plan.outputs import put_back, resolve
+from pulumi_trainer.plan.job_plan import PlacedJob
+from pulumi_trainer.plan.outputs import resolve, restore_outputs
 from pulumi_trainer.plan.review import none_problems, refusals
-from pulumi_trainer.plan.runtime_ref import API_VERSION, RuntimeSource, deprecated
+from pulumi_trainer.plan.runtime_ref import API_VERSION, LoadedRuntime, RuntimeSource, deprecation_warnings
 from pulumi_trainer.program import session, targets
-from pulumi_trainer.program.absent_outputs import known
-from pulumi_trainer.program.constructors import component
-from pulumi_trainer.program.plugins import policy_names, runtime_problems
-from pulumi_trainer.program.targets import Destination
+from pulumi_trainer.program.constructors import ComponentArgs, constructor
+from pulumi_trainer.program.registered_plugins import policy_names, runtime_problems
+from pulumi_trainer.program.removals import names_of_runtimes
+from pulumi_trainer.program.targets import Destination, Place
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.labels import FRAMEWORK
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kube.values.accessors import without
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline.policy import Policy
+from pulumi_trainer.provider.pulumi_compat import aliases_of, known_output
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation, RuntimeCatalog
 
 
-class RuntimeArgs(Args):
-    """`spec` of a runtime, and its metadata."""
+class RuntimeArgs(ComponentArgs):
+    """The arguments of `ClusterTrainingRuntime` and `TrainingRuntime`."""
 
+    release: str | None = None
+    catalog: RuntimeCatalog | None = None
+    name: str | None = None
     ml_policy: MLPolicy | Policy | Mapping[str, Any] | None = None
     template: JobSetTemplate | Mapping[str, Any] | None = None
     pod_group_policy: PodGroupPolicy | Policy | Mapping[str, Any] | None = None
     labels: Mapping[str, pulumi.Input[str]] | None = None
     annotations: Mapping[str, pulumi.Input[str]] | None = None
+    force: bool = False
+    target: Destination | None = None
 
+    shipped = ComponentArgs.shipped | {"release", "catalog", "force"}
     api = "ClusterTrainingRuntime.spec"
     places = {"metadata.": ""}
-    mappings = frozenset({"labels", "annotations"})
 
     def check(self) -> list[Problem]:
         found = super().check()
         for field in ("ml_policy", "pod_group_policy", "template"):
-            if isinstance(value := getattr(self, field), type):
-                found.append(Problem(field, "is a class", f"give an instance: {value.__name__}(...)"))
-        kinds = {"ml_policy": "an MLPolicy", "pod_group_policy": "a PodGroupPolicy", "template": "a JobSetTemplate"}
-        for field, kind in kinds.items():
-            if not isinstance(value := getattr(self, field), (Args, Policy, Mapping, Unknown, type, type(None))):
-                found.append(Problem(field, f"must be {kind} or a mapping, not {said(value)}"))
-        for field, wanted in (("ml_policy", MLPolicy), ("pod_group_policy", PodGroupPolicy)):
-            if isinstance(value := getattr(self, field), Args) and not isinstance(value, wanted):
-                known = ", ".join(c.__name__ for c in wanted.__subclasses__())
-                found.append(Problem(field, f"must be one of {known}, not {type(value).__name__}"))
-            if isinstance(value, Policy) and value.parts()[0] != camel(field):
-                found.append(Problem(field, f"{type(value).__name__} is for {value.serves}"))
+            found += _part_problems(field, getattr(self, field), field_types(RuntimeArgs)[field].classes[0])
         return found
+
+
+def _part_problems(field: str, value: Any, wanted: Any) -> list[Problem]:
+    """Return why a value is not a valid part of a runtime: typed arguments of the class `wanted`, a plugin's policy, or a
+    mapping.
+    """
+    if value is None or isinstance(value, (wanted, Mapping, Unknown)):
+        return []
+    if isinstance(value, type):
+        return [Problem(field, "is a class", f"give an instance: {value.__name__}(...)")]
+    if isinstance(value, Policy):
+        fits = value.parts()[0] == camel(field)
+        if fits:
+            return []
+        return [Problem(field, f"{type(value).__name__} is for {value.serves}")]
+    known = [policy.__name__ for policy in wanted.__subclasses__()]
+    if isinstance(value, Args) and known:
+        return [Problem(field, f"must be one of {', '.join(known)}, not {type(value).__name__}")]
+    article = "an" if wanted is MLPolicy else "a"
+    return [Problem(field, f"must be {article} {wanted.__name__} or a mapping, not {shown_value(value)}")]
 
 
 class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
     """A runtime for all namespaces (ClusterTrainingRuntime, pkg/apis/trainer/v1alpha1/trainingruntime_types.go, v2.3.0).
 
-    With `release` it is one of a catalogue, by its name (`ClusterTrainingRuntime("torch-distributed", release="2.3.0")`);
-    else it is what `ml_policy` and `template` say. catalog: the catalogue; default: the built-in one.
+    With `release` the runtime is the one of this name in a catalogue (`ClusterTrainingRuntime("torch-distributed",
+    release="2.3.0")`); otherwise `ml_policy` and `template` define it. In mode jobset nothing is created in the cluster: jobs
+    carry what they need. In mode trainer the runtime is created in the cluster of `target`, in those of the TrainJobs that
+    use it and in their `workers`, and changed in place; existing jobs keep what they were created with.
 
-    ml_policy: the framework (`TorchPolicy`, `MPIPolicy`, `JAXPolicy`, `XGBoostPolicy`, `FluxPolicy`, `PlainPolicy`, or
-    that of a plugin) or a mapping. template: the JobSet that jobs are made from. pod_group_policy: gangs, by
-    `CoschedulingPolicy`, `VolcanoPolicy` or `KAIPolicy`; default: none. labels: `trainer.kubeflow.org/framework` names
-    what starts user code; default: the policy's framework. name: in the documents; default the resource's name. In the
-    default mode nothing is made in the cluster: jobs carry what they need. In mode trainer it is made there, in the
-    cluster of `target` (default: that of the stack) and in those of TrainJobs that use it, and changed in place: jobs
-    that exist keep what they were made with. Its deletion is refused while a TrainJob that was made from it has not
-    finished, unless it has `force`.
+    Args:
+        resource_name: Name of the Pulumi resource.
+        release: Release of a runtime of the catalogue, such as 2.3.0.
+        catalog: Catalogue of the release; default: the built-in one.
+        name: Name of the runtime in the API and in the catalogue; default: the resource's name.
+        ml_policy: Framework: `TorchPolicy`, `MPIPolicy`, `JAXPolicy`, `XGBoostPolicy`, `FluxPolicy`, `PlainPolicy`, a
+            plugin's policy, or a mapping (`mlPolicy`).
+        template: JobSet that jobs are made from: a `JobSetTemplate` or a mapping (`template`).
+        pod_group_policy: Gang scheduling: `CoschedulingPolicy`, `VolcanoPolicy`, `KAIPolicy`, a plugin's policy, or a
+            mapping; default: none (`podGroupPolicy`).
+        labels: Labels of the runtime; `trainer.kubeflow.org/framework` names what starts user code, default: the
+            framework of `ml_policy`.
+        annotations: Annotations of the runtime.
+        force: Whether the runtime may be deleted while an unfinished TrainJob uses it; default: False.
+        target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
+        opts: Resource options.
     """
 
     kind: ClassVar[str] = "ClusterTrainingRuntime"
     misnamed: list[Problem]
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        release: str | None = None,
-        catalog: RuntimeCatalog | None = None,
-        name: str | None = None,
-        ml_policy: MLPolicy | Policy | Mapping[str, Any] | None = None,
-        template: JobSetTemplate | Mapping[str, Any] | None = None,
-        pod_group_policy: PodGroupPolicy | Policy | Mapping[str, Any] | None = None,
-        labels: Mapping[str, pulumi.Input[str]] | None = None,
-        annotations: Mapping[str, pulumi.Input[str]] | None = None,
-        force: bool = False,
-        target: Destination | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
+    @constructor(RuntimeArgs)
+    def __init__(self) -> None: ...
 
-    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
+    def construct(self, args: RuntimeArgs) -> None:
+        """Check the runtime, register the component, and create the runtime in mode trainer."""
         site = session.call_site()
-        self.where = f'{self.kind}("{resource_name}")'
-        args = RuntimeArgs(**{field: given[field] for field in RuntimeArgs.fields})
-        self.misnamed += check_names(given)
-        name, release, catalog = given["name"] or resource_name, given["release"], given["catalog"]
-        self.plain, found = _document(self.kind, name, release, args, catalog, self.misnamed)
+        self.where = f'{self.kind}("{args.resource_name}")'
+        self.misnamed += check_names(vars(args))
+        self.plain, found = _document(self.kind, args, self.misnamed)
         # Before it is registered: the plan would show them, and be refused then.
         exposed = plaintext_secrets.problems(self.plain.get("spec"), "spec")
         found += [replace(p, where=args.place(p.where.removeprefix("spec."))) for p in exposed]
-        self.release: str | None = release
-        self.deprecation = _deprecation(name, release, catalog) if not found else None
-        self._force = bool(given["force"])
+        self.release = args.release
+        self.deprecation = _deprecation(args) if not found else None
+        self._force = bool(args.force)
         self._args = args
         self._site = site
-        self._opts = opts or pulumi.ResourceOptions()
-        self._target: Destination | None = given["target"]
+        self._opts = args.opts or pulumi.ResourceOptions()
+        self._target = args.target
         self._applied: dict[str, dynamic.Runtime] = {}
         shown = None if exposed else _shown(self.plain)
-        super().__init__(f"trainer:index:{self.kind}", resource_name, {"document": shown}, opts)
+        super().__init__(f"trainer:index:{self.kind}", args.resource_name, {"document": shown}, args.opts)
         self.problems = session.current().spawn(
             self._review(merge_problems(self.misnamed, [*found, *targets.problems(self._target)]))
         )
         self.register_outputs({})
 
     async def _review(self, found: list[Problem]) -> bool:
-        """Collects what is wrong; True where something is."""
+        """Report the problems of the runtime; return whether there are any."""
         if not found:
             self._resolved = resolved = await resolve(self.plain, "")
             found = resolved.problems + runtime_problems(resolved.document)
@@ -146,48 +150,56 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
                 found = self.secrets
                 if not found:
                     try:
-                        await self.applied(destination)
+                        await self.runtime_resources(destination)
                     except TrainerError as error:
                         found = list(error.problems)
             found = [replace(p, where=self._args.place(p.where.removeprefix("spec."))) for p in found]
-        session.current().problems.extend(p.below(f"{self.where} ({self._site})") for p in found)
+        session.current().problems.extend(problems_below(f"{self.where} ({self._site})", found))
         return bool(found)
 
     async def made_from(
         self,
         follow: str,  # noqa: ARG002 (such a runtime is not followed)
-        plan: Plan,
-        destination: Destination,
-    ) -> dict[str, Any]:
-        plan.warnings += deprecated(self.deprecation)
+        job: PlacedJob,
+    ) -> LoadedRuntime:
+        """Return the runtime for a job."""
         if await self.problems:
-            raise Invalid(Problem("", f"{self.where} is refused, see there"))
-        if targets.mode_of(destination) == "trainer":
+            raise Invalid(Problem("", f"was rejected: fix {self.where} first"))
+        needs: list[pulumi.Resource] = []
+        if job.mode == "trainer":
             if found := self.secrets:
                 raise Invalid(*found)
-            plan.needs.append(await self.applied(destination))
-        return self.plain
+            needs = await self.runtime_resources(job.destination)
+        return LoadedRuntime(document=self.plain, needs=needs, warnings=deprecation_warnings(self.deprecation))
 
-    async def applied(self, destination: Destination) -> dynamic.Runtime:
-        """Return the runtime in that cluster, in mode trainer; a TrainingRuntime in that namespace. Raises Invalid if another
-        component of the program makes it."""
+    async def runtime_resources(self, destination: Destination) -> list[pulumi.Resource]:
+        """Return the runtime's resources in mode trainer: in the cluster, and in each worker cluster of MultiKueue, whose
+        controller merges the runtime and the job there.
+
+        Raises:
+            Invalid: Another component of the program creates this runtime.
+        """
         place = await targets.place(destination)
+        return [await self._runtime_resource(each) for each in (place, *targets.worker_places(place))]
+
+    async def _runtime_resource(self, place: Place) -> dynamic.Runtime:
+        """Return the runtime's resource in one cluster; for a TrainingRuntime, in its namespace."""
         connection = place.target
         document = {**self._resolved.document, "metadata": {**self._resolved.document["metadata"]}}
         if self.kind == "TrainingRuntime":
             document["metadata"]["namespace"] = place.namespace
-        cluster = {k: v for k, v in session.plain(connection).items() if k != "namespace"}
+        cluster = without(session.plain(connection), "namespace")
         where, namespace = f"{self.where} ({self._site})", document["metadata"].get("namespace", "")
         key = str([session.key(cluster), namespace])
         if taken := session.current().claim(cluster, self.kind, namespace, document["metadata"]["name"], where):
             raise Invalid(*taken)
-        urn = await self.urn.future() or ""
+        urn, target = await self.urn.future() or "", await session.current().target(connection)
+        kept = await self._kept_names(urn, namespace, connection)
         if key not in self._applied:
-            target = session.current().target(connection)
-            name = f"{self._name}-{len(self._applied) + 1}" if self._applied else self._name
+            name = self._resource_name(namespace, kept)
             props = {
-                "document": known(put_back(document, {**self._resolved.unknown, **place.unknown})),
-                "target": session.bound(connection, target),
+                "document": known_output(restore_outputs(document, {**self._resolved.unknown, **place.unknown})),
+                "target": session.target_input(connection, target),
                 "component": urn,
                 **({"force": True} if self._force else {}),
             }
@@ -201,47 +213,86 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
             session.current().promised.add(f"{self.kind}/{document['metadata']['name']}")
         return self._applied[key]
 
+    async def _kept_names(self, urn: str, namespace: Any, connection: Mapping[str, Any]) -> list[str]:
+        """Return the runtime's resource names in the stack's state, for a cluster or a namespace in it."""
+        stack = await session.current().stack_resources()
+        formerly = [await pulumi.Output.from_input(alias).future() for alias in aliases_of(self)]
+        urns = [urn, *(alias for alias in formerly if alias)]
+        return names_of_runtimes(stack, urns, namespace, session.plain(connection))
+
+    def _resource_name(self, namespace: Any, kept: list[str]) -> str:
+        """Return the resource name of the runtime for another cluster or namespace.
+
+        The name does not depend on the order of the jobs, which would exchange the runtimes of resources and delete them.
+
+        Args:
+            namespace: Namespace of the runtime.
+            kept: Names of the runtime in the stack's state.
+        """
+        name = self.pulumi_resource_name
+        named = f"{name}-{namespace}" if namespace and isinstance(namespace, str) else name
+        counted = (f"{named}-{count}" if count > 1 else named for count in itertools.count(1))
+        taken = {resource.pulumi_resource_name for resource in self._applied.values()}
+        return next(name for name in itertools.chain(kept, counted) if name not in taken)
+
     @property
     def secrets(self) -> list[Problem]:
-        """What must not be in a runtime in a cluster, which many read and no Secret goes with."""
+        """Return a problem for each secret: many can read a runtime in a cluster, and no Secret belongs to it."""
         why = "is secret, and a runtime in a cluster is read by everybody"
-        mend = "refer to a Secret of the cluster (valueFrom.secretKeyRef), or pass it in the TrainJob's env"
-        return [Problem(f"env[{key}]", why, mend) for key in self._resolved.secrets]
+        hint = "refer to a Secret of the cluster (valueFrom.secretKeyRef), or pass it in the TrainJob's env"
+        return [Problem(f"env[{key}]", why, hint) for key in self._resolved.secrets]
 
 
 class TrainingRuntime(ClusterTrainingRuntime):
-    """A runtime for one namespace (TrainingRuntime of Kubeflow Trainer v1alpha1)."""
+    """A runtime for one namespace (TrainingRuntime of Kubeflow Trainer v1alpha1), otherwise as `ClusterTrainingRuntime`.
+
+    Args:
+        resource_name: Name of the Pulumi resource.
+        release: Release of a runtime of the catalogue, such as 2.3.0.
+        catalog: Catalogue of the release; default: the built-in one.
+        name: Name of the runtime in the API and in the catalogue; default: the resource's name.
+        ml_policy: Framework: `TorchPolicy`, `MPIPolicy`, `JAXPolicy`, `XGBoostPolicy`, `FluxPolicy`, `PlainPolicy`, a
+            plugin's policy, or a mapping (`mlPolicy`).
+        template: JobSet that jobs are made from: a `JobSetTemplate` or a mapping (`template`).
+        pod_group_policy: Gang scheduling: `CoschedulingPolicy`, `VolcanoPolicy`, `KAIPolicy`, a plugin's policy, or a
+            mapping; default: none (`podGroupPolicy`).
+        labels: Labels of the runtime; `trainer.kubeflow.org/framework` names what starts user code, default: the
+            framework of `ml_policy`.
+        annotations: Annotations of the runtime.
+        force: Whether the runtime may be deleted while an unfinished TrainJob uses it; default: False.
+        target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
+        opts: Resource options.
+    """
 
     kind = "TrainingRuntime"
 
 
-def of_catalogue(error: TrainerError) -> list[Problem]:
-    """What a catalogue refuses, at the argument that is wrong: `release` names what it does not have, or `catalog` is none."""
-    return [
-        p if p.where == "catalog"
-        else replace(p, where="catalog", why=f"{p.where}: {p.why}") if p.where
-        else p.below("release")
-        for p in error.problems
-    ]  # fmt: skip
+def catalogue_argument_problems(error: TrainerError) -> list[Problem]:
+    """Return the problems of a catalogue by argument: `release` for an unknown release, `catalog` for an invalid catalogue."""
+    found = []
+    for problem in error.problems:
+        if not problem.where:
+            problem = problem.below("release")
+        elif problem.where != "catalog":
+            problem = replace(problem, where="catalog", why=f"{problem.where}: {problem.why}")
+        found.append(problem)
+    return found
 
 
-def _deprecation(name: str, release: str | None, catalog: RuntimeCatalog | None) -> Deprecation | None:
-    return (catalog or BUILT_IN).deprecation(name, release) if release else None
+def _deprecation(args: RuntimeArgs) -> Deprecation | None:
+    catalog = args.catalog or BUILT_IN
+    if not args.release:
+        return None
+    return catalog.deprecation(args.name or args.resource_name, args.release)
 
 
-def _document(
-    kind: str,
-    name: str,
-    release: str | None,
-    args: RuntimeArgs,
-    catalog: RuntimeCatalog | None = None,
-    misnamed: Sequence[Problem] = (),
-) -> tuple[dict[str, Any], list[Problem]]:
+def _document(kind: str, args: RuntimeArgs, misnamed: Sequence[Problem] = ()) -> tuple[dict[str, Any], list[Problem]]:
+    name, release, catalog = args.name or args.resource_name, args.release, args.catalog
     if catalog is not None and (not isinstance(catalog, RuntimeCatalog) or release is None):
-        why = "is for a release of it" if release is None else f"must be a RuntimeCatalog, not {said(catalog)}"
+        why = "is for a release of it" if release is None else f"must be a RuntimeCatalog, not {shown_value(catalog)}"
         return {}, [Problem("catalog", why, "give release= and catalog=RuntimeCatalog.from_dir(...)")]
     if release is not None and not isinstance(release, str):
-        return {}, [Problem("release", f"must be text, such as 2.3.0, not {said(release)}")]
+        return {}, [Problem("release", f"must be text, such as 2.3.0, not {shown_value(release)}")]
     if release is not None:
         given = [k for k in ("ml_policy", "template", "pod_group_policy") if getattr(args, k) is not None]
         if given:
@@ -249,14 +300,14 @@ def _document(
             return {}, [Problem("release", why, "leave release out, or the others")]
         try:
             document = (catalog or BUILT_IN).load(name, release)
-            _deprecation(name, release, catalog)
+            _deprecation(args)
         except TrainerError as error:
-            return {}, of_catalogue(error)
+            return {}, catalogue_argument_problems(error)
         return {**document, "kind": kind}, nested_problems(args)
     found = nested_problems(args)
     if args.template is None and not misnamed:
-        mend = "give template=, or release= of a runtime of the catalogue"
-        found.append(Problem("template", "is required", mend))
+        hint = "give template=, or release= of a runtime of the catalogue"
+        found.append(Problem("template", "is required", hint))
     if found:
         return {}, found
     about = {"name": name, **metadata(args.labels, args.annotations).get("metadata", {})}
@@ -268,15 +319,17 @@ def _document(
         spec["template"] = args.pod_group_policy.template(spec["template"])
         spec = {name: part for name, part in spec.items() if name != "podGroupPolicy" or part}
     document = {"apiVersion": API_VERSION, "kind": kind, "metadata": about, "spec": spec}
-    document, found = json_value(document, "", below)
+    document, found = json_value(document, "", child_path)
     return {} if found else document, [replace(p, where=args.place(p.where.removeprefix("spec."))) for p in found]
 
 
 def _shown(document: dict[str, Any]) -> dict[str, Any]:
-    """The document as an input of the component, which takes JSON only: what Outputs turn out to be is judged later."""
+    """Return the document as an input of the component, which accepts only JSON; values of Outputs are checked later."""
 
     def plain(_: str, leaf: Any) -> Any:
-        return leaf.apply(lambda value: json_value(value, "")[0]) if isinstance(leaf, pulumi.Output) else leaf
+        if not isinstance(leaf, pulumi.Output):
+            return leaf
+        return leaf.apply(lambda value: json_value(value, "")[0])
 
     shown: dict[str, Any] = walk(document, plain)
     return shown

@@ -1,34 +1,31 @@
-"""The TrainJob component: typed arguments in, one resource with the rendered JobSet out."""
+"""The TrainJob component: from typed arguments to one resource with the rendered JobSet."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 import pulumi
-from pulumi_trainer.args.builtin import BuiltinTrainer
-from pulumi_trainer.args.patches import RuntimePatch
-from pulumi_trainer.args.sources import Initializer, parts
-from pulumi_trainer.args.topology import Topology
-from pulumi_trainer.args.trainers import CustomTrainer, Trainer
-from pulumi_trainer.channel import RuntimeChannel
+from pulumi_trainer.args.sources import parts
 from pulumi_trainer.datasets import Fetched
 from pulumi_trainer.job_component import OUTPUTS, Job
 from pulumi_trainer.plan import trainjob_plan
-from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
-from pulumi_trainer.plan.volume_claims import OutputVolume
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs, note_queue
 from pulumi_trainer.program import session
-from pulumi_trainer.program.constructors import component
-from pulumi_trainer.program.targets import Destination
-from pulumi_trainer.provider import dynamic
+from pulumi_trainer.program.constructors import constructor
 from pulumi_trainer.provider.lifecycle.identity import job_name
-from pulumi_trainer.runtime import ClusterTrainingRuntime
+from pulumi_trainer.provider.pulumi_compat import few_frames
 from typing_extensions import NotRequired
 
 
 class Progress(TypedDict):
-    """What rank 0 reported last (Trainer's `status.trainerStatus`), metrics by name. lastUpdatedTime: when, as
-    2026-01-31T12:00:00Z."""
+    """The latest progress of rank 0 (Trainer's `status.trainerStatus`), with metrics by name.
+
+    Attributes:
+        progressPercentage: Percent of the training that is done, 0 to 100.
+        estimatedRemainingSeconds: Seconds until the end, as the training estimates.
+        metrics: Value of each metric by its name, as text.
+        lastUpdatedTime: Time of the report, such as 2026-01-31T12:00:00Z.
+    """
 
     progressPercentage: NotRequired[int]
     estimatedRemainingSeconds: NotRequired[int]
@@ -36,131 +33,116 @@ class Progress(TypedDict):
     lastUpdatedTime: str
 
 
-class Timeouts(TypedDict, total=False):
-    """Seconds that `pulumi up` waits for a job to come so far, none by default. The first counts from when waiting begins,
-    each further one from when the one before it was reached (again: a preempted job is queued anew)."""
-
-    admitted: float
-    running: float
-    complete: float
-
-
 class TrainJob(Job):
     """A training job (TrainJob of Kubeflow Trainer v1alpha1, pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
 
-    runtime: a runtime of the program, one of the catalogue as "name" (its newest release) or "name@release", or a channel: a
-    `RuntimeChannel`, or the `offer` of one of another stack. follow: how far the job goes with its channel: "pin" (default)
-    keeps the release that it has, "patch" and "minor" take new ones as long as their number is no larger step, "any" all, older
-    ones too. A release is taken on the next run, or at once where `interrupt="allow"` and the job has not ended. trainer:
-    `CustomTrainer`, `BuiltinTrainer` or `Trainer`; default: what the runtime runs. initializer: dataset and model.
-    runtime_patches: what managers change in the runtime, each a `RuntimePatch` or the API's mapping. labels, annotations:
-    of the TrainJob; `kueue.x-k8s.io/*` labels reach the JobSet. queue: the LocalQueue of Kueue that admits the job, and then
-    suspends and resumes it. priority: its WorkloadPriorityClass. Both by name, or as the resource that makes them. topology:
-    where its nodes have to be (`Required`, `Preferred`, `Unconstrained`); initializers are not held. max_execution: seconds
-    from its admission after which Kueue stops it and takes its quota back; default: none. active_deadline_seconds: of the
-    training, with or without a queue. suspend: hold or stop a job without a queue. name: of the JobSet; default: the
-    resource's name and a short digest of project and stack.
-    output: a volume at /workspace/output in every node (True, or `OutputVolume`). resume: True: a run sees what earlier
-    runs have left there; False: every run has an empty folder of its own. run: a change of it runs the job again. wait_for:
-    how far `pulumi up` waits (created, admitted, running, complete), and what depends on the job with it (`depends_on`).
-    timeouts: how long it does, in seconds for each of admitted, running and complete (`Timeouts`); default: as long as it
-    takes; the job itself goes on. interrupt: whether a change may end an unfinished run. adopt: take over an equal live
-    object of that name. target: `Local` or `Kubernetes`; default: `trainer:target` of the stack, else Local.
+    Outputs: phase, reason, message, steps, progress, output_path, run_inputs and seconds (from start to finish), as far as
+    `wait_for` goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits for it fails the `up`.
 
-    Outputs: phase, reason, message, steps, progress, output_path and seconds (from start to finish), as far as `wait_for`
-    goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits for it fails the `up`.
+    Args:
+        resource_name: Name of the Pulumi resource.
+        runtime: A runtime of the program, one of the catalogue as `name` (its newest release) or `name@release`, a
+            `RuntimeChannel`, or the `offer` of a channel of another stack (`runtimeRef`).
+        follow: How far the job follows its channel: `pin` (default) keeps its release, `patch` and `minor` take new
+            releases up to that version step, `any` takes all, older ones too. A release is taken on the next run, or at
+            once with `interrupt="allow"` or `"checkpoint"` if the job has not ended.
+        trainer: What the nodes run: `CustomTrainer`, `BuiltinTrainer` or `Trainer`; default: what the runtime runs
+            (`trainer`).
+        initializer: Dataset and model (`initializer`); default: none.
+        runtime_patches: What managers change in the runtime, each a `RuntimePatch` or the API's mapping
+            (`runtimePatches`).
+        labels: Labels of the TrainJob; `kueue.x-k8s.io/*` labels reach the JobSet.
+        annotations: Annotations of the TrainJob.
+        queue: LocalQueue of Kueue that admits, suspends and resumes the job: a `LocalQueue` or its name.
+        priority: WorkloadPriorityClass of the job: a `WorkloadPriorityClass` or its name.
+        topology: Where in the queue's topology the nodes must be: `Required`, `Preferred` or `Unconstrained`.
+            Initializers are not constrained.
+        max_execution: Seconds after admission until Kueue stops the job and takes its quota back; default: no limit.
+        suspend: Whether a job without a queue is suspended (`suspend`).
+        active_deadline_seconds: Seconds that the training may run, with or without a queue (`activeDeadlineSeconds`).
+        managed_by: Controller that manages the TrainJob (`managedBy`).
+        hardening: `restricted`: Pods get what the profile of Pod Security of this name demands, and no service account token;
+            `none`: they are left alone. Default: `trainer:hardening` of the stack, else `none`. Ignored on this machine.
+        name: Name of the JobSet; default: the resource's name and a short digest of project and stack.
+        output: Volume at /workspace/output in every node: True, or an `OutputVolume`; default: none.
+        checkpoint: How the job saves checkpoints and goes on after an interruption, a `CheckpointPolicy`;
+            default: as the program and the runtime do.
+        resume: Whether a run sees what earlier runs left in the output volume or in S3; False: each run gets an empty folder.
+        run: Key of the run: changing it runs the job again.
+        rerun_on: Which changes run the job again: `code` (code, arguments and the other fields of this job), `data` (a dataset,
+            a model or a package of this machine that has changed), `runtime` (its document or its release). Default:
+            `["code"]`; other changes are noted in the plan, and are for the next run.
+        wait_for: How far `pulumi up` and resources with `depends_on` wait: `created` (default), `admitted`, `running`
+            or `complete`.
+        timeouts: Longest waits in seconds for `admitted`, `running` and `complete` (`Timeouts`); default: none. The job
+            itself continues.
+        logs: Whether `pulumi up` shows the log of rank 0 while it waits for the job; default: False.
+        interrupt: Whether a change may end an unfinished run: `refuse` (default), `allow`, or `checkpoint`, for jobs
+            with a checkpoint policy: the run saves a checkpoint first, and the new run goes on from it.
+        adopt: Whether to take over an equal live object of the same name.
+        target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
+        opts: Resource options.
     """
 
-    elsewhere = {field: f"trainer=CustomTrainer({field}=...)" for field in CustomTrainer.fields}
+    @constructor(TrainJobArgs)
+    def __init__(self) -> None: ...
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        runtime: ClusterTrainingRuntime | RuntimeChannel | str | pulumi.Output[Any],
-        follow: Literal["pin", "patch", "minor", "any"] | None = None,
-        trainer: Trainer | BuiltinTrainer | None = None,
-        initializer: Initializer | None = None,
-        runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None,
-        labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
-        annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None,
-        queue: pulumi.Input[str] | pulumi.Resource | None = None,
-        priority: pulumi.Input[str] | pulumi.Resource | None = None,
-        topology: Topology | None = None,
-        max_execution: pulumi.Input[int] | None = None,
-        suspend: pulumi.Input[bool] | None = None,
-        active_deadline_seconds: pulumi.Input[int] | None = None,
-        managed_by: pulumi.Input[str] | None = None,
-        name: str | None = None,
-        output: bool | OutputVolume = False,
-        resume: bool = True,
-        run: str = "1",
-        wait_for: Literal["created", "admitted", "running", "complete"] = "created",
-        timeouts: Timeouts | None = None,
-        interrupt: Literal["refuse", "allow"] = "refuse",
-        adopt: bool = False,
-        target: Destination | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
-
-    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
-        args = TrainJobArgs(**given)
-        self.where = f'TrainJob("{resource_name}")'
+    def construct(self, args: TrainJobArgs) -> None:
+        """Start the job."""
+        self.where = f'TrainJob("{args.resource_name}")'
         site = session.call_site()
         for source in parts(args.initializer).values():
             if isinstance(source, Fetched):
                 source.consumers.append(args)
-        trainjob_plan.note_queue(resource_name, args)
-        with dynamic.few_frames(2):
-            super().__init__("trainer:index:TrainJob", resource_name, None, opts)
-        name = args.name or job_name(resource_name, pulumi.get_project(), pulumi.get_stack())
+        note_queue(args)
+        with few_frames(2):
+            super().__init__("trainer:index:TrainJob", args.resource_name, None, args.opts)
+        name = args.name or job_name(args.resource_name, pulumi.get_project(), pulumi.get_stack())
         self.start(
-            str(name),
-            args.target,
-            lambda: trainjob_plan.plan(resource_name, args),
-            args.wait_for,
-            site,
-            opts,
-            args.timeouts,
+            str(name), args.target, lambda: trainjob_plan.plan(args), args.wait_for, site, args.opts, args.timeouts
         )
 
     @property
     def phase(self) -> pulumi.Output[str]:
-        """What the job is doing: Pending, Queued, Running, Succeeded, Failed, ..."""
+        """Return the phase of the job: Pending, Queued, Running, Succeeded, Failed, ..."""
         return self.status.apply(OUTPUTS["phase"])
 
     @property
     def reason(self) -> pulumi.Output[str]:
-        """Why it is in that phase, in one word."""
+        """Return the reason of the phase, in one word."""
         return self.status.apply(OUTPUTS["reason"])
 
     @property
     def message(self) -> pulumi.Output[str]:
-        """The same in words; of a failed job its step, rank, exit code, traceback, last lines and log."""
+        """Return the reason as text; for a failed job with its step, rank, exit code, traceback, last lines and log."""
         return self.status.apply(OUTPUTS["message"])
 
     @property
     def steps(self) -> pulumi.Output[list[dict[str, Any]]]:
-        """Replicated jobs with their counts of pods, restarts and times (Trainer's `status.jobsStatus`)."""
+        """Return the replicated jobs with their counts of pods, restarts and times (Trainer's `status.jobsStatus`)."""
         return self.status.apply(OUTPUTS["steps"])
 
     @property
     def progress(self) -> pulumi.Output[Progress]:
-        """What rank 0 reported last."""
+        """Return the latest progress of rank 0."""
         return self.status.apply(OUTPUTS["progress"])
 
     @property
     def output_path(self) -> pulumi.Output[str]:
-        """Where the output volume is (Local: the folder)."""
+        """Return the location of the output volume (Local: the folder)."""
         return self.status.apply(OUTPUTS["output_path"])
 
     @property
+    def run_inputs(self) -> pulumi.Output[dict[str, str]]:
+        """Return what identifies the inputs of the run: code, arguments, packages, image, runtime, dataset, model."""
+        return self.status.apply(OUTPUTS["run_inputs"])
+
+    @property
     def seconds(self) -> pulumi.Output[float]:
-        """From start to finish."""
+        """Return the seconds from start to finish."""
         return self.status.apply(OUTPUTS["seconds"])
 
     @property
     def completion(self) -> pulumi.Output[str]:
-        """The phase at the end (Succeeded); whoever uses it makes `pulumi up` wait for it."""
+        """Return the phase at the end (Succeeded); using this output makes `pulumi up` wait for the end."""
         return self.until("complete").apply(OUTPUTS["phase"])

@@ -1,7 +1,7 @@
-"""`pulumi-trainer`: the command line's entry point.
+"""Entry point of the command `pulumi-trainer`.
 
-`commands.arguments` parses what has to answer at once (`validate`, `render`, `runtimes`), `commands.app` all else. Neither
-Pulumi nor a client of a cluster is loaded by any.
+`commands.parsers` parses the commands that have to answer at once (`validate`, `render`, `runtimes`, ...), `commands.app` the
+others. Neither loads Pulumi or a client of a cluster.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import os
 import sys
 
 from pulumi_trainer.provider.api.extras import EXTRAS, not_installed
-from pulumi_trainer.provider.commands import arguments
+from pulumi_trainer.provider.commands import parsers
 from pulumi_trainer.provider.kube.errors import TrainerError
 
 
 def main() -> None:
-    """Errors meant for the user are one line on stderr, exit code 1."""
+    """Run a command. Errors for users are one line on stderr, with exit code 1."""
     try:
-        if sys.argv[1:] and sys.argv[1] in arguments.COMMANDS:
-            code = arguments.run(sys.argv[1], sys.argv[2:])
+        if sys.argv[1:] and sys.argv[1] in parsers.COMMANDS:
+            code = parsers.run(sys.argv[1], sys.argv[2:])
             sys.stdout.flush()
             sys.exit(code)
         from pulumi_trainer.provider.commands.app import app

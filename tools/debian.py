@@ -1,4 +1,4 @@
-"""Programs that no Python package brings: `mpirun`, of Debian's and Ubuntu's package openmpi-bin. Idempotent.
+"""Programs that no Python package brings, from Debian's and Ubuntu's packages: `mpirun`, and `bwrap` on Linux. Idempotent.
 
 Run by `make test-frameworks`. Installs as root or with `sudo -n`, so it never asks for a password; what else can be done is
 said. Standard library only.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from alone import alone
 
-WANTED = {"mpirun": "openmpi-bin"}
+WANTED = {"mpirun": "openmpi-bin", **({"bwrap": "bubblewrap"} if sys.platform == "linux" else {})}
 """Program -> the package that has it."""
 
 
@@ -27,10 +27,7 @@ def commands(packages: list[str], root: bool) -> list[list[str]]:
     """What installs them. The lists of packages may be old, or missing as in a fresh container, so they are fetched first."""
     prefix = [] if root else ["sudo", "-n"]
     quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
-    return [
-        [*prefix, *quiet, "update"],
-        [*prefix, *quiet, "install", "--yes", "--no-install-recommends", *packages],
-    ]
+    return [[*prefix, *quiet, "update"], [*prefix, *quiet, "install", "--yes", "--no-install-recommends", *packages]]
 
 
 def main() -> None:
@@ -41,7 +38,7 @@ def main() -> None:
     names = " ".join(packages)
     by_hand = (
         f"setup: {', '.join(p for p in WANTED if WANTED[p] in packages)} is not on PATH. On Debian and Ubuntu: "
-        f"sudo apt-get install {names}. Elsewhere install Open MPI 4 or 5"
+        f"sudo apt-get install {names}. Elsewhere install Open MPI 4 or 5, and on Linux bubblewrap"
     )
     root = os.geteuid() == 0
     if not shutil.which("apt-get") or not (root or _may_become_root()):

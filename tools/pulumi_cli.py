@@ -7,20 +7,16 @@ Called by setup.py, and by stack.py for the folder that has to be on PATH. What 
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
-import platform
 import re
 import shutil
 import subprocess
-import tarfile
 import tempfile
-import urllib.request
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path, PurePosixPath
-from typing import IO
+from pathlib import Path
 
+import downloads
 import go_modules
 from alone import alone
 
@@ -30,8 +26,6 @@ RELEASES = (f"https://github.com/pulumi/pulumi/releases/download/v{VERSION}", "h
 MODULE = Path(__file__).resolve().parent / "pulumi"
 HOSTS = ("pulumi-language-python", "pulumi-resource-pulumi-python")
 """What the engine starts beside the CLI for Python programs and for dynamic providers."""
-CONNECT = 5.0
-"""Seconds without an answer after which a server of archives is given up."""
 
 
 class Unavailable(Exception):
@@ -61,7 +55,7 @@ def ensure(cache: Path, say: Callable[[str], None]) -> Path | None:
     steps = "\n".join(f"  - {t}" for t in tried)
     raise Unavailable(
         f"there is no way to a Pulumi CLI >= {VERSION}, < 4:\n{steps}\n"
-        "Install it (https://www.pulumi.com/docs/iac/download-install/) so that `pulumi` is on PATH, or install Go >= 1.25"
+        "Hint: install it (https://www.pulumi.com/docs/iac/download-install/) so that `pulumi` is on PATH, or install Go >= 1.25"
         " with access to a mirror of Go modules (GOPROXY)"
     )
 
@@ -112,18 +106,14 @@ def _built_folder(cache: Path, *hosts: str) -> Path:
 
 
 def _system() -> str:
-    machine = platform.machine().lower()
-    return (
-        f"{platform.system().lower()}-{ {'x86_64': 'x64', 'amd64': 'x64', 'aarch64': 'arm64'}.get(machine, machine) }"
-    )
+    return downloads.system(amd64="x64")
 
 
 def checksums() -> dict[str, str]:
     """Archive -> SHA-256, as Pulumi publishes them with the release and in its Homebrew formula of this version.
     Source: https://github.com/pulumi/homebrew-tap/blob/master/Formula/pulumi.rb
     """
-    lines = (MODULE / "releases.sha256").read_text().splitlines()
-    return {name: checksum for checksum, name in (line.split() for line in lines)}
+    return downloads.checksums(MODULE / "releases.sha256")
 
 
 def from_archive(cache: Path, say: Callable[[str], None], releases: Sequence[str] = RELEASES) -> Path:
@@ -135,41 +125,11 @@ def from_archive(cache: Path, say: Callable[[str], None], releases: Sequence[str
     failed = []
     for release in releases:
         try:
-            with tempfile.TemporaryFile() as archive:
-                _download(f"{release}/{name}", archive, checksum, say)
-                return _folder(_archive_folder(cache), partial(_unpack, archive))
-        except (OSError, http.client.HTTPException, tarfile.TarError, Unavailable) as error:
-            failed.append(f"{release}: {getattr(error, 'reason', error)}")
+            fill = partial(downloads.fetch, f"{release}/{name}", checksum, "pulumi", say=say)
+            return _folder(_archive_folder(cache), fill)
+        except (OSError, downloads.Failed, Unavailable) as error:
+            failed.append(f"{release}: {error}")
     raise Unavailable("; ".join(failed))
-
-
-def _download(url: str, file: IO[bytes], checksum: str, say: Callable[[str], None]) -> None:
-    with urllib.request.urlopen(url, timeout=CONNECT) as answer:
-        say(f"downloading {url}")
-        shutil.copyfileobj(answer, file)
-    file.seek(0)
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-    if digest.hexdigest() != checksum:
-        raise Unavailable(f"its SHA-256 is {digest.hexdigest()}, not {checksum}: refused")
-    file.seek(0)
-
-
-def _unpack(archive: IO[bytes], folder: Path) -> None:
-    """Plain files named pulumi/NAME only; an archive with anything else is refused."""
-    with tarfile.open(fileobj=archive) as tar:
-        for member in tar:
-            parts = PurePosixPath(member.name).parts
-            if member.isdir() and parts == ("pulumi",):
-                continue
-            if not member.isfile() or len(parts) != 2 or parts[0] != "pulumi" or parts[1] == "..":
-                raise Unavailable(f"the archive holds something unexpected, {member.name!r}: refused")
-            content = tar.extractfile(member)
-            assert content
-            with (folder / parts[1]).open("wb") as file:
-                shutil.copyfileobj(content, file)
-            (folder / parts[1]).chmod(0o755)
 
 
 def from_modules(cache: Path, say: Callable[[str], None]) -> Path:

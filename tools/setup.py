@@ -77,7 +77,10 @@ def uv() -> Path:
     """The pinned uv, brought by pip; uv takes the pins as they are, in seconds."""
     name, _, version = _pin("uv").partition("==")
     if not any(VENV.glob(f"lib/*/site-packages/{name}-{version}.dist-info")):
-        run(VENV / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input", f"{name}=={version}")
+        wanted = VENV / "uv.txt"  # pip takes hashes from a file alone
+        wanted.write_text(_pin_with_hashes("uv"))
+        python = VENV / "bin" / "python"
+        run(python, "-m", "pip", "install", "--quiet", "--no-input", "--require-hashes", "--requirement", wanted)
     return VENV / "bin" / "uv"
 
 
@@ -114,14 +117,19 @@ def _read(stamp: Path) -> str:
 
 def _pin(name: str) -> str:
     """`name==version` as the lock has it."""
-    found = re.search(rf"^{name}==[^\s;]+", LOCK.read_text(), re.MULTILINE)
+    return _pin_with_hashes(name).split()[0]
+
+
+def _pin_with_hashes(name: str) -> str:
+    """The whole entry of a package in the lock."""
+    found = re.search(rf"^{name}==.*(\n +--hash=.*)+", LOCK.read_text(), re.MULTILINE)
     if not found:
         sys.exit(f"setup: {LOCK} does not pin {name}")
     return found[0]
 
 
 def main() -> None:
-    """`setup.py [--dev] [--no-cli]`: with what developers need; without the Pulumi CLI."""
+    """`setup.py [--dev] [--no-cli | --queues]`: with what developers need; without the Pulumi CLI; with the plugin for queues."""
     if sys.version_info < (3, 10):  # noqa: UP036 (run by whatever python3 the machine has)
         sys.exit(
             f"setup: Python 3.10 or newer is needed; {sys.executable} is {sys.version.split()[0]}: make PYTHON=..."
@@ -133,6 +141,10 @@ def main() -> None:
             pulumi_cli.ensure(CACHE, say)
         except pulumi_cli.Unavailable as error:
             sys.exit(f"setup: {error}")
+    if "--queues" in sys.argv[1:]:
+        python, stack = str(VENV / "bin" / "python"), str(ROOT / "tools" / "stack.py")
+        installing = [python, stack, "exec", "python", "-m", "tools.cluster.kubernetes_plugin"]
+        sys.exit(subprocess.run(installing, cwd=ROOT, check=False).returncode)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,7 @@ import setup
 import yaml
 from clone import Clone, environment
 
-STACKS: dict[str, dict[str, str]] = {
-    "local": {},
-    "kubernetes": {"trainer:target": "kubernetes"},
-}
+STACKS: dict[str, dict[str, str]] = {"local": {}, "kubernetes": {"trainer:target": "kubernetes"}}
 """Stack -> configuration that it begins with, on top of Pulumi.yaml's."""
 COMMANDS = {
     "up": ("local", "up", "--yes", "--skip-preview"),
@@ -59,7 +56,7 @@ def make(clone: Clone, env: dict[str, str], stack: str) -> None:
     pulumi(clone, env, "stack", "init", stack, *([] if stack == "local" else ["--no-select"]))
 
 
-def mend(clone: Clone, env: dict[str, str], stack: str) -> None:
+def hint(clone: Clone, env: dict[str, str], stack: str) -> None:
     """Clears what a killed CLI has left of an earlier run; ends here where another one is still at it."""
     for lock in locks.clear_dead(clone, stack, say):
         sys.exit(
@@ -89,7 +86,7 @@ def clean(clone: Clone, env: dict[str, str]) -> None:
     """Destroys what any stack holds, so that the state can go; refuses while jobs run that no stack knows of."""
     for stack in clone.stacks():
         if clone.latest(stack).get("resources"):
-            mend(clone, env, stack)
+            hint(clone, env, stack)
             code = subprocess.run(
                 ["pulumi", "destroy", "--yes", "--skip-preview", "--stack", stack], cwd=clone.root, env=env, check=False
             ).returncode
@@ -131,7 +128,7 @@ def main(clone: Clone, command: str, *arguments: str) -> None:
         stack, *argv = COMMANDS[command]
         make(clone, env, stack)
         if argv[0] != "preview":  # it asks for no lock
-            mend(clone, env, stack)
+            hint(clone, env, stack)
         become(clone, env, "pulumi", *argv, "--stack", stack)
 
 

@@ -1,1 +1,1 @@
-"""The arguments that a program gives to components, and the documents that they become."""
+"""The arguments that a program passes to components, and their conversion to documents."""

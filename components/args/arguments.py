@@ -1,8 +1,8 @@
-"""Base of the typed arguments, and their way to a document.
+"""Base class of the typed arguments, and their conversion to documents.
 
-A class of arguments declares its fields once, with `pulumi.Input` types, for editors and type checkers. At run time it
-only keeps what was given: what is wrong is found later, by the component, which knows its own name and can tell all
-problems at once. Names are the API's in snake_case; a document has the API's camelCase.
+A class of arguments declares its fields once, with `pulumi.Input` types, for editors and type checkers. The constructor stores
+the values without checks; the component reports all problems at once, with its own name. Fields are the API's names in
+snake_case; a document has the API's camelCase.
 """
 
 from __future__ import annotations
@@ -11,25 +11,28 @@ import copy
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any, ClassVar
 
 import pulumi
+from pulumi_trainer.args.field_types import field_types
 from pulumi_trainer.args.naming import api_names, camel, snake
-from pulumi_trainer.args.signatures import bind
+from pulumi_trainer.args.signatures import bind, not_one_of
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kube.values.yaml_values import MAX_DEPTH
 from pulumi_trainer.provider.pipeline.policy import Policy
+from pulumi_trainer.provider.pulumi_compat import fields_of_input_type, is_input_type
 from typing_extensions import Self, dataclass_transform
 
 
 class _Position:
-    """Stands for a field without a default that may be given by position."""
+    """Marks a field without a default that may be passed by position."""
 
 
 def positional(*, kw_only: bool) -> Any:  # noqa: ARG001  # type checkers read it (PEP 681)
-    """Declare a field that is required and may be given by position: `level: str = positional(kw_only=False)`."""
+    """Declare a required field that may be passed by position: `level: str = positional(kw_only=False)`."""
     return _Position()
 
 
@@ -39,60 +42,68 @@ class Args:
 
     fields: ClassVar[tuple[str, ...]] = ()
     api: ClassVar[str] = ""
-    """Where the API has these fields, such as `TrainJob.spec.trainer`: what its schema says decides which keys of mappings are
-    its names."""
+    """Path of these fields in the API, such as `TrainJob.spec.trainer`; the schema at this path decides which keys of mappings
+    are the API's names.
+    """
     converters: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    """Fields that become something else than their own value in camelCase."""
+    """Field -> function that converts its value, for fields whose document is not their own value in camelCase."""
     shipped: ClassVar[frozenset[str]] = frozenset()
-    """Fields that are no part of the document."""
+    """Fields that are not part of the document."""
     free: ClassVar[frozenset[str]] = frozenset()
     """Fields with free-form data, which travel as JSON."""
-    lists: ClassVar[frozenset[str]] = frozenset()
-    mappings: ClassVar[frozenset[str]] = frozenset()
-    """Fields that are taken apart before their document is checked: they have to be what they are said to be."""
+    without: ClassVar[frozenset[str]] = frozenset()
+    """Inherited fields that the class does not take."""
+    documents: ClassVar[frozenset[str]] = frozenset()
+    """Fields with a document, whose paths are those of its YAML."""
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Names that are not fields -> the argument to use instead."""
     places: ClassVar[Mapping[str, str]] = {}
-    """Where the document has another shape: start of a path in it -> start of the argument's; the first that fits."""
+    """Prefix of a path in the document -> prefix of the argument's path, where the two differ; the first match counts."""
     __slots__ = ("__dict__", "__weakref__", "misnamed")
     __signature__: ClassVar[inspect.Signature] = inspect.Signature()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        inherited = chain.from_iterable(getattr(base, "fields", ()) for base in reversed(cls.__mro__[1:]))
         own = [n for n in cls.__dict__.get("__annotations__", {}) if not _is_class_var(cls, n)]
-        cls.fields = (*cls.fields, *(n for n in own if n not in cls.fields))
+        cls.fields = tuple(name for name in dict.fromkeys([*inherited, *own]) if name not in cls.without)
         cls.__signature__ = _signature(cls)
 
     def __init__(self, *unnamed: Any, **named: Any) -> None:
-        given, self.misnamed = bind(self.__signature__, unnamed, named)
+        given, self.misnamed = bind(self.__signature__, unnamed, named, self.elsewhere)
         self.__dict__.update(given)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(k for k in self.__dict__)})"  # values may be secret
 
     def check(self) -> list[Problem]:
-        """What is wrong with the names of the arguments; lists and mappings that are none."""
+        """Return problems with the names of the arguments, and with values that must be lists or mappings."""
         found = [*self.misnamed]
-        for field in (f for f in self.fields if f in self.lists or f in self.mappings):
+        for field, expected in field_types(type(self)).items():
             value = self.__dict__.get(field)
-            right: tuple[type, ...] = ((list, tuple) if field in self.lists else ()) + (
-                (Mapping,) if field in self.mappings else ()
-            )
-            right += (pulumi.Output, Awaitable) if _is_input(type(self), field) else ()
-            if value is not None and not isinstance(value, right):
-                wanted = " or ".join(w for f, w in ((self.mappings, "a mapping"), (self.lists, "a list")) if field in f)
-                found.append(Problem(field, f"must be {wanted}, not {type(value).__name__}"))
+            if expected.is_container and value is not None and not expected.accepts(value):
+                found.append(Problem(field, f"must be {expected.wanted}, not {type(value).__name__}"))
         return found
 
+    @classmethod
+    def required(cls) -> list[str]:
+        """Return the fields without a default."""
+        return [name for name, p in cls.__signature__.parameters.items() if p.default is inspect.Parameter.empty]
+
     def accepted(self) -> Self:
-        """Return a copy without what `check` refuses, here and in arguments inside, so that the rest can be judged as well."""
+        """Return a copy without the values that `check` rejects, here and in nested arguments; the others can be checked."""
         made = copy.copy(self)
-        refused = {field for p in self.check() if (field := re.split(r"[.\[]", p.where)[0]) in self.fields}
         for name, value in self.__dict__.items():
-            empty = getattr(type(self), name, None)
-            made.__dict__[name] = empty if name in refused else value.accepted() if isinstance(value, Args) else value
+            if isinstance(value, Args):
+                made.__dict__[name] = value.accepted()
+        for problem in self.check():
+            field = re.split(r"[.\[]", problem.where)[0]
+            if field in self.fields and field in self.__dict__:
+                made.__dict__[field] = getattr(type(self), field, None)
         return made
 
     def document(self) -> dict[str, Any]:
-        """The API object: fields that were given, in camelCase; nested arguments likewise."""
+        """Return the API object: the fields with a value, in camelCase, with nested arguments converted."""
         given = {
             k: self.converters[k](v) if k in self.converters else to_document(v)
             for k, v in self.__dict__.items()
@@ -101,7 +112,7 @@ class Args:
         return api_names(self.api, given) if self.api else {camel(k): v for k, v in given.items()}
 
     def place(self, where: str) -> str:
-        """The argument that stands at a path of the document: `mpi.numProcPerNode` -> `num_proc_per_node`."""
+        """Return the argument for a path of the document: `mpi.numProcPerNode` -> `num_proc_per_node`."""
         for start, own in self.places.items():
             rest = where.removeprefix(start)
             if where.startswith(start) and (not rest or rest[0] in ".[" or start[-1] == "."):
@@ -113,7 +124,10 @@ class Args:
         value, at = self.__dict__.get(field), (found["key"] or "")[1:-1]
         if at and isinstance(value, (list, tuple)) and at.isdigit() and int(at) < len(value):
             value = value[int(at)]
-        rest = value.place(found["rest"]) if isinstance(value, (Args, Policy)) else python_path(found["rest"])
+        if field in self.documents:
+            rest = found["rest"]
+        else:
+            rest = value.place(found["rest"]) if isinstance(value, (Args, Policy)) else python_path(found["rest"])
         start = f"{field}[{at}]" if at else field
         return f"{start}{rest}" if rest[:1] in ("", "[") else f"{start}.{rest}"
 
@@ -122,15 +136,8 @@ _KEY = r'\["(?:[^"\\]|\\.)*"\]|\[[^]]*\]'
 _SEGMENT = re.compile(rf"(?P<name>\w+)(?P<key>{_KEY})?\.?(?P<rest>.*)")
 
 
-def _is_input(cls: type, name: str) -> bool:
-    """Whether the whole of a field may be an Output."""
-    return next(str(c.__annotations__[name]) for c in cls.__mro__ if name in c.__annotations__).startswith(
-        "pulumi.Input["
-    )
-
-
 def _signature(cls: type[Args]) -> inspect.Signature:
-    """What a call of the class takes: a field without a default is required."""
+    """Return the signature of the class's constructor; a field without a default is required."""
 
     def parameter(name: str) -> inspect.Parameter:
         annotation = next(c.__annotations__[name] for c in cls.__mro__ if name in c.__dict__.get("__annotations__", {}))
@@ -139,7 +146,7 @@ def _signature(cls: type[Args]) -> inspect.Signature:
             return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
-    return inspect.Signature(sorted(map(parameter, cls.fields), key=lambda p: p.kind))
+    return inspect.Signature(sorted(map(parameter, cls.fields), key=lambda p: (p.kind, p.name == "opts")))
 
 
 def _is_class_var(cls: type, name: str) -> bool:
@@ -147,16 +154,18 @@ def _is_class_var(cls: type, name: str) -> bool:
 
 
 def metadata(labels: Any, annotations: Any) -> dict[str, Any]:
-    """A document's `metadata`, where there are labels or annotations."""
+    """Return a document's `metadata` with labels and annotations; empty if it has neither."""
     given = {"labels": labels, "annotations": annotations}
     found = {k: to_document(v) for k, v in given.items() if v is not None and v != {}}
     return {"metadata": found} if found else {}
 
 
 def nested_problems(value: Any, path: str = "", above: tuple[int, ...] = ()) -> list[Problem]:
-    """What is wrong with arguments, and with arguments inside them."""
+    """Return the problems of arguments, including nested ones."""
     if isinstance(value, str):
-        return [] if value.isascii() or _is_text(value) else [Problem(path, "not text: holds half of a surrogate pair")]
+        if value.isascii() or _is_text(value):
+            return []
+        return [Problem(path, "not text: holds half of a surrogate pair")]
     if not isinstance(value, (Args, list, tuple, Mapping)):
         return []
     if found := nesting_problems(value, path, above):
@@ -165,20 +174,36 @@ def nested_problems(value: Any, path: str = "", above: tuple[int, ...] = ()) -> 
     if isinstance(value, Args):
         found = [p.below(path) if path else p for p in value.check()]
         for name, inner in value.__dict__.items():
-            found += nested_problems(inner, f"{path}.{name}" if path else name, above) if name not in value.free else []
+            if name not in value.free:
+                found += nested_problems(inner, f"{path}.{name}" if path else name, above)
         return found
+    pairs: Iterable[tuple[Any, Any]] = enumerate(value)
     if isinstance(value, Mapping):
-        return [p for k, v in value.items() for p in nested_problems(v, f"{path}[{quoted(k)}]", above)]
-    return [p for i, v in enumerate(value) for p in nested_problems(v, f"{path}[{i}]", above)]
+        pairs = ((quoted(key), inner) for key, inner in value.items())
+    return [*chain.from_iterable(nested_problems(inner, f"{path}[{key}]", above) for key, inner in pairs)]
+
+
+def type_problems(args: Args) -> list[Problem]:
+    """Return the values of a wrong type, in fields that no schema checks later."""
+    found = []
+    for field, expected in field_types(type(args)).items():
+        value = getattr(args, field)
+        if field in args.free or (value is None and expected.optional):
+            continue
+        if expected.words and not expected.output:
+            found += not_one_of(field, value, expected.words)
+        elif expected.is_judged and not expected.accepts(value):
+            found.append(Problem(field, f"must be {expected.wanted}, not {shown_value(value)}"))
+    return found
 
 
 def check_names(given: dict[str, Any]) -> list[Problem]:
-    """Return what keeps `name` and `namespace` of an object from being names, and take that out of `given`."""
+    """Return why `name` and `namespace` of an object are not valid text, and set the invalid ones in `given` to None."""
     found = []
     for field, types in (("name", (str,)), ("namespace", (str, pulumi.Output))):
         value = given.get(field)
         if value is not None and not isinstance(value, types):
-            wrong = [Problem(field, f"must be text, not {said(value)}")]
+            wrong = [Problem(field, f"must be text, not {shown_value(value)}")]
         else:
             wrong = nested_problems(value, field)
         if wrong:
@@ -195,20 +220,28 @@ def _is_text(value: str) -> bool:
 
 
 def nesting_problems(value: Any, path: str, above: tuple[int, ...]) -> list[Problem]:
-    """What keeps a document from being written: it contains itself, or has too many levels. above: ids of what holds it."""
+    """Return why a document cannot be serialized: it contains itself, or has too many levels.
+
+    Args:
+        value: A part of the document.
+        path: Path of the part.
+        above: Ids of the lists, mappings and arguments that contain the part.
+    """
     if id(value) in above:
         return [Problem(path, "contains itself")]
-    return [Problem(path, f"has more than {MAX_DEPTH} levels")] if len(above) > MAX_DEPTH else []
+    if len(above) > MAX_DEPTH:
+        return [Problem(path, f"has more than {MAX_DEPTH} levels")]
+    return []
 
 
-def sound(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """Arguments in which what their classes refuse is not known, so that all else can be judged at the same time."""
+def without_refused(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """Return arguments with `Unknown` in place of the values that `check` rejects, so that the others can be checked."""
     if isinstance(value, (Args, list, tuple, dict)) and nesting_problems(value, "", above):
         return Unknown("")
     above = (*above, id(value))
     if isinstance(value, Args):
         made = copy.copy(value)
-        made.__dict__.update({name: sound(given, above) for name, given in value.__dict__.items()})
+        made.__dict__.update({name: without_refused(given, above) for name, given in value.__dict__.items()})
         for found in filter(None, (_PLACE.match(p.where) for p in value.check() if p not in value.misnamed)):
             field, at = found["field"], found["at"]
             given = made.__dict__.get(field)
@@ -218,42 +251,45 @@ def sound(value: Any, above: tuple[int, ...] = ()) -> Any:
             made.__dict__[field] = listed if at is not None and listed else Unknown(field)
         return made
     if isinstance(value, (list, tuple)):
-        return [sound(each, above) for each in value]
-    return {name: sound(given, above) for name, given in value.items()} if isinstance(value, dict) else value
+        return [without_refused(each, above) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: without_refused(given, above) for name, given in value.items()}
 
 
 _PLACE = re.compile(r"(?P<field>\w+)(?:\[(?P<at>\d+)\])?")
 
 
-def said(value: Any) -> str:
-    """A value that is wrong, in an error: of an Output or a resource, what it is."""
+def shown_value(value: Any) -> str:
+    """Return a wrong value as text for a message: its repr, or the type of an Output or a resource."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    return repr(value) if isinstance(value, (str, int, float, dict, list, tuple, type(None))) else type(value).__name__
+    if isinstance(value, (str, int, float, dict, list, tuple, type(None))):
+        return repr(value)
+    return type(value).__name__
 
 
 def to_document(value: Any) -> Any:
-    """Return arguments, pulumi-kubernetes arguments, lists and mappings as plain documents. Outputs stay where they are, and
-    so do the keys of mappings: which of them are names of the API is for `api_names` to say.
+    """Return arguments, pulumi-kubernetes arguments, lists and mappings as plain documents.
+
+    Outputs stay, and so do the keys of mappings, which `api_names` converts.
     """
     if isinstance(value, (Args, Policy)):
         return value.document()
     if isinstance(value, Mapping):
         return {k: to_document(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_document(v) for v in value]
+        return [*map(to_document, value)]
     if is_input_type(value):
-        return to_document(pulumi._types.input_type_to_dict(value))
+        return to_document(fields_of_input_type(value))
     return pulumi.Output.from_input(value) if isinstance(value, Awaitable) else value
 
 
-def is_input_type(value: Any) -> bool:
-    return pulumi._types.is_input_type(type(value))
-
-
 def python_path(where: str) -> str:
-    """A document's path in the words of the program: `trainer.numNodes` -> `trainer.num_nodes`. Keys in brackets are the
-    user's own, and rendered objects (`JobSet/...`) have the API's names."""
+    """Return a document's path with the program's names: `trainer.numNodes` -> `trainer.num_nodes`.
+
+    Keys in brackets are the user's own, and rendered objects (`JobSet/...`) have the API's names.
+    """
     if "/" in where.partition(".")[0]:
         return where
     where, free, keys = where.partition("func_args")  # below are the user's own keys
@@ -265,19 +301,23 @@ def python_path(where: str) -> str:
 _WORD = re.compile(rf"{_KEY}|\w+")
 
 
-def below(path: str, key: Any) -> str:
-    """The path of a key: `a.b`, and `a["x.y/z"]` where the key is not a plain name."""
+def child_path(path: str, key: Any) -> str:
+    """Return the path of a key: `a.b`, or `a["x.y/z"]` if the key is not a plain name."""
     if isinstance(key, str) and _PLAIN.fullmatch(key):
         return f"{path}.{key}" if path else key
     return f"{path}[{quoted(key)}]"
 
 
 def walk(
-    value: Any, visit: Callable[[str, Any], Any], path: str = "", key_path: Callable[[str, Any], str] = below
+    value: Any, visit: Callable[[str, Any], Any], path: str = "", key_path: Callable[[str, Any], str] = child_path
 ) -> Any:
-    """A copy of a document in which `visit(path, leaf)` has replaced every leaf. No two leaves have the same path.
+    """Return a copy of a document with every leaf replaced by `visit(path, leaf)`.
 
-    key_path: makes the path of a key.
+    Args:
+        value: The document.
+        visit: Called once for each leaf; no two leaves have the same path.
+        path: Path of the document.
+        key_path: Returns the path of a key in a mapping; default: `child_path`.
     """
     if isinstance(value, dict):
         return {k: walk(v, visit, key_path(path, k), key_path) for k, v in value.items()}
@@ -290,7 +330,7 @@ _PLAIN = re.compile(r"\w+")
 
 
 def quoted(key: Any) -> str:
-    """A key as a program writes it in brackets: text in double quotes, in one line."""
+    """Return a key as Python writes it in brackets: text in double quotes, in one line."""
     if not isinstance(key, str):
         return repr(key)
     return json.dumps(str.__str__(key), ensure_ascii=not key.isprintable())

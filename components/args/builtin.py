@@ -9,16 +9,20 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pulumi
 from pulumi_trainer.args.arguments import Args
-from pulumi_trainer.args.json_values import whole
+from pulumi_trainer.args.json_values import to_whole_number
+from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import Compiled, resource_problems, resource_requirements
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.labels import FRAMEWORK
-from pulumi_trainer.provider.api.model import shown
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.wording import short_repr
+
+if TYPE_CHECKING:
+    from pulumi_kubernetes.core.v1 import ResourceRequirementsArgs
 
 COMMAND = ("tune", "run")
 TORCHTUNE = "torchtune"
@@ -34,7 +38,7 @@ class DataType(str, Enum):
 
 
 class Loss(str, Enum):
-    """What the recipe minimises."""
+    """Loss function of the recipe."""
 
     CEWithChunkedOutputLoss = "torchtune.modules.loss.CEWithChunkedOutputLoss"
 
@@ -53,9 +57,12 @@ class DataFormat(str, Enum):
 class TorchTuneInstructDataset(Args):
     """A dataset of instructions and answers (torchtune's `instruct_dataset`).
 
-    source: format of its files. split: the part that is used, such as "train[:10%]"; default train. train_on_input:
-    whether the model learns the prompt too; default false. new_system_prompt: a system message in front of each sample.
-    column_map: names of the columns that hold "input" and "output".
+    Args:
+        source: Format of the files; default: torchtune's.
+        split: Part of the dataset, such as "train[:10%]"; default: train.
+        train_on_input: Whether the model learns the prompt too; default: False.
+        new_system_prompt: System message in front of each sample; default: none.
+        column_map: Names of the columns with "input" and "output".
     """
 
     source: pulumi.Input[DataFormat | Literal["json", "csv", "parquet", "arrow", "text", "xml"]] | None = None
@@ -69,26 +76,34 @@ class TorchTuneInstructDataset(Args):
         found += _no_flag(self, "train_on_input") + _no_text("split", self.split)
         found += _no_text("new_system_prompt", self.new_system_prompt)
         if isinstance(self.column_map, Mapping):
-            found += [
-                Problem(f'column_map["{k}"]', "is no column of torchtune", 'the keys are "input" and "output"')
-                for k in self.column_map
-                if k not in ("input", "output")
-            ]
-            found += [p for k, v in self.column_map.items() for p in _no_text(f'column_map["{k}"]', v)]
+            hint = 'the keys are "input" and "output"'
+            unknown = [key for key in self.column_map if key not in ("input", "output")]
+            found += [Problem(f'column_map["{key}"]', "is not a column of torchtune", hint) for key in unknown]
+            for key, value in self.column_map.items():
+                found += _no_text(f'column_map["{key}"]', value)
         return found
 
     def arguments(self) -> list[Any]:
-        """Overrides of torchtune's configuration."""
+        """Return overrides of torchtune's configuration."""
         fields = ("source", "split", "train_on_input", "new_system_prompt", "column_map")
         return [f"dataset={DATASET_CLASS}", *_given(self, {f: f"dataset.{f}" for f in fields})]
 
 
 class LoraConfig(Args):
-    """LoRA, with `quantize_base` QLoRA, with `use_dora` DoRA: small matrices are trained beside the frozen model.
+    """LoRA: small matrices are trained beside the frozen model.
 
-    apply_lora_to_mlp, apply_lora_to_output: to the MLP of each layer, to the output projection. lora_attn_modules: the
-    projections of the attention, of q_proj, k_proj, v_proj and output_proj. lora_rank: of the matrices. lora_alpha: their
-    scale. lora_dropout: probability, 0 to 1. What is not given is torchtune's default for the model.
+    The default of an argument is torchtune's default for the model, unless another one is named.
+
+    Args:
+        apply_lora_to_mlp: Whether to train the MLP of each layer.
+        apply_lora_to_output: Whether to train the output projection.
+        lora_attn_modules: Projections of the attention, of q_proj, k_proj, v_proj and output_proj; default: all but
+            k_proj.
+        lora_rank: Rank of the matrices, at least 1.
+        lora_alpha: Scale of the matrices, at least 1.
+        lora_dropout: Dropout probability, 0 to 1.
+        quantize_base: Whether to quantize the frozen model (QLoRA).
+        use_dora: Whether to decompose weights (DoRA).
     """
 
     apply_lora_to_mlp: pulumi.Input[bool] | None = None
@@ -101,21 +116,22 @@ class LoraConfig(Args):
     use_dora: pulumi.Input[bool] | None = None
 
     def check(self) -> list[Problem]:
-        found = super().check()
+        found = merge_problems(self._module_problems(), super().check())
         for flag in ("apply_lora_to_mlp", "apply_lora_to_output", "quantize_base", "use_dora"):
             found += _no_flag(self, flag)
         found += _too_small(self, "lora_rank") + _too_small(self, "lora_alpha")
         found += _no_share(self, "lora_dropout")
-        modules = self.lora_attn_modules
-        if not _later(modules):
-            known = isinstance(modules, (list, tuple)) and all(_later(m) or m in ATTENTION for m in modules)
-            if not known or not modules:
-                why = f"must name some of {', '.join(ATTENTION)}, not {shown(modules)}"
-                found.append(Problem("lora_attn_modules", why))
         return found
 
+    def _module_problems(self) -> list[Problem]:
+        modules: Any = self.lora_attn_modules
+        listed = isinstance(modules, (list, tuple)) and bool(modules)
+        if _later(modules) or (listed and all(_later(m) or m in ATTENTION for m in modules)):
+            return []
+        return [Problem("lora_attn_modules", f"must name some of {', '.join(ATTENTION)}, not {short_repr(modules)}")]
+
     def arguments(self) -> list[Any]:
-        """Overrides of torchtune's configuration."""
+        """Return overrides of torchtune's configuration."""
         fields = (
             "apply_lora_to_mlp", "apply_lora_to_output", "lora_rank", "lora_alpha", "lora_dropout", "quantize_base",
             "use_dora",
@@ -125,12 +141,18 @@ class LoraConfig(Args):
 
 
 class TorchTuneConfig(Args):
-    """Parameters of torchtune.
+    """Parameters of torchtune. The default of an argument is that of the runtime's recipe.
 
-    dtype: of the model, bf16 or fp32. batch_size: samples a step. epochs: passes over the dataset. loss: the loss
-    function. num_nodes: default the runtime's; 1 with `peft_config`, and for most models. peft_config: train small
-    matrices instead of the whole model. dataset_preprocess_config: how samples are read. resources_per_node: short form
-    {"gpu": 2, "cpu": 3, "memory": "3Gi"}; requests equal limits.
+    Args:
+        dtype: Data type of the model: bf16 or fp32.
+        batch_size: Samples per step, at least 1.
+        epochs: Passes over the dataset, at least 1.
+        loss: Loss function.
+        num_nodes: Number of nodes; 1 with `peft_config` and for most models.
+        peft_config: LoRA instead of training the whole model.
+        dataset_preprocess_config: How samples are read.
+        resources_per_node: Resources of each node in the short form {"gpu": 2, "cpu": 3, "memory": "3Gi"}; requests
+            equal limits.
     """
 
     dtype: pulumi.Input[DataType | Literal["bf16", "fp32"]] | None = None
@@ -140,7 +162,7 @@ class TorchTuneConfig(Args):
     num_nodes: pulumi.Input[int] | None = None
     peft_config: LoraConfig | None = None
     dataset_preprocess_config: TorchTuneInstructDataset | None = None
-    resources_per_node: pulumi.Input[Mapping[str, Any]] | None = None
+    resources_per_node: pulumi.Input[ResourceRequirementsArgs | Mapping[str, Any]] | None = None
 
     def check(self) -> list[Problem]:
         found = super().check() + _not_one_of(self, "dtype", [t.value for t in DataType])
@@ -148,11 +170,11 @@ class TorchTuneConfig(Args):
         found += _not_one_of(self, "loss", [loss.value for loss in Loss])
         for field, wanted in {"peft_config": LoraConfig, "dataset_preprocess_config": TorchTuneInstructDataset}.items():
             if (value := getattr(self, field)) is not None and not isinstance(value, wanted):
-                found.append(Problem(field, f"must be {wanted.__name__}(...), not {shown(value)}"))
+                found.append(Problem(field, f"must be {wanted.__name__}(...), not {short_repr(value)}"))
         return found + resource_problems(self.resources_per_node)
 
     def arguments(self, dataset: Any) -> list[Any]:
-        """`trainer.args`, in the SDK's order."""
+        """Return `trainer.args`, in the SDK's order."""
         args = _given(self, {f: f for f in ("dtype", "batch_size", "epochs", "loss")})
         args += _dataset_argument(dataset)
         args += self.peft_config.arguments() if self.peft_config is not None else []
@@ -161,9 +183,12 @@ class TorchTuneConfig(Args):
 
 
 class BuiltinTrainer(Args):
-    """Training that the runtime brings with it: torchtune fine-tunes the runtime's model (`runtime="torchtune-llama3.2-1b"`).
+    """Training that is built into the runtime: torchtune fine-tunes its model (`runtime="torchtune-llama3.2-1b"`).
 
-    config: its parameters. A dataset of the initializer becomes torchtune's `dataset.data_dir` or `dataset.data_files`.
+    A dataset of the initializer becomes torchtune's `dataset.data_dir` or `dataset.data_files`.
+
+    Args:
+        config: Parameters of torchtune; required.
     """
 
     config: TorchTuneConfig | None = None
@@ -171,7 +196,7 @@ class BuiltinTrainer(Args):
     def check(self) -> list[Problem]:
         if isinstance(self.config, TorchTuneConfig):
             return super().check()
-        return [*super().check(), Problem("config", f"must be TorchTuneConfig(...), not {shown(self.config)}")]
+        return [*super().check(), Problem("config", f"must be TorchTuneConfig(...), not {short_repr(self.config)}")]
 
     def place(self, where: str) -> str:
         if where.startswith(("args", "command")):
@@ -179,7 +204,7 @@ class BuiltinTrainer(Args):
         return super().place(f"config.{where}" if where.startswith(("numNodes", "resourcesPerNode")) else where)
 
     def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:
-        """The document, and what speaks against this runtime."""
+        """Return the document, and the problems of this trainer with the runtime."""
         config = self.config
         assert config is not None
         given = {"numNodes": config.num_nodes, "resourcesPerNode": resource_requirements(config.resources_per_node)}
@@ -196,15 +221,17 @@ def _against(runtime: Mapping[str, Any], config: TorchTuneConfig) -> list[Proble
         return [Problem("", why, "use a torchtune runtime, or CustomTrainer")]
     nodes = (runtime.get("spec", {}).get("mlPolicy") or {}).get("numNodes")
     if config.num_nodes is None and config.peft_config is not None and isinstance(nodes, int) and nodes > 1:
-        # Trainer looks at the TrainJob's count only, and would train the whole model without a word.
+        # Trainer only reads the TrainJob's count, and would silently train the whole model.
         why = f"runtime {name} trains on {nodes} nodes, and torchtune has LoRA for one node only"
         return [Problem("config.peft_config", why, "give num_nodes=1, or leave peft_config out")]
     return []
 
 
 def _dataset_argument(dataset: Any) -> list[Any]:
-    """Where torchtune finds what the initializer has fetched. Below an hf:// repository it is a file where the path has a
-    dot, else a folder."""
+    """Return the argument with the path of the fetched dataset, a file or a folder.
+
+    A path in an hf:// repository is a file if it has a dot, otherwise a folder.
+    """
     uri = getattr(dataset, "storage_uri", None)
     if uri is None or (isinstance(uri, str) and uri.startswith("cache://")):
         return []
@@ -221,24 +248,26 @@ def _dataset_place(uri: str) -> str:
 
 
 def _given(args: Args, names: Mapping[str, str]) -> list[Any]:
-    """Fields that were given as `name=value`."""
+    """Return the fields that have a value as `name=value`."""
     values = {field: getattr(args, field) for field in names}
     return [_argument(names[field], value) for field, value in values.items() if value is not None]
 
 
 def _argument(name: str, value: Any, text: Any = str) -> Any:
-    """As the SDK prints it: Python's words for true, false and mappings."""
+    """Return `name=value` as the SDK prints it: with Python's words for true, false and mappings."""
     if _holds_output(value):
-        return pulumi.Output.from_input(value).apply(lambda v: f"{name}={text(_plain(whole(v)))}")
+        return pulumi.Output.from_input(value).apply(lambda v: f"{name}={text(_plain(to_whole_number(v)))}")
     return f"{name}={text(_plain(value))}"
 
 
 def _listed(modules: Any) -> str:
-    return f"[{','.join(map(str, modules))}]" if isinstance(modules, (list, tuple)) else str(modules)
+    if isinstance(modules, (list, tuple)):
+        return f"[{','.join(map(str, modules))}]"
+    return str(modules)
 
 
 def _plain(value: Any) -> Any:
-    """Enums as their values."""
+    """Return a value with enums replaced by their values."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -247,8 +276,11 @@ def _plain(value: Any) -> Any:
 
 
 def _holds_output(value: Any) -> bool:
-    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return _later(value) or any(_later(v) for v in inside)
+    if isinstance(value, Mapping):
+        value = [*value.values()]
+    if isinstance(value, (list, tuple)):
+        return any(map(_later, value))
+    return _later(value)
 
 
 def _later(value: Any) -> bool:
@@ -259,7 +291,7 @@ def _too_small(args: Args, field: str) -> list[Problem]:
     value = getattr(args, field)
     if value is None or _later(value) or (type(value) is int and value >= 1):
         return []
-    return [Problem(field, f"must be a whole number of at least 1, not {shown(value)}")]
+    return [Problem(field, f"must be a whole number of at least 1, not {short_repr(value)}")]
 
 
 def _no_share(args: Args, field: str) -> list[Problem]:
@@ -267,23 +299,23 @@ def _no_share(args: Args, field: str) -> list[Problem]:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value is None or _later(value) or (number and 0 <= value <= 1):
         return []
-    return [Problem(field, f"must be a number from 0 to 1, not {shown(value)}")]
+    return [Problem(field, f"must be a number from 0 to 1, not {short_repr(value)}")]
 
 
 def _no_text(where: str, value: Any) -> list[Problem]:
     right = value is None or _later(value) or isinstance(value, str)
-    return [] if right else [Problem(where, f"must be a string, not {shown(value)}")]
+    return [] if right else [Problem(where, f"must be a string, not {short_repr(value)}")]
 
 
 def _no_flag(args: Args, field: str) -> list[Problem]:
     value = getattr(args, field)
     if value is None or _later(value) or isinstance(value, bool):
         return []
-    return [Problem(field, f"must be true or false, not {shown(value)}")]
+    return [Problem(field, f"must be true or false, not {short_repr(value)}")]
 
 
 def _not_one_of(args: Args, field: str, values: list[str]) -> list[Problem]:
     value = getattr(args, field)
     if value is None or _later(value) or value in values:
         return []
-    return [Problem(field, f"must be one of {', '.join(values)}, not {shown(value)}")]
+    return [Problem(field, f"must be one of {', '.join(values)}, not {short_repr(value)}")]

@@ -1,4 +1,4 @@
-"""JSON values out of Python values: which ones free-form data such as `func_args` may hold, and how they are written."""
+"""Conversion of Python values to JSON, and the types that free-form data such as `func_args` may contain."""
 
 from __future__ import annotations
 
@@ -28,30 +28,41 @@ _HINTS = {
     "generic": "pass value.item()",
     "Tensor": "pass value.tolist()",
 }
-"""Name of a class -> how to pass such a value. generic: numpy's scalars."""
+"""Name of a class -> how to pass such a value; `generic` is numpy's scalars."""
 
 
 def in_brackets(path: str, key: Any) -> str:
-    """The path of a key of free-form data: `a["b"]`."""
+    """Return the path of a key of free-form data: `a["b"]`."""
     return f"{path}[{quoted(key)}]"
 
 
 def json_value(
-    value: Any, path: str, below: Callable[[str, Any], str] = in_brackets, above: tuple[int, ...] = ()
+    value: Any, path: str, key_path: Callable[[str, Any], str] = in_brackets, above: tuple[int, ...] = ()
 ) -> tuple[Any, list[Problem]]:
-    """Return the value as JSON has it, and what is wrong with it, by its path. below: makes the path of a key.
+    """Return the value as JSON data, and its problems by path.
 
-    Keys, order, None and floats stay. A tuple becomes a list; a number, text or mapping of another type becomes Python's own,
-    to which it is equal. Outputs, and values that are not known yet, stay. For any other value there is a problem, and None
-    in its place. Problems name types and show no values, as these may be secret.
+    Keys, order, None and floats stay. A tuple becomes a list; a number, text or mapping of another type becomes the equal value
+    of Python's own type. Outputs and unknown values stay. Any other value is a problem, with None in its place. Problems name
+    types and show no values, as these may be secret.
+
+    Args:
+        value: The value.
+        path: Path of the value.
+        key_path: Returns the path of a key in a mapping.
+        above: Ids of the lists and mappings that contain the value.
     """
     if isinstance(value, (Mapping, list, tuple)) and (found := nesting_problems(value, path, above)):
         return None, found
     if isinstance(value, Mapping):
-        return _object(value, path, below, (*above, id(value)))
+        return _object(value, path, key_path, (*above, id(value)))
     if isinstance(value, (list, tuple)):
-        items = [json_value(item, f"{path}[{i}]", below, (*above, id(value))) for i, item in enumerate(value)]
-        return [item for item, _ in items], [p for _, problems in items for p in problems]
+        items: list[Any] = []
+        found = []
+        for place, inner in enumerate(value):
+            item, problems = json_value(inner, f"{path}[{place}]", key_path, (*above, id(value)))
+            items.append(item)
+            found += problems
+        return items, found
     if value is None or isinstance(value, (bool, pulumi.Output, Unknown)):
         return value, []
     if isinstance(value, str):
@@ -62,16 +73,16 @@ def json_value(
 
 
 def _object(
-    value: Mapping[Any, Any], path: str, below: Callable[[str, Any], str], above: tuple[int, ...]
+    value: Mapping[Any, Any], path: str, key_path: Callable[[str, Any], str], above: tuple[int, ...]
 ) -> tuple[dict[str, Any], list[Problem]]:
     plain: dict[str, Any] = {}
     problems: list[Problem] = []
     for key, item in value.items():
-        where = below(path, key)
+        where = key_path(path, key)
         if not isinstance(key, str):
             problems.append(Problem(where, f"not a JSON key: {_type(key)} (expected str)", "pass str(key)"))
             continue
-        plain[str.__str__(key)], found = json_value(item, where, below, above)
+        plain[str.__str__(key)], found = json_value(item, where, key_path, above)
         problems += found
     return plain, problems
 
@@ -89,7 +100,7 @@ def _number(value: Any, path: str) -> tuple[Any, list[Problem]]:
 
 
 _MOST_DIGITS = 4300
-"""Digits of an int that CPython reads, where nobody has changed it."""
+"""Digits of an int that CPython reads by default."""
 _MOST_BITS = int(_MOST_DIGITS * math.log2(10))
 
 
@@ -110,10 +121,10 @@ def _hint(value: Any) -> str:
     return next((hint for name, hint in _HINTS.items() if name in classes), "")
 
 
-def whole(value: Any) -> Any:
-    """Numbers of other resources and stacks arrive as floats; the API wants whole ones."""
+def to_whole_number(value: Any) -> Any:
+    """Return a value with integral floats as ints: numbers of other resources and stacks are floats, the API expects ints."""
     if isinstance(value, dict):
-        return {k: whole(v) for k, v in value.items()}
+        return {k: to_whole_number(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [whole(v) for v in value]
+        return [*map(to_whole_number, value)]
     return int(value) if isinstance(value, float) and value.is_integer() else value

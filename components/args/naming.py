@@ -1,4 +1,4 @@
-"""Python's names and the API's: `num_nodes` and `numNodes`, in mappings along the fields that the schema of a kind declares.
+"""Conversion between Python's names and the API's, `num_nodes` and `numNodes`, along the fields in the schema of a kind.
 
 Keys that no schema declares are the user's own (labels, resources, parameters of a driver) and stay as they are.
 """
@@ -10,21 +10,24 @@ from functools import cache, lru_cache
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.admission.kinds import schema_of
+from pulumi_trainer.provider.admission.crd_schemas import schema_of
 from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.pulumi_compat import fields_of_input_type, is_input_type
 
 
 def api_names(path: str, value: Any) -> Any:
-    """Return a part of a document with the API's names, where mappings in it have Python's: `volume_mounts`, `volumeMounts`.
+    """Return a part of a document with the API's names where mappings have Python's: `volume_mounts` -> `volumeMounts`.
 
-    path: where it stands, such as `TrainJob.spec.trainer`. None for a field of the API means that it is not given.
+    Args:
+        path: Path of the part, such as `TrainJob.spec.trainer`.
+        value: The part; a field of the API that is None is left out.
     """
     return _named(schema_at(path), value)
 
 
 @cache
 def schema_at(path: str) -> Schema:
-    """Return what the API declares at a path, such as `TrainJob.spec.trainer`."""
+    """Return the API's schema of a path, such as `TrainJob.spec.trainer`."""
     kind, *steps = path.split(".")
     schema = schema_of(kind)
     for step in steps:
@@ -39,7 +42,7 @@ def _named(schema: Schema | None, value: Any) -> Any:
         return value.apply(lambda known: _named(schema, known))
     if isinstance(value, (list, tuple)):
         return [_named(schema.items or schema, item) for item in value]
-    value = pulumi._types.input_type_to_dict(value) if pulumi._types.is_input_type(type(value)) else value
+    value = fields_of_input_type(value) if is_input_type(value) else value
     if schema.items or not isinstance(value, Mapping):
         return value
     found = {}
@@ -52,7 +55,7 @@ def _named(schema: Schema | None, value: Any) -> Any:
 
 
 def is_variable(schema: Schema, name: Any, given: Mapping[Any, Any]) -> bool:
-    """Whether a field is the value of an environment variable, which has no other one."""
+    """Return whether a field is the `value` of an environment variable without `valueFrom`."""
     other = given.get("valueFrom", given.get("value_from"))
     return name == "value" and "valueFrom" in schema.properties and other is None
 
@@ -65,12 +68,12 @@ def _field(schema: Schema, key: Any) -> Any:
 
 @lru_cache(maxsize=512)
 def _fields(schema: Schema) -> dict[str, str]:
-    """The fields by their names in small letters, which `host_ip` and `hostIP` have in common."""
+    """Return the fields by lower-case name, which is the same for `host_ip` and `hostIP`."""
     return {name.lower(): name for name in schema.properties}
 
 
 def camel(name: str) -> str:
-    """num_nodes -> numNodes; a name without underscores stays."""
+    """Return a name in camelCase: num_nodes -> numNodes; a name without underscores stays."""
     if "_" not in name.strip("_") or not name.islower():
         return name
     head, *rest = name.split("_")
@@ -78,6 +81,6 @@ def camel(name: str) -> str:
 
 
 def snake(name: str) -> str:
-    """numNodes -> num_nodes."""
+    """Return a name in snake_case: numNodes -> num_nodes."""
     text = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
     return text.lstrip("_") if not name.startswith("_") else text

@@ -1,7 +1,7 @@
 """Runtime patches in typed arguments: what one manager changes in the runtime of one TrainJob, down to the container.
 
 Fields are those of `RuntimePatch` in pkg/apis/trainer/v1alpha1/trainjob_types.go of kubeflow/trainer v2.3.0, with the
-documents' empty levels left out; bounds are those of `provider/api/trainer.py`.
+documents' empty levels left out; bounds are those of the CRDs and of `provider/admission/document_checks.py`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,12 @@ OWN_ENV = ("node", "dataset-initializer", "model-initializer")
 class ContainerPatch(Args):
     """A container or init container of the runtime.
 
-    name: one that the runtime has. env: a mapping, or a list of EnvVars, at most 128; not for `node`,
-    `dataset-initializer` and `model-initializer`, which take theirs from the TrainJob. volume_mounts: at most 128, each
-    volume once. security_context: merged into the runtime's.
+    Args:
+        name: Container of the runtime (`name`).
+        env: Environment variables, as a mapping or a list of at most 128 EnvVars. Not for `node`, `dataset-initializer`
+            and `model-initializer`, whose variables come from the TrainJob (`env`).
+        volume_mounts: Volume mounts, at most 128, each volume once (`volumeMounts`).
+        security_context: Security context, merged into the runtime's (`securityContext`).
     """
 
     name: pulumi.Input[str] | None = None
@@ -61,12 +64,25 @@ class ContainerPatch(Args):
 
 
 class PodPatch(Args):
-    """The pods of a step. Lists are merged with the runtime's by name, new items first; tolerations replace the runtime's.
+    """The pods of a replicated job (`template.spec.template`).
 
-    volumes: at most 128. init_containers, containers: at most 64 each. image_pull_secrets: at most 64. node_selector,
-    affinity, security_context: merged. tolerations: at most 128. scheduling_gates: at most 16.
-    termination_grace_period_seconds: at least 0. service_account_name: at most 253 characters; "" clears the runtime's.
-    labels, annotations: of the pods.
+    Lists are merged with the runtime's by name, new items first.
+
+    Args:
+        labels: Labels of the pods.
+        annotations: Annotations of the pods.
+        service_account_name: ServiceAccount, at most 253 characters; "" clears the runtime's (`serviceAccountName`).
+        volumes: Volumes, at most 128 (`volumes`).
+        init_containers: Patches of init containers, at most 64 (`initContainers`).
+        containers: Patches of containers, at most 64 (`containers`).
+        image_pull_secrets: Secrets for pulling images, at most 64 (`imagePullSecrets`).
+        security_context: Security context, merged into the runtime's (`securityContext`).
+        node_selector: Node labels, merged with the runtime's (`nodeSelector`).
+        affinity: Affinity, merged with the runtime's (`affinity`).
+        tolerations: Tolerations, at most 128, which replace the runtime's (`tolerations`).
+        scheduling_gates: Scheduling gates, at most 16 (`schedulingGates`).
+        termination_grace_period_seconds: Seconds between SIGTERM and SIGKILL, at least 0
+            (`terminationGracePeriodSeconds`).
     """
 
     labels: Strings | None = None
@@ -92,8 +108,8 @@ class PodPatch(Args):
         for i, container in enumerate(containers):
             if isinstance(container, ContainerPatch) and container.name in OWN_ENV and container.env:
                 why = f"the variables of container {container.name} cannot be patched"
-                mend = "give them to the trainer" if container.name == "node" else "give them to the initializer"
-                found.append(Problem(f"containers[{i}].env", why, mend))
+                hint = "give them to the trainer" if container.name == "node" else "give them to the initializer"
+                found.append(Problem(f"containers[{i}].env", why, hint))
         return found
 
     def document(self) -> dict[str, Any]:
@@ -102,9 +118,13 @@ class PodPatch(Args):
 
 
 class JobPatch(Args):
-    """A step of the runtime (`replicatedJobs[]`).
+    """A replicated job of the runtime (`replicatedJobs[]`).
 
-    name: one that the runtime has, such as node or launcher. labels, annotations: of its Jobs. pod: its pods.
+    Args:
+        name: Replicated job of the runtime, such as node or launcher (`name`).
+        labels: Labels of its Jobs.
+        annotations: Annotations of its Jobs.
+        pod: Patch of its pods (`template.spec.template`).
     """
 
     name: pulumi.Input[str] | None = None
@@ -125,9 +145,13 @@ class JobPatch(Args):
 class RuntimePatch(Args):
     """What one manager changes in the runtime (`spec.runtimePatches[]`); a TrainJob has at most 16.
 
-    manager: who changes it, as a domain and a path such as acme.io/platform; each once in a TrainJob. labels, annotations:
-    of the JobSet. jobs: its steps. Patches are merged in their order, after that of this program, which mounts code and
-    volumes.
+    Patches are merged in their order, after that of this program, which mounts code and volumes.
+
+    Args:
+        manager: Who changes it, as a domain and a path such as acme.io/platform; each once in a TrainJob (`manager`).
+        labels: Labels of the JobSet.
+        annotations: Annotations of the JobSet.
+        jobs: Patches of replicated jobs.
     """
 
     manager: pulumi.Input[str] | None = None

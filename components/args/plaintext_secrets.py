@@ -1,8 +1,8 @@
-"""Finds secrets that somebody wrote in clear: in variables, arguments, commands, URLs, annotations and func_args.
+"""Detection of plain-text secrets in variables, arguments, commands, URLs, annotations and func_args.
 
-Three signs: the name that a value is given to, credentials in a URL, and the shape of well-known tokens. Shapes are the rules of
-detect-secrets, and `_PREFIXES` for tokens that its release does not know. What is judged is the plan of every job, so most values
-are passed by one expression, and the library is loaded for those alone that could be a token.
+A secret shows in the name of its variable or flag, as credentials in a URL, or in the shape of a well-known token. Shapes are the
+rules of detect-secrets, and `_PREFIXES` for tokens that the pinned release does not know. Every plan is checked, so one
+expression accepts most values, and the library is loaded only for values that could be a token.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any
 from pulumi_trainer.provider.kube.errors import Problem
 
 _WHY = "is a plain-text secret; it would be readable in plan and state"
-_MEND = "pass a secret in env: pulumi.Config().require_secret(...), or valueFrom.secretKeyRef; pip reads PIP_INDEX_URL there"
+_HINT = "pass a secret in env: pulumi.Config().require_secret(...), or valueFrom.secretKeyRef"
+_PIP_HINT = f"{_HINT}; pip reads PIP_INDEX_URL there"
+"""For an index or a package with credentials in its URL."""
 
 _NAMES = re.compile(
     r"(PASSWORD|PASSWD|PASSPHRASE)$"
@@ -32,7 +34,7 @@ _IN_MAPPINGS = re.compile(r"[\"']([\w.-]{1,64})[\"']\s{0,8}:\s{0,8}[\"']([^\"']{
 _LOGIN = re.compile(r"[^\s:/@]{1,256}:([^\s:/@]{4,})")
 """user:password, as `curl -u` takes it."""
 _MIXED = re.compile(r"(?=[^\s]{0,256}[0-9])(?=[^\s]{0,256}[A-Za-z]).*[^,]", re.DOTALL)
-"""Has a digit and a letter: what a program calls `token=tok`, a variable, and a group of users have none."""
+"""Contains a digit and a letter, unlike `token=tok` in a program, a variable, or a group of users."""
 _LONG_NUMBER = 8
 """Digits of a number that may be a secret; ids of tokens have fewer."""
 _WORDS_OF_A_VOCABULARY = re.compile(
@@ -44,11 +46,11 @@ _HARMLESS = re.compile(
     r"|(mean|max|first|last|cls|eos|bos|pad|none)",
     re.IGNORECASE | re.DOTALL,
 )
-"""Values that are no secret, whatever they are called: switches, small numbers, paths, references, placeholders."""
+"""Values that are not secret under any name: switches, small numbers, paths, references, placeholders."""
 
 _URL = re.compile(r"://(?P<user>[^\s/?#@:'\"]*)(?::(?P<password>[^\s/?#'\"]*))?@")
 _RUN = re.compile(r"[A-Za-z0-9_.:/+=%-]{20,}")
-"""What could be a token, if it has a digit."""
+"""A possible token, if it contains a digit."""
 _LONGEST_RUN = 4096
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|PuTTY-User-Key-File-\d")
 _PREFIXES = re.compile(
@@ -80,17 +82,29 @@ those that search a text again from each of its characters (JWT, npm, OpenAI): `
 
 
 def problems(value: Any, where: str) -> list[Problem]:
-    """Return what is a plain-text secret in a value of a document: a mapping, a list of EnvVars or of words, or a text."""
-    return [Problem(place, _WHY, _MEND) for place in dict.fromkeys(_places(value, where, ""))]
+    """Return the plain-text secrets in a value of a document: a mapping, a list of EnvVars or of words, or a text."""
+    return [Problem(place, _WHY, _hint(place)) for place in dict.fromkeys(_places(value, where, ""))]
+
+
+def _hint(place: str) -> str:
+    return _PIP_HINT if re.search("packages|requirements|index_urls", place) else _HINT
 
 
 def problems_of_source(text: Any, where: str) -> list[Problem]:
-    """Return whether a program holds a token; what it calls a password may as well be a function."""
-    return [Problem(where, _WHY, _MEND)] if isinstance(text, str) and is_token(text) else []
+    """Return a problem if a program contains a token; names are not checked: `password` may be a function."""
+    if isinstance(text, str) and is_token(text):
+        return [Problem(where, _WHY, _HINT)]
+    return []
 
 
 def _places(value: Any, where: str, name: str) -> Iterator[str]:
-    """The paths of secrets. name: what the value is given to."""
+    """Yield the paths of secrets in a value.
+
+    Args:
+        value: The value.
+        where: Path of the value.
+        name: Name of the variable, key or flag that has the value.
+    """
     if isinstance(value, str):
         if _is_secret(name, value):
             yield where
@@ -123,7 +137,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _is_named_as_secret(name: str, value: str) -> bool:
-    """Whether the name says that the value is secret: a variable, a key, or a flag such as --api-key."""
+    """Return whether a name indicates a secret: a variable, a key, or a flag such as --api-key."""
     name = _plain_name(name)
     if name == "U" or name.endswith("AUTH") or name == "USER":
         login = _LOGIN.fullmatch(value)
@@ -136,13 +150,13 @@ def _is_named_as_secret(name: str, value: str) -> bool:
 
 
 def _plain_name(name: str) -> str:
-    """In capitals with underscores, without a number at its end."""
+    """Return a name in capitals with underscores, without a number at its end."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[-256:])).strip("_").upper()
     return re.sub(r"(?<!TOKEN)_?[0-9]{1,3}\Z", "", words)
 
 
 def _has_credentials(value: str) -> bool:
-    """Whether a URL in it has a password, or a token in place of a user."""
+    """Return whether a text contains a URL with a password, or with a token in place of a user."""
     if "@" not in value or "://" not in value:
         return False
     for found in _URL.finditer(value):
@@ -155,7 +169,7 @@ def _has_credentials(value: str) -> bool:
 
 
 def _has_password_with_slash(word: str) -> bool:
-    """Whether the password of a URL has a slash that is not escaped; a port, and a path behind the host, are none."""
+    """Return whether a URL has a password with an unescaped slash, which is neither a port nor a path after the host."""
     user, colon, password = word.partition("://")[2].rpartition("@")[0].partition(":")
     return (
         bool(colon) and not re.search("[/@]", user) and not re.match("[0-9]{1,5}/", password) and _is_literal(password)
@@ -163,7 +177,7 @@ def _has_password_with_slash(word: str) -> bool:
 
 
 def _has_secret_parameters(value: str) -> bool:
-    """Whether the query of a URL, or a mapping written as a text, gives a secret to a name."""
+    """Return whether the query of a URL, or a mapping in a text, assigns a secret to a name."""
     found = _IN_QUERIES.findall(value) if "://" in value or ";" in value else []
     if any(_SIGNATURES.search(_plain_name(name)) and _is_literal(given) for name, given in found):
         return True
@@ -171,8 +185,9 @@ def _has_secret_parameters(value: str) -> bool:
 
 
 def _has_secret_words(value: str) -> bool:
-    """Whether a command line in one text gives a secret to a flag, a variable or a header: --token X, --token=X, TOKEN=X,
-    token=X1, X-Api-Key: X1, -u me:X1."""
+    """Return whether a command line assigns a secret to a flag, a variable or a header: --token X, --token=X, TOKEN=X, token=X1,
+    X-Api-Key: X1, -u me:X1.
+    """
     words = value.split() if len(value) <= _LONGEST_COMMAND else []
     before = ""
     for word in words:
@@ -187,8 +202,10 @@ def _has_secret_words(value: str) -> bool:
 
 
 def _is_assigned(name: str, given: str) -> bool:
-    """Whether a word of a command line is a secret. What is neither a flag nor a variable may be an argument in a program: then
-    it has to have a digit and a letter."""
+    """Return whether a word of a command line is a secret.
+
+    A word that follows neither a flag nor a variable may be an argument in a program; it must have a digit and a letter.
+    """
     sure = _NAME.fullmatch(name) or name == "-u"
     if not sure and not (_WEAK_NAME.fullmatch(name) and _MIXED.fullmatch(given)):
         return False
@@ -196,7 +213,7 @@ def _is_assigned(name: str, given: str) -> bool:
 
 
 _NAME = re.compile(r"--[A-Za-z][\w.-]*|[A-Z_][A-Z0-9_]*")
-"""Of a flag or a variable; `token=os.environ[...]` is an argument of a program in Python."""
+"""Name of a flag or a variable; `token=os.environ[...]` is an argument in a Python program."""
 _WEAK_NAME = re.compile(r"[A-Za-z][\w.-]*:?")
 
 
@@ -209,7 +226,7 @@ _LONGEST_COMMAND = 2**14
 
 @lru_cache(maxsize=4096)
 def is_token(text: str) -> bool:
-    """Return whether a text holds a token of a well-known shape."""
+    """Return whether a text contains a token of a well-known shape."""
     if _BASIC.search(text) or _PRIVATE_KEY.search(text):
         return True
     return any(_is_token(run[0][:_LONGEST_RUN]) for run in _RUN.finditer(text) if _DIGIT.search(run[0]))
@@ -227,7 +244,7 @@ def _is_token(run: str) -> bool:
 
 
 def _has_jwt(run: str) -> bool:
-    """Whether two parts that begin like JSON in base64 follow each other."""
+    """Return whether a text has two adjacent parts that begin like JSON in base64."""
     parts = run.split(".")
     bodies = [place for place, part in enumerate(parts[1:-1]) if _JWT_BODY.fullmatch(part)]
     headers = (_NOT_JWT.split(parts[place])[-1] for place in bodies)
@@ -236,7 +253,7 @@ def _has_jwt(run: str) -> bool:
 
 _PART = re.compile(r"[A-Za-z0-9_-]{20,}")
 _LETTER = re.compile("[G-Zg-z]")
-"""Of no digest."""
+"""A letter that no digest contains."""
 
 
 @lru_cache(maxsize=1)

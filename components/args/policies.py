@@ -1,7 +1,7 @@
-"""What a runtime says about frameworks and gangs: `ml_policy` and `pod_group_policy` in typed arguments.
+"""The arguments `ml_policy` and `pod_group_policy` of a runtime: one class for each policy of the API.
 
-One class a policy of the API, with the fields and defaults of pkg/apis/trainer/v1alpha1/trainingruntime_types.go of
-kubeflow/trainer v2.3.0; bounds are those of `provider/api/trainer.py`.
+Fields and defaults are those of pkg/apis/trainer/v1alpha1/trainingruntime_types.go of kubeflow/trainer v2.3.0; bounds are those
+of the CRDs.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import Any, ClassVar, Literal
 
 import pulumi
 from pulumi_trainer.args.arguments import Args
+from pulumi_trainer.provider.api.labels import KAI_QUEUE, KAI_SCHEDULER
 
 
 class MLPolicy(Args):
     """Base of the policies for a framework (`spec.mlPolicy`).
 
-    framework: the policy's name in `spec.mlPolicy`, and the runtime's label `trainer.kubeflow.org/framework` where the
-    runtime gives none. num_nodes: of jobs that don't say; default 1.
+    Attributes:
+        framework: Name of the policy in `spec.mlPolicy`, and default of the runtime's label `trainer.kubeflow.org/framework`.
+        num_nodes: Nodes of jobs without `num_nodes`; default: 1.
     """
 
     num_nodes: pulumi.Input[int] | None = None
@@ -27,10 +29,12 @@ class MLPolicy(Args):
     def document(self) -> dict[str, Any]:
         plain = Args.document(self)
         nodes = {"numNodes": plain.pop("numNodes")} if "numNodes" in plain else {}
-        return {**nodes, self.framework: self.policy(plain)} if self.framework else nodes
+        if not self.framework:
+            return nodes
+        return {**nodes, self.framework: self.policy(plain)}
 
     def policy(self, plain: dict[str, Any]) -> dict[str, Any]:
-        """The policy's own part of the document."""
+        """Return the policy's own part of the document."""
         return plain
 
     def place(self, where: str) -> str:
@@ -39,14 +43,20 @@ class MLPolicy(Args):
 
 
 class PlainPolicy(MLPolicy):
-    """No framework: nodes get what the TrainJob says and no more (`mlPolicy` without a framework)."""
+    """No framework: nodes get what the TrainJob declares and no more (`mlPolicy` without a framework).
+
+    Args:
+        num_nodes: Nodes of jobs that name no number; default: 1 (`numNodes`).
+    """
 
 
 class EnvInjectionTarget(Args):
     """Containers that get PET_* beside the main one (`mlPolicy.torch.envInjection.targets[]`).
 
-    job_name: the step, at most one target each. container_names: 1 to 8 of its containers or init containers, other
-    than `node`, which always gets them.
+    Args:
+        job_name: Replicated job, with at most one target each (`jobName`).
+        container_names: 1 to 8 of its containers or init containers, other than `node`, which always gets them
+            (`containerNames`).
     """
 
     job_name: pulumi.Input[str] | None = None
@@ -56,7 +66,9 @@ class EnvInjectionTarget(Args):
 class TorchPolicy(MLPolicy):
     """PyTorch: `torchrun`'s PET_* environment on every node (`mlPolicy.torch`).
 
-    env_injection: containers beside `node` that get PET_* too; at most 16 targets.
+    Args:
+        num_nodes: Nodes of jobs that name no number; default: 1 (`numNodes`).
+        env_injection: Other containers that get PET_*, at most 16 targets (`envInjection.targets`).
     """
 
     env_injection: pulumi.Input[Sequence[EnvInjectionTarget]] | None = None
@@ -65,16 +77,22 @@ class TorchPolicy(MLPolicy):
     places = {"envInjection.targets": "env_injection"}
 
     def policy(self, plain: dict[str, Any]) -> dict[str, Any]:
-        return {"envInjection": {"targets": plain["envInjection"]}} if "envInjection" in plain else {}
+        if "envInjection" not in plain:
+            return {}
+        return {"envInjection": {"targets": plain["envInjection"]}}
 
 
 class MPIPolicy(MLPolicy):
-    """MPI (`mlPolicy.mpi`): SSH keys in all pods of the steps `node` and `launcher`, and a hostfile at /etc/mpi/hostfile in
-    the launcher. DeepSpeed and MLX run on it.
+    """MPI (`mlPolicy.mpi`), on which DeepSpeed and MLX run.
 
-    num_proc_per_node: slots a node in the hostfile, at least 1; default 1. mpi_implementation: OpenMPI, the only one.
-    ssh_auth_mount_path: where the keys are mounted, default /root/.ssh. run_launcher_as_node: the launcher trains as
-    well; default false.
+    All pods of the replicated jobs `node` and `launcher` get SSH keys, and the launcher a hostfile at /etc/mpi/hostfile.
+
+    Args:
+        num_nodes: Nodes of jobs that name no number; default: 1 (`numNodes`).
+        num_proc_per_node: Slots per node in the hostfile, at least 1; default: 1 (`numProcPerNode`).
+        mpi_implementation: `OpenMPI`, the only one (`mpiImplementation`).
+        ssh_auth_mount_path: Where the keys are mounted; default: /root/.ssh (`sshAuthMountPath`).
+        run_launcher_as_node: Whether the launcher trains as well; default: False (`runLauncherAsNode`).
     """
 
     num_proc_per_node: pulumi.Input[int] | None = None
@@ -86,22 +104,31 @@ class MPIPolicy(MLPolicy):
 
 
 class JAXPolicy(MLPolicy):
-    """JAX: JAX_NUM_PROCESSES, JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS on every node (`mlPolicy.jax`)."""
+    """JAX: JAX_NUM_PROCESSES, JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS on every node (`mlPolicy.jax`).
+
+    Args:
+        num_nodes: Nodes of jobs that name no number; default: 1 (`numNodes`).
+    """
 
     framework = "jax"
 
 
 class XGBoostPolicy(MLPolicy):
-    """XGBoost: the tracker's DMLC_* environment on every node, a worker a GPU or else a node (`mlPolicy.xgboost`)."""
+    """XGBoost: the tracker's DMLC_* environment on every node, a worker per GPU or else per node (`mlPolicy.xgboost`).
+
+    Args:
+        num_nodes: Nodes of jobs that name no number; default: 1 (`numNodes`).
+    """
 
     framework = "xgboost"
 
 
 class FluxPolicy(MLPolicy):
-    """Flux: a broker in every node, and the job's command submitted to it (`mlPolicy.flux`). Every TrainJob has to say
-    `num_nodes`.
+    """Flux: a broker in every node, and the job's command submitted to it (`mlPolicy.flux`).
 
-    num_proc_per_node: tasks a node, at least 1; default 1.
+    Args:
+        num_nodes: Not enough by itself: each TrainJob must give its own `num_nodes` (`numNodes`).
+        num_proc_per_node: Tasks per node, at least 1; default: 1 (`numProcPerNode`).
     """
 
     num_proc_per_node: pulumi.Input[int] | None = None
@@ -110,11 +137,13 @@ class FluxPolicy(MLPolicy):
 
 
 class PodGroupPolicy(Args):
-    """Base of the policies for gangs: all pods of a job are scheduled together or none (`spec.podGroupPolicy`). In mode
-    jobset those that start together: a gang does not wait for initializers.
+    """Base of the policies for gangs: all pods of a job are scheduled together or none (`spec.podGroupPolicy`).
 
-    scheduler_name: the gang scheduler, for all pods of the runtime that name none; default: left to the template, as
-    Trainer does, where pods without one go to the cluster's default scheduler.
+    In mode jobset a gang is the pods that start together: it does not wait for initializers.
+
+    Attributes:
+        scheduler_name: Gang scheduler of all pods of the runtime that name none; default: that of the template. Pods without a
+            scheduler use the cluster's default scheduler, as in Trainer.
     """
 
     scheduler_name: pulumi.Input[str] | None = None
@@ -130,8 +159,10 @@ class PodGroupPolicy(Args):
         return "" if own == self.scheduler else super().place(own)
 
     def template(self, document: Any) -> Any:
-        """The runtime's template as the policy wants it."""
-        return document if self.scheduler_name is None else _in_pods(document, self._schedule)
+        """Return the runtime's template with the changes of the policy."""
+        if self.scheduler_name is None:
+            return document
+        return _in_pods(document, self._schedule)
 
     def _schedule(self, pod: dict[str, Any]) -> dict[str, Any]:
         return {**pod, "spec": {"schedulerName": self.scheduler_name, **pod["spec"]}}
@@ -140,8 +171,11 @@ class PodGroupPolicy(Args):
 class CoschedulingPolicy(PodGroupPolicy):
     """Gangs by the coscheduling plugin of Kubernetes' scheduler-plugins (`podGroupPolicy.coscheduling`).
 
-    scheduler_name: `scheduler-plugins-scheduler`, as its chart calls it. schedule_timeout_seconds: how long a gang may wait
-    for its last pod; default 60, and 0 means the default.
+    Args:
+        scheduler_name: Scheduler of pods that name none, `scheduler-plugins-scheduler` in its chart; default: that of
+            the template.
+        schedule_timeout_seconds: Seconds that a gang may wait for its last pod; default: 60, which 0 means too
+            (`scheduleTimeoutSeconds`).
     """
 
     schedule_timeout_seconds: pulumi.Input[int] | None = None
@@ -150,13 +184,15 @@ class CoschedulingPolicy(PodGroupPolicy):
 
 
 class KAIPolicy(PodGroupPolicy):
-    """Gangs by NVIDIA's KAI scheduler, which makes PodGroups of its own of the JobSets that it meets; nothing of it stands in
-    `podGroupPolicy`, so that mode trainer knows it as well.
+    """Gangs by NVIDIA's KAI scheduler, which creates the PodGroups of JobSets itself; `podGroupPolicy` stays empty.
 
-    queue: KAI's queue, the label `kai.scheduler/queue` of the JobSet and its pods; default: KAI's own. scheduler_name: default
-    `kai-scheduler`. Where steps depend on others, the JobSet is marked so that each step is a gang by itself
-    (`kai.scheduler/batch-min-member`; KAI looks at `startupPolicy` and not at `dependsOn`:
+    If replicated jobs depend on others, the JobSet is annotated so that each replicated job is a gang by itself
+    (`kai.scheduler/batch-min-member`; KAI reads `startupPolicy` and not `dependsOn`:
     https://github.com/kai-scheduler/KAI-Scheduler/blob/main/pkg/podgrouper/podgrouper/plugins/jobset/jobset_grouper.go).
+
+    Args:
+        scheduler_name: Scheduler of pods that name none; default: `kai-scheduler`.
+        queue: Queue of KAI, the label `kai.scheduler/queue` of the JobSet and its pods; default: that of KAI.
     """
 
     queue: pulumi.Input[str] | None = None
@@ -178,7 +214,7 @@ class KAIPolicy(PodGroupPolicy):
         return {**made, "metadata": about} if about else made
 
     def _schedule(self, pod: dict[str, Any]) -> dict[str, Any]:
-        name = "kai-scheduler" if self.scheduler_name is None else self.scheduler_name
+        name = KAI_SCHEDULER if self.scheduler_name is None else self.scheduler_name
         made = {**pod, "spec": {"schedulerName": name, **pod["spec"]}}
         about = pod.get("metadata") or {}
         if self.queue is not None and isinstance(about, Mapping):
@@ -186,17 +222,18 @@ class KAIPolicy(PodGroupPolicy):
         return made
 
 
-KAI_QUEUE = "kai.scheduler/queue"
 KAI_LEAST = "kai.scheduler/batch-min-member"
 
 
 def _steps(spec: Any) -> list[Mapping[str, Any]]:
     jobs = spec.get("replicatedJobs") if isinstance(spec, Mapping) else None
-    return [job for job in jobs if isinstance(job, Mapping)] if isinstance(jobs, (list, tuple)) else []
+    if not isinstance(jobs, (list, tuple)):
+        return []
+    return [job for job in jobs if isinstance(job, Mapping)]
 
 
 def _in_pods(template: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """A copy of a template with changed pod templates. What is not known yet, or not as it should be, stays."""
+    """Return a copy of a template with `change` applied to its pod templates; unknown and malformed parts stay."""
     if not isinstance(template, Mapping) or not _steps(template.get("spec")):
         return template
 
@@ -211,14 +248,15 @@ def _in_pods(template: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) 
         return {**job, "template": {**inner, "spec": {**spec, "template": change(dict(pod))}}}
 
     spec = template["spec"]
-    return {**template, "spec": {**spec, "replicatedJobs": [changed(job) for job in spec["replicatedJobs"]]}}
+    return {**template, "spec": {**spec, "replicatedJobs": [*map(changed, spec["replicatedJobs"])]}}
 
 
 class VolcanoNetworkTopology(Args):
     """How far apart a gang's nodes may be (`podGroupPolicy.volcano.networkTopology`).
 
-    mode: hard (default): the gang waits until it fits; soft: as near as possible. highest_tier_allowed: the highest tier
-    of the network that it may span; default 1.
+    Args:
+        mode: `hard` (default; the gang waits until it fits) or `soft` (as near as possible) (`mode`).
+        highest_tier_allowed: Highest tier of the network that the gang may span; default: 1 (`highestTierAllowed`).
     """
 
     mode: pulumi.Input[Literal["hard", "soft"]] | None = None
@@ -226,8 +264,14 @@ class VolcanoNetworkTopology(Args):
 
 
 class VolcanoPolicy(PodGroupPolicy):
-    """Gangs by Volcano (`podGroupPolicy.volcano`). The queue is the annotation `scheduling.volcano.sh/queue-name` of the
-    template, the priority that of its pods. scheduler_name: `volcano`, as its chart calls it."""
+    """Gangs by Volcano (`podGroupPolicy.volcano`).
+
+    The queue is the annotation `scheduling.volcano.sh/queue-name` of the template, the priority that of its pods.
+
+    Args:
+        scheduler_name: Scheduler of pods that name none, `volcano` in its chart; default: that of the template.
+        network_topology: How far apart the nodes of a gang may be; default: anywhere (`networkTopology`).
+    """
 
     network_topology: pulumi.Input[VolcanoNetworkTopology] | None = None
 

@@ -1,4 +1,4 @@
-"""A TrainJob's place in the queues of Kueue: the labels that say it, and what is wrong with them."""
+"""The labels that assign a TrainJob to queues of Kueue, and their checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 
 ARGUMENTS = {"queue": QUEUE, "priority": PRIORITY, "max_execution": MAX_EXECUTION}
-"""Argument of a TrainJob -> the label that it becomes."""
+"""Argument of a TrainJob -> its label."""
 
 _SUSPEND = Problem(
     "suspend",
@@ -23,20 +23,25 @@ _SUSPEND = Problem(
 
 
 _LONGEST = 2**31 - 1
-"""Seconds that Kueue can count; it ignores a label with more."""
+"""Longest time in seconds that Kueue supports; it ignores a label with more."""
 
 
-def named(given: Any) -> Any:
-    """The name of a queue or a class of priority that is given by its name, or as the resource that makes it: a component of
-    this package, or a CustomResource of pulumi-kubernetes."""
+def queue_name(given: Any) -> Any:
+    """Return the name of a queue or a priority class.
+
+    Args:
+        given: The name, or the resource: a component of this package, or a CustomResource of pulumi-kubernetes.
+    """
     if not isinstance(given, pulumi.Resource):
         return given
     made: Any = given
-    return made.name if hasattr(made, "name") else made.metadata["name"] if hasattr(made, "metadata") else made
+    if hasattr(made, "name"):
+        return made.name
+    return made.metadata["name"] if hasattr(made, "metadata") else made
 
 
-async def makers(arguments: Mapping[str, Any]) -> tuple[list[pulumi.Resource], list[Problem]]:
-    """The resources that have to be there before the job, as it names what they make; and those that are not made."""
+async def required_resources(arguments: Mapping[str, Any]) -> tuple[list[pulumi.Resource], list[Problem]]:
+    """Return the resources that must exist before the job, and a problem for each one that was rejected."""
     found: list[pulumi.Resource] = []
     wrong: list[Problem] = []
     for name, given in arguments.items():
@@ -46,12 +51,12 @@ async def makers(arguments: Mapping[str, Any]) -> tuple[list[pulumi.Resource], l
             )  # of a component, which makes its object when all of it is known
             there = await resources() if resources is not None else [given]
             found += [given, *there]
-            wrong += [] if there else [Problem(name, "is not made, see there")]
+            wrong += [] if there else [Problem(name, "was rejected: fix it first")]
     return found, wrong
 
 
 def labels(given: Any, arguments: Mapping[str, Any]) -> Any:
-    """The labels of a job with those of its arguments; None where there are none at all."""
+    """Return the labels of a job with those of its arguments; None if it has no labels."""
     own = {ARGUMENTS[name]: _text(value) for name, value in arguments.items() if value is not None}
     if not own:
         return given
@@ -61,7 +66,7 @@ def labels(given: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """As labels have it; numbers of a stack's configuration may come as floats."""
+    """Return a value as labels have it; numbers of a stack's configuration may be floats."""
     if isinstance(value, pulumi.Output):
         return value.apply(_text)
     if isinstance(value, (bool, int, float)):
@@ -70,10 +75,16 @@ def _text(value: Any) -> Any:
 
 
 def problems(named: Mapping[str, Any], written: Any, merged: Any, suspend: Any) -> Iterator[Problem]:
-    """named: the arguments by name. written: `labels=` as given, merged: with the arguments', both resolved; suspend likewise.
+    """Yield the problems of the arguments for queues.
 
-    Rules for values: validation.go of https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework
-    for the queue and the time; a class of priority is an object, whose name has the same form.
+    Values follow validation.go of https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework for the queue
+    and the time; a priority class is an object, whose name has the same form.
+
+    Args:
+        named: The arguments, by name.
+        written: The resolved `labels=` of the program.
+        merged: These labels with those of the arguments, resolved.
+        suspend: The resolved `suspend=`.
     """
     given = {ARGUMENTS[name] for name, value in named.items() if value is not None}
     for name, label in ARGUMENTS.items():
@@ -86,7 +97,7 @@ def problems(named: Mapping[str, Any], written: Any, merged: Any, suspend: Any) 
         elif isinstance(value, str) and not value and label in given:
             yield Problem(name, "is empty", "leave it out for a job without one")
         elif isinstance(value, str) and value:
-            yield from (Problem(where, f"{value!r} can be no name: {why}") for why in dns_1123_subdomain(value))
+            yield from (Problem(where, f"{value!r} is not a valid name: {why}") for why in dns_1123_subdomain(value))
     if isinstance(merged, Mapping) and merged.get(QUEUE) and suspend is not None and suspend is not False:
         yield _SUSPEND
 

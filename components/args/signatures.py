@@ -1,7 +1,7 @@
-"""The names of arguments: a component and a class of arguments declare them once, as a Python signature.
+"""The names of arguments: components and classes of arguments declare them once, as a Python signature.
 
-Type checkers, `inspect.signature` and completion see that signature. At run time a call that does not fit is no TypeError: what
-is wrong with it is a problem of the component, which is reported with all others.
+Type checkers, `inspect.signature` and completion read that signature. At run time a call that does not match it raises no
+TypeError: the component reports its problems with all others.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import only
+from pulumi_trainer.provider.kube.values.wording import did_you_mean
 
 
 def bind(
@@ -20,23 +22,26 @@ def bind(
     named: Mapping[str, Any],
     elsewhere: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Return what a call gives by the names of the signature, and what is wrong with the call.
+    """Return the values of a call by the names of the signature, and the problems of the call.
 
-    elsewhere: names that are no arguments here -> how they are given instead.
+    Args:
+        signature: The declared signature.
+        unnamed: Values passed by position.
+        named: Values passed by name.
+        elsewhere: Names that are not arguments here -> the argument to use instead.
     """
     known = list(signature.parameters)
     by_name = [name for name in known if signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY]
     given = dict(zip((name for name in known if name not in by_name), unnamed, strict=False))
     surplus = unnamed[len(given) :]
-    found = [
-        Problem(name, "takes its value by name", f"give {name}=...") for name, _ in zip(by_name, surplus, strict=False)
-    ]
+    placed = {_meant(name, value, known): value for name, value in zip(by_name, surplus, strict=False)}
+    found = [Problem(name, "takes its value by name", f"give {name}=...") for name in placed]
     if len(surplus) > len(by_name):
         found.append(Problem("", f"takes {len(known)} arguments, and {len(unnamed)} were given"))
-    given |= dict(zip(by_name, surplus, strict=False))
+    given |= placed
     found += unknown_fields(named, known, elsewhere)
     found += [Problem(name, "is given twice", f"give {name}= once") for name in named if name in given]
-    given = {**{name: value for name, value in named.items() if name in signature.parameters}, **given}
+    given = {**only(named, signature.parameters), **given}
     for name, parameter in signature.parameters.items():
         if name not in given and parameter.default is inspect.Parameter.empty:
             found.append(Problem(name, "is required"))
@@ -44,32 +49,38 @@ def bind(
     return given, found
 
 
+def _meant(name: str, value: Any, known: Sequence[str]) -> str:
+    """Return the argument that a value without a name is for: a function is `func`, others come in the declared order."""
+    return "func" if callable(value) and "func" in known else name
+
+
 def unknown_fields(
     given: Iterable[str], known: Sequence[str], elsewhere: Mapping[str, str] | None = None
 ) -> list[Problem]:
-    """Return a problem for each name that is not known, with the nearest one that is."""
+    """Return a problem for each unknown name, with the nearest known one."""
     return [
         Problem(name, _unknown(name), _nearest(name, known, elsewhere or {})) for name in given if name not in known
     ]
 
 
 def _unknown(name: str) -> str:
-    """Return the reason, with the name where a path shows it as Python writes names."""
-    return f"unknown field {name}" if any(c.isupper() for c in name) else "unknown field"
+    """Return the reason; it contains the name unless a path shows the name in the same spelling."""
+    if not any(c.isupper() for c in name):
+        return "unknown field"
+    return f"unknown field {name}"
 
 
 def merge_problems(misnamed: Sequence[Problem], found: Iterable[Problem]) -> list[Problem]:
-    """Return what is wrong with a call and what is wrong with its values, but nothing twice of one argument."""
+    """Return the problems of a call and of its values, with one source of problems for each argument."""
     known = {p.where for p in misnamed}
     return [*misnamed, *(p for p in found if p.where not in known)]
 
 
 def not_one_of(where: str, value: Any, allowed: Sequence[str]) -> list[Problem]:
-    """Return a problem where a value is none of a few words, with the nearest one."""
+    """Return a problem if a value is not one of the allowed words, with the nearest one."""
     if isinstance(value, str) and value in allowed:
         return []
-    near = difflib.get_close_matches(value, allowed, n=1) if isinstance(value, str) else []
-    hint = f"did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
     return [Problem(where, f"must be one of {', '.join(allowed)}, not {value!r}", hint)]
 
 
@@ -77,7 +88,10 @@ def _nearest(name: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> s
     if name in elsewhere:
         return f"give it as {elsewhere[name]}"
     written = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
-    near = difflib.get_close_matches(written, [*known, *elsewhere], n=1, cutoff=0.5)
+    similar = [*known, *(name for name, there in elsewhere.items() if f"{name}=" in there)]
+    near = difflib.get_close_matches(written, similar, n=1, cutoff=0.5)
+    if not known:
+        return "leave it out"
     if not near:
         return f"known: {', '.join(known)}"
     return f"did you mean {near[0] if near[0] in known else elsewhere[near[0]]}?"

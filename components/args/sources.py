@@ -1,4 +1,4 @@
-"""Where datasets and models come from: the arguments of an initializer.
+"""The sources of datasets and models: the arguments of an initializer.
 
 Environment names are Trainer's initializer contract (pkg/initializers of kubeflow/trainer v2.3.0); fields are the Kubeflow
 SDK's.
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pulumi
 from pulumi_trainer.args.arguments import Args
 from pulumi_trainer.args.trainers import env_list, env_problems
-from pulumi_trainer.provider.api.model import quantity_problems
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
+from pulumi_trainer.provider.kube.values.quantity import quantity_problems
 
 if TYPE_CHECKING:
     from pulumi_trainer.datasets import DatasetInitializer, ModelInitializer
@@ -24,11 +24,15 @@ Secret = pulumi.Output[str]
 """A secret Output, such as `config.require_secret("hfToken")`; a plain string is refused."""
 
 
-class Source(Args):
-    """One thing to fetch: `spec.initializer.dataset` or `.model`, by its URI.
+class DataSource(Args):
+    """A dataset or a model, by its URI (`spec.initializer.dataset`, `.model`).
 
-    storage_uri: `hf://`, `s3://` or `file://` (a path on this machine, relative to the program's working directory;
-    Local only). ignore_patterns: names that are left out. secret_ref: a Secret of the cluster with the credentials.
+    Args:
+        storage_uri: `hf://`, `s3://` or `file://` (a path on this machine, relative to the program's working directory;
+            in a cluster only with `DatasetInitializer` and `ModelInitializer`).
+        ignore_patterns: Name patterns of files to leave out, without commas (`IGNORE_PATTERNS`).
+        env: Other environment variables of the initializer.
+        secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
     """
 
     storage_uri: pulumi.Input[str] | None = None
@@ -36,8 +40,6 @@ class Source(Args):
     env: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
     secret_ref: pulumi.Input[str] | None = None
 
-    lists = frozenset({"ignore_patterns"})
-    mappings = frozenset({"env"})
     scheme: ClassVar[str] = ""
     credentials: ClassVar[Mapping[str, str]] = {}
     options: ClassVar[Mapping[str, str]] = {}
@@ -64,12 +66,12 @@ class Source(Args):
                 found.append(Problem(f"ignore_patterns[{i}]", f"must be a string, not {type(pattern).__name__}"))
         for name in self.credentials:
             if isinstance(self.__dict__.get(name), str):
-                mend = f'use pulumi.Config().require_secret("{name}"), or secret_ref= with a Secret of the cluster'
-                found.append(Problem(name, "is a plain-text secret", mend))
+                hint = f'use pulumi.Config().require_secret("{name}"), or secret_ref= with a Secret of the cluster'
+                found.append(Problem(name, "is a plain-text secret", hint))
         return found
 
     def document(self) -> dict[str, Any]:
-        """`InitializerSource`: storageUri, env and secretRef."""
+        """Return an `InitializerSource`: storageUri, env and secretRef."""
         own = self.variables()
         document: dict[str, Any] = {"storageUri": self.storage_uri}
         if isinstance(self.env, pulumi.Output):
@@ -80,17 +82,34 @@ class Source(Args):
             document["secretRef"] = {"name": self.secret_ref}
         return document
 
+    def place(self, where: str) -> str:
+        for field, variable in {**self.options, **self.credentials, "ignore_patterns": "IGNORE_PATTERNS"}.items():
+            start = f'env["{variable}"]'
+            if where.startswith(start) and self.__dict__.get(field) is not None:
+                return field + where.removeprefix(start)
+        return super().place(where)
+
     def variables(self) -> dict[str, Any]:
-        """What the fields say to the initializer."""
+        """Return the environment variables of the initializer that the fields set."""
         named = {**self.options, **self.credentials}
-        found = {named[f]: value for f in named if (value := self.__dict__.get(f)) is not None}
+        values = {variable: self.__dict__.get(field) for field, variable in named.items()}
+        found = {variable: value for variable, value in values.items() if value is not None}
         if self.ignore_patterns is not None:
             found["IGNORE_PATTERNS"] = _joined(self.ignore_patterns)
         return found
 
 
-class HuggingFaceDatasetInitializer(Source):
-    """A dataset of the Hugging Face hub: `hf://OWNER/NAME[@REVISION][/PATH]`. access_token: a secret Output."""
+class HuggingFaceDatasetInitializer(DataSource):
+    """A dataset of the Hugging Face hub.
+
+    Args:
+        storage_uri: `hf://OWNER/NAME[@REVISION][/PATH]`. In a cluster `hf://OWNER/NAME`, unless an image of your own
+            fetches (`image=` of `DatasetInitializer` and `ModelInitializer`, or of the runtime).
+        ignore_patterns: Name patterns of files to leave out, without commas (`IGNORE_PATTERNS`).
+        env: Other environment variables of the initializer.
+        secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
+        access_token: Token of the hub, as a secret Output (`ACCESS_TOKEN`).
+    """
 
     access_token: Secret | None = None
 
@@ -99,13 +118,36 @@ class HuggingFaceDatasetInitializer(Source):
 
 
 class HuggingFaceModelInitializer(HuggingFaceDatasetInitializer):
-    """A model of the Hugging Face hub; by default without weights in other formats than safetensors
-    (`*.msgpack`, `*.h5`, `*.bin`, `*.pt`, `*.pth`)."""
+    """A model of the Hugging Face hub.
+
+    Args:
+        storage_uri: `hf://OWNER/NAME[@REVISION][/PATH]`. In a cluster `hf://OWNER/NAME`, unless an image of your own
+            fetches (`image=` of `DatasetInitializer` and `ModelInitializer`, or of the runtime).
+        ignore_patterns: Name patterns of files to leave out, without commas; default: weights in other formats than
+            safetensors (`*.msgpack`, `*.h5`, `*.bin`, `*.pt`, `*.pth`).
+        env: Other environment variables of the initializer.
+        secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
+        access_token: Token of the hub, as a secret Output (`ACCESS_TOKEN`).
+    """
 
 
-class S3DatasetInitializer(Source):
-    """A dataset below `s3://BUCKET/PREFIX`. access_key_id and secret_access_key: secret Outputs; without them the
-    environment of the fetch decides (instance role, web identity)."""
+class S3DatasetInitializer(DataSource):
+    """A dataset in S3.
+
+    Without keys the environment of the initializer decides (instance role, web identity).
+
+    Args:
+        storage_uri: `s3://BUCKET/PREFIX`.
+        ignore_patterns: Name patterns of files to leave out, without commas (`IGNORE_PATTERNS`).
+        env: Other environment variables of the initializer.
+        secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
+        endpoint: URL of the S3 service; default: AWS (`ENDPOINT`).
+        region: Region of the bucket (`REGION`).
+        role_arn: ARN of the role to assume (`ROLE_ARN`).
+        access_key_id: Access key, as a secret Output; default: the environment of the initializer (`ACCESS_KEY_ID`).
+        secret_access_key: Secret key, as a secret Output; default: the environment of the initializer
+            (`SECRET_ACCESS_KEY`).
+    """
 
     endpoint: pulumi.Input[str] | None = None
     region: pulumi.Input[str] | None = None
@@ -119,17 +161,42 @@ class S3DatasetInitializer(Source):
 
 
 class S3ModelInitializer(S3DatasetInitializer):
-    """A model below `s3://BUCKET/PREFIX`."""
+    """A model in S3.
+
+    Without keys the environment of the initializer decides (instance role, web identity).
+
+    Args:
+        storage_uri: `s3://BUCKET/PREFIX`.
+        ignore_patterns: Name patterns of files to leave out, without commas (`IGNORE_PATTERNS`).
+        env: Other environment variables of the initializer.
+        secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
+        endpoint: URL of the S3 service; default: AWS (`ENDPOINT`).
+        region: Region of the bucket (`REGION`).
+        role_arn: ARN of the role to assume (`ROLE_ARN`).
+        access_key_id: Access key, as a secret Output; default: the environment of the initializer (`ACCESS_KEY_ID`).
+        secret_access_key: Secret key, as a secret Output; default: the environment of the initializer
+            (`SECRET_ACCESS_KEY`).
+    """
 
 
-class DataCacheInitializer(Source):
-    """A dataset in Trainer's distributed data cache: `cache://SCHEMA/TABLE`, an Iceberg table that the nodes of a cache hold
-    in memory and trainers read from `grpc://$TRAIN_JOB_NAME-cache-service:50051`.
+class DataCacheInitializer(DataSource):
+    """A dataset in Trainer's distributed data cache: an Iceberg table in the memory of the cache's nodes.
 
-    For a runtime with the cache's initializer, such as torch-distributed-with-cache, in a cluster with Trainer and
-    LeaderWorkerSet. metadata_loc: the table's metadata file. num_data_nodes: nodes that hold data, at least 2. head_cpu,
-    head_mem (default 1, 1Gi), worker_cpu, worker_mem (default 2, 2Gi): quantities. iam_role: the AWS role that reads
-    metadata_loc; the initializer does not start without one, unless the runtime or `env` gives IAM_ROLE.
+    Trainers read from `grpc://$TRAIN_JOB_NAME-cache-service:50051`. It needs a runtime with the cache's initializer, such as
+    torch-distributed-with-cache, and a cluster with Trainer and LeaderWorkerSet.
+
+    Args:
+        storage_uri: `cache://SCHEMA/TABLE`.
+        ignore_patterns: Not supported: a cache contains whole tables.
+        env: Other environment variables of the initializer.
+        secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
+        metadata_loc: Metadata file of the table (`METADATA_LOC`).
+        num_data_nodes: Nodes with data, at least 2 (`CLUSTER_SIZE` counts the head too).
+        head_cpu: CPUs of the head as a quantity; default: 1 (`HEAD_CPU`).
+        head_mem: Memory of the head as a quantity; default: 1Gi (`HEAD_MEM`).
+        worker_cpu: CPUs of each data node as a quantity; default: 2 (`WORKER_CPU`).
+        worker_mem: Memory of each data node as a quantity; default: 2Gi (`WORKER_MEM`).
+        iam_role: AWS role that reads `metadata_loc`; required unless the runtime or `env` sets IAM_ROLE (`IAM_ROLE`).
     """
 
     metadata_loc: pulumi.Input[str] | None = None
@@ -159,7 +226,7 @@ class DataCacheInitializer(Source):
         if nodes is not None and not isinstance(nodes, pulumi.Output) and not (type(nodes) is int and nodes > 1):
             found.append(Problem("num_data_nodes", f"must be a whole number greater than 1, not {nodes!r}"))
         for field in ("head_cpu", "head_mem", "worker_cpu", "worker_mem"):
-            found += [p.below(field) for p in quantity_problems(getattr(self, field))]
+            found += problems_below(field, quantity_problems(getattr(self, field)))
         if self.ignore_patterns is not None:
             found.append(Problem("ignore_patterns", "means nothing here: a cache holds whole tables", "leave it out"))
         return found
@@ -170,14 +237,16 @@ class DataCacheInitializer(Source):
 
 
 def _cluster_size(data_nodes: Any) -> Any:
-    """A head stands beside the nodes with data. What is not a number stays, as no value of a variable."""
+    """Return the number of nodes with the head; a value that is not a number becomes a list, which is not a valid variable."""
     if isinstance(data_nodes, pulumi.Output):
         return data_nodes.apply(_cluster_size)
-    return str(int(data_nodes) + 1) if isinstance(data_nodes, (int, float)) else [data_nodes]
+    if isinstance(data_nodes, (int, float)):
+        return str(int(data_nodes) + 1)
+    return [data_nodes]
 
 
 def parts(initializer: Any) -> dict[str, Any]:
-    """Return kind -> what an `Initializer` names; nothing of another value, which is a problem of its own."""
+    """Return kind -> source of an `Initializer`; empty for any other value, which another check reports."""
     if not isinstance(initializer, Initializer):
         return {}
     return {"dataset": initializer.dataset, "model": initializer.model}
@@ -186,30 +255,34 @@ def parts(initializer: Any) -> dict[str, Any]:
 class Initializer(Args):
     """Dataset and model of a TrainJob (`spec.initializer`).
 
-    A source is fetched inside the job, by the runtime's initializer steps; a `DatasetInitializer` or `ModelInitializer`
-    is fetched once, before, and mounted at /workspace/dataset or /workspace/model.
+    A source is fetched inside the job, by the runtime's initializer steps; a `DatasetInitializer` or `ModelInitializer` is
+    fetched once, before the job, and mounted.
+
+    Args:
+        dataset: Dataset at /workspace/dataset; default: none.
+        model: Model at /workspace/model; default: none.
     """
 
-    dataset: Source | DatasetInitializer | None = None
-    model: Source | ModelInitializer | None = None
+    dataset: DataSource | DatasetInitializer | None = None
+    model: DataSource | ModelInitializer | None = None
 
     def check(self) -> list[Problem]:
         found = super().check()
         for field in ("dataset", "model"):
             value = self.__dict__.get(field)
-            if value is not None and not isinstance(value, (Source, pulumi.ComponentResource)):
+            if value is not None and not isinstance(value, (DataSource, pulumi.ComponentResource)):
                 kind = field.capitalize()
-                mend = f"give HuggingFace{kind}Initializer(storage_uri=...), S3{kind}Initializer(...) or {kind}Initializer(...)"
-                found.append(Problem(field, f"must be an initializer, not {type(value).__name__}", mend))
+                hint = f"give HuggingFace{kind}Initializer(storage_uri=...), S3{kind}Initializer(...) or {kind}Initializer(...)"
+                found.append(Problem(field, f"must be an initializer, not {type(value).__name__}", hint))
         return found
 
 
 UPSTREAM = "ghcr.io/kubeflow/trainer/"
-"""Where the images of Kubeflow Trainer's initializers are."""
+"""Registry path of the images of Kubeflow Trainer's initializers."""
 
 
 def upstream_problems(uri: Any) -> list[Problem]:
-    """What Trainer's own initializers, which run in clusters, do not know of a URI.
+    """Return the parts of a URI that Trainer's own initializers, which run in clusters, do not support.
 
     https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/initializers/dataset/huggingface.py
     """
@@ -219,11 +292,13 @@ def upstream_problems(uri: Any) -> list[Problem]:
     name, _, path = rest.partition("/")
     if "@" in name:
         name, _, revision = name.partition("@")
-        why = f"Trainer's initializers know no @REVISION: they would look for a repository of the name {rest.partition('/')[0]!r}"
-        mend = f"give hf://{owner}/{name}, or an image= of your own that fetches {revision}"
-        return [Problem("storage_uri", why, mend)]
+        why = f"Trainer's initializers do not support @REVISION: they would look for a repository {rest.partition('/')[0]!r}"
+        hint = f"give hf://{owner}/{name}, or an image= of your own that fetches {revision}"
+        return [Problem("storage_uri", why, hint)]
     if path:
-        why = f"Trainer's initializers know no path below a repository: all of hf://{owner}/{name} would be fetched"
+        why = (
+            f"Trainer's initializers do not support a path in a repository: all of hf://{owner}/{name} would be fetched"
+        )
         return [Problem("storage_uri", why, f"give hf://{owner}/{name}, with ignore_patterns= for what is not wanted")]
     return []
 
@@ -233,7 +308,7 @@ def _variables(env: Any, own: dict[str, Any]) -> Any:
 
 
 def _joined(patterns: Any) -> Any:
-    """Patterns as the initializers take them; anything else stays, as no value of a variable."""
+    """Return patterns as the initializers expect them; any other value stays, and is not a valid variable."""
     if isinstance(patterns, pulumi.Output):
         return patterns.apply(_joined)
     if isinstance(patterns, (list, tuple)) and any(isinstance(p, pulumi.Output) for p in patterns):
@@ -242,8 +317,8 @@ def _joined(patterns: Any) -> Any:
     return ",".join(patterns) if listed else patterns
 
 
-def located(initializer: dict[str, Any]) -> dict[str, Any]:
-    """`spec.initializer` with absolute file:// paths: they are the program's, and what fetches them runs elsewhere."""
+def with_absolute_paths(initializer: dict[str, Any]) -> dict[str, Any]:
+    """Return `spec.initializer` with absolute file:// paths, because the initializer runs in another folder than the program."""
     return {
         kind: {**source, "storageUri": absolute(source["storageUri"])} if "storageUri" in source else source
         for kind, source in initializer.items()
@@ -251,7 +326,7 @@ def located(initializer: dict[str, Any]) -> dict[str, Any]:
 
 
 def absolute(uri: Any) -> Any:
-    """A relative file:// path as an absolute one; anything else stays."""
+    """Return a relative file:// path as an absolute one; any other value stays."""
     if isinstance(uri, str) and uri.startswith("file://"):
         return f"file://{Path(uri.removeprefix('file://')).absolute()}"
     return uri

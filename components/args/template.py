@@ -22,14 +22,25 @@ JOB = f"{JOBSET}.replicatedJobs.template.spec"
 
 
 class DependsOn(Args):
-    """Start after another replicated job is Ready or Complete (`replicatedJobs[].dependsOn[]`)."""
+    """Start after another replicated job (`replicatedJobs[].dependsOn[]`).
+
+    Args:
+        name: The other replicated job (`name`).
+        status: What it must be: `Ready` or `Complete` (`status`).
+    """
 
     name: pulumi.Input[str] | None = None
     status: pulumi.Input[Literal["Ready", "Complete"]] | None = None
 
 
 class OnExitCodes(Args):
-    """`podFailurePolicy.rules[].onExitCodes`."""
+    """Exit codes that a rule matches (`podFailurePolicy.rules[].onExitCodes`).
+
+    Args:
+        operator: `In` or `NotIn` (`operator`).
+        values: Exit codes (`values`).
+        container_name: Container; default: all containers (`containerName`).
+    """
 
     operator: pulumi.Input[Literal["In", "NotIn"]] | None = None
     values: pulumi.Input[Sequence[pulumi.Input[int]]] | None = None
@@ -37,38 +48,69 @@ class OnExitCodes(Args):
 
 
 class OnPodCondition(Args):
-    """`podFailurePolicy.rules[].onPodConditions[]`."""
+    """A pod condition that a rule matches (`podFailurePolicy.rules[].onPodConditions[]`).
+
+    Args:
+        type: Type of the condition, such as DisruptionTarget (`type`).
+        status: Status of the condition; default: True (`status`).
+    """
 
     type: pulumi.Input[str] | None = None
     status: pulumi.Input[str] | None = None
 
 
 class PodFailurePolicyRule(Args):
-    """`podFailurePolicy.rules[]`; the first that matches a failed pod decides."""
+    """A rule for failed pods (`podFailurePolicy.rules[]`); the first that matches decides.
+
+    Args:
+        action: `FailJob`, `FailIndex`, `Ignore` or `Count` (`action`).
+        on_exit_codes: Exit codes that it matches (`onExitCodes`).
+        on_pod_conditions: Pod conditions that it matches (`onPodConditions`).
+    """
 
     action: pulumi.Input[Literal["FailJob", "FailIndex", "Ignore", "Count"]] | None = None
     on_exit_codes: OnExitCodes | None = None
-    on_pod_conditions: Sequence[OnPodCondition] | None = None
+    on_pod_conditions: pulumi.Input[Sequence[OnPodCondition]] | None = None
 
 
 class PodFailurePolicy(Args):
-    """What a failed pod means for its Job (batch/v1 `podFailurePolicy`); needs restart_policy Never in the pod."""
+    """What a failed pod means for its Job (batch/v1 `podFailurePolicy`); needs restart_policy Never in the pod.
 
-    rules: Sequence[PodFailurePolicyRule] | None = None
+    Args:
+        rules: Rules in their order (`rules`).
+    """
+
+    rules: pulumi.Input[Sequence[PodFailurePolicyRule]] | None = None
 
 
 class ReplicatedJob(Args):
-    """One step of a runtime (`spec.replicatedJobs[]`), with the fields of its Job and pod in one place.
+    """A replicated job of a runtime (`spec.replicatedJobs[]`), with the fields of its Job (batch/v1) and pod in one place.
 
-    name: step name (node, launcher, dataset-initializer, model-initializer). ancestor: the section of the TrainJob that the
-    step takes; default: trainer for `node` where no other step takes it, the name for the initializers. pod_spec: its pods
-    (`pulumi_kubernetes.core.v1.PodSpecArgs` or a mapping). replicas: Jobs, default 1. Job fields: batch/v1 JobSpec.
+    Args:
+        name: Name: node, launcher, dataset-initializer, model-initializer, or another one (`name`).
+        pod_spec: Its pods: `pulumi_kubernetes.core.v1.PodSpecArgs` or a mapping (`template.spec.template.spec`).
+        ancestor: Section of the TrainJob that it takes; default: trainer for `node` if no other replicated job takes
+            it, the name for the initializers.
+        group_name: Group of replicated jobs (`groupName`).
+        replicas: Number of Jobs; default: 1 (`replicas`).
+        depends_on: Replicated jobs after which it starts (`dependsOn`).
+        labels: Labels of its Jobs.
+        annotations: Annotations of its Jobs.
+        pod_labels: Labels of its pods.
+        pod_annotations: Annotations of its pods.
+        parallelism: Pods at a time; default: 1 (`parallelism`).
+        completions: Pods that must succeed; default: that of batch/v1 (`completions`).
+        completion_mode: `Indexed` or `NonIndexed` (`completionMode`).
+        active_deadline_seconds: Seconds that its Jobs may run; default: no limit (`activeDeadlineSeconds`).
+        backoff_limit: Failed pods until a Job fails; default: 6 (`backoffLimit`).
+        backoff_limit_per_index: Failed pods until an index fails (`backoffLimitPerIndex`).
+        max_failed_indexes: Failed indexes until a Job fails (`maxFailedIndexes`).
+        pod_failure_policy: What a failed pod means (`podFailurePolicy`).
+        pod_replacement_policy: When a pod is replaced: `TerminatingOrFailed` or `Failed` (`podReplacementPolicy`).
     """
 
     api = JOB
     converters = {"pod_spec": lambda given: api_names(f"{JOB}.template.spec", to_document(given))}
-    lists = frozenset({"depends_on"})
-    mappings = frozenset({"labels", "annotations", "pod_labels", "pod_annotations"})
 
     name: pulumi.Input[str] | None = None
     pod_spec: pulumi.Input[PodSpec] | None = None
@@ -107,23 +149,34 @@ class ReplicatedJob(Args):
         labels = dict(given.get("labels", {}))
         if (ancestor := given.get("ancestor", _ancestor(given.get("name")))) is not None:
             labels.setdefault(ANCESTOR, ancestor)
-        pod = {
-            **metadata(given.get("pod_labels"), given.get("pod_annotations")),
-            "spec": plain.get("podSpec", {}),
-        }
+        pod = {**metadata(given.get("pod_labels"), given.get("pod_annotations")), "spec": plain.get("podSpec", {})}
         template = {**metadata(labels, given.get("annotations")), "spec": {**job, "template": pod}}
         return {**outer, "template": template}
 
 
 class SuccessPolicy(Args):
-    """When the JobSet has succeeded (`spec.successPolicy`); default: all Jobs of all steps."""
+    """When the JobSet has succeeded (`spec.successPolicy`); default: all Jobs of all replicated jobs.
+
+    Args:
+        operator: `All` or `Any` (`operator`).
+        target_replicated_jobs: Replicated jobs that count; default: all (`targetReplicatedJobs`).
+    """
 
     operator: pulumi.Input[Literal["All", "Any"]] | None = None
     target_replicated_jobs: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
 
 
 class FailurePolicyRule(Args):
-    """`spec.failurePolicy.rules[]`; the first that matches a failed Job decides."""
+    """A rule for failed Jobs (`spec.failurePolicy.rules[]`); the first that matches decides.
+
+    Args:
+        action: What happens, such as FailJobSet or RestartJobSet (`action`).
+        name: Name of the rule (`name`).
+        on_job_failure_reasons: Reasons that it matches; default: all (`onJobFailureReasons`).
+        on_job_failure_message_patterns: Patterns of messages that it matches; default: all
+            (`onJobFailureMessagePatterns`).
+        target_replicated_jobs: Replicated jobs that it is for; default: all (`targetReplicatedJobs`).
+    """
 
     action: pulumi.Input[str] | None = None
     name: pulumi.Input[str] | None = None
@@ -133,15 +186,27 @@ class FailurePolicyRule(Args):
 
 
 class FailurePolicy(Args):
-    """What a failed Job means for the JobSet (`spec.failurePolicy`); without one it fails."""
+    """What a failed Job means for the JobSet (`spec.failurePolicy`); without one the JobSet fails.
+
+    Args:
+        max_restarts: Restarts until the JobSet fails; default: 0 (`maxRestarts`).
+        restart_strategy: `Recreate`, `BlockingRecreate` or `InPlaceRestart` (`restartStrategy`).
+        rules: Rules in their order (`rules`).
+    """
 
     max_restarts: pulumi.Input[int] | None = None
     restart_strategy: pulumi.Input[Literal["Recreate", "BlockingRecreate", "InPlaceRestart"]] | None = None
-    rules: Sequence[FailurePolicyRule] | None = None
+    rules: pulumi.Input[Sequence[FailurePolicyRule]] | None = None
 
 
 class Network(Args):
-    """`spec.network`; subdomain: default the name of the JobSet."""
+    """Network of a JobSet (`spec.network`).
+
+    Args:
+        enable_dns_hostnames: Whether pods have hostnames in the DNS (`enableDNSHostnames`).
+        subdomain: Subdomain of the pods; default: the name of the JobSet (`subdomain`).
+        publish_not_ready_addresses: Whether the DNS has pods that are not ready (`publishNotReadyAddresses`).
+    """
 
     api = f"{JOBSET}.network"
 
@@ -151,11 +216,24 @@ class Network(Args):
 
 
 class JobSetTemplate(Args):
-    """`spec.template` of a runtime: the JobSet that jobs are made from, fields of its spec in one place."""
+    """The JobSet that jobs are made from (`spec.template` of a runtime), with the fields of its spec in one place.
+
+    Args:
+        replicated_jobs: Replicated jobs (`replicatedJobs`).
+        labels: Labels of the JobSet.
+        annotations: Annotations of the JobSet.
+        network: Network of the pods (`network`).
+        success_policy: When the JobSet has succeeded (`successPolicy`).
+        failure_policy: What a failed Job means (`failurePolicy`).
+        startup_policy: Order in which replicated jobs start, as the API's mapping (`startupPolicy`).
+        ttl_seconds_after_finished: Seconds until a finished JobSet is deleted; default: never
+            (`ttlSecondsAfterFinished`).
+        coordinator: Pod that coordinates the others, as the API's mapping (`coordinator`).
+        managed_by: Controller that manages the JobSet (`managedBy`).
+        volume_claim_policies: Volume claims of the JobSet, as the API's mappings (`volumeClaimPolicies`).
+    """
 
     api = JOBSET
-    lists = frozenset({"replicated_jobs", "volume_claim_policies"})
-    mappings = frozenset({"labels", "annotations", "startup_policy", "coordinator"})
 
     replicated_jobs: Sequence[ReplicatedJob] | None = None
     labels: Strings | None = None
@@ -183,7 +261,7 @@ class JobSetTemplate(Args):
 
 
 def _without_ancestor(step: dict[str, Any]) -> None:
-    """With MPI the launcher takes the trainer's section, and `node` keeps the command of its own."""
+    """Remove the ancestor of `node`: with MPI the launcher takes the trainer's section, and `node` keeps its own command."""
     about = step["template"]["metadata"]
     del about["labels"][ANCESTOR]
     if not about["labels"]:

@@ -1,8 +1,7 @@
-"""`TrainJob(topology=)`: where in the topology of a queue's flavors a job's nodes have to be.
+"""`TrainJob(topology=)`: the topology constraints of a job's nodes, within the topology of a queue's flavors.
 
-What is held: the steps whose pods train, and no initializer, which would only keep GPUs of the domain waiting. With MPI the
-launcher and the nodes are placed together, as one group. Steps of a runtime's own are held by annotations in the runtime, or
-in a runtime patch.
+Only the steps whose pods train are constrained: initializers would keep GPUs of the domain idle. With MPI the launcher and the
+nodes are placed together, as one group. Annotations in the runtime or in a runtime patch constrain a runtime's own steps.
 
 Annotations and their rules: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/tas_validation.go
 """
@@ -17,14 +16,7 @@ import pulumi
 from pulumi_trainer.args.arguments import Args, positional
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import qualified_name
-from pulumi_trainer.provider.kueue.labels import (
-    PREFERRED,
-    REQUIRED,
-    SLICE_LEVEL,
-    SLICE_SIZE,
-    TOGETHER,
-    UNCONSTRAINED,
-)
+from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, SLICE_LEVEL, SLICE_SIZE, TOGETHER, UNCONSTRAINED
 from pulumi_trainer.provider.pipeline.info import NODE
 
 GROUP = "trainer"
@@ -32,19 +24,21 @@ GROUP = "trainer"
 
 
 class Topology(Args):
-    """Base of what `topology=` takes.
+    """Base of the values of `TrainJob(topology=)`.
 
-    slice_level, slice_size: each so many nodes, in the order of their ranks, share a domain of that level; both or none.
+    Args:
+        slice_level: Node label that is the level of each slice; given together with `slice_size`.
+        slice_size: Nodes per slice, in the order of their ranks; given together with `slice_level`.
     """
 
     slice_level: pulumi.Input[str] | None = None
     slice_size: pulumi.Input[int] | None = None
 
     def annotations(self) -> dict[str, Any]:
-        """Of the pods that it is about, not resolved."""
+        """Return the annotations of the constrained pods; values may be Outputs."""
         size = self.slice_size
-        told = size.apply(_number) if isinstance(size, pulumi.Output) else _number(size)
-        return {k: v for k, v in ((SLICE_LEVEL, self.slice_level), (SLICE_SIZE, told)) if v is not None}
+        number = size.apply(_number) if isinstance(size, pulumi.Output) else _number(size)
+        return {k: v for k, v in ((SLICE_LEVEL, self.slice_level), (SLICE_SIZE, number)) if v is not None}
 
 
 class _AtLevel(Topology):
@@ -59,25 +53,34 @@ class _AtLevel(Topology):
 class Required(_AtLevel):
     """All nodes in one domain of a level, or the job waits: `Required("cloud.example.com/rack")`.
 
-    level: a node label that is a level of the Topology of the queue's flavors. slice_level, slice_size: see `Topology`.
+    Args:
+        level: Node label that is a level of the Topology of the queue's flavors.
+        slice_level: Node label that is the level of each slice; given together with `slice_size`.
+        slice_size: Nodes per slice, in the order of their ranks; given together with `slice_level`.
     """
 
     annotation = REQUIRED
 
 
 class Preferred(_AtLevel):
-    """All nodes in one domain of a level where one has room, else of the next wider level, else anywhere in the topology.
+    """All nodes in one domain of a level if one has capacity, else of the next wider level, else anywhere in the topology.
 
-    level, slice_level, slice_size: as of `Required`.
+    Args:
+        level: Node label that is a level of the Topology of the queue's flavors.
+        slice_level: Node label that is the level of each slice; given together with `slice_size`.
+        slice_size: Nodes per slice, in the order of their ranks; given together with `slice_level`.
     """
 
     annotation = PREFERRED
 
 
 class Unconstrained(Topology):
-    """Anywhere in the topology, but Kueue chooses the machines: the job starts when they have room, and not only the quota.
+    """Anywhere in the topology, but Kueue chooses the machines: the job starts when the machines have capacity, and not only
+    the quota.
 
-    slice_level, slice_size: see `Topology`.
+    Args:
+        slice_level: Node label that is the level of each slice; given together with `slice_size`.
+        slice_size: Nodes per slice, in the order of their ranks; given together with `slice_level`.
     """
 
     def annotations(self) -> dict[str, Any]:
@@ -85,30 +88,39 @@ class Unconstrained(Topology):
 
 
 def _number(value: Any) -> Any:
-    """As annotations have it; numbers of a stack's configuration may come as floats."""
+    """Return a number as annotations have it; numbers of a stack's configuration may be floats."""
     whole = isinstance(value, float) and value.is_integer()
-    return str(int(value)) if whole or (isinstance(value, int) and not isinstance(value, bool)) else value
+    if whole or (isinstance(value, int) and not isinstance(value, bool)):
+        return str(int(value))
+    return value
 
 
-def held(topology: Mapping[str, Any] | None, steps: Sequence[str], *, launched: bool) -> dict[str, dict[str, Any]]:
-    """Step -> annotations of its pods. topology: as `annotations` has them, resolved. steps: those whose pods train.
-    launched: they are MPI's launcher and its nodes."""
+def annotations_by_step(
+    topology: Mapping[str, Any] | None, steps: Sequence[str], *, launched: bool
+) -> dict[str, dict[str, Any]]:
+    """Return step -> annotations of its pods.
+
+    Args:
+        topology: The annotations of `Topology.annotations`, resolved.
+        steps: The steps whose pods train.
+        launched: Whether these steps are MPI's launcher and its nodes.
+    """
     if not topology:
         return {}
-    if launched and (SLICE_LEVEL in topology or SLICE_SIZE in topology):  # one launcher is no slice
+    if launched and (SLICE_LEVEL in topology or SLICE_SIZE in topology):  # one launcher cannot be a slice
         return {NODE: dict(topology)}
     together = {TOGETHER: GROUP} if launched and UNCONSTRAINED not in topology else {}
     return {step: {**topology, **together} for step in steps}
 
 
 def problems(topology: Mapping[str, Any] | None) -> Iterator[Problem]:
-    """What is wrong with its values, resolved."""
+    """Yield the problems of the resolved annotations."""
     known = topology or {}
     for label, field in ((REQUIRED, "level"), (PREFERRED, "level"), (SLICE_LEVEL, "slice_level")):
         value = known.get(label)
         if isinstance(value, str):
             yield from (
-                Problem(f"topology.{field}", f"{value!r} is no node label: {why}") for why in qualified_name(value)
+                Problem(f"topology.{field}", f"{value!r} is not a node label: {why}") for why in qualified_name(value)
             )
         elif label in known and isinstance(value, (bool, int, float, list, dict)):
             yield Problem(f"topology.{field}", f"must be a node label, not {value!r}")

@@ -1,30 +1,34 @@
-"""What runs on every node: `CustomTrainer` (a function, a script, a command) and `Trainer` (the raw field)."""
+"""The trainers, which define what runs on every node: `CustomTrainer` (a function, a script, a command) and `Trainer`."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from inspect import isawaitable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
-from pulumi_trainer.args.arguments import (
-    Args,
-    is_input_type,
-    quoted,
-    to_document,
-)
+from pulumi_trainer.args.arguments import Args, quoted, shown_value, to_document
+from pulumi_trainer.args.field_types import field_types
+from pulumi_trainer.args.project import Source
 from pulumi_trainer.provider.admission.pod_names import STANDARD_RESOURCES, resource_name
 from pulumi_trainer.provider.admission.trainjob import AUTOMATIC
-from pulumi_trainer.provider.api.model import quantity_problems
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
+from pulumi_trainer.provider.kube.values.quantity import quantity_problems
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.wording import did_you_mean
+from pulumi_trainer.provider.pulumi_compat import is_input_type
+
+if TYPE_CHECKING:
+    from pulumi_trainer.plan.source_tree import SourceTree
 
 ALIASES = {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}
 """Short names of resources, as in the Kubeflow SDK."""
 
 
 def env_list(env: Any) -> Any:
-    """{"A": "1"} as a list of EnvVars; a list stays, an Output is converted when it is known."""
+    """Return {"A": "1"} as a list of EnvVars; a list stays, an Output is converted when its value is known."""
     if isinstance(env, pulumi.Output):
         return env.apply(env_list)
     if isinstance(env, Mapping):
@@ -33,18 +37,18 @@ def env_list(env: Any) -> Any:
 
 
 def env_problems(env: Any) -> list[Problem]:
-    """Return what is no value of a variable in a mapping; the value itself may be secret, and is not shown."""
+    """Return the variables of a mapping whose values are not valid; problems do not show values, as these may be secret."""
     found = []
     for name, value in env.items() if isinstance(env, Mapping) else ():
         if value is None:
             found.append(Problem(f"env[{quoted(name)}]", "must be a string, not None", 'give "", or leave it out'))
-        elif isinstance(value, (list, tuple, Mapping, int, float)):
+        elif not isinstance(value, (str, pulumi.Output, Unknown)) and not isawaitable(value):
             found.append(Problem(f"env[{quoted(name)}]", f"must be a string, not {type(value).__name__}"))
     return found
 
 
 def resource_requirements(resources: Any) -> Any:
-    """The short form as requests and limits; {"limits": ..., "requests": ...} stays."""
+    """Return the short form as requests and limits; {"limits": ..., "requests": ...} stays."""
     if isinstance(resources, pulumi.Output):
         return resources.apply(resource_requirements)
     if not isinstance(resources, Mapping) or resources.keys() & {"limits", "requests", "claims"}:
@@ -61,23 +65,21 @@ def _resource(name: str) -> str:
 
 
 def _name_problems(name: Any) -> list[Problem]:
-    """Return what is wrong with a resource of the short form, as the API server would say when it makes Pods."""
+    """Return why a name of the short form is not a valid resource, as the API server reports it when it creates Pods."""
     known = [*ALIASES, *STANDARD_RESOURCES, "mig-1g.5gb"]
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"such as {', '.join(known)} or example.com/device"
+    hint = did_you_mean(str(name), known, f"such as {', '.join(known)} or example.com/device", cutoff=0.5)
     return [Problem("", why, hint) for why in resource_name(_resource(str(name)))[:1]]
 
 
 def resource_problems(resources: Any) -> list[Problem]:
-    """Rules of the short form: one MIG profile at most, and never beside whole GPUs (as in the Kubeflow SDK)."""
+    """Return violations of the short form's rules: at most one MIG profile, and none with whole GPUs (as in the SDK)."""
     if not isinstance(resources, Mapping):
         return []
     if not resources.keys() & {"limits", "requests", "claims"}:
-        wrong = [
-            p.below(f'resources_per_node["{k}"]')
-            for k, v in resources.items()
-            for p in (*_name_problems(k), *quantity_problems(v))
-        ]
+        wrong: list[Problem] = []
+        for name, value in resources.items():
+            problems = [*_name_problems(name), *quantity_problems(value)]
+            wrong += problems_below(f'resources_per_node["{name}"]', problems)
         if wrong:
             return wrong
     names = [_resource(str(k)) for k in resources]
@@ -91,19 +93,52 @@ def resource_problems(resources: Any) -> list[Problem]:
 
 @dataclass(frozen=True)
 class Code:
-    """User code before its Outputs are known."""
+    """User code before its Outputs are known.
+
+    Attributes:
+        script: Text of the file that the launcher starts; empty if it starts a file of the project.
+        source: Digest of the project.
+        entry: File of the project that the launcher starts; empty if the user's command starts the code.
+        path: Folders of the project that modules are imported from.
+        requirements: Text of the file of requirements.
+        tool: Name of the tool whose program is started instead of a script.
+        modules: Name of a file beside the script -> its text.
+        server: What generates in the generation server of a tool.
+    """
 
     script: str
     func_args: Any
     packages: Any
     index_urls: Any
     framework: str
+    source: str | None = None
+    entry: Sequence[str] | None = None
+    path: Sequence[str] | None = None
+    requirements: str | None = None
+    tool: str | None = None
+    modules: Mapping[str, str] | None = None
+    server: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the fields for the digest of a job; those that few jobs have are left out if they are None."""
+        few = ("source", "entry", "path", "requirements", "tool", "modules", "server")
+        return {name: value for name, value in vars(self).items() if name not in few or value is not None}
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A trainer as a document (`spec.trainer`), the code it ships, and what is wrong with it. func: what func_args have to fit,
-    once they are known. exact: the bytes of a script file."""
+    """A trainer as a document (`spec.trainer`), the code that travels with the job, and its problems.
+
+    Attributes:
+        func: Function whose signature func_args must match, once they are known.
+        exact: Bytes of a script file.
+        tree: Files of the project.
+        line: Line of the program's file in which the function begins.
+        training: Whether the code imports `pulumi_trainer.training`, which then travels with it.
+        check: Returns the problems of the arguments of a tool, once they are known.
+        server: Document of the generation server of a tool.
+        prints: Name of a tool that prints its arguments; empty for another one.
+    """
 
     document: dict[str, Any]
     code: Code | None = None
@@ -111,14 +146,38 @@ class Compiled:
     warnings: tuple[Problem, ...] = ()
     func: Callable[..., Any] | None = None
     exact: bytes | None = None
+    tree: SourceTree | None = None
+    line: int = 1
+    training: bool = False
+    check: Callable[[Any], list[Problem]] | None = None
+    server: dict[str, Any] | None = None
+    prints: str = ""
 
 
 class Trainer(Args):
     """The field `spec.trainer` of a TrainJob as it is (pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
 
-    env: a mapping, or a list of EnvVars. resources_per_node: {"limits": ..., "requests": ...}, or the short form of
-    `CustomTrainer`. num_proc_per_node: processes a node; default: GPUs, else CPUs of the node.
+    Args:
+        image: Image of the nodes; default: the runtime's.
+        command: Command of the nodes; default: the runtime's.
+        args: Arguments of the command; default: the runtime's.
+        env: Environment variables, as a mapping or as a list of EnvVars.
+        num_nodes: Number of nodes; default: the runtime's (`numNodes`).
+        resources_per_node: Resources of each node: {"limits": ..., "requests": ...}, or the short form {"gpu": 2,
+            "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}, whose requests equal its limits.
+        num_proc_per_node: Processes per node; default: the node's GPUs, else its CPUs (`numProcPerNode`).
     """
+
+    described: ClassVar[str] = "CustomTrainer, Trainer"
+    elsewhere: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("gpus", "gpu", "gpus_per_node"), 'resources_per_node={"gpu": ...}'),
+        **{name: f'resources_per_node={{"{name.rstrip("s")}": ...}}' for name in ("cpu", "cpus", "memory")},
+        **dict.fromkeys(("nodes", "nnodes", "replicas", "workers"), "num_nodes=..."),
+        **dict.fromkeys(("environment", "environ", "envs"), "env=..."),
+        **dict.fromkeys(("packages", "dependencies"), "packages_to_install=..."),
+        **dict.fromkeys(("nproc_per_node", "nprocs", "processes"), "num_proc_per_node=..."),
+    }
+    """What other tools call an argument -> the argument."""
 
     image: pulumi.Input[str] | None = None
     command: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
@@ -130,8 +189,6 @@ class Trainer(Args):
 
     api = "TrainJob.spec.trainer"
     converters = {"env": env_list, "resources_per_node": resource_requirements}
-    lists = frozenset({"env", "command", "args"})
-    mappings = frozenset({"env", "resources_per_node"})
 
     def check(self) -> list[Problem]:
         found = super().check() + resource_problems(self.resources_per_node)
@@ -141,51 +198,91 @@ class Trainer(Args):
         found += env_problems(self.env)
         for place, env in enumerate(self.env if isinstance(self.env, (list, tuple)) else ()):
             if not isinstance(env, (Mapping, pulumi.Output)) and not is_input_type(env):
-                mend = 'env={"A": "1"}, or a list of such as {"name": "A", "value": "1"}'
-                found.append(Problem(f"env[{place}]", f"must be a mapping, not {type(env).__name__}", mend))
+                hint = 'env={"A": "1"}, or a list of such as {"name": "A", "value": "1"}'
+                found.append(Problem(f"env[{place}]", f"must be a mapping, not {type(env).__name__}", hint))
         return found
 
     def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:  # noqa: ARG002
-        """The document, and the code that it runs. runtime: its document. dataset: that of the initializer, if any."""
+        """Return the document, and the code that it runs.
+
+        Args:
+            runtime: Document of the runtime.
+            dataset: Document of the dataset's initializer, if any.
+        """
         return Compiled(self.document())
 
 
 class CustomTrainer(Trainer):
-    """User code on every node: one of `func`, `script` and `command`. The runtime's framework decides what starts it:
-    torchrun, with MPI mpirun, else Python.
+    """User code on every node: one of `func`, `script`, `module` and `command`.
 
-    func: a plain function; its source travels as it was written, so what it uses is imported inside. func_args: keyword
-    arguments of func, as JSON; see `json_values` for what they may hold. With a secret in them, all travel in the job's
-    Secret. script: path of a Python file; modules beside it do not travel. packages_to_install: requirements, installed
-    before the launcher starts. pip_index_urls: the first is the index, the others are added. resources_per_node: short form
-    {"gpu": 2, "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}; requests equal limits.
+    The runtime's framework decides what starts it: torchrun, with MPI mpirun, otherwise Python. With `source`, the copy of the
+    project is the current folder of the code, and its modules can be imported.
+
+    Args:
+        func: A plain function. Its source is shipped as written, so it imports what it uses. A function of a module of
+            `source` is imported from there instead.
+        func_args: Keyword arguments of `func`, as JSON (`json_values` lists the types). If one is secret, all are
+            stored in the job's Secret.
+        script: Path of a Python file, in `source` relative to the project. Without `source`, modules beside it are not
+            shipped.
+        module: Name of a module of `source` that is started as `python -m MODULE` does.
+        source: Project whose files travel with the job: a `Source`, or the path of its folder. Default: none.
+        requirements: Path of a file of requirements, a `uv.lock` or a `pyproject.toml`, in `source` relative to the project;
+            installed together with `packages_to_install`. Default: none.
+        packages_to_install: Requirements of pip, installed before the launcher starts.
+        pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        image: Image of the nodes; default: the runtime's.
+        command: Command of the nodes; default: the runtime's.
+        args: Arguments of the command; default: the runtime's.
+        env: Environment variables, as a mapping or as a list of EnvVars.
+        num_nodes: Number of nodes; default: the runtime's (`numNodes`).
+        resources_per_node: Resources of each node: {"limits": ..., "requests": ...}, or the short form {"gpu": 2,
+            "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}, whose requests equal its limits.
+        num_proc_per_node: Processes per node; default: the node's GPUs, else its CPUs (`numProcPerNode`).
     """
 
     func: Callable[..., Any] | None = None
     func_args: pulumi.Input[Mapping[str, Any]] | None = None
-    script: str | None = None
+    script: str | Path | None = None
+    module: str | None = None
+    source: Source | str | None = None
+    requirements: str | None = None
     packages_to_install: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
     pip_index_urls: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
 
-    shipped = frozenset({"func", "func_args", "script", "packages_to_install", "pip_index_urls"})
+    shipped = frozenset({
+        "func", "func_args", "script", "module", "source", "requirements", "packages_to_install", "pip_index_urls",
+    })  # fmt: skip
     free = frozenset({"func_args"})
-    lists = Trainer.lists | {"packages_to_install", "pip_index_urls"}
-    mappings = Trainer.mappings | {"func_args"}
 
     def check(self) -> list[Problem]:
-        found = super().check()
-        ways = [n for n in ("func", "script", "command") if self.__dict__.get(n) is not None]
+        found = [*super().check(), *self._type_problems()]
+        ways = [n for n in ("func", "script", "module", "command") if self.__dict__.get(n) is not None]
         if len(ways) != 1:
             got = " and ".join(ways) if ways else "none"
-            found.append(Problem("", f"takes exactly one of func, script and command, not {got}"))
+            found.append(Problem("", f"takes exactly one of func, script, module and command, not {got}"))
+        if self.module is not None and self.source is None:
+            found.append(Problem("module", "requires source", 'give the project: source=".", or use script='))
         if self.func_args is not None and self.func is None:
             found.append(Problem("func_args", "are the arguments of func", "pass func, or use args for a script"))
-        if self.command is not None and self.packages_to_install is not None:
-            why = "are installed by the bootstrap that starts func or script"
-            found.append(Problem("packages_to_install", why, "use script=, or install them in the command"))
+        if self.command is not None and not self.ships_code:
+            for name in ("packages_to_install", "requirements"):
+                if self.__dict__.get(name) is not None:
+                    why = "requires func, script, module or source: their bootstrap installs it"
+                    found.append(Problem(name, why, "use script=, or install it in the command"))
         return found
+
+    def _type_problems(self) -> list[Problem]:
+        """Return the names and paths of a wrong type, which the plan reads before any schema checks them."""
+        types = field_types(CustomTrainer)
+        return [
+            Problem(name, f"must be {types[name].wanted}, not {shown_value(getattr(self, name))}")
+            for name in ("script", "module", "source", "requirements")
+            if not types[name].accepts(getattr(self, name))
+        ]
 
     @property
     def ships_code(self) -> bool:
-        """Whether code of the program travels with the job."""
-        return self.command is None and (self.func is not None or self.script is not None)
+        """Return whether code of the program travels with the job."""
+        ways = (self.func, self.script, self.module)
+        return any(way is not None for way in ways) or (self.source is not None and self.command is not None)

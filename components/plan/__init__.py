@@ -1,1 +1,1 @@
-"""From the arguments of a TrainJob to the documents that are sent, reviewed: one module for each step."""
+"""The steps from the arguments of a TrainJob to its reviewed documents, one module for each step."""

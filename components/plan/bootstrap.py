@@ -1,22 +1,63 @@
-import fcntl, json, os, subprocess, sys
+import fcntl, json, os, signal, site, subprocess, sys, tempfile
 
+sys.dont_write_bytecode = True
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 here = os.path.dirname(__file__)
+sys.path.insert(0, here)
 launch = json.load(open(here + "/launch.json"))
-argv = [*launch["launcher"], here + "/main.py"]
+launch.update(launch.get("roles", {}).get(os.environ.get("TRAINER_ROLE"), {}))
+argv = [*launch["launcher"], *launch.get("entry", [here + "/main.py"])]
+if "lines" in launch and "across" not in launch:
+    try:
+        folder = tempfile.mkdtemp(prefix="main-")
+        with open(here + "/main.py", encoding="utf-8", newline="") as script:
+            lines = script.read().split("\n")
+        lines[launch["lines"][0] : launch["lines"][0]] = [""] * launch["lines"][1]
+        with open(folder + "/main.py", "w", encoding="utf-8", newline="") as script:
+            script.write("\n".join(lines))
+        if os.path.exists(here + "/func_args.json"):
+            os.symlink(here + "/func_args.json", folder + "/func_args.json")
+        argv[-1] = folder + "/main.py"
+    except OSError:
+        pass
 layer = os.environ.get("PULUMI_TRAINER_LAYER")
 if "across" in launch and "OMPI_COMM_WORLD_RANK" not in os.environ:
     argv = [*launch["across"], __file__]
-elif launch["install"]:
-    if not layer:
+else:
+    if "source" in launch:
+        __import__("unpack_source")
+    if launch["install"]:
         lock = open(here + "/launch.json")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    pip = ["-m", "pip", "install", "--no-input"]
-    program = [sys.executable, *([layer] if layer else pip), *launch["install"]]
-    done = subprocess.run(program, stdout=subprocess.PIPE if layer else sys.stderr, text=True)
-    if done.returncode:
-        sys.exit("pulumi-trainer: the packages could not be installed (see above)")
-    os.environ.update(json.loads(done.stdout or "{}"))
+        if not layer:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        pip = ["-m", "pip", "install", "--no-input"]
+        program = [sys.executable, *([layer] if layer else pip), *launch["install"]]
+        env = {"PIP_BREAK_SYSTEM_PACKAGES": "1", **os.environ}
+        done = subprocess.run(program, stdout=subprocess.PIPE if layer else sys.stderr, text=True, env=env)
+        if done.returncode:
+            sys.exit("pulumi-trainer: the packages could not be installed (see above)")
+        os.environ.update(json.loads(done.stdout or "{}"))
+        lock.close()
+        if not layer:
+            own = os.path.join(site.getuserbase(), "bin")
+            os.environ["PATH"] = os.environ.get("PATH", os.defpath) + os.pathsep + own
+    if "modules" in launch:
+        folder = tempfile.mkdtemp(prefix="modules-")
+        for name, file in launch["modules"].items():
+            os.makedirs(os.path.dirname(folder + "/" + name), exist_ok=True)
+            os.symlink(here + "/" + file, folder + "/" + name)
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+argv += sys.argv[1:]
+if argv[0] == "torchrun" and os.environ.get("PET_NPROC_PER_NODE", "1") != "1":
+    os.environ.setdefault("PET_TEE", "3")
+slot = "across" in launch and "OMPI_COMM_WORLD_RANK" in os.environ
 try:
-    os.execvp(argv[0], [*argv, *sys.argv[1:]])
+    if slot:
+        os.execvp(argv[0], argv)
+    if "checkpoints" in launch and "TRAINER_CHECKPOINT_DIR" in os.environ:
+        __import__("run_with_checkpoints").run(argv, launch)
+    __import__("run_program").run(argv)
 except FileNotFoundError:
     sys.exit(f"pulumi-trainer: {argv[0]} is not on PATH; name its package in packages_to_install")
+except OSError as error:
+    sys.exit(f"pulumi-trainer: {argv[0]} cannot be started: {error.strerror}")

@@ -1,6 +1,4 @@
-"""A dataset of this machine on its way to a cluster, which cannot read it: small files travel in a ConfigMap, and a script
-puts them into the volume.
-"""
+"""Small datasets of this machine, which travel to a cluster in a ConfigMap; a script copies the files into the volume."""
 
 from __future__ import annotations
 
@@ -20,19 +18,25 @@ from pulumi_trainer.provider.kube.errors import Problem
 
 SCRIPT, LIST = "unpack.py", "files.json"
 COMMAND = [PYTHON, f"{code.CODE_PATH}/{SCRIPT}"]
-"""Of the container that has `Packed.volume` mounted at `code.CODE_PATH`; needs Python and nothing else."""
+"""Command of the container that mounts `Packed.volume` at `code.CODE_PATH`; it only needs Python."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """digests: path below the volume -> sha256."""
+    """The files of a dataset.
+
+    Attributes:
+        digests: Path below the volume -> sha256.
+        contents: Path below the volume -> content.
+        problems: Why the dataset cannot travel.
+    """
 
     digests: Mapping[str, str] = field(default_factory=dict)
     contents: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     problems: Sequence[Problem] = ()
 
     def config_map(self, name: str, namespace: Any) -> dict[str, Any]:
-        """Names of files are no keys of a ConfigMap, so keys are numbers."""
+        """Return the ConfigMap with the files. Its keys are numbers, as paths of files are not valid keys."""
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -44,14 +48,14 @@ class Packed:
         }
 
     def volume(self, name: str) -> dict[str, Any]:
-        """The ConfigMap as a volume, with the files under their own names below `data`."""
+        """Return the ConfigMap as a volume, with the files under their own names below `data`."""
         own = [{"key": key, "path": key} for key in (SCRIPT, LIST)]
         files = [{"key": f"file-{i}", "path": f"data/{path}"} for i, path in enumerate(self.digests)]
         return {"name": code.CODE_VOLUME, "configMap": {"name": name, "items": [*own, *files]}}
 
 
 def pack(uri: str, ignore: Sequence[str]) -> Packed:
-    """The file, or all files below the folder, of a `file://` URI, less the names that match a pattern."""
+    """Return the file, or all files below the folder, of a `file://` URI, without names that match a pattern."""
     root = Path(uri.removeprefix("file://"))
     if _size(root, ignore) > LIMIT:
         why = (
@@ -75,7 +79,7 @@ def pack(uri: str, ignore: Sequence[str]) -> Packed:
 
 
 def _files(root: Path, ignore: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """Path below the folder, and the file."""
+    """Yield the path below the folder, and the file."""
     for file in [root] if root.is_file() else sorted(root.rglob("*")):
         path = root.name if file == root else file.relative_to(root).as_posix()
         if file.is_file() and not any(fnmatchcase(path, pattern) for pattern in ignore):
@@ -83,7 +87,7 @@ def _files(root: Path, ignore: Sequence[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _size(root: Path, ignore: Sequence[str]) -> int:
-    """Bytes, at least `LIMIT` + 1 of a large folder: its end is not waited for."""
+    """Return the bytes of all files; the count stops above `LIMIT`."""
     size = 0
     for _, file in _files(root, ignore):
         size += file.stat().st_size
@@ -94,5 +98,7 @@ def _size(root: Path, ignore: Sequence[str]) -> int:
 
 @lru_cache(maxsize=1)
 def _script() -> str:
-    """The text of unpack.py, which is part of the job's state, so it has no comments; standard library only."""
+    """Return the text of unpack.py. The text is part of the job's state, so it has no comments; it only needs the standard
+    library.
+    """
     return Path(__file__).with_name(SCRIPT).read_text(encoding="utf-8")

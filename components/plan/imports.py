@@ -1,4 +1,4 @@
-"""Finds the imports of user code that lead to files of the program: these do not travel with the job."""
+"""The check for imports of user code from files of the program, which do not travel with the job."""
 
 from __future__ import annotations
 
@@ -12,26 +12,31 @@ from pathlib import Path
 
 from pulumi_trainer.provider.kube.errors import Problem
 
+_TRAINING = "pulumi_trainer.training"
+"""The module that travels with code that imports it."""
 _HINT = "move it into the same file, or install it: in the image, or as a package of packages_to_install"
 
 
-def left_behind(where: str, source: str, file: Path, line: int = 1) -> tuple[Problem, ...]:
-    """Return a warning for each import of `source` that a job would not find.
+def missing_imports(
+    where: str, source: str, file: Path, line: int = 1, travelling: frozenset[str] = frozenset()
+) -> tuple[Problem, ...]:
+    """Return a warning for each import of `source` that fails in a job.
 
     Args:
-        where: The argument that names the code, such as `script`.
+        where: The argument that sets the code, such as `script`.
         source: The code.
-        file: Where the code comes from; a script finds the modules beside it.
+        file: File of the code; a script finds the modules beside it.
         line: The line of `file` that `source` begins with.
+        travelling: Top-level modules that travel with the job.
     """
     return tuple(
         Problem(where, f"{file.name}:{line + at - 1} {what}, which does not travel with the job", _HINT)
-        for at, what in _found(source, file.parent.absolute() if where == "script" else None)
+        for at, what in _found(source, file.parent.absolute() if where == "script" else None, travelling)
     )
 
 
 @lru_cache(maxsize=256)
-def _found(source: str, beside: Path | None) -> tuple[tuple[int, str], ...]:
+def _found(source: str, beside: Path | None, travelling: frozenset[str]) -> tuple[tuple[int, str], ...]:
     """Return line and description of each such import."""
     found = []
     for node in _evaluated(ast.parse(source)):
@@ -39,14 +44,36 @@ def _found(source: str, beside: Path | None) -> tuple[tuple[int, str], ...]:
             name = "." * node.level + (node.module or "")
             found.append((node.lineno, f"imports {name}, relative to a package"))
             continue
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        else:
-            modules = [str(node.module)]
-        for module in modules:
-            if path := _file_of_program(module.partition(".")[0], beside):
+        for module in _modules(node):
+            top = module.partition(".")[0]
+            if top not in travelling and module != _TRAINING and (path := _file_of_program(top, beside)):
                 found.append((node.lineno, f"imports {module} from {path}"))
     return tuple(found)
+
+
+def imports_training(source: str | bytes) -> bool:
+    """Return whether code imports `pulumi_trainer.training`, which then travels with it."""
+    package, module = _TRAINING.split(".")
+    text = source if isinstance(source, bytes) else source.encode(errors="replace")
+    if package.encode() not in text or module.encode() not in text:
+        return False
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return False
+    imported = (node for node in _evaluated(tree) if isinstance(node, ast.Import) or not node.level)
+    return any(_TRAINING in _modules(node) for node in imported)
+
+
+def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    package, module = _TRAINING.split(".")
+    if node.module == package:
+        others = [package] if any(alias.name != module for alias in node.names) else []
+        return [*(_TRAINING for alias in node.names if alias.name == module), *others]
+    return [str(node.module)]
 
 
 def _evaluated(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:

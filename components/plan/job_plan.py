@@ -1,42 +1,125 @@
-"""A job as it is to be submitted: its documents, and what was found wrong with them."""
+"""The plan of a job: the documents to submit and their problems, joined from the results of its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import pulumi
 from pulumi_trainer.args.arguments import python_path, walk
 from pulumi_trainer.plan.outputs import Resolved
-from pulumi_trainer.plan.review import jobset_refusals
 from pulumi_trainer.plan.volume_claims import Claim
-from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.submission import (
-    ANYTHING,
-    Draft,
-    Objects,
-    secret_name,
-)
+from pulumi_trainer.program import targets
+from pulumi_trainer.program.targets import Destination, Place
+from pulumi_trainer.provider.admission import review_jobset
+from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, WORKERS, Dispatch, Draft, Objects, secret_name
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.pipeline import Rendered
+from pulumi_trainer.provider.targets import queries
 
 
-@dataclass
-class Plan:
-    """What is to be submitted.
+@dataclass(frozen=True)
+class PlacedJob:
+    """A job and its target."""
 
-    content: what the user wrote; its digest decides whether the job is the same. former: as earlier versions had it, where that
-    was something else. resolved: carries unknown and secret
-    values. runtime: name and digest of the runtime. claims: token of an unknown leaf in the objects -> the volume whose name
-    it is. fills: the token of the volume that the job is there to fill. arguments: of the function without what is secret, where
-    all of them travel in the job's Secret. data: kind of folder -> name and version of the data
-    that the job reads. made: what runs in the end; in mode trainer its controller makes it of the objects, else it is among
-    them. workers: the clusters that MultiKueue may send it to, in words. needs: resources that have to be there before.
-    problems: the job is not submitted while there are any. warnings: what will go wrong, and is not wrong in itself. notes:
-    what else is to be known.
+    name: str
+    destination: Destination
+    place: Place
+
+    @property
+    def cluster(self) -> bool:
+        """Return whether the job runs in a cluster."""
+        return not isinstance(self.destination, targets.Local)
+
+    @property
+    def mode(self) -> Any:
+        """Return the mode of the target, jobset or trainer."""
+        return targets.mode_of(self.destination)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What a step of a plan adds to it.
+
+    Attributes:
+        objects: Objects to submit.
+        claims: Token of an unknown leaf in the objects -> volume with that name.
+        needs: Resources that must exist before the job.
+        problems: Reasons not to submit the job.
+        warnings: Expected failures of a valid job.
+        notes: Other information.
+    """
+
+    objects: Objects = field(default_factory=dict)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    needs: Sequence[pulumi.Resource] = field(default_factory=list)
+    problems: Sequence[Problem] = field(default_factory=list)
+    warnings: Sequence[Problem] = field(default_factory=list)
+    notes: Sequence[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedJob(StepResult):
+    """The rendered objects of a job.
+
+    Attributes:
+        made: The objects; in mode trainer the controller creates them.
+    """
+
+    made: Objects = field(default_factory=dict)
+
+    @property
+    def jobsets(self) -> Objects:
+        """Return the JobSets among the objects."""
+        return {key: document for key, document in self.made.items() if key.startswith("JobSet/")}
+
+
+def render_job(
+    renderer: Callable[[], Rendered], place: Callable[[str], str] = python_path, submitted: Objects | None = None
+) -> RenderedJob:
+    """Return the rendered objects and their problems.
+
+    Args:
+        renderer: Returns the rendered objects.
+        place: Returns the argument for a path of the documents.
+        submitted: Objects to submit instead of the rendered ones, from which a controller renders these; default: none.
+    """
+    made: Objects = {}
+    problems: list[Problem] = []
+    try:
+        made = renderer().objects
+    except TrainerError as error:
+        problems += [replace(p, where=place(p.where)) for p in error.problems]
+    rendered = RenderedJob(made=made, objects=made if submitted is None else submitted)
+    for key, document in rendered.jobsets.items():
+        problems += [p.below(key) for p in review_jobset(document)]
+    return replace(rendered, problems=problems)
+
+
+@dataclass(frozen=True)
+class Plan(StepResult):
+    """The documents of a job, and its problems.
+
+    Attributes:
+        run: Key of the run.
+        content: What the user wrote; another digest of it makes another job.
+        former: The content of earlier versions, if it differs.
+        resolved: Unknown and secret values.
+        runtime: Name and digest of the runtime.
+        fills: Token of the volume that the job fills.
+        arguments: Non-secret arguments of the function, if the job's Secret contains all of them.
+        data: Kind of folder -> name and version of the data that the job reads.
+        inputs: What identifies the inputs of the run: name -> text.
+        log_step: Step whose rank 0 shows its log in `up`; empty: none.
+        rerun_on: Which changes start a new run; None for the default.
+        without_code: Digest of what the user wrote apart from the code, if a change of the code starts no new run; else empty.
+        made: The rendered objects; in mode trainer the controller creates them, else they are part of `objects`.
+        dispatch: Clusters that MultiKueue may send the job to; None if it stays in the cluster of its target.
+        summary: What the job asks for, a `JobSummary`; may contain unknown leaves.
     """
 
     name: str
@@ -47,63 +130,87 @@ class Plan:
     adopt: bool = False
     content: Any = None
     former: Any = None
-    objects: Objects = field(default_factory=dict)
     resolved: Resolved = field(default_factory=lambda: Resolved(None))
-    runtime: dict[str, Any] = field(default_factory=dict)
-    claims: dict[str, Claim] = field(default_factory=dict)
+    runtime: Mapping[str, Any] = field(default_factory=dict)
     fills: str = ""
     arguments: Any = None
     data: dict[str, dict[str, str]] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    log_step: str = ""
+    rerun_on: list[str] | None = None
+    without_code: Any = ""
     made: Objects = field(default_factory=dict)
-    workers: str = ""
-    needs: list[pulumi.Resource] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    dispatch: Dispatch | None = None
+    summary: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def secret_name(self) -> str:
-        """The Secret that holds the values of secret Outputs."""
+        """Return the name of the Secret for the values of secret Outputs."""
         return secret_name(self.name)
 
-    def rendered(
-        self, render: Callable[[], Rendered], place: Callable[[str], str] = python_path, mode: str = "jobset"
-    ) -> None:
-        """Renders, and reviews what came out. place: the argument that stands at a path of the documents."""
-        try:
-            self.made = render().objects
-        except TrainerError as error:
-            self.problems += [replace(p, where=place(p.where)) for p in error.problems]
-            return
-        if mode == "jobset":
-            self.objects.update(self.made)
-        for key, document in self.made.items():
-            if key.startswith("JobSet/"):
-                self.problems += [p.below(key) for p in jobset_refusals(document)]
+    def add(self, step: StepResult, **changes: Any) -> Plan:
+        """Return the plan with the result of a step.
+
+        Args:
+            step: The result.
+            **changes: New values of other fields.
+        """
+        return replace(
+            self,
+            objects={**self.objects, **step.objects},
+            claims={**self.claims, **step.claims},
+            needs=[*self.needs, *step.needs],
+            problems=[*self.problems, *step.problems],
+            warnings=[*self.warnings, *step.warnings],
+            notes=[*self.notes, *step.notes],
+            **changes,
+        )
 
     @property
     def content_digest(self) -> Any:
-        """Of what the user wrote; unknown as long as something in it is."""
+        """Return the digest of what the user wrote; unknown if any part is unknown."""
         return first_unknown(self.content) or digest(self.content)[:32]
 
-    def forget_secret_name(self) -> None:
-        """Take the name of the job's own Secret out of its content: it is another one once job or stack are renamed."""
-        nameless = walk(self.content, lambda _, leaf: "" if leaf == self.secret_name else leaf)
-        if nameless != self.content:
-            self.content, self.former = nameless, self.content
+    def with_content(self, content: Any) -> Plan:
+        """Return the plan with what the user wrote, without the name of the job's own Secret: a rename of the job or the stack
+        changes this name.
+        """
+        nameless = walk(content, lambda _, leaf: "" if leaf == self.secret_name else leaf)
+        return replace(self, content=nameless, former=content if nameless != content else None)
 
     @property
     def former_digest(self) -> str:
-        """By which earlier versions knew the job; empty where that is `content_digest`."""
+        """Return the digest of earlier versions; empty if it is `content_digest`."""
         return "" if self.former is None or first_unknown(self.former) else digest(self.former)[:32]
+
+    def with_workers(self, copies: Sequence[str]) -> dict[str, Any]:
+        """Return the target with the worker clusters that MultiKueue may send the job to.
+
+        Args:
+            copies: "Kind/name" of what is copied to them.
+        """
+        workers = self.target.get(WORKERS, {})
+        names = [] if self.dispatch is None else (self.dispatch.clusters or workers)
+        return targets.with_workers(self.target, dict.fromkeys(names, copies))
+
+    @property
+    def copied_objects(self) -> list[str]:
+        """Return "Kind/name" of what the Pods of the job need beside the job itself."""
+        secrets = [f"Secret/{self.secret_name}"] if self.resolved.secrets else []
+        return sorted({*(key for key in self.objects if key.partition("/")[0] not in MAIN), *secrets})
 
     def review(
         self, promised: frozenset[str] = frozenset(), awaited: frozenset[str] = frozenset(), urn: str = ""
     ) -> tuple[list[Problem], list[Problem]]:
-        """What the target refuses, and what it warns of. promised: "Kind/name" of what the program makes beside. awaited: of what
-        the job's dependencies make. urn: of the job's component."""
+        """Return the target's problems and warnings.
 
-        def named(_: str, leaf: Any) -> Any:
+        Args:
+            promised: "Kind/name" of objects that the program creates beside those of the job.
+            awaited: "Kind/name" of objects that the job's dependencies create.
+            urn: URN of the job's component.
+        """
+
+        def with_claim_name(_: str, leaf: Any) -> Any:
             claim = self.claims.get(leaf.token) if isinstance(leaf, Unknown) else None
             return claim.name if claim else leaf
 
@@ -111,19 +218,21 @@ class Plan:
             namespace=self.namespace,
             name=self.name,
             digest=self.content_digest,
-            objects=walk(self.objects, named),
-            made=walk(self.made, named),
+            objects=walk(self.objects, with_claim_name),
+            made=walk(self.made, with_claim_name),
             secrets={self.secret_name: set(self.resolved.secrets)} if self.resolved.secrets else {},
             promised=promised | {claim.key for claim in self.claims.values()},
             awaited=awaited,
             adopt=self.adopt,
-            interrupts=self.interrupt == "allow",
-            workers=self.workers,
+            interrupts=self.interrupt != "refuse",
+            claims=[claim.key for claim in self.claims.values()],
+            dispatch=self.dispatch,
         )
-        reviews = [dynamic.review(self.target, draft)]
+        target = self.with_workers([])
+        reviews = [queries.review_job(target, draft)]
         if not any(made == ANYTHING or made.startswith("StorageClass/") for made in awaited):
             reviews += [
-                claim.review(self.target, self.namespace, self.name, urn, adopt=self.adopt)
-                for claim in self.claims.values()
+                claim.review(target, self.namespace, self.name, urn, adopt=self.adopt) for claim in self.claims.values()
             ]
-        return [p for refused, _ in reviews for p in refused], [p for _, told in reviews for p in told]
+        refused, warnings = zip(*reviews, strict=True)
+        return [*chain.from_iterable(refused)], [*chain.from_iterable(warnings)]

@@ -1,4 +1,4 @@
-"""Data at `file://` URIs: which files of this machine a job reads, and the fingerprint that tells when they have changed."""
+"""The files of this machine that a job reads (data at `file://` URIs, packages), and their fingerprints."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from pulumi_trainer.args import sources
-from pulumi_trainer.plan import mounts
 from pulumi_trainer.program import session
 from pulumi_trainer.provider.initializers import fingerprint
 from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.targets.local.layer import Content
 
 VERSION = 8
-"""Characters of a digest that tell one version of the data from another; the name of a volume ends with them."""
+"""Characters of a digest that identify a version of the data; the name of a volume ends with them."""
 
 
 def is_folder(uri: Any) -> bool:
-    """Return whether a URI is known, and names files of this machine."""
+    """Return whether a URI is known, and refers to files of this machine."""
     return isinstance(uri, str) and uri.startswith("file://")
 
 
 async def version_of(uri: str, source: Mapping[str, Any]) -> str:
-    """Return the fingerprint of what a job on this machine reads from a `file://` URI, empty if it cannot be read; computed once
-    in a program."""
-    found, ignore = session.current().fingerprints, ignored(source)
+    """Return the fingerprint of the files at a `file://` URI, computed once in a program; empty if they cannot be read."""
+    found, ignore = session.current().fingerprints, read_ignore_patterns(source)
     if (key := (uri, *ignore)) not in found:
         found[key] = asyncio.ensure_future(asyncio.to_thread(fingerprint, sources.absolute(uri), ignore))
     try:
@@ -33,8 +33,13 @@ async def version_of(uri: str, source: Mapping[str, Any]) -> str:
         return ""
 
 
-def ignored(source: Mapping[str, Any]) -> list[str]:
-    """The patterns of IGNORE_PATTERNS."""
-    env = mounts.known_items(source.get("env"))
+async def packages_version(requirements: list[str]) -> str:
+    """Return the fingerprint of the packages and files of this machine in requirements; empty if they contain none."""
+    return (await asyncio.to_thread(Content, requirements)).digest[:VERSION]
+
+
+def read_ignore_patterns(source: Mapping[str, Any]) -> list[str]:
+    """Return the patterns of IGNORE_PATTERNS."""
+    env = listed(source.get("env"))
     given = next((e.get("value") for e in env if e.get("name") == "IGNORE_PATTERNS"), None)
     return [p.strip() for p in given.split(",") if p.strip()] if isinstance(given, str) else []

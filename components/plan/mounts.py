@@ -1,20 +1,33 @@
-"""Where user code finds code, dataset, model and output: one runtimePatch of our own manager mounts them in every step
-whose pods run user code, and variables tell where they are. It also says where in a topology these pods have to be. Called by
-`composition`.
+"""The runtimePatch that mounts code, dataset, model and output in every step that runs user code.
+
+Environment variables contain the paths of the mounts. The patch has the topology annotations of these pods as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.args import topology
+from pulumi_trainer.args.project import s3_problems
+from pulumi_trainer.args.trainers import Compiled
 from pulumi_trainer.plan import user_code
-from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
+from pulumi_trainer.plan.job_plan import StepResult
+from pulumi_trainer.plan.source_tree import SourceTree
 from pulumi_trainer.plan.volume_claims import mount, pod_volume, run_env
+from pulumi_trainer.plan.written_job import WrittenJob
+from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api import code as paths
-from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_TO
+from pulumi_trainer.provider.api.labels import ancestor_of, patched_jobs
+from pulumi_trainer.provider.api.submission import secret_name
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.views import ReplicatedJob, replicated_jobs
+from pulumi_trainer.provider.pipeline.hardening import MANAGER as HARDENING
 
 MANAGER = "pulumi-trainer.dev/program"
 """Manager of the runtimePatch that mounts code and volumes."""
@@ -24,117 +37,274 @@ FOLDERS = {
     "model": ("TRAINER_MODEL_DIR", paths.MODEL_PATH),
     "output": ("TRAINER_OUTPUT_DIR", paths.OUTPUT_PATH),
 }
-"""Kind of volume -> the variable that tells user code, and where it is mounted."""
+"""Kind of volume -> the environment variable with its path, and the path."""
 
 CACHE = "cache://"
 INITIALIZER = "dataset-initializer"
 PATCHES = 16
 """Patches a TrainJob may have."""
+_MOST_WITHHELD = 10
+"""Files that the note about withheld files names."""
 
 
-def add(
-    train_job: dict[str, Any], plan: Plan, wish: dict[str, Any], mounts: dict[str, Any], runtime: dict[str, Any],
-    fresh_output: bool, writable: Collection[str] = ("output",), script: bytes | None = None,
-) -> None:  # fmt: skip
-    """Completes the TrainJob document. mounts: kind -> claim. fresh_output: a folder of its own for each run. writable: the kinds
-    that the job may write to. script: the bytes of a script file."""
-    spec = train_job["spec"]
-    given = known_items(wish["trainer"].get("env"))
+@dataclass(frozen=True)
+class Folders:
+    """The volumes that a job mounts.
+
+    Attributes:
+        claims: Kind of folder -> name of the claim.
+        writable: Kinds of folders that the job may write to.
+        fresh: Whether each run gets folders of its own for output and checkpoints.
+        checkpoint: How the job saves checkpoints; None if it has no policy.
+        s3_folder: Folder of the job's checkpoints below their address in S3; None if they are in the volume for output.
+    """
+
+    claims: Mapping[str, Any]
+    writable: Collection[str] = ("output",)
+    fresh: bool = False
+    checkpoint: CheckpointPolicy | None = None
+    s3_folder: Any = None
+
+    @property
+    def named_by_run(self) -> bool:
+        """Return whether a folder has the name of the run."""
+        return self.fresh and ("output" in self.claims or self.s3_folder is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MountedCode(StepResult):
+    """The objects of the code, and the TrainJob that mounts code and folders.
+
+    Attributes:
+        train_job: Document of the TrainJob.
+    """
+
+    train_job: dict[str, Any]
+
+
+def mount_volumes(
+    train_job: dict[str, Any], written: WrittenJob, folders: Folders, *, cluster: bool, keeps_grace: bool = True
+) -> MountedCode:
+    """Return the TrainJob with mounts and environment variables, and the code's objects.
+
+    Args:
+        train_job: The document; it is not changed.
+        written: What the user wrote.
+        folders: The volumes.
+        cluster: Whether the project travels in a ConfigMap.
+        keeps_grace: Whether `terminationGracePeriodSeconds` of a patch reaches the Pods. Kueue reads TrainJobs with the types of
+            Trainer 2.2.1 (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/go.mod), which lack the field: it drops it when
+            it admits the job, and Trainer's controller then fails to update the JobSet that it has made with it.
+    """
+    fields, runtime, compiled = written.shipped, written.runtime, written.compiled
+    spec, about = {**train_job["spec"]}, train_job["metadata"]
+    given = listed(spec["trainer"].get("env"))
     named = {e["name"] for e in given}
-    env = [*(e for e in _variables(mounts, wish["initializer"], fresh_output) if e["name"] not in named), *given]
-    if len(env) > len(given):
-        spec["trainer"] = {**wish["trainer"], "env": env}
-    volumes = [pod_volume(f"trainer-{kind}", claim, read_only=kind not in writable) for kind, claim in mounts.items()]
-    volume_mounts = [
-        mount(
-            f"trainer-{kind}",
-            FOLDERS[kind][1],
-            read_only=kind not in writable,
-            run_folder=kind == "output" and fresh_output,
-        )
-        for kind in mounts
+    own_env = [
+        *_variables(folders, fields["initializer"]),
+        *_checkpoint_variables(
+            folders,
+            num_nodes(train_job, runtime),
+            section(fields, "checkpoint").get("to"),
+            user_code.framework(runtime),
+        ),
     ]
-    if wish["code"]:
-        volumes = [{"name": paths.CODE_VOLUME, **_code_volume(plan, _ship(plan, wish["code"], script, env))}, *volumes]
+    env = [*(e for e in own_env if e["name"] not in named), *given]
+    if len(env) > len(given):
+        spec["trainer"] = {**spec["trainer"], "env": env}
+    volumes, volume_mounts = _mount_folders(folders)
+    shipped = StepResult()
+    if fields["code"]:
+        name = f"{about['name']}-code"  # no digest in it: the plan could not show changed code line by line
+        code = {**fields["code"], "checkpoints": folders.checkpoint is not None, "s3": folders.s3_folder is not None}
+        shipped = _ship(name, about["namespace"], code, compiled, env, cluster=cluster)
+        secret = secret_name(about["name"]) if paths.ARGS_FILE in written.resolved.secrets else ""
+        volumes = [_code_volume(name, secret), *volumes]
         volume_mounts = [mount(paths.CODE_VOLUME, paths.CODE_PATH, read_only=True), *volume_mounts]
+    if compiled.tree is not None:
+        volumes.append({"name": paths.SOURCE_VOLUME, "emptyDir": {}})
+        volume_mounts.append(mount(paths.SOURCE_VOLUME, paths.SOURCE_PATH))
+    if folders.s3_folder is not None:
+        volumes.append({"name": paths.SCRATCH_VOLUME, "emptyDir": {}})
+        volume_mounts.append(mount(paths.SCRATCH_VOLUME, paths.SCRATCH_PATH))
     steps = steps_of(runtime)
-    if fresh_output and "output" in mounts and not all(_takes_env(runtime, step) for step in steps):
-        why = "the nodes of this runtime take no variables, which a folder of its own for each run needs"
-        plan.problems.append(Problem("resume", why, "set run_launcher_as_node in the runtime's MPIPolicy"))
+    problems = [*shipped.problems, *_output_problems(folders, runtime, steps), *_s3_problems(folders, fields, runtime)]
+    warnings = [] if cluster else _credentials_warnings(folders, env, runtime, steps)
     launched = _mpi(runtime) is not None and len(steps) == 2
-    held = topology.held(wish.get("topology"), steps, launched=launched)
-    jobs = [_job(step, "node", volumes, volume_mounts, held.get(step)) for step in steps if volumes or step in held]
-    if is_cached(wish["initializer"].get("dataset")) and _lacks_workspace(runtime):
-        workspace = mount("initializer", paths.WORKSPACE)
-        jobs.append(_job(INITIALIZER, INITIALIZER, [{"name": "initializer", "emptyDir": {}}], [workspace]))
+    placements = topology.annotations_by_step(fields.get("topology"), steps, launched=launched)
+    grace = folders.checkpoint.pod_grace if folders.checkpoint is not None and keeps_grace else None
+    jobs = [
+        _job(step, "node", volumes, volume_mounts, placements.get(step), grace)
+        for step in steps
+        if volumes or step in placements
+    ]
+    jobs += _workspace_jobs(fields["initializer"], runtime)
     if jobs:
-        patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
-        own = known_items(spec.get("runtimePatches"))
-        plan.problems += _beside(own)
-        spec["runtimePatches"] = [patch, *own]
+        own = listed(spec.get("runtimePatches"))
+        spec["runtimePatches"] = [_patch(jobs), *own]
+        problems += [*patch_count_problems(spec["runtimePatches"]), *_patch_problems(own, keeps_grace=keeps_grace)]
+    return MountedCode(
+        train_job={**train_job, "spec": spec}, objects=shipped.objects, problems=problems, warnings=warnings,
+        notes=shipped.notes,
+    )  # fmt: skip
 
 
-def _variables(mounts: dict[str, Any], initializer: dict[str, Any], fresh_output: bool) -> list[dict[str, Any]]:
+def with_workspace(
+    train_job: dict[str, Any], initializer: Mapping[str, Any], runtime: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a TrainJob with the initializer's volume, without which Trainer's webhook rejects it."""
+    jobs = _workspace_jobs(initializer, runtime)
+    if not jobs:
+        return train_job
+    spec = train_job["spec"]
+    patches = [*listed(spec.get("runtimePatches")), _patch(jobs)]
+    return {**train_job, "spec": {**spec, "runtimePatches": patches}}
+
+
+def _workspace_jobs(initializer: Mapping[str, Any], runtime: dict[str, Any]) -> list[dict[str, Any]]:
+    if not is_cached(initializer.get("dataset")) or not _lacks_workspace(runtime):
+        return []
+    workspace = mount("initializer", paths.WORKSPACE)
+    return [_job(INITIALIZER, INITIALIZER, [{"name": "initializer", "emptyDir": {}}], [workspace])]
+
+
+def _patch(jobs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+
+
+def _variables(folders: Folders, initializer: Mapping[str, Any]) -> list[dict[str, Any]]:
     inline = [kind for kind, source in initializer.items() if not is_cached(source)]
-    folders = [{"name": FOLDERS[k][0], "value": FOLDERS[k][1]} for k in dict.fromkeys([*mounts, *inline])]
-    return [run_env(), *folders] if fresh_output and "output" in mounts else folders
+    found = [{"name": FOLDERS[k][0], "value": FOLDERS[k][1]} for k in dict.fromkeys([*folders.claims, *inline])]
+    return [run_env(), *found] if folders.named_by_run else found
 
 
-def known_items(value: Any) -> list[Any]:
-    """A list; none of it while the whole list is not known yet."""
-    return value if isinstance(value, list) else []
+def num_nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
+    """Return `numNodes` of a TrainJob, else that of its runtime."""
+    given = section(train_job, "spec", "trainer").get("numNodes")
+    return section(runtime, "spec", "mlPolicy").get("numNodes", 1) if given is None else given
 
 
-def variables(holder: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The known variables of what has an `env`."""
-    return [each for each in known_items(holder.get("env")) if isinstance(each, dict)]
+def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework: Any) -> list[dict[str, Any]]:
+    """Return the variables of a job with a checkpoint policy.
+
+    Args:
+        folders: The volumes of the job.
+        nodes: Number of nodes.
+        address: Address in S3; None without one.
+        framework: Framework of the runtime.
+    """
+    if folders.checkpoint is None:
+        return []
+    values = {"TRAINER_NUM_NODES": str(nodes) if isinstance(nodes, int) else nodes}
+    if folders.s3_folder is not None:
+        values |= {CHECKPOINT_TO: address, "TRAINER_CHECKPOINT_FOLDER": folders.s3_folder}
+    own = [{"name": name, "value": value} for name, value in values.items()]
+    return [*folders.checkpoint.variables(framework), *own]
+
+
+def _s3_problems(folders: Folders, fields: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[Problem]:
+    """Return why the checkpoints of a job cannot be uploaded to S3."""
+    if folders.s3_folder is None:
+        return []
+    where, instead = "checkpoint.to", "leave to= out: an output volume has the checkpoints then"
+    address, steps = fields["checkpoint"]["to"], steps_of(runtime)
+    found = [problem.below(where) for problem in s3_problems(address)] if isinstance(address, str) else []
+    if not fields["code"]:
+        why = "is for jobs with func, script or source: nothing uploads the checkpoints of an image's own command"
+        found.append(Problem(where, why, instead))
+    elif _mpi(runtime) is not None:
+        why = "is not supported with MPI: mpirun starts programs on the other nodes, and nothing uploads their checkpoints"
+        found.append(Problem(where, why, instead))
+    elif len(steps) > 1:
+        why = (
+            f"is not supported where code runs in several steps ({', '.join(steps)}), whose nodes have the same numbers"
+        )
+        found.append(Problem(where, why, instead))
+    return found
+
+
+def _credentials_warnings(
+    folders: Folders, env: list[Any], runtime: Mapping[str, Any], steps: Collection[str]
+) -> list[Problem]:
+    """Return a warning if containers of this machine, which inherit no credentials, are given none for S3."""
+    if folders.s3_folder is None:
+        return []
+    given = {section(each).get("name") for each in env}
+    for step in steps:
+        for container in containers_of(runtime, step).values():
+            given |= {section(each).get("name") for each in listed(container.get("env"))}
+            given |= {*_KEYS} if container.get("envFrom") else set()
+    if given & {*_ROLES} or given >= {*_KEYS}:
+        return []
+    why = "the job has no credentials for it, as jobs on this machine inherit none"
+    if lacks := {*_KEYS} - given if given & {*_KEYS} else set():
+        why = f"the job has no credentials for it: its environment lacks {lacks.pop()}"
+    hint = 'give env={"AWS_ACCESS_KEY_ID": config.require_secret("keyId"), "AWS_SECRET_ACCESS_KEY": ..., "AWS_REGION": ...}'
+    return [Problem("checkpoint.to", why, hint)]
+
+
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+_ROLES = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+
+
+def _mount_folders(folders: Folders) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the volumes and the mounts of folders."""
+    volumes, volume_mounts = [], []
+    for kind, claim in folders.claims.items():
+        name, read_only, fresh = (f"trainer-{kind}", kind not in folders.writable, kind == "output" and folders.fresh)
+        volumes.append(pod_volume(name, claim, read_only=read_only))
+        volume_mounts.append(mount(name, FOLDERS[kind][1], read_only=read_only, run_folder=fresh))
+    return volumes, volume_mounts
+
+
+def _output_problems(folders: Folders, runtime: Mapping[str, Any], steps: Collection[str]) -> list[Problem]:
+    """Return a problem if each run gets a folder of its own, whose name not all steps can know."""
+    if not folders.named_by_run or all(_takes_env(runtime, step) for step in steps):
+        return []
+    why = "the nodes of this runtime take no variables, which a folder of its own for each run needs"
+    return [Problem("resume", why, "set run_launcher_as_node in the runtime's MPIPolicy")]
 
 
 def is_cached(source: Any) -> bool:
-    """Whether what the initializer fetches is in the data cache, and in no folder."""
+    """Return whether the initializer fetches into the data cache instead of a folder."""
     uri = source.get("storageUri") if isinstance(source, Mapping) else None
     return isinstance(uri, str) and uri.startswith(CACHE)
 
 
 def containers_of(runtime: Mapping[str, Any], step: str) -> dict[str, Mapping[str, Any]]:
-    """The containers of a step by name."""
-    pod = pod_of(runtime, step)
-    return {c["name"]: c for c in known_items(pod.get("containers")) if isinstance(c, Mapping) and "name" in c}
+    """Return the containers of a step by name."""
+    containers = _replicated_job(runtime, step).pod.containers
+    return {container.name: container.document for container in containers if "name" in container.document}
 
 
 def pod_of(runtime: Mapping[str, Any], step: str) -> Mapping[str, Any]:
-    """The spec of a step's pods."""
-    return _pod(_jobs(runtime).get(step, {}))
+    """Return the spec of a step's pods."""
+    return _replicated_job(runtime, step).pod.spec
 
 
 def steps_of(runtime: Mapping[str, Any]) -> list[str]:
-    """Steps whose pods run user code: those that take the trainer section; with MPI also the nodes, which the launcher
-    starts processes on."""
-    jobs = _jobs(runtime)
-    steps = [name for name, job in jobs.items() if _ancestor(job) == "trainer"] or ["node"]
-    if _mpi(runtime) is not None and "node" in jobs and "node" in containers_of(runtime, "node"):
+    """Return the steps whose pods run user code: those that take the trainer section; with MPI also the nodes, on which the
+    launcher starts processes.
+    """
+    steps = [job.name for job in _jobs(runtime) if ancestor_of(job) == "trainer"] or ["node"]
+    if _mpi(runtime) is not None and "node" in containers_of(runtime, "node"):
         steps += ["node"]
     return list(dict.fromkeys(steps))
 
 
 def _takes_env(runtime: Mapping[str, Any], step: str) -> bool:
-    """Whether the trainer's variables reach a step."""
-    job = _jobs(runtime).get(step, {})
-    return _ancestor(job) == "trainer" or bool((_mpi(runtime) or {}).get("runLauncherAsNode")) or not job
+    """Return whether a step gets the trainer's variables."""
+    job = _replicated_job(runtime, step)
+    return ancestor_of(job) == "trainer" or bool((_mpi(runtime) or {}).get("runLauncherAsNode")) or not job.document
 
 
-def _jobs(runtime: Mapping[str, Any]) -> dict[Any, Mapping[str, Any]]:
-    jobs = runtime.get("spec", {}).get("template", {}).get("spec", {}).get("replicatedJobs", [])
-    return {job["name"]: job for job in jobs}
+def _jobs(runtime: Mapping[str, Any]) -> list[ReplicatedJob]:
+    return replicated_jobs(section(runtime, "spec", "template", "spec"))
 
 
-def _ancestor(job: Mapping[str, Any]) -> Any:
-    return job.get("template", {}).get("metadata", {}).get("labels", {}).get(ANCESTOR)
-
-
-def _pod(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    pod: Mapping[str, Any] = job.get("template", {}).get("spec", {}).get("template", {}).get("spec", {})
-    return pod
+def _replicated_job(runtime: Mapping[str, Any], step: str) -> ReplicatedJob:
+    """Return the replicated job of a step; empty if not found."""
+    return next((job for job in _jobs(runtime) if job.name == step), ReplicatedJob({}))
 
 
 def _mpi(runtime: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -148,55 +318,121 @@ def _job(
     volumes: list[Any],
     volume_mounts: list[Any],
     annotations: Mapping[str, Any] | None = None,
+    grace: int | None = None,
 ) -> dict[str, Any]:
     pod: dict[str, Any] = {"metadata": {"annotations": dict(annotations)}} if annotations else {}
     if volumes:
         pod["spec"] = {"volumes": volumes, "containers": [{"name": container, "volumeMounts": volume_mounts}]}
+    if grace is not None:
+        pod["spec"]["terminationGracePeriodSeconds"] = grace
     return {"name": step, "template": {"spec": {"template": pod}}}
 
 
-def _ship(plan: Plan, code: dict[str, Any], script: bytes | None, env: list[dict[str, Any]]) -> str:
-    """Adds the ConfigMap with the code, and tells its name."""
-    data = user_code.files(**code, env=[e["name"] for e in env])
-    content = {"data": data} if script is None else user_code.exactly(data, script)
-    size = sum(len(str(v).encode()) for part in content.values() for v in part.values())
-    if size > user_code.LIMIT:
-        why = f"code and func_args have {size} bytes, and a ConfigMap holds {user_code.LIMIT}"
-        plan.problems.append(Problem("trainer", why, "pass large values as a file in a volume"))
-    name = f"{plan.name}-code"  # no digest in it: the plan could not show changed code line by line
-    metadata = {"name": name, "namespace": plan.namespace}
-    plan.objects[f"ConfigMap/{name}"] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}
-    return name
+def _ship(
+    name: str, namespace: Any, code: dict[str, Any], compiled: Compiled, env: list[dict[str, Any]], *, cluster: bool
+) -> StepResult:
+    """Return the ConfigMap with the code. The target adds the archive of a project."""
+    names = [e["name"] for e in env]
+    content, tree = _content(code, compiled, names), compiled.tree
+    annotations: dict[str, Any] = {}
+    problems, notes = list[Problem](), list[str]()
+    if tree is not None:
+        try:
+            source_archives.store(tree.digest, lambda: tree.archive)
+        except TrainerError as error:
+            problems += [p.below("trainer.source") for p in error.problems]
+        annotations[paths.SOURCE_DIGEST] = tree.digest
+        notes = _withheld_note(tree)
+        capacity = user_code.LIMIT - _size(content)
+        if cluster and len(tree.archive) > capacity and tree.storage:
+            annotations[paths.SOURCE_ADDRESS] = tree.address
+            content = _content(code, compiled, names, {"address": tree.address, "limit": tree.most_bytes})
+        elif cluster and len(tree.archive) > capacity:
+            problems.append(_too_large(tree, capacity))
+    if _size(content) > user_code.LIMIT:
+        why = f"code and func_args have {_size(content)} bytes, and a ConfigMap holds {user_code.LIMIT}"
+        problems.append(Problem("trainer", why, "pass large values as a file in a volume"))
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+    if annotations:
+        metadata["annotations"] = annotations
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}
+    return StepResult(objects={f"ConfigMap/{name}": config_map}, problems=problems, notes=notes)
 
 
-def _code_volume(plan: Plan, config_map: str) -> dict[str, Any]:
-    """The source of the volume with the code; func_args that hold a secret are in the job's Secret."""
-    if paths.ARGS_FILE not in plan.resolved.secrets:
-        return {"configMap": {"name": config_map}}
+def _content(
+    code: dict[str, Any], compiled: Compiled, env: list[str], stored: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    data = user_code.files(**code, env=env, stored=stored, line=compiled.line, training=compiled.training)
+    if compiled.exact is not None:
+        return user_code.with_exact_script(data, compiled.exact)
+    return {"data": data}
+
+
+def _size(content: Mapping[str, Mapping[str, Any]]) -> int:
+    values = chain.from_iterable(part.values() for part in content.values())
+    return sum(len(str(value).encode()) for value in values)
+
+
+def _withheld_note(tree: SourceTree) -> list[str]:
+    """Return a note with the files that stay behind although no pattern of the user names them."""
+    if not tree.withheld:
+        return []
+    more = len(tree.withheld) - _MOST_WITHHELD
+    named = ", ".join(tree.withheld[:_MOST_WITHHELD]) + (f" and {more} more" if more > 0 else "")
+    return [f"files that may contain secrets do not travel with the job: {named}"]
+
+
+def _too_large(tree: SourceTree, capacity: int) -> Problem:
+    why = f"has {len(tree.archive):,} bytes when compressed, and a ConfigMap holds {capacity:,} beside the code"
+    largest = sorted(tree.files, key=lambda path: -len(tree.files[path].content))[:3]
+    hint = f'leave large files out (exclude=[...]), such as {", ".join(largest)}, or give Source(storage="s3://BUCKET/PREFIX")'
+    return Problem("trainer.source", why, hint)
+
+
+def _code_volume(config_map: str, secret: str) -> dict[str, Any]:
+    """Return the volume with the code.
+
+    Args:
+        config_map: Name of the ConfigMap with the code.
+        secret: Name of the Secret with func_args, if they are secret; else empty.
+    """
+    if not secret:
+        return {"name": paths.CODE_VOLUME, "configMap": {"name": config_map}}
     file = {"key": paths.ARGS_FILE, "path": paths.ARGS_FILE}
-    secret = {"name": plan.secret_name, "items": [file]}
-    return {"projected": {"sources": [{"configMap": {"name": config_map}}, {"secret": secret}]}}
+    sources = [{"configMap": {"name": config_map}}, {"secret": {"name": secret, "items": [file]}}]
+    return {"name": paths.CODE_VOLUME, "projected": {"sources": sources}}
 
 
 def _lacks_workspace(runtime: Mapping[str, Any]) -> bool:
-    """Trainer refuses a dataset where the initializer mounts no volume `initializer`. The runtime of the data cache has
-    none, since nothing is written to it."""
+    """Return whether the initializer mounts no volume `initializer`, which Trainer requires for a dataset. The runtime of the
+    data cache has none, because its initializer writes no files.
+    """
     container = containers_of(runtime, INITIALIZER).get(INITIALIZER)
     pod = pod_of(runtime, INITIALIZER)
-    has = {
-        v.get("name") for v in (*known_items(pod.get("volumes")), *known_items((container or {}).get("volumeMounts")))
-    }
+    has = {v.get("name") for v in (*listed(pod.get("volumes")), *listed((container or {}).get("volumeMounts")))}
     return container is not None and "initializer" not in has
 
 
-def _beside(patches: list[Any]) -> list[Problem]:
-    """What the user's patches must leave to ours."""
+def patch_count_problems(patches: list[Any]) -> list[Problem]:
+    """Return a problem if a TrainJob has too many patches, with those that this program adds."""
+    if len(patches) <= PATCHES:
+        return []
+    own = sum(1 for patch in patches if section(patch).get("manager") in (MANAGER, HARDENING))
+    why = f"has {len(patches) - own} patches, and the program itself adds {own}: a TrainJob has at most {PATCHES}"
+    return [Problem("runtime_patches", why, "put some of them together")]
+
+
+def _patch_problems(patches: list[Any], *, keeps_grace: bool) -> list[Problem]:
+    """Return conflicts of the user's patches with the patch of this program, and with Kueue (`keeps_grace`)."""
     found = []
-    if len(patches) >= PATCHES:
-        why = f"has {len(patches)} patches, and that of the program itself makes one more than {PATCHES}"
-        found.append(Problem("runtime_patches", why, "put some of them together"))
     for i, patch in enumerate(patches):
-        if isinstance(patch, Mapping) and patch.get("manager") == MANAGER:
-            why = f"{MANAGER} is the manager of the patch for code, volumes and topology"
+        manager = section(patch).get("manager")
+        if manager in (MANAGER, HARDENING):
+            why = f"{manager} is the manager of a patch of the program itself"
             found.append(Problem(f"runtime_patches[{i}].manager", why, "use a domain of your own"))
+        for job in patched_jobs(section(patch), f"runtime_patches[{i}]"):
+            if "terminationGracePeriodSeconds" in job.pod.spec and not keeps_grace:
+                why = "is lost when Kueue admits a job in mode trainer, and the job would never start"
+                hint = "set it in the runtime, or use mode jobset"
+                found.append(Problem(f"{job.pod.at}.terminationGracePeriodSeconds", why, hint))
     return found

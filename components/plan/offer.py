@@ -1,4 +1,4 @@
-"""What a RuntimeChannel offers to TrainJobs, of its own program and of other stacks: a release with its documents."""
+"""The offer of a RuntimeChannel to TrainJobs of its program and of other stacks: a release with its documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.documents import control_character_problems
 
 CARRIED = 10
-"""Releases that a channel carries to other stacks, so that a job that is pinned to one of them can run again."""
+"""Releases in an offer to other stacks, so that a job with one of them can run again."""
 
 
 FOLLOW = ("pin", "patch", "minor", "any")
@@ -25,7 +25,12 @@ FOLLOW = ("pin", "patch", "minor", "any")
 
 @dataclass(frozen=True)
 class Offer:
-    """What a channel has. documents: of its release and of others, by number. deprecated: what is to be told of them."""
+    """The releases of a channel.
+
+    Attributes:
+        documents: Release -> document, for the current release and others.
+        deprecated: Release -> deprecation message.
+    """
 
     channel: str
     runtime: str
@@ -35,45 +40,54 @@ class Offer:
 
     @classmethod
     def read(cls, given: Any) -> Offer:
-        """From the output of another stack, of which nothing is trusted. Raises Invalid."""
+        """Return the offer in the untrusted output of another stack.
+
+        Raises:
+            Invalid: The output is not an offer.
+        """
         try:
             return _read(json.dumps(given, sort_keys=True))  # the same for each of many jobs
         except (TypeError, ValueError, RecursionError):
-            raise Invalid(Problem("", "is no offer of a RuntimeChannel: it holds what is no plain data")) from None
+            raise Invalid(Problem("", "is not an offer of a RuntimeChannel: it holds what is not plain data")) from None
 
     @classmethod
-    def of(cls, given: Any) -> Offer:
-        """As `read`, of plain data."""
-        mend = 'export it there: pulumi.export("stable", channel.offer), and give runtime=platform.get_output("stable")'
+    def from_document(cls, given: Any) -> Offer:
+        """Return the offer in plain data.
+
+        Raises:
+            Invalid: The data is not an offer.
+        """
+        hint = 'export it there: pulumi.export("stable", channel.offer), and give runtime=platform.get_output("stable")'
         parts = ("channel", "runtime", "release", "documents", "deprecated")
         if not isinstance(given, Mapping) or set(given) != set(parts):
-            raise Invalid(Problem("", "is no offer of a RuntimeChannel", mend))
+            raise Invalid(Problem("", "is not an offer of a RuntimeChannel", hint))
         texts, documents, deprecated = [given[p] for p in parts[:3]], _unpacked(given["documents"]), given["deprecated"]
         words = [*texts, *deprecated.values()] if isinstance(deprecated, Mapping) else [None]
         fine = all(isinstance(text, str) and 0 < len(text) < 300 and text.isprintable() for text in words)
         fine = fine and NAME.fullmatch(given["runtime"]) is not None
         if not fine or not isinstance(documents, Mapping) or given["release"] not in documents:
-            raise Invalid(Problem("", "is no whole offer of a RuntimeChannel", mend))
+            raise Invalid(Problem("", "is not a whole offer of a RuntimeChannel", hint))
         for number, document in documents.items():
             whole = isinstance(document, dict) and document.get("kind") == "ClusterTrainingRuntime"
             about = document.get("metadata") if whole else None
             if not VERSION.fullmatch(number) or not isinstance(about, dict) or about.get("name") != given["runtime"]:
-                raise Invalid(Problem(f"documents[{number}]", f"is no release of {given['runtime']}", mend))
+                raise Invalid(Problem(f"documents[{number}]", f"is not a release of {given['runtime']}", hint))
             if problems := [*control_character_problems(document), *refusals(document)]:
                 raise Invalid(*(p.below(f"documents[{number}]") for p in problems))
         return cls(texts[0], texts[1], texts[2], documents, {str(k): str(v) for k, v in deprecated.items()})
 
     @property
     def output(self) -> dict[str, Any]:
-        """What `read` takes. The documents are in it, since who gets it renders with nothing else at hand; packed, since the
-        outputs of a stack are printed at each `pulumi up`."""
+        """Return the data for `read`. It contains the documents, so that other stacks need nothing else to render jobs, and
+        compresses them, because `pulumi up` prints the outputs of a stack.
+        """
         parts = {"channel": self.channel, "runtime": self.runtime, "release": self.release}
         return {**parts, "documents": _packed(self.documents), "deprecated": dict(self.deprecated)}
 
 
 @lru_cache(maxsize=32)
 def _read(text: str) -> Offer:
-    return Offer.of(json.loads(text))
+    return Offer.from_document(json.loads(text))
 
 
 def _packed(documents: Mapping[str, Any]) -> str:
@@ -82,7 +96,7 @@ def _packed(documents: Mapping[str, Any]) -> str:
 
 
 def _unpacked(given: Any) -> Any:
-    """None: it is nothing that was packed, or more than a channel can carry."""
+    """Return the decompressed documents; None if the data is invalid or too large."""
     try:
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(base64.b64decode(given, validate=True), (CARRIED + 1) * MAX_FILE)

@@ -1,6 +1,6 @@
-"""Outputs in a document: known values go in, unknown ones stay leaves, secret ones go aside.
+"""Outputs in documents: known values are inserted, unknown ones stay leaves, secret ones move to a Secret.
 
-One unknown or secret value must not blank the plan: all else is rendered, checked and shown.
+With one unknown or secret value, all other values are still rendered, checked and shown.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import below, to_document, walk
-from pulumi_trainer.args.json_values import in_brackets, json_value, whole
-from pulumi_trainer.program.absent_outputs import absent
+from pulumi_trainer.args.arguments import child_path, to_document, walk
+from pulumi_trainer.args.json_values import in_brackets, json_value, to_whole_number
+from pulumi_trainer.program.absent_outputs import absent_output
+from pulumi_trainer.provider import pulumi_compat
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 SECRET_MARK = {"pulumi-trainer.dev/secret": True}
-"""Stands for a secret value in what a digest is made of."""
+"""Replaces secret values in the input of a digest."""
 
 
 @dataclass
 class Resolved:
     """A plain document.
 
-    unknown: token of an `Unknown` leaf -> the Output it stands for. secrets: key -> Output. former_keys: key -> the one that
-    it has in digests, which earlier versions made. depends_on: resources that the values come from; a value that is put in by
-    hand would lose them.
+    Attributes:
+        unknown: Token of an `Unknown` leaf -> its Output.
+        secrets: Key of the Secret -> Output.
+        former_keys: Key of the Secret -> its key in digests, as in earlier versions.
+        depends_on: Resources that the values come from; inserted values would lose these dependencies.
     """
 
     document: Any
@@ -44,32 +47,42 @@ class Resolved:
 
 @dataclass(frozen=True)
 class _Secret:
-    """A secret value, `Unknown` if it is not known yet."""
+    """A secret value; `Unknown` if it is not known yet."""
 
     output: pulumi.Output[Any]
     value: Any = field(repr=False)
 
 
 async def resolve(document: Any, secret_name: str, result: Resolved | None = None) -> Resolved:
-    """Awaits every Output of the document. A secret one may stand as the value of an environment variable, or for all
-    variables of a container, which then refer to keys of the Secret `secret_name`; anywhere else it is a problem.
+    """Await every Output of the document.
 
-    result: what has been resolved before; this is added to it.
+    A secret Output is allowed as the value of an environment variable, or for all variables of a container, which then refer to
+    keys of the Secret `secret_name`; anywhere else it is a problem.
+
+    Args:
+        document: The document.
+        secret_name: Name of the Secret.
+        result: An earlier result to extend; default: a new one.
     """
     result = result or Resolved(document)
     result.document = document
     if values := await _values(document, "", result):
-        found = {path: v if isinstance(v, (_Secret, Unknown)) else to_document(whole(v)) for path, v in values.items()}
+        found = {
+            path: v if isinstance(v, (_Secret, Unknown)) else to_document(to_whole_number(v))
+            for path, v in values.items()
+        }
         result.document = _with_secret_refs(walk(document, found.get), secret_name, result)
     return result
 
 
 @dataclass(frozen=True)
 class FreeForm:
-    """Free-form data as JSON has it.
+    """Free-form data as JSON.
 
-    document: None where a part of it is secret, as all of it is then. visible: with `Unknown` leaves for what is secret.
-    content: what its digest is made of.
+    Attributes:
+        document: The data; None if any part is secret, because all of it is stored in the Secret then.
+        visible: The data with `Unknown` leaves for secret parts.
+        content: The input of the digest.
     """
 
     document: Any
@@ -78,7 +91,7 @@ class FreeForm:
 
 
 async def resolve_json(given: Any, path: str, key: str, result: Resolved) -> FreeForm:
-    """Awaits every Output of free-form data: a mapping, or None. Where a part of it is secret, its text is the secret `key`."""
+    """Await every Output of free-form data, a mapping or None. If any part is secret, the text of all is the secret `key`."""
     if given is None:
         return FreeForm(None, None, None)
     values = await _values(given, path, result, in_brackets)
@@ -94,20 +107,21 @@ async def resolve_json(given: Any, path: str, key: str, result: Resolved) -> Fre
     text = "" if first_unknown(document) else json.dumps(document)
     outputs = [secret.output for secret in secrets.values()]
     outputs += [result.unknown[value.token] for value in values.values() if isinstance(value, Unknown)]
-    result.secrets[key] = pulumi.Output.all(*outputs).apply(lambda _: text)
+    sent = [] if result.problems else outputs  # `Output.all` would end the program at a key that is not a string
+    result.secrets[key] = pulumi.Output.all(*sent).apply(lambda _: text)
     closed = {**values, **{where: Unknown(where) for where in secrets}}
     return FreeForm(None, walk(given, closed.get, path, in_brackets), content)
 
 
 def _digested(value: Any) -> Any:
-    """A value of an Output as earlier versions took it into the digest: whole numbers as ints."""
-    return SECRET_MARK if isinstance(value, _Secret) else whole(json_value(value, "")[0])
+    """Return the value of an Output for the digest, as earlier versions had it: integral floats as ints."""
+    return SECRET_MARK if isinstance(value, _Secret) else to_whole_number(json_value(value, "")[0])
 
 
 async def _values(
-    document: Any, path: str, result: Resolved, key_path: Callable[[str, Any], str] = below
+    document: Any, path: str, result: Resolved, key_path: Callable[[str, Any], str] = child_path
 ) -> dict[str, Any]:
-    """Path -> value of each Output in the document: an `Unknown`, a `_Secret`, or what it is."""
+    """Return path -> value of each Output in the document: an `Unknown`, a `_Secret`, or the plain value."""
     leaves: dict[str, pulumi.Output[Any]] = {}
 
     def find(where: str, leaf: Any) -> Any:
@@ -122,19 +136,21 @@ async def _values(
 async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any:
     try:
         value = await output.future(with_unknowns=True)
-    except Exception as error:  # Pulumi ends the program with its traceback, which does not say what the Output is for
+    except Exception as error:  # Pulumi ends the program with its traceback, which does not name the use of the Output
         result.problems.append(_uncomputed(error).below(path))
+        if _is_of_mapping_keys(error):  # the SDK's own frames alone: the traceback names no line of the program
+            pulumi_compat.forget_failed_outputs(error)
         result.unknown[path] = output
         return Unknown(path)
     resources = await output.resources()
     result.depends_on |= resources
-    if missing := await absent(output):
+    if missing := await absent_output(output):
         result.problems.append(missing.below(path))
-        result.unknown[path] = output  # nothing more is said of it
+        result.unknown[path] = output  # no further problems of it
         return Unknown(path)
-    known = await output.is_known() and not pulumi.output.contains_unknowns(value)
+    known = await output.is_known() and not pulumi_compat.contains_unknowns(value)
     if resources and all(isinstance(resource, pulumi.StackReference) for resource in resources):
-        value = whole(value)
+        value = to_whole_number(value)
     if await output.is_secret():
         return _Secret(output, value if known else Unknown(path))
     if not known:
@@ -146,19 +162,25 @@ async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any
 
 
 def _too_early(job: Any) -> Problem:
-    """Return that the output of a job is None because nothing waits for the job."""
+    """Return the problem that the output of a job is None because nothing waits for the job."""
     why = f"is None: {job.where} is asked when it is {job.wait_for}, and has another value later"
     return Problem("", why, 'give that job wait_for="complete", or use its completion')
 
 
 def _uncomputed(error: Exception) -> Problem:
-    """Return that an Output has failed, and where. What the error says is left out: values in it may be secret."""
+    """Return the problem that an Output has failed, and where. The error's message is left out, as its values may be secret."""
     frames = [*traceback.extract_tb(error.__traceback__)]
-    if frames and frames[-1].name == "liftValues":  # of `Output.from_input` and `Output.secret`
+    if _is_of_mapping_keys(error):
         return Problem("", "an Output of a mapping with a key that is not a string", "pass str(key)")
     own = [f for f in frames if "site-packages" not in f.filename and Path(f.filename).name == "__main__.py"]
     place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
     return Problem("", f"an Output that cannot be computed: {type(error).__name__}{place}", "see its traceback")
+
+
+def _is_of_mapping_keys(error: Exception) -> bool:
+    """Return whether `Output.from_input` or `Output.secret` has failed at a key that is not a string."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].name == "liftValues"
 
 
 def _with_secret_refs(value: Any, secret_name: str, result: Resolved, path: str = "") -> Any:
@@ -167,14 +189,14 @@ def _with_secret_refs(value: Any, secret_name: str, result: Resolved, path: str 
         result.problems.append(
             Problem(path, why, "pass secrets in env, in func_args or as credentials of an initializer")
         )
-        return Unknown(path)  # nothing more is said of it
+        return Unknown(path)  # no further problems of it
     if isinstance(value, list):
         return [_with_secret_refs(item, secret_name, result, f"{path}[{i}]") for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
     found = {}
     for key, item in value.items():
-        where = below(path, key)
+        where = child_path(path, key)
         variables = _variables(item, where, result) if key == "env" else item
         if key == "env" and isinstance(variables, list):
             variables = [
@@ -185,7 +207,7 @@ def _with_secret_refs(value: Any, secret_name: str, result: Resolved, path: str 
 
 
 def _variables(env: Any, path: str, result: Resolved) -> Any:
-    """The variables of a container, where all of them are one secret Output."""
+    """Return the variables of a container whose `env` is one secret Output."""
     if not isinstance(env, _Secret):
         return env
     if isinstance(env.value, Unknown):
@@ -200,7 +222,7 @@ def _variables(env: Any, path: str, result: Resolved) -> Any:
 
 
 def _variable(variable: Any, path: str, holder: str, secret_name: str, result: Resolved) -> Any:
-    """A variable whose value is secret, as a reference to the Secret."""
+    """Return a variable with a secret value as a reference to the Secret."""
     secret = variable.get("value") if isinstance(variable, dict) else None
     if not isinstance(secret, _Secret) or not isinstance(name := variable.get("name"), str):
         return variable
@@ -220,16 +242,16 @@ def _variable(variable: Any, path: str, holder: str, secret_name: str, result: R
 
 _LONGEST = 253
 _KEY = re.compile(rf"[-._a-zA-Z0-9]{{1,{_LONGEST}}}")
-"""The key of a Secret (`IsConfigMapKey` of Kubernetes' apimachinery)."""
+"""A valid key of a Secret (`IsConfigMapKey` of Kubernetes' apimachinery)."""
 
 
-def put_back(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> Any:
-    """The document with the original Outputs at its unknown leaves, for the engine to show as unknown."""
+def restore_outputs(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> Any:
+    """Return the document with the original Outputs at its unknown leaves, which the engine shows as unknown."""
     if not unknown:
         return document
     return walk(document, lambda _, leaf: unknown[leaf.token] if isinstance(leaf, Unknown) else leaf)
 
 
 def has_unknown(document: Any) -> bool:
-    """True where some leaf is not known yet."""
+    """Return whether any leaf is not known yet."""
     return first_unknown(document) is not None

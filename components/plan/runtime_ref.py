@@ -1,43 +1,68 @@
-"""Which runtime a TrainJob is made from: one of the program, of a catalogue, of a cluster, or the release of a channel."""
+"""The runtime of a TrainJob: a component of the program, a runtime of a catalogue or a cluster, or the release of a channel."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pulumi
-from pulumi_trainer.args.signatures import not_one_of
-from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.job_plan import PlacedJob, StepResult
 from pulumi_trainer.plan.offer import FOLLOW, Offer
-from pulumi_trainer.program import targets
-from pulumi_trainer.program.absent_outputs import absent
-from pulumi_trainer.program.targets import Destination
-from pulumi_trainer.provider import dynamic
+from pulumi_trainer.program.absent_outputs import absent_output
 from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.api.versions import VERSION
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kube.values.documents import control_character_problems
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.lifecycle import releases
 from pulumi_trainer.provider.lifecycle.identity import short_digest
+from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoadedRuntime(StepResult):
+    """The runtime that a job is made from.
+
+    Attributes:
+        document: Its document; empty if it has problems.
+        channel: The channel that it is from, and how the job follows the channel; empty: none.
+    """
+
+    document: dict[str, Any] = field(default_factory=dict)
+    channel: Mapping[str, str] = field(default_factory=dict)
+
+
 class RuntimeSource:
-    """A component of the program that TrainJobs are made from. followed: whether the runtime is another one from time to time."""
+    """A component of the program that TrainJobs are made from.
+
+    Attributes:
+        followed: Whether the component's runtime changes between releases.
+    """
 
     followed: ClassVar[bool] = False
+    described: ClassVar[str] = "ClusterTrainingRuntime or RuntimeChannel"
+    """Name of such a component in messages."""
 
     @abstractmethod
-    async def made_from(self, follow: str, plan: Plan, destination: Destination) -> dict[str, Any]:
-        """Return what a job is made from. What is wrong, told or needed is added to `plan`. follow: as TrainJob has it.
-        Raises Invalid."""
+    async def made_from(self, follow: str, job: PlacedJob) -> LoadedRuntime:
+        """Return the runtime for a job.
+
+        Args:
+            follow: The argument of the TrainJob.
+            job: The job.
+
+        Raises:
+            Invalid: The component was rejected.
+        """
 
 
 def from_catalogue(reference: str) -> tuple[dict[str, Any], list[Problem]]:
-    """A runtime of the catalogue by `name` (its newest release) or `name@release`."""
+    """Return a runtime of the catalogue by `name` (its newest release) or `name@release`, or its problems."""
     name, _, release = reference.partition("@")
     try:
         return BUILT_IN.load(name, release or None), []
@@ -46,90 +71,107 @@ def from_catalogue(reference: str) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def problems(given: Any, follow: Any) -> list[Problem]:
-    """What is wrong with the argument `follow`."""
-    if follow is None:
+    """Return the problems of the argument `follow`."""
+    if follow not in FOLLOW:
         return []
-    if found := not_one_of("follow", follow, FOLLOW):
-        return found
     if not isinstance(given, pulumi.Output) and not getattr(given, "followed", False):
-        mend = "leave it out; a runtime that is no channel is followed by naming another release"
-        return [Problem("follow", "is for a runtime that is a RuntimeChannel", mend)]
+        hint = "leave it out; a runtime that is not a channel is followed by naming another release"
+        return [Problem("follow", "is for a runtime that is a RuntimeChannel", hint)]
     return []
 
 
 def catalogue_problems(given: Any) -> list[Problem]:
-    """Return what is wrong with the name of a runtime of the catalogue."""
+    """Return the problems of the name of a runtime in the catalogue."""
     return [p.below("runtime") for p in from_catalogue(given)[1]] if isinstance(given, str) else []
 
 
-def told(runtime: dict[str, Any]) -> dict[str, Any]:
-    """What is remembered of the runtime that a job is made from."""
+def summary(runtime: dict[str, Any]) -> dict[str, Any]:
+    """Return name, digest and release of the runtime that a job is made from, as the stack's state keeps them."""
     about = runtime["metadata"]
     release = (about.get("labels") or {}).get(RELEASE)
     known = {"name": about["name"], "digest": first_unknown(runtime) or short_digest(runtime, 12)}
     return {**known, "release": release} if isinstance(release, str) else known
 
 
-async def document(given: Any, follow: str | None, result: Plan, destination: Destination) -> dict[str, Any]:
-    """What a job is made from; {} where `result` has got problems."""
+async def load_runtime(given: Any, follow: str | None, job: PlacedJob) -> LoadedRuntime:
+    """Return the runtime that a job is made from, or its problems."""
     if isinstance(given, str):
-        return _of_name(given, result, destination)
+        return _of_name(given, job)
     try:
         if isinstance(given, pulumi.Output):
-            return of_offer(await _offered(given), {}, follow or "pin", result, destination)
-        made_from: dict[str, Any] = await given.made_from(follow or "pin", result, destination)
-        return made_from
+            return runtime_from_offer(await _offered(given), {}, follow or "pin", job)
+        loaded: LoadedRuntime = await given.made_from(follow or "pin", job)
+        return loaded
     except TrainerError as error:
-        result.problems += [p.below("runtime") for p in error.problems]
-        return {}
+        return LoadedRuntime(problems=_of_runtime(error))
 
 
-def _of_name(given: str, result: Plan, destination: Destination) -> dict[str, Any]:
-    trainer_mode = targets.mode_of(destination) == "trainer"
-    made_from, found = _named(given, result) if trainer_mode else from_catalogue(given)
-    result.problems += [p.below("runtime") for p in found]
-    if not found:
-        result.warnings += deprecated(_built_in_deprecation(made_from))
-    return made_from
+def _of_runtime(error: TrainerError) -> list[Problem]:
+    return [p.below("runtime") for p in error.problems]
+
+
+def _of_name(given: str, job: PlacedJob) -> LoadedRuntime:
+    try:
+        document, found = _runtime_by_name(given, job) if job.mode == "trainer" else (_catalogued(given), [])
+    except Invalid as error:
+        return LoadedRuntime(problems=_of_runtime(error))
+    return LoadedRuntime(document=document, warnings=[*found, *deprecation_warnings(_built_in_deprecation(document))])
 
 
 async def _offered(given: pulumi.Output[Any]) -> Offer:
-    """What the channel of another stack offers. Raises Invalid."""
+    """Return the offer of another stack's channel.
+
+    Raises:
+        Invalid: The Output has no offer.
+    """
     if not await given.is_known():
         raise Invalid(Problem("", "is not known yet", "bring up the stack that exports the channel first"))
-    if missing := await absent(given):
+    if missing := await absent_output(given):
         raise Invalid(missing)
     return Offer.read(await given.future())
 
 
-def of_offer(
-    offer: Offer, whose: Mapping[str, str], follow: str, result: Plan, destination: Destination
-) -> dict[str, Any]:
-    """Return the release that a channel has, or that which the job has where it goes no further. whose: the program of the
-    channel, if it is this one. Raises Invalid."""
+def runtime_from_offer(offer: Offer, whose: Mapping[str, str], follow: str, job: PlacedJob) -> LoadedRuntime:
+    """Return the release of a channel, or the job's current release if `follow` excludes the channel's.
+
+    Args:
+        offer: The offer of the channel.
+        whose: Program of the channel, if it is this one.
+        follow: The argument of the TrainJob.
+        job: The job.
+    """
+    try:
+        loaded = _of_channel(offer, follow, job)
+    except TrainerError as error:
+        loaded = LoadedRuntime(problems=_of_runtime(error))
+    return replace(loaded, channel={"channel": offer.channel, "follow": follow, **whose})
+
+
+def _of_channel(offer: Offer, follow: str, job: PlacedJob) -> LoadedRuntime:
     release = offer.release
-    result.runtime = {"channel": offer.channel, "follow": follow, **whose}
-    if targets.mode_of(destination) == "trainer":
-        made_from, found = _named(f"{offer.runtime}@{release}", result, offer.documents[release])
-        if found:
-            raise Invalid(*found)
-        result.warnings += deprecated(offer.deprecated.get(told(made_from).get("release", "")))
-        return made_from
-    if isinstance(result.namespace, str):
-        name, held = dynamic.held(result.target, result.namespace, result.name)
-        if name == offer.runtime and held != release and VERSION.fullmatch(held):
-            why = dynamic.held_back(follow, held, release)
-            if why and held in offer.documents:
-                moved = f"channel {offer.channel} has {name} {release}, and this job {held}"
-                result.notes.append(f"{result.namespace}/{result.name}: {moved}. Nothing: {why}")
-                release = held
-    result.warnings += deprecated(offer.deprecated.get(release))
-    return offer.documents[release]
+    if job.mode == "trainer":
+        document, found = _runtime_by_name(f"{offer.runtime}@{release}", job, offer.documents[release])
+        deprecated = deprecation_warnings(offer.deprecated.get(summary(document).get("release", "")))
+        return LoadedRuntime(document=document, warnings=[*found, *deprecated])
+    notes = []
+    namespace = job.place.namespace
+    if isinstance(namespace, str):
+        name, current = queries.current_release(job.place.target, namespace, job.name)
+        if name == offer.runtime and current != release and VERSION.fullmatch(current):
+            why = releases.follow_refusal(follow, current, release)
+            if why and current in offer.documents:
+                moved = f"channel {offer.channel} has {name} {release}, and this job {current}"
+                notes.append(f"{namespace}/{job.name}: {moved}. Nothing: {why}")
+                release = current
+    deprecated = deprecation_warnings(offer.deprecated.get(release))
+    return LoadedRuntime(document=offer.documents[release], warnings=deprecated, notes=notes)
 
 
-def deprecated(told: object) -> list[Problem]:
-    """Return the warning that the runtime is deprecated; nothing where it is not."""
-    return [Problem("runtime", str(told))] if told else []
+def deprecation_warnings(message: object) -> list[Problem]:
+    """Return the warning that the runtime is deprecated; empty if it is not."""
+    if isinstance(message, Deprecation):
+        return [message.warning()]
+    return [Problem("runtime", str(message))] if message else []
 
 
 def _built_in_deprecation(document: dict[str, Any]) -> Deprecation | None:
@@ -139,26 +181,39 @@ def _built_in_deprecation(document: dict[str, Any]) -> Deprecation | None:
     return BUILT_IN.deprecation(about["name"], str(release)) if known else None
 
 
-def _named(
-    reference: str, result: Plan, known_document: dict[str, Any] | None = None
+def _catalogued(reference: str) -> dict[str, Any]:
+    """Return a runtime of the catalogue. Raises Invalid if the catalogue does not have it."""
+    document, found = from_catalogue(reference)
+    if found:
+        raise Invalid(*found)
+    return document
+
+
+def _runtime_by_name(
+    reference: str, job: PlacedJob, known_document: dict[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """A runtime by its name in mode trainer: the cluster's own, as its controller reads it, else the one that is known of a
-    channel, else that of the catalogue."""
+    """Return a runtime by its name in mode trainer, and warnings: the cluster's, as its controller reads it, else that of a
+    channel, else that of the catalogue.
+
+    Raises:
+        Invalid: The catalogue does not have the runtime, or the cluster's cannot be used.
+    """
     name, _, release = reference.partition("@")
-    asked, live = dynamic.runtime(result.target, "ClusterTrainingRuntime", "", name)
+    asked, live = queries.find_runtime(job.place.target, "ClusterTrainingRuntime", "", name)
+    warnings = []
     if live is None:
-        document, found = (known_document, []) if known_document else from_catalogue(reference)
-        if asked and not found:
+        document = known_document or _catalogued(reference)
+        if asked:
             why = f"the cluster has no ClusterTrainingRuntime {name!r}, and the job cannot be made without"
             known = release or document["metadata"]["labels"][RELEASE]
-            mend = f'declare it: runtime=ClusterTrainingRuntime("{name}", release="{known}")'
-            result.warnings.append(Problem("runtime", why, mend))
-        return document, found
+            hint = f'declare it: runtime=ClusterTrainingRuntime("{name}", release="{known}")'
+            warnings.append(Problem("runtime", why, hint))
+        return document, warnings
     has = (live["metadata"].get("labels") or {}).get(RELEASE, "none of the catalogue's")
     if release and has != release:
         why = f"the cluster's {name} has release {has}, not {release}; it is what the job is made from"
-        result.warnings.append(
-            Problem("runtime", why, f"give runtime={name!r}, or declare a runtime with that release")
-        )
-    known = {k: v for k, v in live.items() if k != "status"}
-    return known, [*control_character_problems(known)]
+        warnings.append(Problem("runtime", why, f"give runtime={name!r}, or declare a runtime with that release"))
+    document = {k: v for k, v in live.items() if k != "status"}
+    if found := [*control_character_problems(document)]:
+        raise Invalid(*found)
+    return document, warnings

@@ -1,447 +1,363 @@
-"""From the arguments of a TrainJob to its documents: what the user wrote, the TrainJob document, and its rendered objects.
+"""From the arguments of a TrainJob to its plan: what the user wrote, the TrainJob document, and its rendered objects.
 
-A `CustomTrainer` becomes a plain TrainJob document and a ConfigMap, so the pipeline knows documents only.
+A `CustomTrainer` becomes a plain TrainJob document and a ConfigMap, so that the pipeline only knows documents.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pulumi
-from pulumi_trainer.args import (
-    plaintext_secrets,
-    queue_labels,
-    sources,
-    topology,
-)
-from pulumi_trainer.args.arguments import (
-    Args,
-    nested_problems,
-    said,
-    to_document,
-    walk,
-)
-from pulumi_trainer.args.builtin import BuiltinTrainer
-from pulumi_trainer.args.naming import api_names
-from pulumi_trainer.args.patches import RuntimePatch
-from pulumi_trainer.args.signatures import merge_problems, not_one_of
-from pulumi_trainer.args.topology import Topology
-from pulumi_trainer.args.trainers import Compiled, Trainer
-from pulumi_trainer.plan import mounts as folders
-from pulumi_trainer.plan import runtime_ref, user_code
-from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.plan.local_files import is_folder, version_of
-from pulumi_trainer.plan.mounts import known_items
-from pulumi_trainer.plan.outputs import Resolved, resolve, resolve_json
-from pulumi_trainer.plan.review import (
-    cautions,
-    none_problems,
-    queue_refusals,
-    train_job_refusals,
-)
-from pulumi_trainer.plan.runtime_ref import API_VERSION, RuntimeSource
-from pulumi_trainer.plan.volume_claims import (
-    MANY,
-    Claim,
-    FetchedData,
-    OutputVolume,
-    mounters,
+from pulumi_trainer.args import plaintext_secrets, queue_labels, sources
+from pulumi_trainer.args.arguments import nested_problems, walk
+from pulumi_trainer.args.post_training import ToolTrainer
+from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.plan import generation_role, mounts, runtime_ref
+from pulumi_trainer.plan.card_facts import with_card_facts
+from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy, checkpoint_place
+from pulumi_trainer.plan.gpu_precision import precision_problems
+from pulumi_trainer.plan.job_plan import PlacedJob, Plan, RenderedJob, StepResult, render_job
+from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
+from pulumi_trainer.plan.mounts import Folders, MountedCode
+from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
+from pulumi_trainer.plan.run_inputs import describe_inputs
+from pulumi_trainer.plan.runtime_ref import API_VERSION
+from pulumi_trainer.plan.summary import summarize
+from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs, name_of
+from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, count_mounting_pods
+from pulumi_trainer.plan.written_job import (
+    WrittenJob,
+    fetched_data,
+    plain_secrets,
+    queue_problems,
+    read_accepted,
+    read_written,
+    writable_data,
 )
 from pulumi_trainer.program import queue_lints, session, targets
-from pulumi_trainer.program.targets import Destination
-from pulumi_trainer.program.watch import REACHED, timeout_problems
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.admission.multikueue import workers
+from pulumi_trainer.provider.admission.document_checks import document_problems
+from pulumi_trainer.provider.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.admission.warnings import subdomain
-from pulumi_trainer.provider.api import trainer as api
-from pulumi_trainer.provider.api.code import ARGS_FILE
-from pulumi_trainer.provider.api.model import problems as document_problems
+from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kube.schema.verdict import Verdict
+from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.quantity import canonical
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.lifecycle.identity import job_name
-from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.lifecycle.identity import digest
+from pulumi_trainer.provider.pipeline import Disruptions, hardening, render
 
 
-class TrainJobArgs(Args):
-    """The arguments of `TrainJob`, see there."""
+async def plan(args: TrainJobArgs) -> Plan:
+    """Return the documents of a TrainJob, or its problems.
 
-    runtime: RuntimeSource | str | pulumi.Output[Any] | None = None
-    follow: str | None = None
-    trainer: Trainer | BuiltinTrainer | None = None
-    initializer: sources.Initializer | None = None
-    runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None
-    labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
-    annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
-    queue: pulumi.Input[str] | pulumi.Resource | None = None
-    priority: pulumi.Input[str] | pulumi.Resource | None = None
-    topology: Topology | None = None
-    max_execution: pulumi.Input[int] | None = None
-    suspend: pulumi.Input[bool] | None = None
-    active_deadline_seconds: pulumi.Input[int] | None = None
-    managed_by: pulumi.Input[str] | None = None
-    name: str | None = None
-    output: bool | OutputVolume = False
-    resume: bool = True
-    run: str = "1"
-    wait_for: str = "created"
-    timeouts: Mapping[str, Any] | None = None
-    interrupt: str = "refuse"
-    adopt: bool = False
-    target: Destination | None = None
+    The steps: arguments, target and runtime, what the user wrote, its document, the code and volumes, the rendered objects, and
+    their review. Up to the rendered objects, a step with problems is the last one.
+    """
+    refused = list(dict.fromkeys([*nested_problems(args), *targets.problems(args.target)]))
+    queued = await queue_problems(args, refused)
+    if refused:
+        others = await _other_problems(args, refused)
+        return Plan(args.resource_name, "default", {"kind": ""}, problems=[*refused, *queued, *others])
 
-    places = {
-        **{f"metadata.labels[{label}]": name for name, label in queue_labels.ARGUMENTS.items()},
-        **{f'wish.metadata.labels["{label}"]': name for name, label in queue_labels.ARGUMENTS.items()},
-        **{f"metadata.labels['{label}']": name for name, label in queue_labels.ARGUMENTS.items()},
-        "wish.code.packages": "trainer.packages_to_install", "wish.code.index_urls": "trainer.pip_index_urls",
-        "wish.code.": "trainer.", "mounts.": "initializer.", "wish.spec.": "", "wish.metadata.": "", "wish.": "",
-        "spec.runtimeRef.name": "runtime",
-        "spec.runtimeRef": "runtime", "spec.mlPolicy": "runtime.mlPolicy", "spec.podGroupPolicy": "runtime.podGroupPolicy",
-        "spec.template": "runtime.template", "spec.": "", "metadata.": "",
-    }  # fmt: skip
-
-    def check(self) -> list[Problem]:
-        found = super().check()
-        kinds: dict[str, tuple[type, ...]] = {
-            "runtime": (RuntimeSource, str, pulumi.Output),
-            "trainer": (Trainer, BuiltinTrainer, type(None)),
-            "initializer": (sources.Initializer, type(None)), "output": (bool, OutputVolume), "resume": (bool,),
-            "run": (str,), "adopt": (bool,), "name": (str, type(None)),
-            "queue": (str, pulumi.Output, pulumi.Resource, type(None)),
-            "priority": (str, pulumi.Output, pulumi.Resource, type(None)), "topology": (Topology, type(None)),
-        }  # fmt: skip
-        for field, types in kinds.items():
-            if not isinstance(value := getattr(self, field), types):
-                wanted = " or ".join(_SHOWN.get(t, t.__name__) for t in types if t is not type(None))
-                mend = _OF_A_STACK if isinstance(value, pulumi.StackReference) else ""
-                mend = "give CustomTrainer(func=...)" if field == "trainer" and callable(value) else mend
-                found.append(Problem(field, f"must be {wanted}, not {said(value)}", mend))
-        found += not_one_of("wait_for", self.wait_for, tuple(REACHED))
-        found += not_one_of("interrupt", self.interrupt, ("refuse", "allow"))
-        found += runtime_ref.problems(self.runtime, self.follow)
-        return found + timeout_problems(self.timeouts)
-
-
-_SHOWN: Mapping[type, str] = {RuntimeSource: "ClusterTrainingRuntime or RuntimeChannel"}
-_OF_A_STACK = 'give what it exports: get_output("NAME") of the StackReference'
-
-
-def note_queue(logical: str, args: TrainJobArgs) -> None:
-    """Write down which queue a job of the program names, before anything of the program is made."""
-    written = args.labels.get(QUEUE) if isinstance(args.labels, Mapping) else None
-    queue = queue_labels.named(args.queue) if args.queue is not None else written
-    session.current().queue_of[_name(logical, args)] = queue
-
-
-def _name(logical: str, args: TrainJobArgs) -> str:
-    given = args.name if isinstance(args.name, str) else ""
-    return given or job_name(logical, pulumi.get_project(), pulumi.get_stack())
-
-
-async def plan(logical: str, args: TrainJobArgs) -> Plan:
-    """Everything that a TrainJob submits, or what is wrong with it."""
-    found = list(dict.fromkeys([*nested_problems(args), *targets.problems(args.target)]))
-    queued = await _queued(args, found)
-    if found:
-        return Plan(logical, "default", {"kind": ""}, problems=[*found, *queued, *await _beside(args, found)])
     destination = targets.choose(args.target)
-    name = _name(logical, args)
     place = await targets.place(destination)
+    job = PlacedJob(name_of(args), destination, place)
+    loaded = await runtime_ref.load_runtime(args.runtime, args.follow, job)
     result = Plan(
-        name, place.namespace, place.target, run=args.run, interrupt=args.interrupt, adopt=args.adopt,
-        needs=list(place.needs), problems=[*place.problems, *queued],
-    )  # fmt: skip
-    runtime = await runtime_ref.document(args.runtime, args.follow, result, destination)
-    if len(result.problems) > len(queued):
-        return replace(result, problems=[*result.problems, *await _beside(args, result.problems)])
-    compiled, resolved = _compiled(args, runtime), Resolved(None)
-    placing = await _placing(args, result, destination)
-    labels = queue_labels.labels(args.labels, placing)
-    code = dict(vars(compiled.code)) if compiled.code else {}
-    func_args = await resolve_json(code.get("func_args"), "wish.code.func_args", ARGS_FILE, resolved)
-    wish = {
-        "trainer": compiled.document,
-        "code": {**code, "func_args": func_args.content} if code else {},
-        "initializer": _sources(args.initializer),
-        "spec": _own_fields(args),
-        "metadata": {
-            k: to_document(v) for k, v in (("labels", labels), ("annotations", args.annotations)) if v is not None
-        },
-        **({"topology": args.topology.annotations()} if args.topology is not None else {}),
-    }
-    given = {"wish": wish, "mounts": _volumes(args), "runtime": runtime}
-    result.resolved = await resolve(given, result.secret_name, resolved)
-    result.resolved.unknown.update(place.unknown)
-    _judge_outputs(result, args)
-    wish, mounts, runtime = (result.resolved.document[part] for part in given)
-    _judge_code(result, compiled, wish["code"], func_args.visible)
-    result.problems += [
-        Problem(f"initializer.{kind}", "is refused, see there") for kind, claim in mounts.items() if claim is None
-    ]
-    result.content = _content(args, destination, wish, runtime, result)
-    result.forget_secret_name()
-    result.arguments = func_args.content if func_args.document is None else None
-    result.runtime |= runtime_ref.told(runtime)
-    cluster = not isinstance(destination, targets.Local)
-    result.data = await _data(args, wish["initializer"], cluster=cluster)
-    _judge_sources(result, wish["initializer"], runtime, destination, cluster=cluster)
-    train_job = _train_job(result, wish, runtime)
-    result.problems += _document_problems(args, train_job)
-    result.problems += _plain_secrets(wish, func_args.visible)
-    if not result.problems:
-        if args.output:
-            mounts = {**mounts, "output": Unknown("output")}
-        shipped = {**wish, "code": {**wish["code"], "func_args": func_args.document} if code else {}}
-        writable = {"output", *_writable(args)}
-        folders.add(
-            train_job, result, shipped, mounts, runtime,
-            fresh_output=not args.resume, writable=writable, script=compiled.exact,
-        )  # fmt: skip
-        runtime = default_runtime(runtime)
-        if not result.problems:
-            result.problems += [_told(p, args) for p in train_job_refusals(train_job, runtime)]
-        if not result.problems:
-            mode: Any = targets.mode_of(destination)
-            result.rendered(lambda: render(runtime, default_train_job(train_job), mode=mode), args.place, mode=mode)
-            if mode == "trainer":
-                result.objects[f"TrainJob/{result.name}"] = _as_stored(train_job)
-            queues = await queue_lints.known(
-                session.current().queues, result.target, result.namespace, _queue(train_job)
-            )
-            _cautioned(result, args, runtime, default_train_job(train_job), cluster=cluster, queues=queues)
-            _mounted(result, args, mounts, logical, cluster=cluster)
-    return result
+        job.name, place.namespace, place.target, run=args.run, interrupt=args.interrupt, adopt=args.adopt,
+        needs=place.needs, problems=[*place.problems, *queued],
+    ).add(loaded, runtime=loaded.channel)  # fmt: skip
+    if place.problems or loaded.problems:
+        return replace(result, problems=[*result.problems, *await _other_problems(args, result.problems)])
+
+    written = await read_written(args, loaded.document, result.secret_name)
+    summary = runtime_ref.summary(written.runtime)
+    server_problems = generation_role.role_problems(written, mode=job.mode)
+    written = generation_role.with_server(written, job.name)
+    train_job = _train_job(job.name, place.namespace, written.fields, written.runtime)
+    runtime = default_runtime(written.runtime)
+    verdict = train_job_verdict(
+        mounts.with_workspace(train_job, written.fields["initializer"], written.runtime), runtime
+    )
+    checked = await _check_job(args, job, written, train_job, verdict)
+    result = result.with_content(_content(args, job, written)).add(
+        checked,
+        resolved=replace(written.resolved, unknown={**written.resolved.unknown, **place.unknown}),
+        arguments=written.func_args.content if written.func_args.document is None else None,
+        runtime={**loaded.channel, **summary},
+        data=await _data(args, written.fields, cluster=job.cluster),
+    )
+    result = replace(result, problems=[*result.problems, *server_problems])
+    result = result if result.problems else replace(result, problems=_by_arguments(verdict.problems(), args))
+    if result.problems:
+        return result
+
+    restricted = targets.is_restricted(args.hardening, destination)
+    made = session.current().queues_of(destination)
+    queues = await queue_lints.find_queues(made, place.target, place.namespace, _queue(train_job))
+    folders = _folders(args, written, job)
+    keeps_grace = job.mode == "jobset" or not _queue(train_job)
+    shipped = with_card_facts(written, args, job.name, result.runtime)
+    mounted = mounts.mount_volumes(train_job, shipped, folders, cluster=job.cluster, keeps_grace=keeps_grace)
+    mounted = generation_role.mount_in_server(mounted, shipped)
+    if restricted:
+        mounted = _harden(mounted, written, job, runtime)
+    result = result.add(mounted)
+    if mounted.problems:
+        return result
+
+    # The verdict has defaults as well, but of the document as the user wrote it, without the patch that mounts the code.
+    complete = default_train_job(mounted.train_job)
+    submitted = {f"TrainJob/{job.name}": _as_stored(mounted.train_job)} if job.mode == "trainer" else None
+    disruptions = _disruptions(args)
+    rendered = render_job(
+        lambda: render(runtime, complete, mode=job.mode, restricted=restricted, disruptions=disruptions),
+        args.place,
+        submitted,
+    )
+    warned = _find_warnings(args, runtime, complete, rendered, job, queues)
+    claimed = _claim_volumes(args, job, rendered, folders)
+    jobsets = [*rendered.jobsets.values()]
+    result = result.add(rendered).add(warned).add(claimed).add(_judge_precision(args, written, jobsets, queues))
+    return replace(
+        result,
+        made=rendered.made,
+        dispatch=find_dispatch(complete, queues),
+        inputs=_describe_inputs(result, written, mounted.train_job, rendered.made, restricted=restricted),
+        rerun_on=None if args.rerun_on is None else [*args.rerun_on],
+        without_code=_digest_without_code(args.rerun_on, result.content),
+        log_step=trainer_step(jobsets[0]) if args.logs and jobsets else "",
+        summary=summarize(jobsets[0], mounts.num_nodes(complete, runtime), result.runtime) if jobsets else {},
+    )
 
 
-def _plain_secrets(wish: Mapping[str, Any], func_args: Any) -> list[Problem]:
-    """Return the secrets that somebody wrote in clear, in whatever of a job a plan and a cluster show."""
-    trainer, code = wish["trainer"], wish["code"]
-    shown = {f"trainer.{name}": trainer.get(name) for name in ("args", "command")}
-    shown["trainer.env"] = folders.variables(trainer)
-    shown["trainer.func_args"] = func_args
-    names = {"packages": "packages_to_install", "index_urls": "pip_index_urls"}
-    shown |= {f"trainer.{argument}": code.get(name) for name, argument in names.items()}
-    shown |= {f"initializer.{kind}": source for kind, source in wish["initializer"].items()}
-    shown["annotations"] = wish["metadata"].get("annotations")
-    shown["runtime_patches"] = wish["spec"].get("runtimePatches")
-    found = [problem for where, value in shown.items() for problem in plaintext_secrets.problems(value, where)]
-    return found + plaintext_secrets.problems_of_source(code.get("script"), "trainer.func or script")
+def _disruptions(args: TrainJobArgs) -> Disruptions | None:
+    """Return how the job goes on after disruptions; None for one without a checkpoint policy. A job with a generation server
+    starts again as a whole in any case: a server that starts again alone has lost the weights.
+    """
+    if args.checkpoint is None:
+        return Disruptions() if getattr(args.trainer, "generation", None) is not None else None
+    return Disruptions(args.checkpoint.max_restarts)
 
 
-async def _beside(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]:
-    """Return what is wrong with the rest of a job of which something is refused, as far as it needs no runtime and no target."""
-    right = args.accepted()
-    trainer = right.trainer or Trainer()
-    if isinstance(trainer, Trainer):
-        compiled = user_code.compile_trainer(trainer, {}, None)
-    else:  # what else is wrong with it depends on the runtime
-        compiled = Compiled(trainer.compiled({}, None).document if trainer.config is not None else {})
-    resolved = Resolved(None)
-    code = dict(vars(compiled.code)) if compiled.code else {}
-    func_args = await resolve_json(code.get("func_args"), "wish.code.func_args", ARGS_FILE, resolved)
-    code = {**code, "func_args": func_args.content} if code else {}
-    own, initializer = _own_fields(right), _sources(right.initializer)
-    wish = {"spec": own, "trainer": compiled.document, "initializer": initializer, "code": code, "metadata": {}}
-    rest = Plan("job", "default", {"kind": ""}, resolved=await resolve({"wish": wish}, "", resolved))
-    wish = rest.resolved.document["wish"]
-    _judge_code(rest, compiled, wish["code"], func_args.visible)
+async def _check_job(
+    args: TrainJobArgs, job: PlacedJob, written: WrittenJob, train_job: dict[str, Any], verdict: Verdict
+) -> StepResult:
+    """Return what is known of a job before it is rendered."""
+    needed, queue_refused = await queue_labels.required_resources({n: getattr(args, n) for n in queue_labels.ARGUMENTS})
+    source_problems, source_warnings = _judge_sources(job, written.fields["initializer"], written.runtime)
+    return StepResult(
+        needs=needed,
+        problems=[
+            *(queue_refused if job.cluster else []),
+            *_by_arguments(written.resolved.problems, args),
+            *written.problems(),
+            *source_problems,
+            *_document_problems(args, train_job, verdict),
+            *_plain_secrets(args, written),
+        ],
+        warnings=[*_by_arguments(written.resolved.warnings, args), *written.code_warnings(), *source_warnings],
+    )
+
+
+def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob) -> Folders:
+    """Return the volumes that a job mounts."""
+    has_output = args.output_volume is not None
+    saved = None
+    if args.checkpoint is not None and args.checkpoint.in_s3:
+        saved = checkpoint_place(job.name, job.place.namespace, fresh=not args.resume)
+    claims = {**written.mounts, "output": Unknown("output")} if has_output else written.mounts
+    writable = {"output", *writable_data(args)}
+    return Folders(claims, writable, not args.resume, args.checkpoint, saved)
+
+
+def _harden(mounted: MountedCode, written: WrittenJob, job: PlacedJob, runtime: dict[str, Any]) -> MountedCode:
+    """Return the TrainJob with the patch that hardens its Pods in mode trainer, or the reason why they cannot be hardened."""
+    if mounts.is_cached(written.fields["initializer"].get("dataset")):
+        return replace(mounted, problems=[*mounted.problems, _CACHE_NEEDS_TOKEN])
+    if job.mode == "jobset" or mounted.problems:
+        return mounted
+    try:
+        patched = hardening.with_patch(runtime, mounted.train_job)
+    except TrainerError as error:
+        return replace(mounted, problems=error.problems)
+    return replace(mounted, train_job=patched, problems=mounts.patch_count_problems(patched["spec"]["runtimePatches"]))
+
+
+def _describe_inputs(
+    result: Plan, written: WrittenJob, train_job: dict[str, Any], made: Mapping[str, Any], *, restricted: bool
+) -> dict[str, str]:
+    """Return what identifies the inputs of the run: name -> text."""
+    arguments = written.func_args.document if result.arguments is None else result.arguments
+    data = {**_named_data(section(train_job, "spec", "initializer")), **result.data}
+    found = describe_inputs(written.fields["code"], train_job["spec"]["trainer"], arguments, result.runtime, data, made)
+    return {**found, "hardening": "restricted"} if restricted else found
+
+
+async def _other_problems(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]:
+    """Return the problems of the other arguments of a rejected job, as far as their checks need no runtime and no target."""
+    accepted = args.accepted()
+    written = await read_accepted(accepted)
     runtime = {"kind": "ClusterTrainingRuntime", "metadata": {"name": "runtime"}}
-    told = [*_plain_secrets(wish, func_args.visible), *rest.problems, *(_told(p, args) for p in rest.resolved.problems)]
-    told += _document_problems(right, _train_job(rest, wish, runtime))
-    told += runtime_ref.catalogue_problems(right.runtime)
-    known = {p.where.partition("[")[0] for p in found}
-    return [p for p in told if p.where.partition("[")[0] not in known]
+    train_job = _train_job("job", "default", written.fields, runtime)
+    others = [
+        *_plain_secrets(args, written),
+        *written.code_problems(),
+        *_by_arguments(written.resolved.problems, args),
+        *_document_problems(accepted, train_job),
+        *runtime_ref.catalogue_problems(accepted.runtime),
+    ]
+    refused = {_field(p) for p in found}
+    return [p for p in others if _field(p) not in refused]
 
 
-def _document_problems(args: TrainJobArgs, train_job: dict[str, Any]) -> list[Problem]:
-    """Return what is wrong with the document by itself, in the words of the arguments."""
-    found = document_problems(api.TrainJob, train_job)
-    found = merge_problems(found, none_problems("TrainJob.spec", train_job["spec"], "spec"))
-    found = [_told(p, args) for p in found]
+def _field(problem: Problem) -> str:
+    return problem.where.partition("[")[0]
+
+
+def _document_problems(args: TrainJobArgs, train_job: dict[str, Any], verdict: Verdict | None = None) -> list[Problem]:
+    """Return the problems of the document by itself, by the paths of the arguments."""
+    found = merge_problems(
+        document_problems(train_job, verdict), none_problems("TrainJob.spec", train_job["spec"], "spec")
+    )
+    found = _by_arguments(found, args)
     if train_job["spec"].get("suspend") is True and args.wait_for != "created":
-        why = f"holds the job, which then never gets as far as wait_for={args.wait_for!r} says"
+        why = f"holds the job, so wait_for={args.wait_for!r} would never be reached"
         found.append(Problem("suspend", why, "leave out wait_for, or suspend"))
     return found
 
 
+def _plain_secrets(args: TrainJobArgs, written: WrittenJob) -> list[Problem]:
+    """Return the plain-text secrets, by the paths of the arguments."""
+    found = [*plain_secrets(written), *plaintext_secrets.problems(args.run, "run")]
+    return [replace(p, where=args.place(p.where)) if p.where.startswith("initializer.") else p for p in found]
+
+
 def _as_stored(train_job: dict[str, Any]) -> dict[str, Any]:
-    """With quantities as a webhook writes them when it is created: `spec.trainer` must never change, and the server takes
-    1 and "1" for two."""
+    """Return the document with quantities as a webhook writes them on creation.
+
+    `spec.trainer` is immutable, and the server treats 1 and "1" as different values.
+    """
     spec = train_job["spec"]
     resources = spec["trainer"].get("resourcesPerNode")
     if not isinstance(resources, dict):
         return train_job
-    written = {
-        part: {k: canonical(q) if isinstance(q, (str, int)) else q for k, q in given.items()}
-        if part in ("limits", "requests") and isinstance(given, dict)
-        else given
-        for part, given in resources.items()
-    }
+    written = dict(resources)
+    for part in ("limits", "requests"):
+        if isinstance(given := resources.get(part), dict):
+            written[part] = {k: canonical(q) if isinstance(q, (str, int)) else q for k, q in given.items()}
     return {**train_job, "spec": {**spec, "trainer": {**spec["trainer"], "resourcesPerNode": written}}}
 
 
-def _cautioned(
-    result: Plan,
-    args: TrainJobArgs,
-    runtime: dict[str, Any],
-    train_job: dict[str, Any],
-    *,
-    cluster: bool,
+def _find_warnings(
+    args: TrainJobArgs, runtime: dict[str, Any], train_job: dict[str, Any], rendered: RenderedJob, job: PlacedJob,
     queues: Queues,
-) -> None:
-    result.workers = workers(train_job, queues)
-    known = session.current().jobsets
-    jobsets = {key: document for key, document in result.made.items() if key.startswith("JobSet/")}
-    shared = [known.setdefault(name, []) for each in jobsets.values() if isinstance(name := subdomain(each), str)]
-    siblings = [other for others in shared for other in others]
-    refused, told = cautions(runtime, train_job, result.made, siblings, cluster=cluster, queues=queues)
-    result.problems += [_told(p, args) for p in refused]
-    result.warnings += [_told(p, args) for p in told]
-    for others in shared:
-        others += jobsets.values()
-    if cluster:
-        result.problems += [
-            p.below(key) for key, document in jobsets.items() for p in queue_refusals(train_job, document)
-        ]
+) -> StepResult:  # fmt: skip
+    """Return the known problems that pass admission and fail later."""
+    siblings = _share_subdomains(rendered.jobsets.values())
+    refused, warned = classified_warnings(
+        runtime, train_job, rendered.made, siblings, cluster=job.cluster, queues=queues, mode=job.mode
+    )
+    problems = _by_arguments(refused, args)
+    for key, document in rendered.jobsets.items() if job.cluster else ():
+        problems += [p.below(key) for p in queue_refusals(train_job, document)]
+    return StepResult(problems=problems, warnings=_by_arguments(warned, args))
 
 
-async def _placing(args: TrainJobArgs, result: Plan, destination: Destination) -> dict[str, Any]:
-    """The arguments that become labels, with the names of queues and classes that the program makes."""
-    needed, refused = await queue_labels.makers({name: getattr(args, name) for name in queue_labels.ARGUMENTS})
-    result.needs += needed
-    result.problems += [] if isinstance(destination, targets.Local) else refused
-    return _named(args)
+def _judge_precision(
+    args: TrainJobArgs, written: WrittenJob, jobsets: list[dict[str, Any]], queues: Queues
+) -> StepResult:
+    arguments = written.func_args.visible if isinstance(args.trainer, ToolTrainer) else None
+    config = arguments.get("config") if isinstance(arguments, Mapping) else None
+    return StepResult(problems=precision_problems(config, jobsets, queues))
 
 
-def _named(args: TrainJobArgs) -> dict[str, Any]:
-    return {name: queue_labels.named(getattr(args, name)) for name in queue_labels.ARGUMENTS}
-
-
-async def _queued(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]:
-    """What is wrong with the arguments for queues, whatever else is wrong. found: what has been refused already."""
-    refused = {re.split(r"[.[]", p.where)[0] for p in found}
-    placing = {name: None if name in refused else value for name, value in _named(args).items()}
-    labelled = isinstance(args.labels, (Mapping, pulumi.Output)) and "labels" not in refused
-    written = args.labels if labelled else None
-    place = args.topology if isinstance(args.topology, Topology) else None
-    if written is None and place is None and not any(value is not None for value in placing.values()):
-        return []
-    given = {
-        "written": to_document(written),
-        "merged": to_document(queue_labels.labels(written, placing)),
-        "suspend": args.suspend,
-        "topology": place.annotations() if place else {},
-    }
-    known = (await resolve(given, "")).document
-    labels = queue_labels.problems(placing, known.get("written"), known.get("merged"), known.get("suspend"))
-    return [*labels, *topology.problems(known.get("topology"))]
+def _share_subdomains(jobsets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the JobSets of the program with the same subdomain, and remember these for later jobs."""
+    known, siblings = session.current().jobsets, []
+    documents = [*jobsets]
+    names = [name for name in map(subdomain, documents) if isinstance(name, str)]
+    for name in names:
+        siblings += known.get(name, [])
+    for name in names:
+        known.setdefault(name, []).extend(documents)
+    return siblings
 
 
 def _queue(train_job: dict[str, Any]) -> Any:
-    return labels.get(QUEUE) if isinstance(labels := train_job["metadata"].get("labels"), dict) else None
+    labels = train_job["metadata"].get("labels")
+    return labels.get(QUEUE) if isinstance(labels, dict) else None
 
 
-def _mounted(result: Plan, args: TrainJobArgs, mounts: dict[str, Any], logical: str, *, cluster: bool) -> None:
-    """The volume for output, and whether the others may be mounted by as many pods as there are."""
-    jobset = next((o for key, o in result.made.items() if key.startswith("JobSet/")), None)
+def _claim_volumes(args: TrainJobArgs, job: PlacedJob, rendered: RenderedJob, folders: Folders) -> StepResult:
+    """Return the volume for output, and a problem if too many Pods mount the others."""
+    jobset = next(iter(rendered.jobsets.values()), None)
     if jobset is None:
-        return
-    if args.output:
-        wanted = args.output if isinstance(args.output, OutputVolume) else OutputVolume()
-        name = f"{result.name}-output"
-        claim = Claim(f"{logical}-output", name, retain=bool(wanted.retain))
-        if cluster:  # another digest than on this machine: a stack that moves has another volume
-            spec = wanted.claim(several=mounters(jobset, mounts["output"]) > 1)
+        return StepResult()
+    claims, problems = dict[str, Claim](), list[Problem]()
+    if (wanted := args.output_volume) is not None:
+        claim = Claim(f"{args.resource_name}-output", f"{job.name}-output", retain=bool(wanted.retain))
+        if job.cluster:  # another digest than on this machine: a stack that moves has another volume
+            spec = wanted.claim(several=count_mounting_pods(jobset, folders.claims["output"]) > 1)
             claim = replace(claim, digest="claim", spec=spec)
-        result.claims["output"] = claim
-    for kind in ("dataset", "model"):
-        source = sources.parts(args.initializer).get(kind)
-        if isinstance(source, FetchedData) and source.claim is not None and source.claim.spec:
-            pods, mode = mounters(jobset, mounts[kind]), source.claim.spec["accessMode"]
-            if pods > 1 and mode != MANY and isinstance(mode, str):
-                why = f"{pods} pods mount the volume of {source.where}, which is {mode}"
-                mend = f"give it access_mode={MANY!r}; it was made before this TrainJob was known"
-                chosen = f"give it access_mode={MANY!r}, or leave access_mode out"
-                mend = chosen if source.claim.spec.get("chosen") else mend
-                result.problems.append(Problem(f"initializer.{kind}", why, mend))
+        claims["output"] = claim
+    for kind, source in fetched_data(args).items():
+        problems += _mount_problems(kind, source, count_mounting_pods(jobset, folders.claims[kind]))
+    return StepResult(claims=claims, problems=problems)
+
+
+def _mount_problems(kind: str, source: FetchedData, pods: int) -> list[Problem]:
+    """Return a problem if more than one Pod mounts a volume of fetched data that only one node can mount."""
+    if source.claim is None or not source.claim.spec:
+        return []
+    mode = source.claim.spec["accessMode"]
+    if pods <= 1 or mode == MANY or not isinstance(mode, str):
+        return []
+    why = f"{pods} pods mount the volume of {source.where}, which is {mode}"
+    hint = f"give it access_mode={MANY!r}; it was made before this TrainJob was known"
+    if source.claim.spec.get("chosen"):
+        hint = f"give it access_mode={MANY!r}, or leave access_mode out"
+    return [Problem(f"initializer.{kind}", why, hint)]
 
 
 def _unfetchable(kind: str, source: dict[str, Any], runtime: dict[str, Any]) -> list[Problem]:
-    """What Trainer's images, which fetch inside a job in a cluster, cannot fetch."""
+    """Return the problems of a source that Trainer's images, which fetch inside a job in a cluster, cannot fetch."""
     step = f"{kind}-initializer"
-    image = folders.containers_of(runtime, step).get(step, {}).get("image")
+    image = mounts.containers_of(runtime, step).get(step, {}).get("image")
     where = f"initializer.{kind}"
     uri = source.get("storageUri")
     if isinstance(uri, str) and uri.startswith("file://"):
-        mend = f"use {kind.capitalize()}Initializer, whose files travel, or s3:// or hf:// here"
-        return [Problem(f"{where}.storage_uri", "is a path of this machine, which a cluster cannot read", mend)]
+        hint = f"use {kind.capitalize()}Initializer, whose files travel, or s3:// or hf:// here"
+        return [Problem(f"{where}.storage_uri", "is a path of this machine, which a cluster cannot read", hint)]
     ours = isinstance(image, str) and image.startswith(sources.UPSTREAM)
     return [p.below(where) for p in sources.upstream_problems(uri)] if ours else []
 
 
-def _compiled(args: TrainJobArgs, runtime: dict[str, Any]) -> Compiled:
-    try:
-        return user_code.compile_trainer(
-            args.trainer or Trainer(), runtime, sources.parts(args.initializer).get("dataset")
-        )
-    except TrainerError as error:  # of a plugin that names a launcher
-        return Compiled({}, problems=error.problems)
-
-
-def _judge_outputs(result: Plan, args: TrainJobArgs) -> None:
-    """Adds what is wrong with the Outputs that a job is given."""
-    result.problems += [_told(p, args) for p in result.resolved.problems]
-    result.warnings += [_told(p, args) for p in result.resolved.warnings]
-
-
-def _judge_code(result: Plan, compiled: Compiled, code: Mapping[str, Any], func_args: Any) -> None:
-    """Adds what is wrong with the code of a job, and with what its function is given."""
-    problems, warnings = [*compiled.problems, *user_code.package_problems(code)], [*compiled.warnings]
-    if compiled.func is not None:
-        problems += user_code.argument_problems(compiled.func, func_args)
-        warnings += user_code.argument_warnings(compiled.func, func_args)
-    result.problems += [p.below("trainer") for p in problems]
-    result.warnings += [p.below("trainer") for p in warnings]
-
-
 def _judge_sources(
-    result: Plan, sources_: Mapping[str, Any], runtime: dict[str, Any], destination: Destination, *, cluster: bool
-) -> None:
-    """Adds what is wrong with what is to be fetched inside the job."""
-    if cluster:
-        result.problems += [p for kind, source in sources_.items() for p in _unfetchable(kind, source, runtime)]
-    if folders.is_cached(sources_.get("dataset")):
-        if not cluster:
-            result.problems.append(_NO_CACHE)
-        else:
-            result.warnings += _cache_warnings(destination, sources_["dataset"], runtime)
+    job: PlacedJob, initializer: Mapping[str, Any], runtime: dict[str, Any]
+) -> tuple[list[Problem], list[Problem]]:
+    """Return problems and warnings of the sources that are fetched inside the job."""
+    problems: list[Problem] = []
+    for kind, source in initializer.items() if job.cluster else ():
+        problems += _unfetchable(kind, source, runtime)
+    if not mounts.is_cached(initializer.get("dataset")):
+        return problems, []
+    if not job.cluster:
+        return [*problems, _NO_CACHE], []
+    return problems, _cache_warnings(job, initializer["dataset"], runtime)
 
 
-def _mountable(args: TrainJobArgs) -> dict[str, FetchedData]:
-    """Return kind of folder -> what was fetched before, into a volume."""
-    given = sources.parts(args.initializer)
-    return {kind: source for kind, source in given.items() if isinstance(source, FetchedData)}
-
-
-def _volumes(args: TrainJobArgs) -> dict[str, Any]:
-    """Return kind of folder -> name of the claim that holds what was fetched before."""
-    return {kind: source.volume for kind, source in _mountable(args).items()}
-
-
-def _writable(args: TrainJobArgs) -> list[str]:
-    """Return the kinds of fetched data that the job may change."""
-    return sorted(kind for kind, source in _mountable(args).items() if source.writable)
-
-
-async def _data(args: TrainJobArgs, inline: Mapping[str, Any], *, cluster: bool) -> dict[str, dict[str, str]]:
-    """Return kind -> name and version of the data that the job reads, as far as the plan knows a version."""
+async def _data(args: TrainJobArgs, fields: Mapping[str, Any], *, cluster: bool) -> dict[str, dict[str, str]]:
+    """Return kind -> name and version of the data that the job reads, if the plan knows a version. Packages of this machine count
+    as data if they are installed on it.
+    """
     found: dict[str, dict[str, str]] = {}
+    inline = fields["initializer"]
     for kind in ("dataset", "model"):
         source = sources.parts(args.initializer).get(kind)
         if isinstance(source, FetchedData) and source.claim is not None:
@@ -450,74 +366,80 @@ async def _data(args: TrainJobArgs, inline: Mapping[str, Any], *, cluster: bool)
                 found[kind]["former"] = source.claim.former
         elif not cluster and is_folder(uri := inline.get(kind, {}).get("storageUri")):
             found[kind] = {"name": uri, "version": await version_of(uri, inline[kind])}
+    packages = (fields["code"] or {}).get("packages") or []
+    known = isinstance(packages, list) and all(isinstance(word, str) for word in packages)
+    version = await packages_version(packages) if known and not cluster else ""
+    if version:
+        found["packages"] = {"name": "of this machine", "version": version}
     return found
 
 
-def _sources(initializer: sources.Initializer | None) -> dict[str, Any]:
-    """`spec.initializer`: what is fetched inside the job."""
-    given = sources.parts(initializer)
-    return {kind: source.document() for kind, source in given.items() if isinstance(source, sources.Source)}
+def _named_data(initializer: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return kind -> name of the data that is fetched inside the job, whose version the plan does not know."""
+    uris = {kind: section(source).get("storageUri") for kind, source in initializer.items()}
+    return {kind: {"name": uri, "version": ""} for kind, uri in uris.items() if isinstance(uri, str)}
 
 
-def _own_fields(args: TrainJobArgs) -> dict[str, Any]:
-    fields = {
-        "suspend": args.suspend,
-        "activeDeadlineSeconds": args.active_deadline_seconds,
-        "managedBy": args.managed_by,
-        "runtimePatches": args.runtime_patches,
-    }
-    return {k: api_names(f"TrainJob.spec.{k}", to_document(v)) for k, v in fields.items() if v is not None}
+def _digest_without_code(rerun_on: Sequence[str] | None, content: Mapping[str, Any]) -> Any:
+    """Return the digest of what the user wrote apart from the code; empty if a change of the code starts a new run."""
+    if rerun_on is None or "code" in rerun_on:
+        return ""
+    rest = {**content, WRITTEN: {**content[WRITTEN], "code": None}}
+    return first_unknown(rest) or digest(rest)[:32]
 
 
-def _content(
-    args: TrainJobArgs, destination: Destination, wish: dict[str, Any], runtime: dict[str, Any], result: Plan
-) -> dict[str, Any]:
-    """What the user wrote, without what is derived from names of stack and resource or from the runtime's content: the job
-    keeps the runtime it was created with. The name of the job's own Secret is in `wish` as earlier versions had it."""
-    if former := result.resolved.former_keys:
-        wish = walk(wish, lambda _, leaf: former.get(leaf, leaf) if isinstance(leaf, str) else leaf)
-    return {
-        "wish": wish,
-        "runtime": [runtime.get("kind"), runtime["metadata"]["name"]],
-        "target": [
-            type(destination).__name__,
-            result.namespace,
-            *([mode] if (mode := _other_mode(destination)) else []),
-        ],
+def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[str, Any]:
+    """Return what the user wrote, without parts that depend on names of stack and resource or on the content of the runtime:
+    the job keeps the runtime it was created with. The name of the job's own Secret is in it as earlier versions had it."""
+    fields, former = written.fields, written.resolved.former_keys
+    if former:
+        fields = walk(fields, lambda _, leaf: former.get(leaf, leaf) if isinstance(leaf, str) else leaf)
+    content: dict[str, Any] = {
+        WRITTEN: fields,
+        "runtime": [written.runtime.get("kind"), written.runtime["metadata"]["name"]],
+        "target": [type(job.destination).__name__, job.place.namespace],
         "name": args.name,
-        "output": bool(args.output),
+        "output": args.output_volume is not None,
         "resume": args.resume,
         "run": args.run,
-        "mounts": sorted(_mountable(args)),
-        **({"writable": writable} if (writable := _writable(args)) else {}),
+        "mounts": sorted(fetched_data(args)),
     }
+    if job.mode != "jobset":  # digests of stacks from before there were two modes stay
+        content["target"].append(job.mode)
+    if writable := writable_data(args):
+        content["writable"] = writable
+    if args.checkpoint is not None:
+        content["checkpoint"] = {name: getattr(args.checkpoint, name) for name in CHECKPOINT_FIELDS}
+    if args.hardening is not None:  # that of the stack is, as the runtime's content, for the next run
+        content["hardening"] = args.hardening
+    return content
 
 
-def _other_mode(destination: Destination) -> str:
-    """The mode, where it is not the default: digests of before there were two stay."""
-    mode = targets.mode_of(destination)
-    return "" if mode == "jobset" else mode
+CHECKPOINT_FIELDS = tuple(name for name in CheckpointPolicy.fields if name != "to")
+"""Fields of a checkpoint policy that change the job: a volume has a plan of its own."""
 
 
-def _train_job(result: Plan, wish: dict[str, Any], runtime: dict[str, Any]) -> dict[str, Any]:
-    """The TrainJob document. It always has a trainer section: without one, upstream injects no PET_* and n nodes would
+def _train_job(name: str, namespace: Any, fields: dict[str, Any], runtime: dict[str, Any]) -> dict[str, Any]:
+    """Return the TrainJob document. It always has a trainer section: without one, upstream injects no PET_* and n nodes would
     train n models."""
     spec = {
         "runtimeRef": {
             "apiGroup": API_VERSION.partition("/")[0], "kind": runtime["kind"], "name": runtime["metadata"]["name"],
         },
-        "trainer": wish["trainer"],
-        **wish["spec"],
+        "trainer": fields["trainer"],
+        **fields["spec"],
     }  # fmt: skip
-    if wish["initializer"]:
-        spec["initializer"] = sources.located(wish["initializer"])
-    metadata = {"name": result.name, "namespace": result.namespace, **wish["metadata"]}
+    if fields["initializer"]:
+        spec["initializer"] = sources.with_absolute_paths(fields["initializer"])
+    metadata = {"name": name, "namespace": namespace, **fields["metadata"]}
     if _queue({"metadata": metadata}):
         spec.pop("suspend", None)  # Kueue's, and an apply would take it away
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
 
 
 _CACHED = "initializer.dataset.storage_uri"
+
+
 _NO_CACHE = Problem(
     _CACHED,
     "the data cache is made of pods of a cluster, and this machine has none",
@@ -525,14 +447,21 @@ _NO_CACHE = Problem(
 )
 
 
-def _cache_warnings(destination: Destination, source: dict[str, Any], runtime: dict[str, Any]) -> list[Problem]:
-    """What lets the cache's initializer fail later (pkg/initializers/dataset/cache.py)."""
+_CACHE_NEEDS_TOKEN = Problem(
+    "hardening",
+    "the initializer of the data cache cannot be restricted: it creates Pods with the token of its service account",
+    'use hf:// or s3:// instead of cache://, or hardening="none" for this job',
+)
+
+
+def _cache_warnings(job: PlacedJob, source: dict[str, Any], runtime: dict[str, Any]) -> list[Problem]:
+    """Return later failures of the data cache's initializer (pkg/initializers/dataset/cache.py)."""
     found = []
-    if targets.mode_of(destination) == "jobset":
+    if job.mode == "jobset":
         why = "the cache belongs to a TrainJob object; mode jobset makes none, and the job would start without a cache"
         found.append(Problem(_CACHED, why, "it needs mode trainer"))
-    container = folders.containers_of(runtime, folders.INITIALIZER).get(folders.INITIALIZER, {})
-    env = [*known_items(source.get("env")), *known_items(container.get("env"))]
+    container = mounts.containers_of(runtime, mounts.INITIALIZER).get(mounts.INITIALIZER, {})
+    env = [*listed(source.get("env")), *listed(container.get("env"))]
     others = [source.get("secretRef"), container.get("envFrom"), not isinstance(source.get("env", []), list)]
     if not any(others) and "IAM_ROLE" not in {e.get("name") for e in env}:
         why = "the initializer does not start without IAM_ROLE"
@@ -540,7 +469,20 @@ def _cache_warnings(destination: Destination, source: dict[str, Any], runtime: d
     return found
 
 
-def _told(problem: Problem, args: TrainJobArgs) -> Problem:
-    """A path of the documents in the words of the arguments."""
-    own = not problem.where.startswith(queue_lints.ABOUT_QUEUES)
-    return replace(problem, where=args.place(problem.where)) if own else problem
+def _by_arguments(problems: Sequence[Problem], args: TrainJobArgs) -> list[Problem]:
+    """Return problems of documents by the paths of the arguments. Those of a queue keep theirs."""
+    return [
+        p
+        if p.where.startswith(queue_lints.ABOUT_QUEUES)
+        else replace(p, where=args.place(p.where), hint=_python_hint(p))
+        for p in problems
+    ]
+
+
+def _python_hint(problem: Problem) -> str:
+    """Return the hint of a problem of a document, for the author of a program."""
+    for kind in ("dataset", "model"):
+        if problem.where == "spec.runtimeRef" and problem.why.startswith(f"must have {kind}-initializer job"):
+            before = f"initializer=Initializer({kind}={kind.capitalize()}Initializer(...))"
+            return f"fetch the {kind} before the job: {before}; or {problem.hint}"
+    return problem.hint

@@ -1,7 +1,6 @@
-"""How user code travels: the bytes of a function or a script in a ConfigMap, started by a small bootstrap without a shell.
+"""User code as files: a ConfigMap with a function or a script, started by a small bootstrap without a shell.
 
-What would be lost on the way (a global, a closure, a decorator) is a problem here, with
-the name and the line.
+Parts that cannot travel with a function (a global, a closure, a decorator) are problems with name and line.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ import symtable
 import textwrap
 import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, repeat
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -30,22 +30,27 @@ from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import BuiltinTrainer
 from pulumi_trainer.args.json_values import json_value
+from pulumi_trainer.args.post_training import ToolTrainer, table
+from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.signatures import unknown_fields
-from pulumi_trainer.args.trainers import (
-    Code,
-    Compiled,
-    CustomTrainer,
-    Trainer,
-)
+from pulumi_trainer.args.trainers import Code, Compiled, CustomTrainer, Trainer
 from pulumi_trainer.plan import imports
+from pulumi_trainer.plan.project_code import (
+    Project,
+    imported_function,
+    read_project,
+    read_requirements,
+    script_problems,
+    syntax_problems,
+)
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import FRAMEWORK
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pipeline import registry
 
 LIMIT = 900_000
-"""Bytes: a ConfigMap holds at most 1 MiB, and names and other files need some of it."""
+"""Bytes: a ConfigMap can contain 1 MiB, of which names and other files need some."""
 
 PYTHON = "python3"
 
@@ -53,14 +58,15 @@ LAUNCHERS: Mapping[str, tuple[str, ...]] = {
     "torch": ("torchrun",),
     "paddle": (PYTHON, "-m", "paddle.distributed.launch"),
 }
-"""Framework (label `trainer.kubeflow.org/framework` of the runtime) -> what starts the script; default: Python. A plugin
-names its own in `launcher`."""
+"""Framework (label `trainer.kubeflow.org/framework` of the runtime) -> command that starts the script; default: Python. A plugin
+sets its own in `launcher`.
+"""
 
 MPIRUN = ("mpirun", "--allow-run-as-root", "--hostfile", "/etc/mpi/hostfile")
-"""A container is root where its image says so, and mpirun would refuse. The hostfile is what the Kubeflow SDK names too."""
+"""mpirun refuses to run as root without the flag, and an image may use root. The Kubeflow SDK uses the same hostfile."""
 
 ACROSS: Mapping[str, tuple[str, ...]] = {"mpi": MPIRUN, "deepspeed": MPIRUN, "mlx": MPIRUN}
-"""Framework -> what starts the script's launcher in each slot of each node; it runs in the trainer step alone."""
+"""Framework -> command that starts the script's launcher in each slot of each node; it runs in the trainer step alone."""
 
 _FOOTER = """
 
@@ -69,53 +75,169 @@ if __name__ == "__main__":
     {name}(**{json}.loads({path}.Path(__file__).with_name("{args}").read_text(encoding="utf-8")))
 """
 
-_IMPLICIT = frozenset({"__name__", "__file__", "__doc__", "__builtins__", *dir(builtins)})
+_OF_MODULE = frozenset({"__name__", "__file__", "__doc__", "__builtins__", "__spec__", "__loader__", "__package__"})
+"""Names that every module defines."""
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """User code as a script. exact: the bytes of its file. problems: it is not shipped while there are any. warnings: what it
-    will not find."""
+    """User code as a script.
+
+    Attributes:
+        script: Text of the script.
+        problems: Reasons not to submit the code.
+        warnings: Imports that fail in the job.
+        exact: Bytes of the script file.
+        entry: File of the project that the launcher starts instead of the script.
+        path: Folders of the project that modules are imported from.
+        line: Line of the program's file in which the function begins.
+        training: Whether the code imports `pulumi_trainer.training`.
+    """
 
     script: str
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     exact: bytes | None = None
+    entry: tuple[str, ...] | None = None
+    path: tuple[str, ...] = (".",)
+    line: int = 1
+    training: bool = False
 
 
 def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any], dataset: Any) -> Compiled:
     """Return the document of a trainer, and the code that travels with the job.
 
     Args:
-        trainer: Of the job.
-        runtime: The document of its runtime, whose framework decides what starts the code.
-        dataset: That of the initializer, if any.
+        trainer: Trainer of the job.
+        runtime: Document of the runtime, whose framework selects the launcher.
+        dataset: Document of the dataset's initializer, if any.
 
     Raises:
-        TrainerError: A plugin names a launcher that is none.
+        TrainerError: A plugin names an invalid launcher.
     """
     compiled = trainer.compiled(runtime, dataset)
+    if isinstance(trainer, ToolTrainer):
+        return _compile_tool(trainer, compiled, runtime)
     if not isinstance(trainer, CustomTrainer) or not trainer.ships_code:
         return compiled
     func_args, wrong = json_value(trainer.func_args, "func_args")
-    if trainer.func is not None:
-        shipped = from_function(trainer.func)
-        func_args = func_args if func_args is not None else {}
-    else:
-        shipped = from_script(str(trainer.script))
+    if trainer.func is not None and func_args is None:
+        func_args = {}
+    problems: list[Problem] = [*wrong]
+    project, requirements = _read_files(trainer, problems)
+    shipped = _shipped(trainer, project) if (project is None) == (trainer.source is None) else Shipped("")
     packages, urls = to_document(trainer.packages_to_install), to_document(trainer.pip_index_urls)
+    document = {**compiled.document, "command": command()}
+    if trainer.command is not None:  # in args, where Kubernetes replaces $(VARIABLE)
+        document["args"] = [*to_document(trainer.command), *(to_document(trainer.args) or [])]
     return Compiled(
-        {**compiled.document, "command": command()},
-        Code(shipped.script, func_args, packages, urls, framework(runtime)),
-        (*shipped.problems, *wrong),
+        document,
+        Code(
+            shipped.script, func_args, packages, urls, framework(runtime), project.tree.digest if project else None,
+            shipped.entry, shipped.path if project else None, requirements,
+        ),
+        (*shipped.problems, *problems),
         shipped.warnings,
         None if shipped.problems else trainer.func,
         shipped.exact,
-    )
+        project.tree if project else None,
+        shipped.line,
+        shipped.training if project is None else project.ships_training(shipped.training),
+    )  # fmt: skip
 
 
-def from_function(func: Callable[..., Any]) -> Shipped:
-    """Return the source of `func` as a script that calls it with the JSON of func_args."""
+def _compile_tool(trainer: ToolTrainer, compiled: Compiled, runtime: Mapping[str, Any]) -> Compiled:
+    """Return a trainer whose program is that of a tool, with the functions that it calls."""
+    started, problems = framework(runtime), list[Problem]()
+    if runtime and started != "torch":
+        why = f"{trainer.title} is started by torchrun, and the framework of this runtime is {started or 'unknown'}"
+        problems.append(Problem("", why, f'runtime="{table(trainer.tool)["runtime"]}"'))
+    arguments, wrong = json_value(trainer.arguments(), "")
+    places = {'["generation"]["config"]': "generation.config", '["config"]': "config"}
+    for found in wrong:
+        start = next((place for place in places if found.where.startswith(place)), "")
+        problems.append(replace(found, where=places.get(start, "") + found.where.removeprefix(start)))
+    shipped, warnings = [from_function(function) for function in trainer.functions()], list[Problem]()
+    for each in shipped:
+        problems += [replace(p, where="reward") for p in each.problems]
+        warnings += [replace(p, where="reward") for p in each.warnings]
+    modules = {f"reward_{at}.py": each.script for at, each in enumerate(shipped)}
+    packages, urls = to_document(trainer.packages_to_install), to_document(trainer.pip_index_urls)
+    return Compiled(
+        {**compiled.document, "command": command()},
+        Code(
+            "", arguments, packages, urls, started, tool=trainer.tool, modules=modules or None,
+            server=trainer.backend() or None,
+        ),
+        tuple(problems),
+        tuple(warnings),
+        check=trainer.argument_problems,
+        training=True,
+        server=trainer.server(),
+        prints=trainer.title if trainer.prints_fields else "",
+    )  # fmt: skip
+
+
+def _read_files(trainer: CustomTrainer, problems: list[Problem]) -> tuple[Project | None, str | None]:
+    """Return the project of a trainer and the text of its requirements; None for a missing or rejected one, whose problems are
+    added to `problems`.
+    """
+    project = None
+    refused = {problem.where for problem in trainer.check()}
+    if "source" in refused or (isinstance(trainer.source, Source) and trainer.source.check()):
+        return None, None
+    try:
+        if trainer.source is not None:
+            project = read_project(trainer.source)
+    except Invalid as error:
+        problems += [p.below("source") for p in error.problems]
+        return None, None
+    try:
+        if trainer.requirements is not None and "requirements" not in refused:
+            return project, read_requirements(trainer.requirements, project)
+    except Invalid as error:
+        problems += error.problems
+    return project, None
+
+
+def _shipped(trainer: CustomTrainer, project: Project | None) -> Shipped:
+    """Return the code that starts on the nodes: a file of its own, or one of the project."""
+    if project is None:
+        return from_function(trainer.func) if trainer.func is not None else from_script(str(trainer.script))
+    if trainer.command is not None:
+        return Shipped("", entry=())
+    if trainer.script is not None:
+        return Shipped("", tuple(script_problems(project, trainer.script)), entry=(str(trainer.script),))
+    if trainer.module is not None:
+        try:
+            folder, path = project.module_file(trainer.module)
+        except Invalid as error:
+            return Shipped("", error.problems)
+        return Shipped(
+            "", tuple(syntax_problems("module", project, path)), entry=("-m", trainer.module), path=(folder,)
+        )
+    assert trainer.func is not None
+    imported = imported_function(trainer.func, project) if inspect.isfunction(trainer.func) else None
+    if imported is None:
+        return from_function(trainer.func, project.modules)
+    never = [
+        Problem("func", f"{trainer.func.__name__} {what}", hint) for what, hint in _never_runs_as_imported(trainer.func)
+    ]
+    return Shipped(imported[0], tuple(never), path=tuple(dict.fromkeys((imported[1], "."))))
+
+
+def _never_runs_as_imported(func: Callable[..., Any]) -> list[tuple[str, str]]:
+    module = ast.parse(textwrap.dedent(inspect.getsource(func))).body[0]
+    return [(what, hint) for _, what, hint in _never_runs(func, module)]
+
+
+def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozenset()) -> Shipped:
+    """Return the source of `func` as a script that calls it with the JSON of func_args.
+
+    Args:
+        func: The function.
+        travelling: Top-level modules that travel with the job.
+    """
     if not inspect.isfunction(func):
         why = f"must be a plain function, not {type(func).__name__}"
         return _refused("func", why, "pass the function itself")
@@ -137,24 +259,30 @@ def from_function(func: Callable[..., Any]) -> Shipped:
     if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return _refused("func", f"{func.__name__} is not a def ({file.name}:{first})", _AS_DEF)
     postponed = bool(func.__code__.co_flags & __future__.annotations.compiler_flag)
-    needs_future, lost = _lost(source, function, postponed)
+    needs_future, lost = _lost(source, function, _implicit(func) | _made(source, func), postponed)
     found = [
-        Problem("func", f"{func.__name__} {what} ({file.name}:{first + line - 1})", mend)
-        for line, what, mend in [*_never_runs(func, function), *_decorators(function), *lost]
+        Problem("func", f"{func.__name__} {what} ({file.name}:{first + line - 1})", hint)
+        for line, what, hint in [*_never_runs(func, function), *_decorators(function), *lost]
     ]
     found = found or [Problem("func", f"{func.__name__} {what}", _AS_WRITTEN) for what in _changes(func, function)]
     # The imports of the footer must not take the function's own name.
     json_, path = (f"{alias}_" if alias == function.name else alias for alias in ("_json", "_pathlib"))
     footer = _FOOTER.format(name=function.name, args=code.ARGS_FILE, json=json_, path=path)
     script = (_POSTPONED if needs_future else "") + source + ("" if source.endswith("\n") else "\n") + footer
-    return Shipped(script, tuple(found or _callable_problems(func)), imports.left_behind("func", source, file, first))
+    return Shipped(
+        script,
+        tuple(found or _callable_problems(func)),
+        imports.missing_imports("func", source, file, first, travelling),
+        line=first,
+        training=imports.imports_training(source),
+    )
 
 
 _AS_WRITTEN = "what is shipped is its def: write there what the job is to do"
 
 
 def _changes(func: Callable[..., Any], function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """Yield what the program has made of a function after its def."""
+    """Yield changes that the program has made to a function after its def."""
     if inspect.unwrap(func) is not func:
         yield "is wrapped (functools.wraps or update_wrapper), and the wrapper would be lost"
         return
@@ -163,25 +291,33 @@ def _changes(func: Callable[..., Any], function: ast.FunctionDef | ast.AsyncFunc
     written: list[ast.expr | None] = [*arguments.defaults]
     given += [(func.__kwdefaults__ or {}).get(each.arg) for each in arguments.kwonlyargs]
     written += arguments.kw_defaults
-    constants = [each.value for each in written if isinstance(each, ast.Constant)]
-    now = [value for value, each in zip(given, written, strict=False) if isinstance(each, ast.Constant)]
-    if len(given) != len(written) or [*map(repr, constants)] != [*map(repr, now)]:
+    if len(given) != len(written) or any(map(_is_other, given, written)):
         yield "has other defaults by now than in its def"
 
 
-def _refused(where: str, why: str, mend: str = "") -> Shipped:
-    return Shipped("", (Problem(where, why, mend),))
+def _is_other(value: Any, written: ast.expr | None) -> bool:
+    """Return whether a default differs from the expression in its def, if that is a constant or a builtin."""
+    match written:
+        case ast.Constant(value=constant):
+            return repr(constant) != repr(value)
+        case ast.Name(id=name) if hasattr(builtins, name):
+            return value is not getattr(builtins, name)
+    return False
+
+
+def _refused(where: str, why: str, hint: str = "") -> Shipped:
+    return Shipped("", (Problem(where, why, hint),))
 
 
 _AS_DEF = "write it as a def, or use script="
 _POSTPONED = "from __future__ import annotations\n"
 _INDENTED = "if True:\n"
-"""Stands above a function that keeps its indentation."""
+"""Statement above a function that keeps its indentation."""
 
 
 @lru_cache(maxsize=256)
 def _as_module(source: str) -> str:
-    """Return the source of a function as a statement of a module. Its indentation goes where that changes no string in it."""
+    """Return the source of a function as a statement of a module, without its indentation unless that changes a string."""
     dedented = textwrap.dedent(source)
     exact = _INDENTED + source if source[:1].isspace() else source
     if dedented == source:
@@ -193,7 +329,7 @@ def _as_module(source: str) -> str:
 
 
 def _meaning(source: str) -> str:
-    """Return the syntax tree of a function as text; blanks in docstrings count where something may read them."""
+    """Return the syntax tree of a function as text; whitespace in docstrings counts if code may read them."""
     function = _statement(ast.parse(source))
     for node in ast.walk(function) if "__doc__" not in source else ():
         match node:
@@ -203,13 +339,13 @@ def _meaning(source: str) -> str:
 
 
 def _statement(tree: ast.Module) -> ast.stmt:
-    """Return the def, which may stand below `_INDENTED`."""
+    """Return the def, which may be below `_INDENTED`."""
     top = tree.body[0]
     return top.body[0] if isinstance(top, ast.If) else top
 
 
 def _never_runs(func: Callable[..., Any], function: ast.stmt) -> Iterator[tuple[int, str, str]]:
-    """Yield why a call of the function would return at once, with nothing done."""
+    """Yield why a call of the function would return immediately without running its body."""
     if inspect.iscoroutinefunction(func):
         yield function.lineno, "is a coroutine; nobody would await it", "call asyncio.run(...) inside a plain def"
     elif inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
@@ -234,23 +370,35 @@ def _decorators(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tu
         yield decorator.lineno, what, "apply it inside the body, or use script="
 
 
+def _implicit(func: Callable[..., Any]) -> frozenset[str]:
+    """Return the names with the same meaning in the job: builtins that the function's module does not replace."""
+    given = func.__globals__
+    return _OF_MODULE | {name for name, value in vars(builtins).items() if given.get(name, value) is value}
+
+
+def _made(source: str, func: Callable[..., Any]) -> frozenset[str]:
+    """Return the globals that the function assigns itself, and that its module does not define."""
+    return _assigned_globals(source) - func.__globals__.keys()
+
+
 def _lost(
-    source: str, function: ast.FunctionDef | ast.AsyncFunctionDef, postponed: bool
+    source: str, function: ast.FunctionDef | ast.AsyncFunctionDef, implicit: frozenset[str], postponed: bool
 ) -> tuple[bool, list[tuple[int, str, str]]]:
-    """Return the names that the function would not find where it runs, each with a line. First: whether annotations have to
-    stay unevaluated there, as they are here."""
-    evaluated = _names(source) - _IMPLICIT - {function.name}
-    unevaluated = _names(_POSTPONED + source) - _IMPLICIT - {function.name}
+    """Return whether annotations must stay unevaluated in the job, and the names that the function does not find there, with
+    lines.
+    """
+    evaluated = _names(source) - implicit - {function.name}
+    unevaluated = _names(_POSTPONED + source) - implicit - {function.name}
     needs_future = postponed and evaluated != unevaluated
     found = []
     for lost in sorted(unevaluated if needs_future else evaluated):
         uses = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == lost]
         what = f"uses {lost}, which is defined outside of it and would be lost"
-        mend = "define or import it inside the body, pass it in func_args, or use script="
+        hint = "define or import it inside the body, pass it in func_args, or use script="
         if lost not in unevaluated:
             what = f"names {lost} in an annotation, which is defined outside of it and would be lost"
-            mend = 'begin the file with "from __future__ import annotations", or leave the annotation out'
-        found.append((min(uses, default=function.lineno), what, mend))
+            hint = 'begin the file with "from __future__ import annotations", or leave the annotation out'
+        found.append((min(uses, default=function.lineno), what, hint))
     return needs_future, found
 
 
@@ -269,20 +417,34 @@ def _globals(table: symtable.SymbolTable) -> set[str]:
     return found
 
 
+@lru_cache(maxsize=256)
+def _assigned_globals(source: str) -> frozenset[str]:
+    """Return the names that a function of a module, or one inside it, declares global and assigns."""
+    pending = [*symtable.symtable(source, "<func>", "exec").get_children()]
+    found = set()
+    while pending:
+        table = pending.pop()
+        found |= {s.get_name() for s in table.get_symbols() if s.is_declared_global() and s.is_assigned()}
+        pending += table.get_children()
+    return frozenset(found)
+
+
 def _outside(table: symtable.SymbolTable) -> set[str]:
     """Return the names that the def statement itself needs: defaults, annotations, decorators."""
     return {s.get_name() for s in table.get_symbols() if s.is_referenced() and not s.is_assigned()}
 
 
 def _callable_problems(func: Callable[..., Any]) -> list[Problem]:
-    """A closure shows as a free variable of the compiled function even where its source looks whole."""
+    """Return the problems of a closure, which shows as a free variable of the compiled function even if its source looks
+    complete.
+    """
     names = func.__code__.co_freevars
-    mend = "pass it in func_args, or define it inside the body"
-    return [Problem("func", f"{func.__name__} closes over {n}, which would be lost", mend) for n in names]
+    hint = "pass it in func_args, or define it inside the body"
+    return [Problem("func", f"{func.__name__} closes over {n}, which would be lost", hint) for n in names]
 
 
 def argument_problems(func: Callable[..., Any], func_args: Any) -> list[Problem]:
-    """Return what is wrong with the arguments of a function: those that it does not take, or lacks."""
+    """Return the problems of the arguments of a function: unknown and missing ones."""
     if isinstance(func_args, Unknown):
         return []
     if not isinstance(func_args, Mapping):
@@ -292,22 +454,22 @@ def argument_problems(func: Callable[..., Any], func_args: Any) -> list[Problem]
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     known = tuple(p.name for p in named)
     found = [] if any(p.kind is p.VAR_KEYWORD for p in parameters) else unknown_fields(func_args, known)
-    told = [
-        Problem(f'func_args["{p.where}"]', f"{func.__name__}{signature} has no such argument", p.mend) for p in found
+    problems = [
+        Problem(f'func_args["{p.where}"]', f"{func.__name__}{signature} has no such argument", p.hint) for p in found
     ]
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if missing := [name for name in required if name not in known or name not in func_args]:
         why = f"{func.__name__}{signature} requires {', '.join(missing)}"
         positional = [name for name in missing if name not in known]
-        mend = (
+        hint = (
             f"arguments are passed by name: {', '.join(positional)} must not be positional-only" if positional else ""
         )
-        told.append(Problem("func_args", why, mend))
-    return told
+        problems.append(Problem("func_args", why, hint))
+    return problems
 
 
 def argument_warnings(func: Callable[..., Any], func_args: Any) -> list[Problem]:
-    """Return the arguments that are not what the function's annotations say; Python would pass them on as they are."""
+    """Return the arguments that do not match the function's annotations, which Python does not check."""
     parameters = inspect.signature(func).parameters
     found = []
     for name, value in func_args.items() if isinstance(func_args, Mapping) else ():
@@ -323,7 +485,7 @@ def argument_warnings(func: Callable[..., Any], func_args: Any) -> list[Problem]
 
 
 _ANNOTATED: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
-"""Annotation -> the values that JSON has for it."""
+"""Annotation -> its types in JSON."""
 
 
 def from_script(path: str | Path) -> Shipped:
@@ -351,11 +513,14 @@ def from_script(path: str | Path) -> Shipped:
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 0
         return _refused("script", f"{file.name}:{line}: {getattr(error, 'msg', error)}")
-    return Shipped(text, warnings=imports.left_behind("script", text, file), exact=exact)
+    warnings = imports.missing_imports("script", text, file)
+    return Shipped(text, warnings=warnings, exact=exact, training=imports.imports_training(text))
 
 
 def _text(source: bytes) -> str:
-    """Return the text of a script; its line endings do not matter to Python, so a checkout with others is no other script."""
+    """Return the text of a script with line endings as Python reads them, so that checkouts with other line endings are the same
+    script.
+    """
     try:
         return io.TextIOWrapper(io.BytesIO(source), "utf-8-sig").read()
     except UnicodeDecodeError as error:
@@ -367,7 +532,7 @@ def _text(source: bytes) -> str:
 
 
 def framework(runtime: Mapping[str, Any]) -> Any:
-    """What decides how code is started: the runtime's label; where nothing is known by it, the runtime's policy."""
+    """Return the framework that selects the launcher: the runtime's label, or the runtime's policy if the label is unknown."""
     label = runtime.get("metadata", {}).get("labels", {}).get(FRAMEWORK, "")
     policy = runtime.get("spec", {}).get("mlPolicy")
     names = [label, *policy] if isinstance(policy, Mapping) and isinstance(label, str) else []
@@ -379,7 +544,7 @@ def _launcher(name: str) -> tuple[str, ...] | None:
 
 
 def package_problems(code: Mapping[str, Any]) -> list[Problem]:
-    """Return the requirements and the addresses of indexes that are no text, and the requirements that pip could not read."""
+    """Return the requirements and index addresses that are not text, and the requirements that pip cannot read."""
     found = []
     for field, name in {"packages_to_install": "packages", "pip_index_urls": "index_urls"}.items():
         given = code.get(name)
@@ -395,7 +560,9 @@ def _unreadable(packages: Any) -> Iterator[Problem]:
     words = packages if isinstance(packages, list) else []
     for i, (before, word) in enumerate(zip(["", *words], words, strict=False)):
         is_option = any(isinstance(each, str) and each.startswith("-") for each in (before, word))
-        if not isinstance(word, str) or is_option or _FILE_OR_URL.search(word) or plaintext_secrets.problems(word, ""):
+        if not isinstance(word, str) or is_option or plaintext_secrets.problems(word, ""):
+            continue
+        if _FILE_OR_URL.search(word.partition(";")[0]):  # a marker follows
             continue
         try:
             Requirement(word)
@@ -406,30 +573,116 @@ def _unreadable(packages: Any) -> Iterator[Problem]:
 
 
 _FILE_OR_URL = re.compile(r"^\.|/|\.(whl|zip|tar|tgz|tbz|tar\.\w+)(\[|$)", re.IGNORECASE)
-"""What pip looks for on a disk or behind an address."""
+"""Requirements that pip reads from a disk or an address."""
 
 
 def files(
-    script: str, func_args: Any, packages: Any, index_urls: Any, framework: str, env: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return the data of the code ConfigMap. env: variables of the trainer; mpirun takes to other nodes only what it is told."""
+    script: str, func_args: Any, packages: Any, index_urls: Any, framework: str, source: str | None = None,
+    entry: Sequence[str] | None = None, path: Sequence[str] | None = None, requirements: str | None = None,
+    env: Sequence[str] = (), stored: Mapping[str, Any] | None = None, line: int = 1, checkpoints: bool = False,
+    s3: bool = False, training: bool = False, tool: str | None = None,
+    modules: Mapping[str, str] | None = None, server: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the data of the code ConfigMap.
+
+    Args:
+        script: Text of the script.
+        func_args: Arguments of the function, as JSON.
+        packages: Requirements of pip.
+        index_urls: Package indexes.
+        framework: Framework of the runtime.
+        source: Digest of the project.
+        entry: File of the project that the launcher starts.
+        path: Folders of the project that modules are imported from.
+        requirements: Text of the file of requirements.
+        env: Names of the trainer's variables, which mpirun passes to other nodes.
+        stored: Address of the project's archive and the limit of its bytes, if it is not in the ConfigMap.
+        line: Line of the program's file in which the function begins.
+        checkpoints: Whether the job has a checkpoint policy.
+        s3: Whether its checkpoints go to S3.
+        training: Whether the code imports `pulumi_trainer.training`.
+        tool: Name of the tool whose program is started instead of the script.
+        modules: Name of a file beside the script -> its text.
+        server: What generates in the generation server of the tool.
+    """
+    if tool is not None:
+        script, packages = _script_text(f"run_{tool}.py"), _tool_packages(tool, packages, server)
     urls = index_urls or []
     if unknown := first_unknown([packages, urls]):
         install: Any = unknown
     else:
-        index = [w for i, url in enumerate(urls) for w in ("--extra-index-url" if i else "--index-url", url)]
-        install = [*packages, *index] if packages else []
-    launch = {"install": install, "launcher": list(_launcher(framework) or (PYTHON,))}
+        flags = chain(["--index-url"], repeat("--extra-index-url"))
+        index = chain.from_iterable(zip(flags, urls, strict=False))
+        listed = ["-r", f"{code.CODE_PATH}/{code.REQUIREMENTS_FILE}"] if requirements else []
+        install = [*listed, *(packages or []), *index] if packages or listed else []
+    launch: dict[str, Any] = {"install": install, "launcher": list(_launcher(framework) or (PYTHON,))}
     if framework in ACROSS:
-        launch["across"] = [*ACROSS[framework], *(word for name in env for word in ("-x", name)), PYTHON]
-    data = {code.MAIN_FILE: script, code.LAUNCH_FILE: _json(launch), code.BOOTSTRAP_FILE: bootstrap()}
+        launch["across"] = [*ACROSS[framework], *chain.from_iterable(("-x", name) for name in env), PYTHON]
+    data: dict[str, Any] = dict(modules or {})
+    if tool is not None:
+        data |= {name: _script_text(name) for name in code.TOOL_FILES}
+    if server is not None:
+        data[code.SERVER_FILE] = _script_text(code.SERVER_FILE)
+        started = {"launcher": [PYTHON], "entry": [f"{code.CODE_PATH}/{code.SERVER_FILE}"]}
+        launch["roles"] = {code.SERVER_ROLE: started}
+    if source is not None:
+        launch |= {"source": source, "folder": code.SOURCE_PATH, "path": list(path or ())}
+        data[code.UNPACK_FILE] = _script_text(code.UNPACK_FILE)
+    if stored:
+        launch |= stored
+        data |= {name: _script_text(name) for name in (code.FETCH_FILE, code.S3_FILE)}
+    if entry is None:
+        data[code.MAIN_FILE] = script
+        launch |= {"lines": blank} if (blank := _blank_lines(script, line)) else {}
+    else:
+        launch |= {"entry": list(entry), **({} if entry else {"launcher": []})}
+    if requirements:
+        data[code.REQUIREMENTS_FILE] = requirements
+    if checkpoints:
+        launch["checkpoints"] = True
+        data[code.RUN_WITH_CHECKPOINTS_FILE] = _script_text(code.RUN_WITH_CHECKPOINTS_FILE)
+    if s3:
+        data |= {name: _script_text(name) for name in (code.SYNC_FILE, code.S3_FILE)}
+    if training:
+        launch["modules"] = code.MODULES if tool is None else code.TOOL_MODULES
+        data |= {name: _script_text(name) for name in (code.PACKAGE_FILE, code.TRAINING_FILE)}
+    if checkpoints or training:
+        data[code.CHECKPOINT_FILE] = _script_text(code.CHECKPOINT_FILE)
+    data |= {
+        code.LAUNCH_FILE: _json(launch),
+        code.BOOTSTRAP_FILE: bootstrap(),
+        code.RUN_FILE: _script_text(code.RUN_FILE),
+    }
     if func_args is not None:
         data[code.ARGS_FILE] = _json(func_args, sort_keys=False)
     return data
 
 
-def exactly(data: dict[str, Any], script: bytes) -> dict[str, Any]:
-    """Return the `data` and `binaryData` of the code ConfigMap with the bytes of a script file: as text where it is UTF-8."""
+def _tool_packages(tool: str, packages: Any, server: str | None) -> Any:
+    """Return the packages of a tool, and those of the user; an image that has them installs nothing. With vLLM, its packages
+    replace those of the same name.
+    """
+    if isinstance(packages, Unknown):
+        return packages
+    others = table(tool)["vllm"] if server == "vllm" else []
+    names = tuple(each.partition("==")[0] + "==" for each in others)
+    return [*(each for each in table(tool)["packages"] if not each.startswith(names)), *others, *(packages or [])]
+
+
+def _blank_lines(script: str, line: int) -> list[int]:
+    """Return where blank lines give a script the line numbers of the function's file, and how many; empty if none do.
+
+    Args:
+        script: The script.
+        line: Line of the file in which the function begins.
+    """
+    place = int(script.startswith(_POSTPONED))
+    missing = line - 1 - place
+    return [place, missing] if missing > 0 else []
+
+
+def with_exact_script(data: dict[str, Any], script: bytes) -> dict[str, Any]:
+    """Return the `data` and `binaryData` of the code ConfigMap with the bytes of a script file, as text if they are UTF-8."""
     try:
         return {"data": {**data, code.MAIN_FILE: script.decode()}}
     except UnicodeDecodeError:
@@ -438,19 +691,34 @@ def exactly(data: dict[str, Any], script: bytes) -> dict[str, Any]:
 
 
 def _json(value: Any, *, sort_keys: bool = True) -> Any:
-    """The text of a file; as unknown as what stands in it."""
+    """Return a value as JSON text; unknown if any part is unknown."""
     return unknown if (unknown := first_unknown(value)) else json.dumps(value, sort_keys=sort_keys)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=16)
+def _script_text(name: str) -> str:
+    here = Path(__file__).with_name(name)
+    return (here if name != code.TRAINING_FILE else here.parents[1] / name).read_text(encoding="utf-8")
+
+
 def bootstrap() -> str:
-    """The text of bootstrap.py, which installs packages and becomes the launcher. It is part of every job's state, so it
-    has no comments; standard library only. On the Local target, `layer` answers with a cached environment instead of pip.
-    `across` starts it again in each slot of each node: packages are then installed where they are used, by one at a time.
+    """Return the text of bootstrap.py, which installs packages and runs the launcher as its child (`code.RUN_FILE`).
+
+    It stays the first process of the container, and passes SIGTERM once to the program, and not to the processes that a program
+    has started, since a DataLoader whose workers end takes the training with it. What a shell has started gets SIGTERM as well,
+    since a shell passes no signal on. If a program got SIGTERM and ends with 0, the container ends with 143: Kubernetes would
+    otherwise count an interrupted rank as complete. With a checkpoint policy (`code.RUN_WITH_CHECKPOINTS_FILE`), ranks get
+    SIGTERM instead of torchrun, which would kill them after 30 seconds.
+
+    The text is part of every job's state, so it has no comments; it only needs the standard library. On the Local target, `layer`
+    returns a cached environment instead of pip's. `across` starts the bootstrap again in each slot of each node, so that packages
+    are installed on each node, by one process at a time. PET_TEE makes torchrun begin each line of several processes of a node
+    with the process that has printed it. It names its own folder in sys.path, which Python leaves out with PYTHONSAFEPATH. pip
+    may change the packages of the image, also if its distribution has closed them (PEP 668), as in PyTorch's images.
     """
-    return Path(__file__).with_name("bootstrap.py").read_text(encoding="utf-8")
+    return _script_text("bootstrap.py")
 
 
 def command() -> list[str]:
-    """The container's command: Python and the bootstrap, no shell."""
+    """Return the container's command: Python and the bootstrap, no shell."""
     return [PYTHON, f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}"]

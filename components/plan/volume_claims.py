@@ -1,4 +1,4 @@
-"""Volumes of the program: outputs of TrainJobs and what initializers have fetched, and how a pod mounts them."""
+"""The volumes of the program: outputs of TrainJobs, fetched data, and their mounts in pods."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from types import NoneType
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, said
-from pulumi_trainer.plan.outputs import put_back
+from pulumi_trainer.args.arguments import Args, shown_value
+from pulumi_trainer.plan.outputs import restore_outputs
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.model import quantity_problems
+from pulumi_trainer.provider.api.checkpoints import RUN_ENV
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.quantity import quantity_problems
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.targets import queries
 
-RUN_ENV = "TRAINER_RUN"
 _RUN_LABEL = "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"
 
 
 ONE, MANY = "ReadWriteOnce", "ReadWriteMany"
 ACCESS_MODES = (ONE, MANY, "ReadWriteOncePod")
-"""Of volumes that are written to."""
+"""Access modes of volumes that jobs write to."""
 
 
 class VolumeArgs(Args):
-    """What a cluster is asked for; on this machine a volume is a folder, and none of it matters.
+    """The claim of a volume in a cluster; on this machine a volume is a folder.
 
-    size: default 20Gi. storage_class: default the cluster's. access_mode: default ReadWriteOnce, and ReadWriteMany where
-    more than one node mounts the volume.
+    Args:
+        size: Size of the claim as a quantity; default: 20Gi. Ignored on this machine.
+        storage_class: StorageClass; default: that of the cluster. Ignored on this machine.
+        access_mode: Access mode; default: ReadWriteOnce, or ReadWriteMany if more than one node mounts the volume.
     """
 
     size: pulumi.Input[str] | None = None
@@ -48,17 +53,27 @@ class VolumeArgs(Args):
         return found
 
     def claim(self, *, several: bool) -> dict[str, Any]:
-        """What stands in a claim; several: more than one node mounts it."""
+        """Return the spec of the claim.
+
+        Args:
+            several: Whether more than one node mounts the volume.
+        """
         given = {"size": self.size, "storageClass": self.storage_class, "accessMode": self.access_mode}
         found = {k: v for k, v in given.items() if v is not None}
-        return {**found, "chosen": True} if "accessMode" in found else {**found, "accessMode": MANY if several else ONE}
+        if "accessMode" in found:
+            return {**found, "chosen": True}
+        return {**found, "accessMode": MANY if several else ONE}
 
 
 class OutputVolume(VolumeArgs):
     """The volume at /workspace/output of a TrainJob. It belongs to the TrainJob as a resource and outlives restarts and
     replacements.
 
-    retain: keep it when the TrainJob is destroyed; default: it goes too. The others are of `VolumeArgs`.
+    Args:
+        size: Size of the claim as a quantity; default: 20Gi. Ignored on this machine.
+        storage_class: StorageClass; default: that of the cluster. Ignored on this machine.
+        access_mode: Access mode; default: ReadWriteOnce, or ReadWriteMany if more than one node mounts the volume.
+        retain: Whether to keep the volume when the TrainJob is destroyed; default: False.
     """
 
     retain: bool | None = None
@@ -66,7 +81,7 @@ class OutputVolume(VolumeArgs):
     def check(self) -> list[Problem]:
         found = super().check()
         if not isinstance(self.retain, (bool, NoneType)):
-            found.append(Problem("retain", f"must be True or False, not {said(self.retain)}"))
+            found.append(Problem("retain", f"must be True or False, not {shown_value(self.retain)}"))
         return found
 
 
@@ -74,9 +89,11 @@ class OutputVolume(VolumeArgs):
 class Claim:
     """A volume that a job needs and that outlives its runs.
 
-    digest: the volume is replaced when it changes, and by nothing else: not by a renamed stack. former: the digest by which an
-    earlier version made the volume, where that was another one. spec: what a cluster is
-    asked for (`VolumeArgs.claim`), its unknown values in `unknown`; empty on this machine.
+    Attributes:
+        digest: Another digest replaces the volume; a renamed stack does not.
+        former: Digest of the volume in an earlier version, if it differs.
+        spec: Spec of the claim in a cluster (`VolumeArgs.claim`); empty on this machine.
+        unknown: Token of an unknown leaf of `spec` -> its Output.
     """
 
     resource_name: str
@@ -89,38 +106,59 @@ class Claim:
 
     @property
     def key(self) -> str:
-        """Among the objects of a cluster."""
+        """Return "Kind/name" of the claim."""
         return f"PersistentVolumeClaim/{self.name}"
 
     def review(
         self, target: Mapping[str, Any], namespace: Any, job: str, owner: str, *, adopt: bool
     ) -> tuple[list[Problem], list[Problem]]:
-        """What a cluster cannot give, and what it warns of. job: which mounts it. owner: URN of its component. adopt: whether
-        the job may be one that others have made."""
+        """Return the cluster's problems and warnings for the claim.
+
+        Args:
+            target: The target of the job.
+            namespace: Namespace of the claim.
+            job: Name of the job that mounts the volume.
+            owner: URN of the job's component.
+            adopt: Whether the job may belong to another owner.
+        """
         if not self.spec or not isinstance(namespace, str) or first_unknown(dict(self.spec)):
             return [], []
-        return dynamic.review_volume(target, namespace, self.name, self.spec, job, owner, adopt=adopt)
+        return queries.review_volume(target, namespace, self.name, self.spec, job, owner, adopt=adopt)
 
     def resource(
-        self, target: Any, namespace: Any, parent: pulumi.Resource, depends_on: pulumi.Resource, urn: str
+        self,
+        target: Any,
+        namespace: Any,
+        parent: pulumi.Resource,
+        depends_on: pulumi.Resource,
+        urn: str,
+        *,
+        adopt: bool = False,
     ) -> dynamic.Volume:
-        """The volume as a resource; its `name` is the one it was once created with."""
+        """Return the volume as a resource; its `name` stays the one of its creation. adopt: as for `review`."""
         options = pulumi.ResourceOptions(parent=parent, depends_on=[depends_on], retain_on_delete=self.retain)
         props = {"namespace": namespace, "name": self.name, "digest": self.digest, "target": target}
         if self.former:
             props["formerDigest"] = self.former
-        if self.retain:
-            props["retain"] = True
+        props["retain"] = self.retain  # in the plan of a new volume; existing ones keep their inputs
+        if adopt:
+            props["adopt"] = True
         if self.spec:
-            props["claim"] = put_back({**self.spec, **({"retain": True} if self.retain else {})}, dict(self.unknown))
+            props["claim"] = restore_outputs(
+                {**self.spec, **({"retain": True} if self.retain else {})}, dict(self.unknown)
+            )
         return dynamic.Volume(self.resource_name, {**props, "component": urn}, options)
 
 
 class FetchedData:
     """A dataset or a model of the program that jobs mount.
 
-    label: its name in the program. where: it stands there. volume: name of its claim, once all of the data is in it. claim: what
-    is asked of a target, once that is decided. writable: whether jobs may change the data.
+    Attributes:
+        label: Name of the data in the program.
+        where: Kind and name of its component in the program.
+        volume: Name of its claim, once all of the data is in it.
+        claim: Spec of the claim in a target, once it is known.
+        writable: Whether jobs may change the data.
     """
 
     label: str
@@ -131,12 +169,19 @@ class FetchedData:
 
 
 def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]:
-    """A pod's volume for a claim."""
+    """Return a pod's volume for a claim."""
     return {"name": name, "persistentVolumeClaim": {"claimName": claim, **({"readOnly": True} if read_only else {})}}
 
 
 def mount(name: str, path: str, *, read_only: bool = False, run_folder: bool = False) -> dict[str, Any]:
-    """A container's mount; run_folder: a folder of its own for each run, named by the JobSet's uid."""
+    """Return a container's mount.
+
+    Args:
+        name: Name of the volume.
+        path: Path in the container.
+        read_only: Whether the mount is read-only.
+        run_folder: Whether each run gets its own folder, named by the JobSet's uid.
+    """
     extra: dict[str, Any] = {"readOnly": True} if read_only else {}
     if run_folder:
         extra["subPathExpr"] = f"$({RUN_ENV})"
@@ -144,22 +189,15 @@ def mount(name: str, path: str, *, read_only: bool = False, run_folder: bool = F
 
 
 def run_env() -> dict[str, Any]:
-    """The variable that `run_folder` needs."""
+    """Return the environment variable that `run_folder` needs."""
     return {"name": RUN_ENV, "valueFrom": {"fieldRef": {"fieldPath": _RUN_LABEL}}}
 
 
-def mounters(jobset: Mapping[str, Any], claim: Any) -> int:
-    """How many pods of a rendered JobSet mount a claim."""
+def count_mounting_pods(jobset: Mapping[str, Any], claim: Any) -> int:
+    """Return how many pods of a rendered JobSet mount a claim."""
     found = 0
-    for job in jobset["spec"]["replicatedJobs"]:
-        spec = job["template"]["spec"]
-        mounted = [v["persistentVolumeClaim"]["claimName"] for v in _volumes(spec) if v.get("persistentVolumeClaim")]
-        counts = [job.get("replicas", 1), spec.get("parallelism", 1)]
+    for job in jobs_of(jobset):
+        mounted = [section(volume, "persistentVolumeClaim").get("claimName") for volume in job.pod.volumes]
         if claim in mounted:
-            found += counts[0] * counts[1] if all(isinstance(n, int) for n in counts) else 1
+            found += 1 if job.pods is None else job.pods
     return found
-
-
-def _volumes(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    volumes = spec["template"]["spec"].get("volumes")
-    return [v for v in volumes if isinstance(v, dict)] if isinstance(volumes, list) else []

@@ -1,1 +1,1 @@
-"""What all components of one program share: its session, its targets, its watch, and what the stack has."""
+"""The state that all components of one program share: its session, its targets, its watch, and the stack's resources."""

@@ -1,43 +1,69 @@
-"""The constructors of components: each is declared as a stub, and all of them treat a call that does not fit in the same way."""
+"""Constructors of components, which take the fields of a class of arguments, declared only there."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec
 
 import pulumi
-from pulumi_trainer.args.signatures import bind
+from pulumi_trainer.args.arguments import Args, positional
 from pulumi_trainer.program import session
 from pulumi_trainer.provider.kube.errors import Problem
 
-Declared = TypeVar("Declared", bound=Callable[..., None])
+P = ParamSpec("P")
 
 
-def component(declaration: Declared) -> Declared:
-    """Make the constructor of a component of its signature, which is a stub.
+class ComponentArgs(Args):
+    """Base of the arguments of a component.
 
-    The component's `construct` gets the name of the resource, all arguments by name (what was not given has its default, and
-    what is missing is None) and the resource options. What is wrong with the call stands in `misnamed` before.
+    Args:
+        resource_name: Name of the Pulumi resource.
+        opts: Resource options.
     """
-    signature = inspect.signature(declaration)
-    own = signature.replace(parameters=[*signature.parameters.values()][1:])
-    defaults = {name: p.default for name, p in own.parameters.items()}
 
-    @functools.wraps(declaration)
-    def __init__(self: Any, *unnamed: Any, **named: Any) -> None:  # noqa: N807  # Pulumi looks for this name on the stack
-        given, found = bind(own, unnamed, named, getattr(self, "elsewhere", None))
-        given = {**defaults, **given}
-        resource_name, opts = given.pop("resource_name"), given.pop("opts")
-        if not isinstance(resource_name, str) or not resource_name:
-            kind = type(self).__name__
-            raise pulumi.RunError(f'{kind} ({session.call_site()}): needs a name of its own; give {kind}("NAME", ...)')
-        if opts is not None and not isinstance(opts, pulumi.ResourceOptions):
-            found.append(Problem("opts", f"must be pulumi.ResourceOptions(...), not {type(opts).__name__}"))
-            opts = None
-        session.current().construct(type(self).__name__, resource_name, getattr(opts, "parent", None))
-        self.misnamed = found
-        self.construct(resource_name, given, opts)
+    resource_name: str = positional(kw_only=False)
+    opts: pulumi.ResourceOptions | None = None
 
-    return __init__  # type: ignore[return-value]
+    shipped = frozenset({"resource_name", "name", "namespace", "labels", "annotations", "target", "opts"})
+    free = frozenset({"resource_name", "target", "opts"})
+
+
+def constructor(
+    arguments: Callable[P, ComponentArgs],
+) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, P], None]]:
+    """Make a constructor that takes the fields of a class of arguments, and passes them to the component's `construct`.
+
+    A call that does not match raises no TypeError: its problems are in `misnamed`, and are reported with all others.
+
+    Args:
+        arguments: The class of arguments.
+
+    Returns:
+        A decorator of `__init__`, whose body is never run.
+    """
+
+    def decorate(stub: Callable[[Any], None]) -> Any:
+        @functools.wraps(stub)
+        def __init__(self: Any, *unnamed: P.args, **named: P.kwargs) -> None:  # noqa: N807  # Pulumi looks for this name on the stack
+            args = arguments(*unnamed, **named)
+            kind, name = type(self).__name__, args.resource_name
+            if not isinstance(name, str) or not name:
+                raise pulumi.RunError(
+                    f'{kind} ({session.call_site()}): needs a name of its own. Hint: give {kind}("NAME", ...)'
+                )
+            if args.opts is not None and not isinstance(args.opts, pulumi.ResourceOptions):
+                why = f"must be pulumi.ResourceOptions(...), not {type(args.opts).__name__}"
+                args.misnamed.append(Problem("opts", why))
+                args.opts = None
+            session.current().construct(kind, name, getattr(args.opts, "parent", None))
+            self.misnamed, args.misnamed = args.misnamed, []
+            self.construct(args)
+
+        own = inspect.signature(arguments).parameters.values()
+        self_ = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        __init__.__signature__ = inspect.Signature([self_, *own])  # type: ignore[attr-defined]
+        return __init__
+
+    return decorate

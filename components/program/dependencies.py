@@ -1,4 +1,4 @@
-"""What the resources that a job depends on may make in its cluster: it need not be there in a preview."""
+"""The objects that a job's dependencies may create in its cluster, which need not exist in a preview."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pulumi
+from pulumi_trainer.provider import pulumi_compat
 from pulumi_trainer.provider.api.submission import ANYTHING
+from pulumi_trainer.provider.kube.values.accessors import text
 
 _OBJECT = re.compile(r"kubernetes:(?!helm\.sh/|yaml[:/]|kustomize[:/])[^:]+:(\w+?)(List|Patch)?")
-"""Types of pulumi-kubernetes that are one object of that kind; charts and files may hold any."""
+"""Types of pulumi-kubernetes that are one object of that kind; charts and files may contain any."""
 _OURS = re.compile(r"(trainer:index:|pulumi-python:dynamic/trainer|pulumi:providers:)")
-"""Types that make nothing but what the program knows of already."""
+"""Types that create only objects that the program already knows."""
 
 
 async def explicit(options: pulumi.ResourceOptions) -> list[pulumi.Resource | None]:
-    """Return what `depends_on` names; None stands for what is not known yet."""
-    if options.depends_on is None:
-        return []
-    given: Any = await pulumi.Output.from_input(options._depends_on_list()).future()
-    return list(given) if given is not None else [None]
+    """Return the resources in `depends_on`; None stands for resources that are not known yet."""
+    named = await pulumi_compat.depends_on(options)
+    return [None] if named is None else [*named]
 
 
 async def made_by(resources: Iterable[pulumi.Resource | None]) -> frozenset[str]:
-    """Return "Kind/name" of the objects that these resources make; "Kind/" if the name is not known, `ANYTHING` if no more is.
+    """Return "Kind/name" of the objects that resources create; "Kind/" if the name is unknown, `ANYTHING` if the kind is.
 
-    In an `up` no name is waited for: it is known once the object is made.
+    In an `up` the function does not wait for names: a name is known once the object exists.
     """
-    return frozenset([made for each in resources if (made := await _made(each))])
+    made = [await _made(resource) for resource in resources]
+    return frozenset(filter(None, made))
 
 
 async def _made(resource: pulumi.Resource | None) -> str:
@@ -44,4 +45,4 @@ async def _made(resource: pulumi.Resource | None) -> str:
 async def _name(resource: Any) -> str:
     metadata: Any = await pulumi.Output.from_input(getattr(resource, "metadata", None)).future()
     name = metadata.get("name") if isinstance(metadata, Mapping) else getattr(metadata, "name", None)
-    return name if isinstance(name, str) else ""
+    return text(name)

@@ -1,40 +1,54 @@
-"""What is known of Kueue's queues where a program looks at a job, and what is wrong with the queues that it makes."""
+"""The checks of the program's queues, and the queues that apply to a job."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pulumi
 from pulumi_trainer.program.severities import by_severity
-from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.admission.warnings import queue_warnings
+from pulumi_trainer.provider.admission.warnings.quota_changes import has_quota_changes
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kueue.queue_state import Queues, among
+from pulumi_trainer.provider.kueue.queue_state import REQUIRED_BY_QUEUES, Queues, complete_queues
+from pulumi_trainer.provider.targets import queries
 
 Documents = Sequence[dict[str, Any]]
 ABOUT_QUEUES = ("LocalQueue ", "ClusterQueue ", "Cohort ", "ResourceFlavor ")
-"""How the path of a warning begins that is not about a job."""
+"""Prefixes of the path of a warning about a queue instead of a job."""
 
 
-async def known(documents: Documents, target: Mapping[str, Any], namespace: Any, queue: Any) -> Queues:
-    """The program's own documents, and those of the cluster that a job goes to, as far as it can be asked. queue: of the job;
-    without one there is nothing to know."""
-    if not isinstance(namespace, str) or not isinstance(queue, str) or not queue:
+async def find_queues(documents: Documents, target: Mapping[str, Any], namespace: Any, queue: Any) -> Queues:
+    """Return what decides whether a job starts, of the program and of the job's cluster, as far as the cluster is reachable: the
+    limits of its namespace, the nodes, and for a job with a queue the queues.
+    """
+    if not isinstance(namespace, str):
         return Queues()
-    return _with_cluster(documents, await asyncio.to_thread(dynamic.queues, target, namespace, queue))
+    queue = queue if isinstance(queue, str) else ""
+    return _with_cluster(documents, await asyncio.to_thread(queries.find_queues, target, namespace, queue))
 
 
-async def of_queues(
-    documents: Documents, clusters: Iterable[Mapping[str, Any]]
+async def queue_problems(
+    documents: Documents, target: Mapping[str, Any] | None
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """What is wrong with the program's queues by themselves: what refuses it, and what is only told."""
-    target = next(iter(clusters), None)
-    there = None if target is None else await asyncio.to_thread(dynamic.queues, target)
+    """Return errors and warnings of the program's queues in one cluster; a preview also says whom a change of quota affects.
+
+    Args:
+        documents: The queues.
+        target: The `target` input of the cluster; None if it is not known.
+    """
+    there = None if target is None else await asyncio.to_thread(queries.find_queues, target)
+    changed = there is not None and pulumi.runtime.is_dry_run() and has_quota_changes(documents, there)
+    if target is not None and changed:
+        work = await asyncio.to_thread(queries.list_queued_work, target)
+        there = Queues(tuple(work), below=there)
     return by_severity(queue_warnings(documents, _with_cluster(documents, there)), {})
 
 
 def _with_cluster(documents: Documents, there: Queues | None) -> Queues:
-    """A cluster that cannot be asked leaves the program's own word: a cohort is then as large as the program makes it."""
-    own = among(documents)
-    return own if there is None else Queues(own.documents, below=there)
+    """Return the queues of program and cluster; only the program's if the cluster is unreachable."""
+    own = complete_queues(documents)
+    if there is None:  # what its queues refer to may be in the cluster
+        return Queues(own.documents, own.whole - {*REQUIRED_BY_QUEUES})
+    return Queues(own.documents, below=there)

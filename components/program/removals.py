@@ -1,20 +1,23 @@
-"""What the stack has: channels, unfinished jobs, and volumes with output, that the program no longer has, and its cluster.
+"""The resources in the stack's state, and which of them cannot be removed: channels, unfinished jobs, and volumes with output.
 
-The engine asks no provider in the preview of a deletion, so the program asks the engine what the stack has, which is what a
-StackReference does (`pulumi:pulumi:readStackResourceOutputs`; a state of 1,000 jobs takes 0.15 s of the program's time).
+The engine asks no provider in the preview of a deletion, so the program reads the stack's resources as a StackReference does
+(`pulumi:pulumi:readStackResourceOutputs`; a state of 1,000 jobs takes 0.15 s of the program's time).
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-import pulumi
-from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider import dynamic, pulumi_compat
+from pulumi_trainer.provider.engine_values import to_plain
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.targets import queries
 
 _CHANNEL = "pulumi-python:dynamic/trainer:Channel"
 URN = "urn"
@@ -22,26 +25,29 @@ URN = "urn"
 _VOLUME = "pulumi-python:dynamic/trainer:Volume"
 JOBSET = "pulumi-python:dynamic/trainer:JobSet"
 _TARGET = "pulumi-python:dynamic/trainer:Target"
+_RUNTIME = "pulumi-python:dynamic/trainer:Runtime"
 Resources = Sequence[tuple[str, Mapping[str, Any]]]
 """Type and outputs of the resources of a stack."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A job of the program. digests: of what the user wrote, and what earlier versions took for it. channel: that it takes
-    releases from; empty: none."""
+    """A job of the program.
+
+    Attributes:
+        digests: Digests of what the user wrote, of this version and of earlier ones.
+        channel: Channel that the job takes releases from; empty: none.
+    """
 
     digests: tuple[Any, ...]
     channel: str
 
 
 async def read_stack() -> Resources:
-    """Return what the stack has now; nothing if its backend does not tell."""
+    """Return the resources in the stack's state; empty if the backend does not return them."""
     try:
-        found = await pulumi.runtime.invoke_async(
-            "pulumi:pulumi:readStackResourceOutputs", {"stackName": pulumi.get_stack()}
-        )
-        return [(str(each["type"]), {URN: urn, **each["outputs"]}) for urn, each in found["outputs"].items()]
+        found = await pulumi_compat.read_stack_outputs()
+        return [(str(each["type"]), {URN: urn, **each["outputs"]}) for urn, each in found.items()]
     except Exception:  # the engine's own words for a stack that was never brought up differ by backend
         return []
 
@@ -52,43 +58,141 @@ def jobs_of(stack: Resources) -> dict[str, Any]:
 
 
 def recorded_cluster(stack: Resources, name: str) -> str:
-    """Return the identity of the cluster that a target of the stack was made in; empty if there is no such target."""
+    """Return the identity of the cluster of a target in the stack; empty if the stack has no such target."""
     found = (o.get("cluster") for type_, o in stack if type_ == _TARGET and o[URN].endswith(f"::{name}"))
     return str(next(found, None) or "")
 
 
-def names_of_target(stack: Resources, kind: str, connection: Mapping[str, Any]) -> list[str]:
-    """Return the names of the stack's targets that are reached in the same way.
+def names_of_target(stack: Resources, connection: Mapping[str, Any], cluster: str = "") -> list[str]:
+    """Return the names of the stack's targets that may belong to a connection, those that differ least first.
+
+    A kubeconfig, a mode or an interpreter may change, and so may the path of a folder. A target of another kind or namespace does
+    not belong to the connection.
 
     Args:
-        stack: What the stack has.
-        kind: What all names of targets of this kind and namespace begin with.
-        connection: How the target is reached.
+        stack: Resources of the stack.
+        connection: The connection to the target.
+        cluster: Identity of the connection's cluster; empty: unknown.
     """
-    named = re.compile(rf"{re.escape(kind)}(?:-\d+)?")
-    found = [(o[URN].rpartition("::")[2], o.get("target")) for type_, o in stack if type_ == _TARGET]
-    return [name for name, target in found if named.fullmatch(name) and _same_place(target, connection)]
+    found = [
+        (_differences(recorded, connection, cluster), count, name)
+        for name, recorded, count in _recorded_targets(stack)
+        if _may_be(recorded, connection)
+    ]
+    return [name for _, _, name in sorted(found)]
 
 
-def _same_place(recorded: object, connection: Mapping[str, Any]) -> bool:
-    """Return whether a target of the stack is reached as a connection of the program is, whatever its namespace."""
-    return isinstance(recorded, Mapping) and all(recorded.get(part) == connection.get(part) for part in _REACHED)
+def names_of_others(stack: Resources, connection: Mapping[str, Any]) -> set[str]:
+    """Return the names of the stack's targets that cannot belong to a connection."""
+    return {name for name, recorded, _ in _recorded_targets(stack) if not _may_be(recorded, connection)}
+
+
+def _recorded_targets(stack: Resources) -> Iterator[tuple[str, Mapping[str, Any], int]]:
+    """Yield name, connection (with the cluster's identity) and number of each target of a stack."""
+    for type_, outputs in stack:
+        target = outputs.get("target")
+        if type_ == _TARGET and isinstance(target, Mapping):
+            name = outputs[URN].rpartition("::")[2]
+            number = re.search(r"\d+$", name)
+            yield name, {**target, "cluster": outputs.get("cluster")}, int(number[0]) if number else 1
+
+
+def _may_be(recorded: Mapping[str, Any], connection: Mapping[str, Any]) -> bool:
+    return all(recorded.get(part) == connection.get(part) for part in ("kind", "namespace"))
+
+
+def _differences(recorded: Mapping[str, Any], connection: Mapping[str, Any], cluster: str) -> tuple[bool, ...]:
+    """Return which parts differ, the most significant one first; a kubeconfig's content is not compared, as it is secret and may
+    change.
+    """
+    parts = ("root", "kubeconfig", "context", "mode", "python")
+    return (
+        bool(cluster) and recorded.get("cluster") != cluster,
+        *(recorded.get(part) != connection.get(part) for part in parts),
+    )
+
+
+def urn_of_job(stack: Resources, target: Mapping[str, Any], namespace: str, name: str, cluster: str = "") -> str:
+    """Return the URN of the stack's JobSet of that name at a target; empty if not found.
+
+    Args:
+        stack: Resources of the stack.
+        target: The connection to the target.
+        namespace: Namespace of the JobSet.
+        name: Name of the JobSet.
+        cluster: Identity of the connection's cluster; empty: unknown.
+    """
+    for type_, job in stack:
+        named = (job.get("namespace"), job.get("name")) == (namespace, name)
+        if type_ == JOBSET and named and _same_place(job.get("target"), target, cluster):
+            return str(job[URN])
+    return ""
+
+
+def _same_place(recorded: object, connection: Mapping[str, Any], cluster: str) -> bool:
+    """Return whether a recorded job has the same connection, whatever its namespace."""
+    if not isinstance(recorded, Mapping):
+        return False
+    elsewhere = bool(cluster) and recorded.get("cluster") not in (None, cluster)
+    return not elsewhere and all(recorded.get(part) == connection.get(part) for part in _REACHED)
 
 
 _REACHED = ("kind", "root", "kubeconfig", "context")
 
 
-def holder(stack: Resources, target: Mapping[str, Any], namespace: str, name: str) -> str:
-    """Return the URN of the stack's JobSet of that name at a target; empty if it has none."""
-    jobs = [o for type_, o in stack if type_ == JOBSET and _same_place(o.get("target"), target)]
-    return next((str(o[URN]) for o in jobs if (o.get("namespace"), o.get("name")) == (namespace, name)), "")
+def names_of_runtimes(
+    stack: Resources, urns: Sequence[str], namespace: Any, connection: Mapping[str, Any]
+) -> list[str]:
+    """Return the names of the stack's runtimes that a component has in a namespace, those with the same connection first.
+
+    Args:
+        stack: Resources of the stack.
+        urns: The URN of the component, then those of its aliases.
+        namespace: Namespace of the runtime; empty for a ClusterTrainingRuntime, an Unknown matches any.
+        connection: The connection to the cluster.
+    """
+    name = urns[0].rpartition("::")[2]
+    others = {str(outputs[URN]) for _, outputs in stack}
+    near, far = list[str](), list[str]()
+    for type_, outputs in stack:
+        suffix = _suffix(str(outputs[URN]), urns, others) if type_ == _RUNTIME else None
+        if suffix is None or not _is_in(outputs.get("document"), namespace):
+            continue
+        found = near if _same_place(outputs.get("target"), connection, "") else far
+        found.append(name + suffix)
+    return [*near, *far]
+
+
+def _suffix(runtime: str, urns: Sequence[str], others: Collection[str]) -> str | None:
+    """Return the suffix of a runtime's name after the name of its component; None if the runtime belongs to another component.
+
+    Args:
+        runtime: URN of the runtime.
+        urns: The URN of the component, then those of its aliases.
+        others: URNs of all resources of the stack.
+    """
+    for urn in urns:
+        parent, _, name = urn.rpartition("::")
+        start = f"{parent}${_RUNTIME}::{name}"
+        suffix = runtime.removeprefix(start)
+        if runtime == start or (suffix != runtime and suffix.startswith("-") and f"{urn}{suffix}" not in others):
+            return suffix
+    return None
+
+
+def _is_in(document: object, namespace: Any) -> bool:
+    """Return whether a document of the state is in a namespace, which may be unknown."""
+    metadata = document.get("metadata") if isinstance(document, Mapping) else None
+    if not isinstance(metadata, Mapping):
+        return False
+    return isinstance(namespace, Unknown) or metadata.get("namespace", "") == namespace
 
 
 async def losses(stack: Resources, registered: Sequence[dynamic.JobSet | dynamic.Volume]) -> list[str]:
-    """Return which unfinished jobs have left the program, and what is in each volume of a job that has.
+    """Return the unfinished jobs that were removed from the program, and the contents of volumes of removed jobs.
 
     Args:
-        stack: What the stack has.
+        stack: Resources of the stack.
         registered: The program's jobs and volumes.
     """
     known = [asyncio.gather(r.urn.future(), r.namespace.future(), r.name.future()) for r in registered]
@@ -103,32 +207,34 @@ async def losses(stack: Resources, registered: Sequence[dynamic.JobSet | dynamic
         and outputs[URN] not in urns
         and (outputs.get("namespace"), outputs.get("name")) not in names
     ]
-    return [text for lost, outputs in gone for text in await asyncio.to_thread(lost, outputs)]
+    texts = [await asyncio.to_thread(lost, to_plain(dict(outputs))) for lost, outputs in gone]
+    return [*chain.from_iterable(texts)]
 
 
-_LOSSES = {JOBSET: dynamic.interruptions, _VOLUME: dynamic.losses}
+_LOSSES = {JOBSET: queries.job_interruptions, _VOLUME: queries.volume_losses}
 
 
 async def refusals(stack: Resources, channels: Collection[str], jobs: Mapping[str, Planned]) -> list[Problem]:
-    """Return which channels cannot be removed.
+    """Return a problem for each removed channel that jobs still use.
 
     Args:
-        stack: What the stack has.
-        channels: Names of those of the program.
-        jobs: The program's, by namespace/name.
+        stack: Resources of the stack.
+        channels: Names of the program's channels.
+        jobs: The program's jobs, by namespace/name.
     """
     removed = [outputs for type_, outputs in stack if type_ == _CHANNEL and outputs.get("channel") not in channels]
-    return [p for outputs in removed for p in await asyncio.to_thread(_refused, outputs, stack, jobs)]
+    refused = [await asyncio.to_thread(_refused, outputs, stack, jobs) for outputs in removed]
+    return [*chain.from_iterable(refused)]
 
 
 def _refused(channel: Mapping[str, Any], stack: Resources, jobs: Mapping[str, Planned]) -> list[Problem]:
     own = jobs_of(stack)
 
     def stays(where: str) -> bool:
-        """Whether a job still uses the channel when that is removed, after all jobs were changed and removed."""
+        """Return whether a job still uses the channel when it is removed, after all jobs were changed and removed."""
         if where not in own:
             return True
         planned = jobs.get(where)
         return planned is not None and (own[where] in planned.digests or planned.channel == channel["channel"])
 
-    return dynamic.channel_refusals(channel, stays)
+    return queries.channel_refusals(to_plain(dict(channel)), stays)

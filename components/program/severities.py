@@ -1,4 +1,4 @@
-"""Which warnings refuse a program, and which are only told: the stack's configuration `trainer:warnings` decides."""
+"""The severity of warnings, which the stack's configuration `trainer:warnings` sets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pulumi_trainer.provider.kube.errors import Invalid, Problem
 
 
 def by_severity(found: Iterable[Warning], train_job: dict[str, Any]) -> tuple[list[Problem], list[Problem]]:
-    """Warnings that refuse, and those that are only told, as the stack's configuration has it."""
+    """Return the warnings that the stack's configuration makes errors, and the others."""
     try:
         severities = Severities.read(pulumi.Config("trainer").get_object("warnings") or {})
     except Invalid as error:
-        mend = "pulumi config set --path 'trainer:warnings.CODE' ignore|warning|error"
-        said = [f"trainer:warnings {p.where} of the stack: {p.why}" for p in error.problems]
-        return [Problem("", why, mend) for why in said], []
+        hint = "pulumi config set --path 'trainer:warnings.CODE' ignore|warning|error"
+        reasons = [f"trainer:warnings {p.where} of the stack: {p.why}" for p in error.problems]
+        return [Problem("", why, hint) for why in reasons], []
     except pulumi.ConfigTypeError as error:
         return [Problem("", f"trainer:warnings of the stack: {error}")], []
-    errors, told = severities.split(found, train_job)
-    return [*errors], [*told]
+    errors, warnings = severities.split(found, train_job)
+    return [*errors], [*warnings]

@@ -1,37 +1,53 @@
-"""Where jobs run: `Local` and `Kubernetes`, and how the stack's configuration chooses."""
+"""The targets of jobs, `Local` and `Kubernetes`, and their choice by the stack's configuration."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import pulumi
-from pulumi.runtime.config import CONFIG, get_config_env
-from pulumi_trainer.args.arguments import Args, said
+from pulumi_trainer.args.arguments import Args, shown_value
 from pulumi_trainer.args.signatures import not_one_of, unknown_fields
-from pulumi_trainer.program.absent_outputs import absent
-from pulumi_trainer.provider import dynamic
+from pulumi_trainer.program.absent_outputs import absent_output
+from pulumi_trainer.provider import pulumi_compat
 from pulumi_trainer.provider.api.extras import missing
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.api.submission import WORKERS
+from pulumi_trainer.provider.kube.client.kubeconfig import is_content
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
+from pulumi_trainer.provider.kube.values.accessors import section, text, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.targets import connection
 
 MODES = ("jobset", "trainer")
+HARDENING = ("restricted", "none")
 
 
 class Local(Args):
     """Processes on this machine.
 
-    root: folder of jobs, logs and volumes; default `.pulumi-trainer` beside Pulumi.yaml. python: interpreter that stands in
-    for the images; default: the one that runs the program.
+    Args:
+        root: Folder of jobs, logs and volumes; default: `.pulumi-trainer` beside Pulumi.yaml.
+        python: Interpreter that replaces the images; default: the one that runs the program.
+        max_parallel: How many jobs of `root` run at once; others wait in the order in which they came. Default: the number of
+            CPUs or GPUs, whichever is larger, and at least 4.
+        log_bytes: Bytes of the log that is kept of each container, at least 1,048,576; newer lines replace the oldest ones.
+            Default: 50,331,648 (48 MiB). A job has the value with which it was created.
+        isolation: `bwrap`: containers see no home folder, no files of the machine but programs, packages and their volumes, and
+            no processes of others; needs bubblewrap (Linux). Default: they see what you see. A job has the value with which it
+            was created.
     """
 
     root: str | Path | None = None
     python: str | Path | None = None
+    max_parallel: int | None = None
+    log_bytes: int | None = None
+    isolation: Literal["bwrap"] | None = None
 
     def check(self) -> list[Problem]:
         found = super().check()
@@ -39,21 +55,59 @@ class Local(Args):
             value = getattr(self, name)
             if value is not None and not isinstance(value, (str, Path)):
                 hint = _HERE if isinstance(value, pulumi.Output) else ""
-                found.append(Problem(name, f"must be text or a path, not {said(value)}", hint))
+                found.append(Problem(name, f"must be text or a path, not {shown_value(value)}", hint))
             elif value is not None and ("\0" in str(value) or not str(value)):
-                found.append(Problem(name, f"is no path: {str(value)!r}"))
+                found.append(Problem(name, f"is not a path: {str(value)!r}"))
+        if self.isolation not in (None, "bwrap"):
+            why = f"must be bwrap, not {shown_value(self.isolation)}"
+            found.append(Problem("isolation", why, 'write isolation="bwrap", or leave it out'))
+        for name, least in (("max_parallel", 1), ("log_bytes", 1 << 20)):
+            given = getattr(self, name)
+            if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < least):
+                hint = _HERE if isinstance(given, pulumi.Output) else ""
+                why = f"must be a whole number above {least - 1:,}, not {shown_value(given)}"
+                found.append(Problem(name, why, hint))
         return found
 
 
 _HERE = "a value that is known only later has no place there: write it out, or take it from pulumi.Config()"
 
 
-class Kubernetes(Args):
-    """A cluster. Configuration `trainer:{mode,namespace,kubeconfig,context}` gives what is not given here.
+class Worker(Args):
+    """A worker cluster of MultiKueue, as this program reaches it.
 
-    namespace: of the jobs, default `default`. mode: `jobset` (needs only JobSet in the cluster) or `trainer` (drives
-    Kubeflow Trainer's own resources). kubeconfig: path; default as kubectl. context: default the current one. content: of a
-    kubeconfig, a secret Output. provider: a `pulumi_kubernetes.Provider` whose kubeconfig, context and namespace are used.
+    Args:
+        kubeconfig: Path of a kubeconfig; default: as kubectl.
+        context: Context of the kubeconfig; default: the current one.
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        given = {name: getattr(self, name) for name in self.fields if getattr(self, name) is not None}
+        if not given:
+            found.append(Problem("", "names no cluster", "give kubeconfig=, context= or both"))
+        for name, value in given.items():
+            if not isinstance(value, str) or not value or is_content(value):
+                what = "path" if name == "kubeconfig" else "name"
+                found.append(Problem(name, f"must be the {what} of a {name} as text", _HERE))
+        return found
+
+
+class Kubernetes(Args):
+    """A cluster. Configuration `trainer:{mode,namespace,kubeconfig,context,workers}` sets the arguments that are left out.
+
+    Args:
+        namespace: Namespace of the jobs; default: `default`.
+        mode: `jobset` (default; the cluster only needs JobSet) or `trainer` (uses the resources of Kubeflow Trainer).
+        kubeconfig: Path of a kubeconfig; default: as kubectl.
+        context: Context of the kubeconfig; default: the current one.
+        content: Content of a kubeconfig, as a secret Output.
+        provider: A `pulumi_kubernetes.Provider` whose kubeconfig, context and namespace are used.
+        workers: Worker clusters of MultiKueue, by the names of their MultiKueueClusters. They get copies of the code, Secrets and
+            output volumes of the jobs that a queue sends there; `status`, `logs` and `why` read Pods there. Default: none.
     """
 
     namespace: pulumi.Input[str] | None = None
@@ -62,41 +116,47 @@ class Kubernetes(Args):
     context: pulumi.Input[str] | None = None
     content: pulumi.Input[str] | None = None
     provider: pulumi.ProviderResource | None = None
+    workers: Mapping[str, Worker] | None = None
 
     def check(self) -> list[Problem]:
         found = super().check()
         if self.content is not None and not isinstance(self.content, pulumi.Output):
-            found.append(Problem("content", _PLAIN, _MEND))
-        if isinstance(self.kubeconfig, str) and dynamic.is_content(self.kubeconfig):
-            found.append(Problem("kubeconfig", "is the content of a kubeconfig, and a path is wanted here", _MEND))
+            found.append(Problem("content", _PLAIN, _HINT))
+        if isinstance(self.kubeconfig, str) and is_content(self.kubeconfig):
+            found.append(Problem("kubeconfig", "must be the path of a kubeconfig file, not its content", _HINT))
         if self.kubeconfig is not None and self.content is not None:
             found.append(Problem("content", "is given, and kubeconfig too", "give one of them"))
         provider = self.provider
         if provider is not None and getattr(provider, "package", None) != "kubernetes":
             found.append(Problem("provider", "must be a pulumi_kubernetes.Provider"))
+        for name, worker in self.workers.items() if isinstance(self.workers, Mapping) else ():
+            if not isinstance(worker, Worker):
+                found.append(Problem(f"workers[{name!r}]", f"must be a Worker(...), not {shown_value(worker)}"))
         return found
 
 
-_PLAIN = "is plain text; credentials would stand in plan and state"
-_MEND = 'use content=pulumi.Config().require_secret("kubeconfig")'
+_PLAIN = "is plain text, so the plan and the state would show its credentials"
+_HINT = 'use content=pulumi.Config().require_secret("kubeconfig")'
 
 Destination = Local | Kubernetes
 
 
 def choose(given: Destination | None) -> Destination:
-    """What the program says, else `trainer:target` of the stack, else Local."""
+    """Return the program's target, else `trainer:target` of the stack, else Local."""
     if given is not None:
         return given
-    return Kubernetes() if pulumi.Config("trainer").get("target") == "kubernetes" else Local()
+    if pulumi.Config("trainer").get("target") == "kubernetes":
+        return Kubernetes()
+    return Local()
 
 
 def problems(given: Any) -> list[Problem]:
-    """What is wrong with the argument and the configuration."""
+    """Return the problems of the argument and of the configuration."""
     if given is not None and not isinstance(given, (Local, Kubernetes)):
-        return [Problem("target", f"must be Local(...) or Kubernetes(...), not {said(given)}")]
+        return [Problem("target", f"must be Local(...) or Kubernetes(...), not {shown_value(given)}")]
     if found := configuration_problems():
         return found
-    found = [p.below("target") for p in given.check()] if given is not None else []
+    found = problems_below("target", given.check()) if given is not None else []
     if isinstance(choose(given), Kubernetes):
         found += missing("kubernetes", "target")
     mode = mode_of(choose(given))
@@ -105,99 +165,201 @@ def problems(given: Any) -> list[Problem]:
     return found
 
 
-KEYS = ("target", "mode", "namespace", "kubeconfig", "context", "warnings")
-"""What the stack's configuration may say below `trainer:`."""
+KEYS = ("target", "mode", "namespace", "kubeconfig", "context", "workers", "warnings", "hardening")
+"""Keys of the stack's configuration below `trainer:`."""
 
 
 CONFIGURATION = "Configuration"
-"""Type of a problem of the stack's configuration: every component meets it, and none is to blame."""
+"""Type of a problem of the stack's configuration, which is reported for no component, as it affects all of them."""
 
 
 def configuration_problems() -> list[Problem]:
-    """Return what is wrong with the stack's configuration. In a project that is called trainer, other keys may be its own."""
+    """Return the problems of the stack's configuration. In a project named trainer, unknown keys may be its own."""
     config = pulumi.Config("trainer")
-    given = [*get_config_env(), *CONFIG.get()]
+    given = pulumi_compat.configuration_keys()
     keys = dict.fromkeys(key.removeprefix("trainer:") for key in given if key.startswith("trainer:"))
     unknown = unknown_fields(keys, KEYS) if pulumi.get_project() != "trainer" else []
     found = [
-        Problem(p.where, "unknown key of the configuration", f"{p.mend}; pulumi config rm trainer:{p.where}")
+        Problem(p.where, "unknown key of the configuration", f"{p.hint}; pulumi config rm trainer:{p.where}")
         for p in unknown
     ]
-    for key, allowed in (("target", ("local", "kubernetes")), ("mode", MODES)):
+    for key, allowed in (("target", ("local", "kubernetes")), ("mode", MODES), ("hardening", HARDENING)):
         if value := config.get(key):
             hint = f"pulumi config set trainer:{key} {allowed[0]}"
-            found += [replace(p, mend=p.mend or hint) for p in not_one_of(key, value, allowed)]
-    if dynamic.is_content(config.get("kubeconfig") or ""):
+            found += [replace(p, hint=p.hint or hint) for p in not_one_of(key, value, allowed)]
+    if is_content(config.get("kubeconfig") or ""):
         hint = 'give a path, or target=Kubernetes(content=pulumi.Config().require_secret("kubeconfig"))'
-        found.append(Problem("kubeconfig", "is the content of a kubeconfig, and a path is wanted here", hint))
-    return [Problem("", f"trainer:{p.where}: {p.why}", p.mend, CONFIGURATION) for p in found]
+        found.append(Problem("kubeconfig", "must be the path of a kubeconfig file, not its content", hint))
+    found += _configured_worker_problems(config)
+    return [Problem("", f"trainer:{p.where}: {p.why}", p.hint, CONFIGURATION) for p in found]
+
+
+def cluster_key(target: Any, provider: pulumi.ProviderResource | None = None) -> str:
+    """Return a text that is equal for the same settings of a connection; empty for those of the stack.
+
+    Args:
+        target: A destination, or None.
+        provider: The provider that counts without a destination.
+    """
+    given = vars(target) if isinstance(target, Kubernetes) else {"provider": provider}
+    connection_settings = without(given, "namespace", "mode", "workers", "misnamed")
+    values = {k: v if isinstance(v, str) else id(v) for k, v in connection_settings.items() if v is not None}
+    return str(values) if values else ""
+
+
+def _configured_worker_problems(config: pulumi.Config) -> list[Problem]:
+    hint = "pulumi config set --path trainer:workers.NAME.kubeconfig PATH (or .context)"
+    try:
+        given = config.get_object("workers") or {}
+    except pulumi.ConfigTypeError:
+        given = None
+    if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
+        return [Problem("workers", "must map the name of each MultiKueueCluster to its kubeconfig and context", hint)]
+    found = list[Problem]()
+    for name, each in given.items():
+        unknown = [f"{key}: unknown" for key in each if key not in Worker.fields]
+        rejected = unknown or [f"{p.where}: {p.why}" for p in Worker(**each).check()]
+        found += [Problem(f"workers.{name}", why.removeprefix(": "), hint) for why in rejected]
+    return found
+
+
+def _workers(destination: Kubernetes) -> dict[str, dict[str, str]]:
+    """Return the connections to the worker clusters of MultiKueue; empty if none are configured."""
+    given = destination.workers
+    if given is None:
+        given = {name: Worker(**each) for name, each in (pulumi.Config("trainer").get_object("workers") or {}).items()}
+    named = {name: {key: getattr(worker, key) for key in Worker.fields} for name, worker in given.items()}
+    return {name: {key: value for key, value in each.items() if value} for name, each in named.items()}
 
 
 def mode_of(destination: Destination) -> str:
-    """jobset or trainer."""
+    """Return the mode: jobset or trainer."""
     if isinstance(destination, Local):
         return "jobset"
     return destination.mode or pulumi.Config("trainer").get("mode") or "jobset"
 
 
+def is_restricted(hardening: str | None, destination: Destination) -> bool:
+    """Return whether Pods are hardened. hardening: The argument of the job; None for `trainer:hardening` of the stack."""
+    wanted = hardening or pulumi.Config("trainer").get("hardening")
+    return wanted == "restricted" and isinstance(destination, Kubernetes)
+
+
 @dataclass(frozen=True)
 class Place:
-    """Where jobs go. target: the `target` input of their resources. unknown: token of an unknown leaf -> its Output. needs:
-    resources that say where it is."""
+    """The resolved target of jobs.
+
+    Attributes:
+        target: The `target` input of their resources.
+        unknown: Token of an unknown leaf -> its Output.
+        needs: Resources that the target's values come from.
+    """
 
     namespace: Any
-    target: dynamic.Reach
+    target: connection.TargetInput
     unknown: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
     needs: list[pulumi.Resource] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
 async def place(destination: Destination) -> Place:
-    """Waits for Outputs. What is not known yet stays an Output, and so does what is secret."""
+    """Return the resolved target; unknown and secret values stay Outputs."""
     config = pulumi.Config("trainer")
-    dynamic.configure({k: config.get(k) for k in ("kubeconfig", "context")})
+    connection.configure({k: config.get(k) for k in ("kubeconfig", "context")})
     if isinstance(destination, Local):
         root = destination.root or _project() / ".pulumi-trainer"
-        local = dynamic.local(str(root), str(destination.python or sys.executable))
-        return Place(config.get("namespace") or "default", _reach(local, local))
+        local = connection.local(
+            str(root),
+            str(destination.python or sys.executable),
+            destination.max_parallel,
+            destination.log_bytes,
+            destination.isolation,
+        )
+        default = config.get("namespace") or "default"
+        return Place(default, _reach(local, local), problems=_limit_problems(local["root"], destination.max_parallel))
     given = {k: getattr(destination, k) for k in ("namespace", "kubeconfig", "context", "content")}
     if destination.provider is not None:
-        given = {k: _of_provider(destination.provider, k) if v is None else v for k, v in given.items()}
+        given = {k: _provider_input(destination.provider, k) if v is None else v for k, v in given.items()}
     if destination.provider is None and destination.content is None:
         given = {k: config.get(k) if v is None and k in ("kubeconfig", "context") else v for k, v in given.items()}
     found = {k: await _awaited(v) for k, v in given.items()}
-    missing = {k: await absent(v) for k, v in given.items() if isinstance(v, pulumi.Output)}
+    missing = {k: await absent_output(v) for k, v in given.items() if isinstance(v, pulumi.Output)}
     problems = [p.below(f"target.{k}") for k, p in missing.items() if p is not None]
     if destination.content is not None and not found["content"].secret:
-        problems.append(Problem("target.content", _PLAIN, _MEND))
+        problems.append(Problem("target.content", _PLAIN, _HINT))
     kubeconfig = found["kubeconfig"]
-    if isinstance(kubeconfig.value, str) and dynamic.is_content(kubeconfig.value):
-        if destination.kubeconfig is not None:  # that of the configuration has been judged before
-            problems.append(Problem("target.kubeconfig", "is the content of a kubeconfig", _MEND))
+    if isinstance(kubeconfig.value, str) and is_content(kubeconfig.value):
+        if destination.kubeconfig is not None:  # `configuration_problems` checks that of the configuration
+            problems.append(Problem("target.kubeconfig", "is the content of a kubeconfig", _HINT))
         found["content"], found["kubeconfig"] = kubeconfig, await _awaited(None)
     namespace = found.pop("namespace")
     named = namespace.value if namespace.value is not None else (config.get("namespace") or "default")
     target: dict[str, Any] = {"kind": "kubernetes", "mode": mode_of(destination), "namespace": named}
+    if workers := _workers(destination):
+        target[WORKERS] = workers
     plain = dict(target)
     for key, each in found.items():
         if each.value is not None:
             plain[key] = each.value
             secret = key == "content" or each.secret
             target[key] = pulumi.Output.secret(each.value) if secret and not each.unknown else each.value
-    needs = [resource for each in (namespace, *found.values()) for resource in each.needs]
+    needs = [*chain.from_iterable(each.needs for each in (namespace, *found.values()))]
     unknown: dict[str, Any] = {"namespace": namespace.value} if namespace.unknown else {}
     return Place(Unknown("namespace") if unknown else named, _reach(target, plain, needs), unknown, needs, problems)
 
 
-def _reach(target: dict[str, Any], plain: dict[str, Any], needs: Sequence[pulumi.Resource] = ()) -> dynamic.Reach:
-    reach = dynamic.Reach(target)
+def worker_places(place: Place) -> list[Place]:
+    """Return the worker clusters of MultiKueue in which jobs of a place may run, with the same mode and namespace."""
+
+    def connected(target: Mapping[str, Any], worker: Mapping[str, Any]) -> dict[str, Any]:
+        return {**without(target, *connection.CONFIGURED, "content", WORKERS), **worker}
+
+    target = place.target
+    return [
+        replace(place, target=_reach(connected(target, worker), connected(target.plain, worker), target.needs))
+        for worker in section(target.get(WORKERS)).values()
+    ]
+
+
+def with_workers(target: dict[str, Any], copies: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return a target with only those of its worker clusters that get copies of a resource's objects.
+
+    Args:
+        target: The `target` input.
+        copies: Worker cluster -> "Kind/name" of the objects that it gets, which a plan shows.
+    """
+    workers = section(target.get(WORKERS))
+    if not isinstance(target, connection.TargetInput) or not workers:
+        return target
+    chosen = {name: {**workers[name], "copies": list(keys)} for name, keys in copies.items() if name in workers}
+    change = {WORKERS: chosen} if chosen else {}
+    made = {**without(target, WORKERS), **change}
+    return _reach(made, {**without(target.plain, WORKERS), **change}, target.needs)
+
+
+_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, int | None]] = WeakKeyDictionary()
+
+
+def _limit_problems(root: str, limit: int | None) -> list[Problem]:
+    """Return a problem if the program gives one root several limits."""
+    first = _limits.setdefault(asyncio.get_event_loop(), {}).setdefault(root, limit)
+    if first == limit:
+        return []
+    why = f"is {limit} here and {first} elsewhere in the program, for the same root {root}"
+    return [Problem("target.max_parallel", why, "use one Local(...) for all jobs of a root")]
+
+
+def _reach(
+    target: dict[str, Any], plain: dict[str, Any], needs: Sequence[pulumi.Resource] = ()
+) -> connection.TargetInput:
+    reach = connection.TargetInput(target)
     reach.plain, reach.needs = plain, needs
     return reach
 
 
 @dataclass(frozen=True)
 class _Awaited:
-    """value: itself an Output where it is not known."""
+    """An awaited value, which stays an Output if it is unknown."""
 
     value: Any = field(repr=False)
     secret: bool = False
@@ -210,36 +372,58 @@ async def _awaited(given: Any) -> _Awaited:
         return _Awaited(given)
     value = await given.future(with_unknowns=True)
     needs, secret = frozenset(await given.resources()), await given.is_secret()
-    if not await given.is_known() or pulumi.output.contains_unknowns(value):
+    if not await given.is_known() or pulumi_compat.contains_unknowns(value):
         return _Awaited(given, secret, True, needs)
     return _Awaited(value, secret, False, needs)
 
 
-def _of_provider(provider: pulumi.ProviderResource, name: str) -> Any:
-    """An input of a provider: it has them as Outputs, though not declared. Its kubeconfig may be a path or a content."""
+def _provider_input(provider: pulumi.ProviderResource, name: str) -> Any:
+    """Return an input of a provider, which has undeclared Outputs for them. Its kubeconfig may be a path or the content."""
     return provider.__dict__.get(name) if name != "content" else None
 
 
 def _project() -> Path:
-    """The folder of Pulumi.yaml: the program may run in a folder below it."""
-    here = Path.cwd()
+    """Return the folder of the project; the program may run in a folder below it, which may be a project of its own as well."""
+    if root := pulumi.get_root_directory():
+        return Path(root).resolve()
+    here = Path.cwd()  # an inline program of the Automation API
     names = ("Pulumi.yaml", "Pulumi.yml")
     return next((f for f in (here, *here.parents) if any((f / n).is_file() for n in names)), here)
+
+
+_numbers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, int]] = WeakKeyDictionary()
+
+
+def number_cluster(key: str) -> None:
+    """Number a cluster of the program, in the order of the program: the name of its provider must not depend on which cluster
+    answers first. key: As `cluster_key` returns it."""
+    config = pulumi.Config("trainer")
+    if key or config.get("kubeconfig") or config.get("context"):
+        numbers = _numbers.setdefault(asyncio.get_event_loop(), {})
+        numbers.setdefault(key, len(numbers) + 1)
 
 
 _providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, pulumi.ProviderResource]] = WeakKeyDictionary()
 
 
-def provider(place: Place) -> pulumi.ProviderResource | None:
-    """The provider of pulumi-kubernetes for a cluster, one for all objects that a program makes there; None: the default one,
-    which reads what kubectl reads."""
+def provider(place: Place, key: str) -> pulumi.ProviderResource | None:
+    """Return the provider of pulumi-kubernetes for a cluster, one for all objects of the program there.
+
+    None stands for the default provider, which uses kubectl's configuration.
+
+    Args:
+        place: The cluster.
+        key: The settings of the cluster, as `cluster_key` returns them.
+    """
     given = {k: place.target[k] for k in ("kubeconfig", "context", "content") if k in place.target}
     if not given:
         return None
     providers = _providers.setdefault(asyncio.get_event_loop(), {})
-    at = str(sorted((k, v if isinstance(v, str) else "") for k, v in place.target.plain.items() if k in given))
+    at = str(sorted((k, text(v)) for k, v in place.target.plain.items() if k in given))
     if at not in providers:
-        name = "cluster" if not providers else f"cluster-{len(providers) + 1}"
+        number_cluster(key)
+        number = _numbers[asyncio.get_event_loop()][key]
+        name = "cluster" if number == 1 else f"cluster-{number}"
         kubeconfig = given.get("content", given.get("kubeconfig"))
         props = {"kubeconfig": kubeconfig, "context": given.get("context")}
         providers[at] = pulumi.ProviderResource(
@@ -249,7 +433,7 @@ def provider(place: Place) -> pulumi.ProviderResource | None:
 
 
 def plugin_version() -> str:
-    """Of pulumi-kubernetes, whose version is that of its plugin; empty: it is not installed."""
+    """Return the version of pulumi-kubernetes, which its plugin has as well; empty if not installed."""
     from importlib.metadata import PackageNotFoundError, version  # a job alone does not need it
 
     try:
@@ -258,6 +442,6 @@ def plugin_version() -> str:
         return ""
 
 
-def without_plugin() -> list[Problem]:
-    """That objects which are no jobs cannot be made here."""
+def plugin_problems() -> list[Problem]:
+    """Return a problem if pulumi-kubernetes is not installed, which creates all objects except jobs."""
     return missing("pulumi_kubernetes")

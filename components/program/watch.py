@@ -1,4 +1,4 @@
-"""One watch for all jobs of a program: who waits for a job asks it, and progress is shown while somebody waits."""
+"""The watch of a program's jobs: it waits for jobs, and shows their progress meanwhile."""
 
 from __future__ import annotations
 
@@ -7,40 +7,59 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import pulumi
-from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
+from pulumi_trainer.program.log_tail import FIRST_LINES, LogTail
+from pulumi_trainer.provider.api.status import NOT_STARTED, JobStatus, Phase, describe
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.wording import duration
+from pulumi_trainer.provider.targets import status_source
 
 INTERVAL = 0.25
-"""Seconds between two looks at what has changed."""
+"""Seconds between two checks for changes."""
 LINE_EVERY = 30.0
-"""Seconds between two lines about a job that stays in its phase, where there is no terminal to update."""
+"""Seconds between two lines about a job that stays in its phase, without a terminal to update."""
 LAST_LOOK = 1.0
-"""Seconds without a first look at another job, after which a failure ends the program."""
+"""Seconds after the first status of the latest job, after which a failure ends the program."""
 AT_MOST_EVERY = 1.0
 """Seconds between two lines about a job."""
 LONGEST = 240
 """Characters of a message in a line."""
-
 BACK_OFF = "BackOff"
 """Reason of a job in which something has failed and will be started again."""
 
 _STARTED = {Phase.RUNNING.value, Phase.RESTARTING.value}
 _ADMITTED = _STARTED | {Phase.ADMITTED.value, Phase.STARTING.value}
+
+
+class Timeouts(TypedDict, total=False):
+    """Seconds that `pulumi up` waits for a job to reach a stage; default: no limit.
+
+    The first stage counts from the start of the wait, each further one from the time when the previous one was reached (again: a
+    preempted job is queued again).
+
+    Attributes:
+        admitted: Seconds until Kueue has admitted the job.
+        running: Seconds until the job runs.
+        complete: Seconds until the job has ended.
+    """
+
+    admitted: float
+    running: float
+    complete: float
+
+
+STAGES = tuple(Timeouts.__annotations__)
+"""Stages that may have a timeout, in the order in which a job reaches them."""
 REACHED: dict[str, set[str]] = {"created": set(Phase), "admitted": _ADMITTED, "running": _STARTED, "complete": set()}
-"""wait_for -> phases in which the wait is over; it is always over when the job is."""
-STAGES = ("admitted", "running", "complete")
-"""What may have a timeout, in the order in which a job gets there."""
+"""wait_for -> phases that end the wait; the end of the job always ends it."""
 _WAITING = (Phase.PENDING, Phase.QUEUED, Phase.STARTING, Phase.RESTARTING)
 
 
 def timeout_problems(given: Any) -> list[Problem]:
-    """What is wrong with a `timeouts` argument."""
+    """Return the problems of a `timeouts` argument."""
     if given is None:
         return []
     if not isinstance(given, Mapping):
@@ -55,7 +74,13 @@ def timeout_problems(given: Any) -> list[Problem]:
 
 @dataclass(frozen=True)
 class Watched:
-    """A job that somebody waits for. row: what its progress is shown on. stack: label of the program's jobs in a cluster."""
+    """A job that the program waits for.
+
+    Attributes:
+        row: Resource that shows the job's progress.
+        stack: Label of the program's jobs in a cluster.
+        log_step: Step whose rank 0 prints its log here; empty if the log is not shown.
+    """
 
     target: Mapping[str, Any]
     namespace: str
@@ -64,21 +89,23 @@ class Watched:
     row: pulumi.Resource
     wait_for: str
     timeouts: Mapping[str, float]
+    log_step: str = ""
 
-    def over(self, status: JobStatus | None) -> bool:
-        """Whether there is nothing more to wait for."""
+    def is_over(self, status: JobStatus | None) -> bool:
+        """Return whether the wait is over."""
         return (
             status is None
             or status.terminal
             or status.phase in REACHED[self.wait_for]
             or status.phase == Phase.SUSPENDED
+            or status.reason == NOT_STARTED
         )
 
 
 @dataclass
 class _Wait:
     job: Watched
-    source: dynamic.Source
+    source: status_source.Source
     done: asyncio.Future[JobStatus | None]
     status: JobStatus | None = None
     shown: str = ""
@@ -87,21 +114,26 @@ class _Wait:
     stage: str = ""
     stage_at: float = 0.0
     begun: float = field(default_factory=time.monotonic)
+    log: LogTail | None = None
 
-    def late(self) -> str:
-        """The timeout that has passed; empty: none."""
+    def passed_timeout(self) -> str:
+        """Return the stage whose timeout has passed; empty: none."""
         phase = self.status.phase if self.status is not None else ""
-        reached = 2 if phase in _STARTED else 1 if phase in _ADMITTED else 0
+        reached = 1 if phase in _ADMITTED else 0
+        if phase in _STARTED:
+            reached = 2
         stage = next((s for s in STAGES[reached:] if s in self.job.timeouts), "")
         if stage != self.stage:
             self.stage_at = time.monotonic() if self.stage else self.begun
             self.stage = stage
-        return stage if stage and time.monotonic() - self.stage_at > self.job.timeouts[stage] else ""
+        if stage and time.monotonic() - self.stage_at > self.job.timeouts[stage]:
+            return stage
+        return ""
 
 
 @dataclass
 class Watch:
-    """Looks at every job that somebody waits for, in one task."""
+    """Watches all jobs that the program waits for, in one task."""
 
     _waits: list[_Wait] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None
@@ -110,30 +142,42 @@ class Watch:
     _looked_at: float = 0.0
 
     async def failures(self, text: str) -> str:
-        """Return how this job has failed, and how the others have that are known to have failed by now: Pulumi ends the program
-        with the first error."""
+        """Return the failures of this job and of all jobs that have failed by now, because Pulumi ends the program with the first
+        error.
+        """
         self._failed[text] = None
         while time.monotonic() - self._looked_at < LAST_LOOK:
             await asyncio.sleep(INTERVAL)
         return "\n\n".join(self._failed)
 
     async def until(self, job: Watched) -> JobStatus | None:
-        """The job once it has come as far as `wait_for` or has ended; None where the target knows nothing of it. Shows what
-        it does on its row. Raises TrainerError where it takes longer than its timeouts, or waiting is in vain."""
-        source = dynamic.source(job.target, job.namespace, job.stack, pulumi.log.warn)
+        """Wait until a job has reached `wait_for` or has ended, and show its progress on its row.
+
+        Returns:
+            The status; None if the target does not have the job.
+
+        Raises:
+            TrainerError: A timeout has passed, or the wait cannot end.
+        """
+        source = status_source.source(job.target, job.namespace, job.stack, pulumi.log.warn)
         status = await asyncio.to_thread(source.first, job.name)
         self._looked_at = time.monotonic()
-        if not job.over(status):
+        if not job.is_over(status):
             pulumi.log.info(
                 f"waiting for {job.namespace}/{job.name} to be {job.wait_for}. Ctrl-C ends only the waiting: the job runs on,"
                 " `pulumi up` waits again, `pulumi-trainer logs -f` follows it, `pulumi destroy` or suspend=True stops it",
                 job.row,
             )
             wait = _Wait(job, source, asyncio.get_event_loop().create_future(), status)
+            if job.log_step:
+                lines = status_source.log_lines(job.target, job.namespace, job.name, job.log_step, FIRST_LINES)
+                wait.log = LogTail(job.row.pulumi_resource_name, lines, job.row)
             self._waits.append(wait)
             if self._task is None or self._task.done():
                 self._task = asyncio.ensure_future(self._look())
             status = await wait.done
+            if wait.log is not None:
+                await asyncio.to_thread(wait.log.finish)
         source.leave(job.name)
         if status is not None and status.terminal:
             return await asyncio.to_thread(source.conclude, job.name)
@@ -162,36 +206,37 @@ class Watch:
             wait.status = wait.source.status(job.name)
         if wait.status is not None:
             _show(wait, wait.status)
-        if job.over(wait.status):
+        if wait.log is not None:
+            wait.log.show()
+        if job.is_over(wait.status):
             wait.done.set_result(wait.status)
-        elif stage := wait.late():
+        elif stage := wait.passed_timeout():
             waited = duration(time.monotonic() - wait.stage_at)
             why = f"is not {stage} after {waited}. {wait.source.why(job.name)}"
-            mend = "The job is left as it is: `pulumi up` waits again, timeouts= says how long"
-            raise TrainerError(f"{job.namespace}/{job.name} {why} {mend}")
+            hint = "The job is left as it is: `pulumi up` waits again, timeouts= limits how long"
+            raise TrainerError(f"{job.namespace}/{job.name} {why} {hint}")
 
-    def _trouble(self, source: dynamic.Source) -> TrainerError | None:
-        """Tells once that there is no news, and once that there is again. Returns why waiting is in vain."""
+    def _trouble(self, source: status_source.Source) -> TrainerError | None:
+        """Log when the cluster stops and starts answering, once each. Return the error if the wait cannot end."""
         row = next(w.job.row for w in self._waits if w.source is source)
         try:
-            said = source.trouble()
+            trouble = source.trouble()
         except TrainerError as fault:
             return fault
         before = self._troubled.get(id(source), False)
-        if said and not before:
-            pulumi.log.info(f"{said}. The job runs on by itself; waiting goes on", row)
-        elif before and not said:
+        if trouble and not before:
+            pulumi.log.info(f"{trouble}. The job runs on by itself; waiting goes on", row)
+        elif before and not trouble:
             pulumi.log.info("the cluster answers again", row)
-        self._troubled[id(source)] = bool(said)
+        self._troubled[id(source)] = bool(trouble)
         return None
 
 
 def _show(wait: _Wait, status: JobStatus) -> None:
-    """A line, if there is something new to say: at once where the phase is another one or is explained now, but at most one a
-    second."""
+    """Log a job's line if it has changed: at once for another phase or a new explanation, but at most one line a second."""
     text, now = _line(status), time.monotonic()
     phase = (status.phase, status.reason, bool(status.message))
-    failed = status.reason == BACK_OFF and phase != wait.shown_phase  # seen for a second: the next attempt begins soon
+    failed = status.reason == BACK_OFF and phase != wait.shown_phase  # shown for a second: the next attempt begins soon
     if text == wait.shown or (now - wait.shown_at < AT_MOST_EVERY and not failed):
         return
     terminal = os.environ.get("PULUMI_TRAINER_PROGRESS") == "tty"
@@ -202,7 +247,7 @@ def _show(wait: _Wait, status: JobStatus) -> None:
 
 
 def _line(status: JobStatus) -> str:
-    """A job in one line; of one that waits also for what."""
+    """Return the status of a job in one line, with the reason if it waits."""
     text = plain(describe(status))
     first = plain(status.message.split("\n", 1)[0])
     if first and (status.phase in _WAITING or status.reason == BACK_OFF):

@@ -1,1 +1,1 @@
-"""Kueue's objects as components: what a platform team gives its GPUs out with."""
+"""Kueue's objects as components: the quotas and queues of a platform team."""

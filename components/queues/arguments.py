@@ -1,6 +1,7 @@
-"""The typed arguments of Kueue's objects. Fields and defaults are those of
-https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta2; what an object refers to is given by the component or
-by its name.
+"""The typed arguments of Kueue's objects.
+
+Fields and defaults are those of https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta2; a reference to an
+object is the component or its name.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pulumi
 from pulumi_trainer.args.arguments import Args, python_path, to_document
 from pulumi_trainer.args.naming import camel
+from pulumi_trainer.program.constructors import ComponentArgs
+from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
 
 if TYPE_CHECKING:
     from pulumi_trainer.queues.checks import AdmissionCheck
@@ -25,17 +28,19 @@ Labels = Mapping[str, pulumi.Input[str]]
 
 
 def amount(value: Any) -> Any:
-    """A fraction as text: the API has no others."""
+    """Return a fraction as text, because the API has no fractions."""
     return str(value) if isinstance(value, float) else value
 
 
-def named(value: Any) -> Any:
-    """The name of a component, or the name that was given."""
-    return getattr(value, "name", value) if isinstance(value, pulumi.ComponentResource) else value
+def object_name(value: Any) -> Any:
+    """Return the name of a component, or the value itself if it is not a component."""
+    if not isinstance(value, pulumi.ComponentResource):
+        return value
+    return getattr(value, "name", value)
 
 
 def wrong_reference(field: str, kind: str, value: Any) -> list[Problem]:
-    """Where something else stands than an object of that kind, or its name."""
+    """Return a problem if a value is neither an object of that kind nor a name."""
     if isinstance(value, pulumi.Resource):
         if getattr(value, "kind", "") != kind:
             return [Problem(field, f"must be a {kind} or its name, not a {type(value).__name__}")]
@@ -45,12 +50,16 @@ def wrong_reference(field: str, kind: str, value: Any) -> list[Problem]:
 
 
 def items(value: Any) -> Sequence[Any]:
-    """Of a list; none of what should be one and is not."""
+    """Return the items of a list; none if the value is not a list."""
     return value if isinstance(value, (list, tuple)) else ()
 
 
 class QueueArgs(Args):
-    """Base. refers: fields that take an object of Kueue's, or its name -> its kind."""
+    """Base of the arguments of Kueue's objects.
+
+    Attributes:
+        refers: Field that refers to another object, by component or name -> kind of that object.
+    """
 
     refers: ClassVar[Mapping[str, str]] = {}
 
@@ -62,10 +71,13 @@ class QueueArgs(Args):
 
 
 class ResourceQuota(QueueArgs):
-    """How much of one resource a queue has of one flavor (`resourceGroups[].flavors[].resources[]`).
+    """Quota of one resource of one flavor (`resourceGroups[].flavors[].resources[]`).
 
-    nominal_quota: what is its own. borrowing_limit: how much more it may take of what others in the cohort leave; default: all.
-    lending_limit: how much of its own others may take while it is idle; default: all.
+    Args:
+        nominal_quota: Quota of the queue itself (`nominalQuota`).
+        borrowing_limit: How much idle quota of its cohort the queue may use in addition; default: all
+            (`borrowingLimit`).
+        lending_limit: How much of its idle quota others may use; default: all (`lendingLimit`).
     """
 
     nominal_quota: Amount | None = None
@@ -78,14 +90,15 @@ class ResourceQuota(QueueArgs):
 class FlavorQuotas(QueueArgs):
     """Quotas of one flavor (`resourceGroups[].flavors[]`).
 
-    flavor: a `ResourceFlavor`, or the name of one. resources: resource -> its nominal quota, or a `ResourceQuota`.
+    Args:
+        flavor: A `ResourceFlavor` or its name; required (`name`).
+        resources: Resource -> nominal quota, or a `ResourceQuota`; required (`resources`).
     """
 
     flavor: ResourceFlavor | pulumi.Input[str] | None = None
     resources: Mapping[str, Amount | ResourceQuota] | None = None
 
     refers = {"flavor": "ResourceFlavor"}
-    mappings = frozenset({"resources"})
 
     def check(self) -> list[Problem]:
         found = super().check()
@@ -94,11 +107,11 @@ class FlavorQuotas(QueueArgs):
 
     def document(self) -> dict[str, Any]:
         given = self.resources
-        quotas = given if isinstance(given, Unknown) else [self.quota(name) for name in given or {}]
-        return {"name": named(self.flavor), "resources": quotas}
+        quotas = given if isinstance(given, Unknown) else [*map(self.quota, given or {})]
+        return {"name": object_name(self.flavor), "resources": quotas}
 
     def quota(self, name: str) -> dict[str, Any]:
-        """One resource's, as the API has it."""
+        """Return the quota of one resource as the API has it."""
         given = (self.resources or {})[name]
         return {
             "name": name,
@@ -107,16 +120,16 @@ class FlavorQuotas(QueueArgs):
 
 
 class ResourceGroup(QueueArgs):
-    """Resources that are taken from the same flavor (`resourceGroups[]`).
+    """Resources that a job takes from the same flavor (`resourceGroups[]`).
 
-    flavors: in the order in which they are tried; at most 64. covered_resources: what every flavor has a quota of; default:
-    what the first has.
+    Args:
+        flavors: Flavors in the order in which they are tried, at most 64 (`flavors`).
+        covered_resources: Resources for which each flavor has a quota; default: those of the first flavor
+            (`coveredResources`).
     """
 
     flavors: Sequence[FlavorQuotas] | None = None
     covered_resources: Sequence[str] | None = None
-
-    lists = frozenset({"flavors", "covered_resources"})
 
     def check(self) -> list[Problem]:
         found = super().check()
@@ -129,7 +142,7 @@ class ResourceGroup(QueueArgs):
         flavors = to_document(self.flavors if self.flavors is not None else [])
         quotas = [f["resources"] for f in items(flavors) if isinstance(f, dict) and items(f["resources"])]
         first: Any = [quota["name"] for quota in quotas[0]] if quotas else []
-        if isinstance(flavors, Unknown) or (any(isinstance(f, Unknown) for f in flavors) and not quotas):
+        if isinstance(flavors, Unknown) or (any_unknown(flavors) and not quotas):
             first = Unknown("covered_resources")
         covered = to_document(self.covered_resources) if self.covered_resources is not None else first
         for each in quotas:  # the API wants the same order everywhere
@@ -149,9 +162,12 @@ _QUOTA = re.compile(r"flavors\[(?P<flavor>\d+)\]\.resources\[(?P<at>\d+)\](?P<re
 
 
 class BorrowWithinCohort(QueueArgs):
-    """Whether a job that borrows may end others for it (`preemption.borrowWithinCohort`).
+    """Whether a job that borrows may preempt others (`preemption.borrowWithinCohort`).
 
-    policy: Never (default) or LowerPriority. max_priority_threshold: only jobs of at most that priority are ended.
+    Args:
+        policy: `Never` (default) or `LowerPriority` (`policy`).
+        max_priority_threshold: Highest priority of jobs that may be preempted; default: no limit
+            (`maxPriorityThreshold`).
     """
 
     policy: pulumi.Input[Literal["Never", "LowerPriority"]] | None = None
@@ -159,11 +175,14 @@ class BorrowWithinCohort(QueueArgs):
 
 
 class Preemption(QueueArgs):
-    """Whom a job that waits may end (`preemption`).
+    """Which jobs a waiting job may preempt (`preemption`).
 
-    reclaim_within_cohort: jobs of other queues that hold what is this queue's own: Never (default), LowerPriority or Any.
-    within_cluster_queue: jobs of its own queue: Never (default), LowerPriority or LowerOrNewerEqualPriority.
-    borrow_within_cohort: see `BorrowWithinCohort`.
+    Args:
+        reclaim_within_cohort: Jobs of other queues that use this queue's quota: `Never` (default), `LowerPriority` or
+            `Any` (`reclaimWithinCohort`).
+        borrow_within_cohort: Jobs that a borrowing job may preempt (`borrowWithinCohort`).
+        within_cluster_queue: Jobs of its own queue: `Never` (default), `LowerPriority` or `LowerOrNewerEqualPriority`
+            (`withinClusterQueue`).
     """
 
     reclaim_within_cohort: pulumi.Input[Literal["Never", "LowerPriority", "Any"]] | None = None
@@ -172,10 +191,12 @@ class Preemption(QueueArgs):
 
 
 class FlavorFungibility(QueueArgs):
-    """Whether the next flavor is tried before a job borrows or ends others (`flavorFungibility`).
+    """Whether the next flavor is tried before a job borrows or preempts (`flavorFungibility`).
 
-    when_can_borrow: MayStopSearch (default) or TryNextFlavor. when_can_preempt: TryNextFlavor (default) or MayStopSearch.
-    preference: if both are TryNextFlavor: BorrowingOverPreemption or PreemptionOverBorrowing.
+    Args:
+        when_can_borrow: `MayStopSearch` (default) or `TryNextFlavor` (`whenCanBorrow`).
+        when_can_preempt: `TryNextFlavor` (default) or `MayStopSearch` (`whenCanPreempt`).
+        preference: If both are TryNextFlavor: `BorrowingOverPreemption` or `PreemptionOverBorrowing` (`preference`).
     """
 
     when_can_borrow: pulumi.Input[Literal["MayStopSearch", "TryNextFlavor"]] | None = None
@@ -184,7 +205,11 @@ class FlavorFungibility(QueueArgs):
 
 
 class FairSharing(QueueArgs):
-    """Where the cluster shares fairly (`fairSharing`). weight: of what can be borrowed; 0: comes last; default 1."""
+    """Share of a queue or cohort in a cluster with fair sharing (`fairSharing`).
+
+    Args:
+        weight: Weight for borrowing; 0 comes last; default: 1 (`weight`).
+    """
 
     weight: Amount | None = None
 
@@ -192,16 +217,17 @@ class FairSharing(QueueArgs):
 
 
 class AdmissionCheckRule(QueueArgs):
-    """A check that jobs have to pass (`admissionChecksStrategy.admissionChecks[]`).
+    """A check that jobs must pass (`admissionChecksStrategy.admissionChecks[]`).
 
-    check_name: an `AdmissionCheck`, or the name of one. on_flavors: only jobs that got one of these; default: all.
+    Args:
+        check_name: An `AdmissionCheck` or its name; required (`name`).
+        on_flavors: Only jobs with one of these flavors, `ResourceFlavor`s or names; default: all (`onFlavors`).
     """
 
     check_name: AdmissionCheck | pulumi.Input[str] | None = None
     on_flavors: Sequence[ResourceFlavor | pulumi.Input[str]] | None = None
 
     refers = {"check_name": "AdmissionCheck"}
-    lists = frozenset({"on_flavors"})
 
     def check(self) -> list[Problem]:
         found = super().check()
@@ -212,14 +238,16 @@ class AdmissionCheckRule(QueueArgs):
         return found
 
     def document(self) -> dict[str, Any]:
-        only = {} if self.on_flavors is None else {"onFlavors": [named(f) for f in items(self.on_flavors)]}
-        return {"name": named(self.check_name), **only}
+        only = {} if self.on_flavors is None else {"onFlavors": [*map(object_name, items(self.on_flavors))]}
+        return {"name": object_name(self.check_name), **only}
 
 
 class ConcurrentAdmissionPolicy(QueueArgs):
-    """Whether a job may move to a better flavor (`concurrentAdmissionPolicy`; an alpha feature of Kueue). It never changes.
+    """Whether a job may move to a better flavor (`concurrentAdmissionPolicy`; alpha in Kueue). It never changes.
 
-    mode: TryPreferredFlavors or RetainFirstAdmission. last_acceptable_flavor: the worst that it may start on.
+    Args:
+        mode: `TryPreferredFlavors` or `RetainFirstAdmission` (`migration.mode`).
+        last_acceptable_flavor: Worst flavor that a job may start on (`migration.constraints.lastAcceptableFlavorName`).
     """
 
     mode: pulumi.Input[Literal["TryPreferredFlavors", "RetainFirstAdmission"]] | None = None
@@ -229,12 +257,18 @@ class ConcurrentAdmissionPolicy(QueueArgs):
 
     def document(self) -> dict[str, Any]:
         mode = {} if self.mode is None else {"mode": self.mode}
-        last = named(self.last_acceptable_flavor)
+        last = object_name(self.last_acceptable_flavor)
         return {"migration": {**mode, **({} if last is None else {"constraints": {"lastAcceptableFlavorName": last}})}}
 
 
 class CheckParameters(QueueArgs):
-    """The object with a check's settings (`parameters`), for checks of other controllers than Kueue's."""
+    """The object with a check's settings (`parameters`), for checks of other controllers than Kueue's.
+
+    Args:
+        api_group: API group of the object (`apiGroup`).
+        kind: Kind of the object.
+        name: Name of the object.
+    """
 
     api_group: pulumi.Input[str] | None = None
     kind: pulumi.Input[str] | None = None
@@ -244,8 +278,11 @@ class CheckParameters(QueueArgs):
 class RetryStrategy(QueueArgs):
     """When a failed ProvisioningRequest is tried again (`retryStrategy`).
 
-    backoff_limit_count: how often, default 3. backoff_base_seconds: first pause, default 60; it doubles.
-    backoff_max_seconds: longest pause, default 1800.
+    Args:
+        backoff_limit_count: Number of retries; default: 3 (`backoffLimitCount`).
+        backoff_base_seconds: Seconds before the first retry, doubled for each further one; default: 60
+            (`backoffBaseSeconds`).
+        backoff_max_seconds: Longest pause in seconds; default: 1800 (`backoffMaxSeconds`).
     """
 
     backoff_limit_count: pulumi.Input[int] | None = None
@@ -253,34 +290,33 @@ class RetryStrategy(QueueArgs):
     backoff_max_seconds: pulumi.Input[int] | None = None
 
 
-class Spec(QueueArgs):
-    """Base of what an object is made of, with its metadata.
+class Spec(QueueArgs, ComponentArgs):
+    """Base of the arguments for an object's spec and metadata.
 
-    wraps: fields of the spec that hold another one: `admission_mode` -> `admissionScope.admissionMode`. named_as: field ->
-    its name in the API, where that is another one.
+    Attributes:
+        wraps: Field -> its path in the spec, where the two differ: `admission_mode` -> `admissionScope.admissionMode`.
     """
 
     labels: Mapping[str, pulumi.Input[str]] | None = None
     annotations: Mapping[str, pulumi.Input[str]] | None = None
+    name: str | None = None
+    target: Kubernetes | None = None
 
     wraps: ClassVar[Mapping[str, str]] = {}
-    needs: ClassVar[tuple[str, ...]] = ()
-    shipped = frozenset({"labels", "annotations"})
-    mappings = frozenset({"labels", "annotations"})
 
     def check(self) -> list[Problem]:
         found = super().check()
-        found += [Problem(field, "is required") for field in self.needs if self.__dict__.get(field) is None]
+        found += [Problem(field, "is required") for field in self.required() if getattr(self, field) is None]
         return found
 
     def document(self) -> dict[str, Any]:
-        """The spec."""
+        """Return the spec."""
         found: dict[str, Any] = {}
         for field in self.fields:
             value = self.__dict__.get(field)
             if field in self.shipped or value is None:
                 continue
-            value = named(value) if field in self.refers else value
+            value = object_name(value) if field in self.refers else value
             convert = to_document if isinstance(value, Unknown) else self.converters.get(field, to_document)
             plain = convert(value)
             path = self.wraps.get(field, camel(field)).split(".")

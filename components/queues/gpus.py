@@ -1,29 +1,24 @@
-"""The common case in one component: the GPUs of a cluster, given out to teams."""
+"""The component `GpuQueues`, which shares the GPUs of a cluster among teams."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import said, walk
+from pulumi_trainer.args.arguments import shown_value, walk
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.program import session
-from pulumi_trainer.program.constructors import component
+from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Kubernetes
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.api.labels import RENAMED_TO
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS, quota_rows, quota_table
 from pulumi_trainer.provider.lifecycle.identity import short_digest
-from pulumi_trainer.queues.arguments import (
-    FairSharing,
-    FlavorQuotas,
-    Preemption,
-    ResourceGroup,
-    ResourceQuota,
-)
+from pulumi_trainer.queues.arguments import FairSharing, FlavorQuotas, Preemption, ResourceGroup, ResourceQuota
 from pulumi_trainer.queues.component import Composed, current
 from pulumi_trainer.queues.objects import (
     ClusterQueue,
@@ -34,21 +29,16 @@ from pulumi_trainer.queues.objects import (
     WorkloadPriorityClass,
     release_problems,
 )
-from pulumi_trainer.queues.teams import (
-    Team,
-    right,
-    twice,
-    wrong,
-)
+from pulumi_trainer.queues.teams import Team, duplicate_problems, team_problems, without_invalid
 
 GPU = "nvidia.com/gpu"
 PRIORITIES = ("low", "normal", "high")
 STEP = 1000
-"""Between one priority and the next; that in the middle is 0, which is what jobs without one have."""
+"""Difference between two adjacent priorities; the middle one is 0, the priority of jobs without a class."""
 
 
 class Queues(dict[str, LocalQueue]):
-    """LocalQueues by team. One that is not there ends the program with what is wrong, and without a traceback."""
+    """LocalQueues by team; an unknown team ends the program with the problems and without a traceback."""
 
     def __init__(self, where: str, why: Sequence[str]) -> None:
         self._where, self._why = where, why
@@ -60,100 +50,122 @@ class Queues(dict[str, LocalQueue]):
         )
 
 
+class GpuQueuesArgs(ComponentArgs):
+    """The arguments of `GpuQueues`."""
+
+    teams: Mapping[str, int | Mapping[str, int] | Team]
+    gpus: Mapping[str, Mapping[str, str] | ResourceFlavor | None] | None = None
+    cohort: Cohort | str | bool | None = None
+    borrowing: bool | int = True
+    priorities: Sequence[str] | Mapping[str, int] = PRIORITIES
+    topology: Topology | Sequence[str] | None = None
+    resource: str = GPU
+    others: Mapping[str, Any] | None = None
+    on_delete: Literal["refuse", "drain"] = "refuse"
+    drain_seconds: float = 300
+    name: str | None = None
+    target: Kubernetes | None = None
+
+
 class GpuQueues(Composed):
-    """Kueue's objects for a cluster whose teams share its GPUs: a ResourceFlavor for each kind of GPU, a Cohort, for each team a
-    ClusterQueue and a LocalQueue, and WorkloadPriorityClasses.
+    """Kueue's objects for a cluster whose teams share its GPUs.
 
-    What a team does not use others may borrow; it gets it back at once when it needs it (jobs that borrow are suspended and
-    wait), and within a team a job of a higher priority comes first.
+    It creates a ResourceFlavor for each kind of GPU, a Cohort, a ClusterQueue and a LocalQueue for each team, and
+    WorkloadPriorityClasses. Teams may borrow what others do not use; the owner gets it back at once when it needs it (jobs that
+    borrow are suspended and wait), and within a team a job of a higher priority comes first.
 
-    teams: name -> the GPUs that are the team's own, or a `Team`. gpus: kind -> labels of its nodes, or a `ResourceFlavor` of
-    the program; default: one kind, called like the component, on any node. cohort: a `Cohort`, or the name of one that is
-    made; default: called like the component; False: nobody borrows. borrowing: True (default): whatever is idle; a number: at
-    most so many of each kind; False: nothing. priorities: names from the lowest to the highest, 1000 apart with 0 in the
-    middle, or name -> value; default low (-1000), normal (0), high (1000). topology: node labels from the widest to the
-    narrowest, or a `Topology`, so that jobs can ask for one rack. resource: the GPUs' name, default nvidia.com/gpu. others:
-    what else jobs ask for -> the quota of each team; default: practically no limit of cpu, memory and ephemeral-storage.
-    on_delete, drain_seconds: as of a `ClusterQueue`.
+    A LocalQueue has the name of its team and is in the team's namespace; no other namespace can use the team's quota.
+    ClusterQueues are named `NAME-TEAM`; a renamed team keeps its ClusterQueue (`Team(renamed_from=)`). Names of a Topology,
+    and of flavors with one, contain a digest of their immutable fields: other levels or labels create other objects, to
+    which the queues move. Outputs: quotas (a list of rows) and table (the same as text).
 
-    A LocalQueue is called like its team, in the namespace of the team, and no other namespace can use the team's quota.
-    ClusterQueues are called `NAME-TEAM`. A Topology, and flavors with one, have a digest in their names of what never changes of
-    them: with other levels or labels there are others, to which the queues move. Outputs: quotas (a list of rows) and table (the
-    same to be read, line by line).
+    Args:
+        resource_name: Name of the Pulumi resource.
+        teams: Name -> GPUs of the team, or a `Team`.
+        gpus: Kind of GPU -> labels of its nodes, or a `ResourceFlavor`; default: one kind, named like the component, on
+            any node.
+        cohort: A `Cohort`, or the name of a new one; default: a new one named like the component. False: teams
+            cannot borrow.
+        borrowing: What teams may borrow: True (default): whatever is idle; a number of GPUs of each kind; False:
+            nothing.
+        priorities: Names from the lowest to the highest, 1000 apart with 0 in the middle (of two names: -1000 and 0), or
+            name -> value; 0 is the priority of jobs without a class. Default: low (-1000), normal (0), high (1000).
+        topology: Node labels from the widest to the narrowest, or a `Topology`, so that jobs can request one rack;
+            default: none.
+        resource: Resource of the GPUs; default: nvidia.com/gpu.
+        others: Other resource -> quota of each team; default: practically unlimited cpu, memory and ephemeral-storage.
+        on_delete: What happens to jobs of a queue that is deleted, as for `ClusterQueue`: `refuse` (default) or
+            `drain`.
+        drain_seconds: Seconds until jobs that still use quota stop the deletion with `drain`; default: 300.
+        name: Name of the cohort and start of other names; default: the resource's name.
+        target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        opts: Resource options.
     """
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        teams: Mapping[str, int | Mapping[str, int] | Team],
-        gpus: Mapping[str, Mapping[str, str] | ResourceFlavor | None] | None = None,
-        cohort: Cohort | str | bool | None = None,
-        borrowing: bool | int = True,
-        priorities: Sequence[str] | Mapping[str, int] = PRIORITIES,
-        topology: Topology | Sequence[str] | None = None,
-        resource: str = GPU,
-        others: Mapping[str, Any] | None = None,
-        on_delete: Any = "refuse",
-        drain_seconds: float = 300,
-        name: str | None = None,
-        target: Kubernetes | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
+    @constructor(GpuQueuesArgs)
+    def __init__(self) -> None: ...
 
-    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
-        self.where = f'GpuQueues("{resource_name}") ({session.call_site()})'
-        super().__init__("trainer:index:GpuQueues", resource_name, None, opts)
-        texts = {field: given.pop(field) for field in ("name", "resource")}
+    def construct(self, args: GpuQueuesArgs) -> None:
+        self.where = f'GpuQueues("{args.resource_name}") ({session.call_site()})'
+        super().__init__("trainer:index:GpuQueues", args.resource_name, None, args.opts)
+        texts = {"name": args.name, "resource": args.resource}
         unfit = [
-            Problem(f, f"must be text, not {said(t)}") for f, t in texts.items() if not isinstance(t, (str, NoneType))
+            Problem(f, f"must be text, not {shown_value(t)}")
+            for f, t in texts.items()
+            if not isinstance(t, (str, NoneType))
         ]
         name, resource = (text if isinstance(text, str) else "" for text in texts.values())
-        name, resource, target = name or resource_name, resource or GPU, given.pop("target")
-        on_delete, drain_seconds = given.pop("on_delete"), given.pop("drain_seconds")
-        given["gpus"] = {name: None} if given["gpus"] is None else given["gpus"]
-        given["others"] = BOUNDLESS if given["others"] is None else given["others"]
-        found = [*unfit, *wrong(given, resource, name), *twice(given), *release_problems(on_delete, drain_seconds)]
+        name, resource = name or args.resource_name, resource or GPU
+        judged = ("teams", "gpus", "cohort", "borrowing", "priorities", "topology", "others")
+        given: dict[str, Any] = {field: getattr(args, field) for field in judged}
+        given["gpus"] = {name: None} if args.gpus is None else args.gpus
+        given["others"] = BOUNDLESS if args.others is None else args.others
+        found = [
+            *unfit,
+            *team_problems(given, resource, name),
+            *duplicate_problems(given),
+            *release_problems(args.on_delete, args.drain_seconds),
+        ]
         found = merge_problems(self.misnamed, found)
-        sound = right(given, found)
-        teams, kinds, cohort, borrowing = (sound[name_] for name_ in ("teams", "gpus", "cohort", "borrowing"))
-        priorities, topology = sound["priorities"], sound["topology"]
-        beside: dict[str, Any] = sound["others"]
+        valid = without_invalid(given, found)
+        teams, kinds, cohort, borrowing = (valid[name_] for name_ in ("teams", "gpus", "cohort", "borrowing"))
+        priorities, topology, beside = valid["priorities"], valid["topology"], valid["others"]
         self._parts = (name, resource, teams, [resource, *beside])
         self.cohort: Cohort | None = None
         self.topology = topology if isinstance(topology, Topology) else None
         self.flavors: dict[str, ResourceFlavor] = {}
         self.cluster_queues: dict[str, ClusterQueue] = {}
-        self.queues = Queues(self.where, [str(p) for p in found] or [f"teams are {', '.join(teams)}"])
-        """By team: what its jobs name as their queue."""
+        self.queues = Queues(self.where, [*map(str, found)] or [f"teams are {', '.join(teams)}"])
+        """Team -> LocalQueue for its jobs."""
         self.priorities: dict[str, WorkloadPriorityClass] = {}
         self.quotas: list[dict[str, Any]] = []
         if found:
-            current().refuse(p.below(self.where) for p in found)
-        above = opts or pulumi.ResourceOptions()
+            current().refuse(problems_below(self.where, found))
+        above = args.opts or pulumi.ResourceOptions()
         own = pulumi.ResourceOptions(
             parent=self, depends_on=above.depends_on, protect=above.protect, retain_on_delete=above.retain_on_delete
         )
-        common: dict[str, Any] = {"target": target, "opts": own}
+        common: dict[str, Any] = {"target": args.target, "opts": own}
         self.making = True
         self.cohort = _cohort(cohort, name, common)
         if topology is not None and not isinstance(topology, Topology):
             levels: list[Any] = list(topology)
-            self.topology = Topology(name, levels=levels, name=_versioned(name, levels), **common)
+            self.topology = Topology(name, levels=levels, name=_name_with_digest(name, levels), **common)
         for kind, labels in kinds.items():
             if isinstance(labels, ResourceFlavor):
                 self.flavors[kind] = labels
             else:
                 fixed = (
-                    _versioned(kind, [dict(labels or {}), self.topology.name]) if self.topology is not None else kind
+                    _name_with_digest(kind, [dict(labels or {}), self.topology.name])
+                    if self.topology is not None
+                    else kind
                 )
                 self.flavors[kind] = ResourceFlavor(
                     kind, node_labels=labels, topology=self.topology, name=fixed, **common
                 )
         for team, each in teams.items() if self.flavors else ():
             share = each if isinstance(each, Team) else Team(gpus=each)
-            queue = f"{name}-{team}"
+            queue = f"{name}-{share.renamed_from or team}"
             self.cluster_queues[team] = ClusterQueue(
                 queue,
                 resource_groups=[ResourceGroup(flavors=[*self._quotas(share, resource, beside, borrowing)])],
@@ -164,14 +176,12 @@ class GpuQueues(Composed):
                     within_cluster_queue="LowerPriority",
                 ),
                 fair_sharing=FairSharing(weight=share.weight) if share.weight is not None else None,
-                on_delete=on_delete,
-                drain_seconds=drain_seconds,
+                on_delete=args.on_delete,
+                drain_seconds=args.drain_seconds,
                 **common,
             )
-            self.queues[team] = LocalQueue(
-                queue, name=team, namespace=share.namespace or team, cluster_queue=self.cluster_queues[team], **common
-            )
-        for priority, value in _values(priorities).items():
+            self.queues[team] = self._make_local_queues(team, share, common)
+        for priority, value in _values(self.where, priorities).items():
             self.priorities[priority] = WorkloadPriorityClass(priority, value=value, **common)
         self.making = False
         self.quotas = quota_rows(
@@ -182,7 +192,27 @@ class GpuQueues(Composed):
         self.table = quota_table(self.quotas)
         self.register_outputs({"quotas": self.quotas, "table": self.table})
 
+    def _make_local_queues(self, team: str, share: Team, common: Mapping[str, Any]) -> LocalQueue:
+        """Return the LocalQueue of a team, and create one of its earlier name too, which leads to the same ClusterQueue."""
+        notes: dict[str, dict[str, str]] = {team: {}}
+        if share.renamed_from:
+            notes[share.renamed_from] = {RENAMED_TO: team}
+        made = [
+            LocalQueue(
+                f"{self._parts[0]}-{name}",
+                name=name,
+                namespace=share.namespace or team,
+                cluster_queue=self.cluster_queues[team],
+                stop_policy="Hold" if share.hold else None,
+                annotations=annotations or None,
+                **common,
+            )
+            for name, annotations in notes.items()
+        ]
+        return made[0]
+
     def argument(self, kind: str, name: str, path: str) -> str:
+        """Return the argument that sets an argument of one of the objects."""
         if path.partition(".")[0] in ("target", "on_delete", "drain_seconds"):
             return path
         match kind:
@@ -193,19 +223,30 @@ class GpuQueues(Composed):
             case "ResourceFlavor" if path.startswith("topology"):
                 return "topology"
             case "ResourceFlavor":
-                return (
-                    f"gpus[{name}]{path.removeprefix('node_labels')}" if path != "name" else self._named(name, "gpus")
-                )
+                if path != "name":
+                    return f"gpus[{name}]{path.removeprefix('node_labels')}"
+                return self._argument_of_name(name, "gpus")
             case "Cohort":
-                return self._named(name, "cohort")
+                return self._argument_of_name(name, "cohort")
             case "WorkloadPriorityClass":
                 return f"priorities[{name}]"
-        team = name.removeprefix(f"{self._parts[0]}-")
-        return f"teams[{team}]" if kind == "LocalQueue" and path == "name" else self._of_team(team, path)
+        team = self._current_name(name.removeprefix(f"{self._parts[0]}-"))
+        if kind == "LocalQueue" and path == "name":
+            return f"teams[{team}]"
+        return self._of_team(team, path)
 
-    def _named(self, name: str, argument: str) -> str:
-        """Where a name comes from: what is called like the component has its name from there."""
-        return "name" if name == self._parts[0] else argument if argument == "cohort" else f"{argument}[{name}]"
+    def _argument_of_name(self, name: str, argument: str) -> str:
+        """Return the argument that sets a name: `name` if the object has the component's name."""
+        if name == self._parts[0]:
+            return "name"
+        return argument if argument == "cohort" else f"{argument}[{name}]"
+
+    def _current_name(self, team: str) -> str:
+        """Return the name of a team that has or had this name."""
+        for name, share in self._parts[2].items():
+            if isinstance(share, Team) and share.renamed_from == team:
+                return str(name)
+        return team
 
     def _of_team(self, team: str, path: str) -> str:
         _, resource, teams, covered = self._parts
@@ -217,6 +258,8 @@ class GpuQueues(Composed):
             return path
         if path.startswith("fair_sharing"):
             return f"{at}.weight"
+        if path == "stop_policy":
+            return f"{at}.hold"
         if path == "name":
             return "name" if not [*dns_1123_subdomain(team)] else at
         if quota := _QUOTA.match(path):
@@ -225,9 +268,13 @@ class GpuQueues(Composed):
             field = quota["field"].replace("_limit", "")
             if field == "nominal_quota":
                 return f"{at}.gpus" if own else at
-            return f"{at}.{field}" if own and getattr(own, field) is not None else field
+            if own and getattr(own, field) is not None:
+                return f"{at}.{field}"
+            return field
         if quota := _COVERED.match(path):
-            return f"others[{covered[int(quota['at'])]}]" if int(quota["at"]) else "resource"
+            if not int(quota["at"]):
+                return "resource"
+            return f"others[{covered[int(quota['at'])]}]"
         return "gpus" if path.startswith("resource_groups") else at
 
     def _quotas(
@@ -249,19 +296,33 @@ class GpuQueues(Composed):
 def _cohort(given: Any, name: str, common: Mapping[str, Any]) -> Cohort | None:
     if given is False:
         return None
-    return given if isinstance(given, Cohort) else Cohort(given if isinstance(given, str) else name, **common)
+    if isinstance(given, Cohort):
+        return given
+    return Cohort(given if isinstance(given, str) else name, **common)
 
 
-def _versioned(name: str, fixed: Any) -> str:
-    """The name of an object with something that never changes: with another value it is another object."""
+def _name_with_digest(name: str, fixed: Any) -> str:
+    """Return the name of an object with a digest of its immutable fields: other fields make another object."""
     known = walk(fixed, lambda _, leaf: leaf if isinstance(leaf, str) else None)
     return f"{name}-{short_digest(known, 6)}"
 
 
-def _values(priorities: Any) -> dict[str, int]:
+def _values(where: str, priorities: Any) -> dict[str, int]:
+    """Return the value of each priority. where: Path of the component, for a warning."""
     if isinstance(priorities, Mapping):
         return dict(priorities)
-    return {each: (i - len(priorities) // 2) * STEP for i, each in enumerate(priorities)}
+    values = {each: (i - len(priorities) // 2) * STEP for i, each in enumerate(priorities)}
+    if values and len(values) % 2 == 0:
+        _warn_of_priority_zero(where, values)
+    return values
+
+
+def _warn_of_priority_zero(where: str, values: Mapping[str, int]) -> None:
+    """Log that one of an even number of priorities equals that of jobs without one. The values stay, as jobs use them."""
+    name = next(each for each, value in values.items() if value == 0)
+    shown = ", ".join(f"{each!r}: {value if value < 0 else value + STEP}" for each, value in values.items())
+    why = f"{name!r} has the value 0, the priority of jobs without a class"
+    pulumi.log.warn(str(Problem(f"{where}.priorities", why, f"give the values: priorities={{{shown}}}")))
 
 
 _QUOTA = re.compile(r"resource_groups\[0\]\.flavors\[\d+\]\.resources\[(?P<resource>[^]]*)\]\.?(?P<field>\w*)")

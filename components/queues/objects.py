@@ -1,13 +1,12 @@
-"""One component for each of Kueue's kinds but those of `checks`. What they have in common is in `component`."""
+"""The components of Kueue's kinds, except admission checks; `component` has their common parts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pulumi
-from pulumi_trainer.program.constructors import component
-from pulumi_trainer.program.targets import Kubernetes
+from pulumi_trainer.program.constructors import constructor
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.labels import ON_DELETE
 from pulumi_trainer.provider.kube.errors import Problem
@@ -16,47 +15,50 @@ from pulumi_trainer.queues.arguments import (
     ConcurrentAdmissionPolicy,
     FairSharing,
     FlavorFungibility,
-    Labels,
     Preemption,
     ResourceGroup,
     Spec,
     items,
-    named,
+    object_name,
 )
 from pulumi_trainer.queues.checks import AdmissionCheck
 from pulumi_trainer.queues.component import QueueObject, stack_name
 
+if TYPE_CHECKING:
+    from pulumi_kubernetes.meta.v1 import LabelSelectorArgs
 
-class _Topology(Spec):
-    levels: Sequence[pulumi.Input[str]] | None = None
 
-    needs = ("levels",)
-    lists = frozenset({"levels"})
+class TopologyArgs(Spec):
+    """The arguments of `Topology`."""
+
+    levels: Sequence[pulumi.Input[str]]
+
     converters = {"levels": lambda labels: [{"nodeLabel": label} for label in labels]}
 
 
 class Topology(QueueObject):
-    """How far nodes are from each other (Topology): labels of nodes, the widest first, such as a block, a rack and
-    `kubernetes.io/hostname`, which can only be the last. They never change: with other levels it needs another name."""
+    """How far nodes are from each other (Topology). It never changes: other levels need another name.
+
+    Args:
+        resource_name: Name of the Pulumi resource.
+        levels: Node labels, the widest first, such as a block, a rack and `kubernetes.io/hostname`, which can only be
+            the last (`levels`).
+        name: Name of the object; default: the resource's name.
+        labels: Labels of the object.
+        annotations: Annotations of the object.
+        target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        opts: Resource options.
+    """
 
     kind = "Topology"
-    arguments = _Topology
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        levels: Sequence[pulumi.Input[str]],
-        name: str | None = None,
-        labels: Labels | None = None,
-        annotations: Labels | None = None,
-        target: Kubernetes | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
+    @constructor(TopologyArgs)
+    def __init__(self) -> None: ...
 
 
-class _ResourceFlavor(Spec):
+class ResourceFlavorArgs(Spec):
+    """The arguments of `ResourceFlavor`."""
+
     node_labels: Mapping[str, pulumi.Input[str]] | None = None
     node_taints: Sequence[Any] | None = None
     tolerations: Sequence[Any] | None = None
@@ -64,92 +66,86 @@ class _ResourceFlavor(Spec):
 
     refers = {"topology": "Topology"}
     wraps = {"topology": "topologyName"}
-    lists = frozenset({"node_taints", "tolerations"})
-    mappings = frozenset({"labels", "annotations", "node_labels"})
 
 
 class ResourceFlavor(QueueObject):
     """One kind of nodes (ResourceFlavor).
 
-    node_labels: of these nodes; pods of jobs that get the flavor go there. At most 8. node_taints: of these nodes: only jobs
-    that tolerate them get the flavor. tolerations: that such jobs get. Each at most 8, mappings with the API's fields or
-    `TaintArgs` and `TolerationArgs` of pulumi-kubernetes. topology: a `Topology` or its name, by which jobs can be placed;
-    it needs a node label, and fixes labels and tolerations once it is there.
+    Args:
+        resource_name: Name of the Pulumi resource.
+        node_labels: Labels of these nodes, at most 8; pods of jobs that get the flavor go there (`nodeLabels`).
+        node_taints: Taints of these nodes, at most 8 mappings or `TaintArgs` of pulumi-kubernetes; only jobs that
+            tolerate them get the flavor (`nodeTaints`).
+        tolerations: Tolerations that jobs get with the flavor, at most 8 mappings or `TolerationArgs` (`tolerations`).
+        topology: A `Topology` or its name. It needs `node_labels`, and makes labels and tolerations immutable
+            (`topologyName`).
+        name: Name of the object; default: the resource's name.
+        labels: Labels of the object.
+        annotations: Annotations of the object.
+        target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        opts: Resource options.
     """
 
     kind = "ResourceFlavor"
-    arguments = _ResourceFlavor
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        node_labels: Mapping[str, pulumi.Input[str]] | None = None,
-        node_taints: Sequence[Any] | None = None,
-        tolerations: Sequence[Any] | None = None,
-        topology: Topology | pulumi.Input[str] | None = None,
-        name: str | None = None,
-        labels: Labels | None = None,
-        annotations: Labels | None = None,
-        target: Kubernetes | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
+    @constructor(ResourceFlavorArgs)
+    def __init__(self) -> None: ...
 
 
-class _Cohort(Spec):
+class CohortArgs(Spec):
+    """The arguments of `Cohort`."""
+
     parent: Cohort | pulumi.Input[str] | None = None
     resource_groups: Sequence[ResourceGroup] | None = None
     fair_sharing: FairSharing | None = None
 
     refers = {"parent": "Cohort"}
     wraps = {"parent": "parentName"}
-    lists = frozenset({"resource_groups"})
 
 
 class Cohort(QueueObject):
-    """Queues that lend each other what they do not use (Cohort).
+    """ClusterQueues that lend each other idle quota (Cohort).
 
-    parent: the cohort above it, or its name. resource_groups: quotas that all of it shares, beside those of its queues; limits of
-    borrowing and lending need a parent. fair_sharing: see `FairSharing`.
+    Args:
+        resource_name: Name of the Pulumi resource.
+        parent: The cohort above it, or its name (`parentName`).
+        resource_groups: Quotas that all its queues share, beside their own; borrowing and lending limits need a parent
+            (`resourceGroups`).
+        fair_sharing: Weight among the cohorts of its parent (`fairSharing`).
+        name: Name of the object; default: the resource's name.
+        labels: Labels of the object.
+        annotations: Annotations of the object.
+        target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        opts: Resource options.
     """
 
     kind = "Cohort"
-    arguments = _Cohort
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        parent: Cohort | pulumi.Input[str] | None = None,
-        resource_groups: Sequence[ResourceGroup] | None = None,
-        fair_sharing: FairSharing | None = None,
-        name: str | None = None,
-        labels: Labels | None = None,
-        annotations: Labels | None = None,
-        target: Kubernetes | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
+    @constructor(CohortArgs)
+    def __init__(self) -> None: ...
 
 
 def _checks(given: Any) -> Any:
-    rules = [each.document() if isinstance(each, AdmissionCheckRule) else {"name": named(each)} for each in given]
+    rules = [each.document() if isinstance(each, AdmissionCheckRule) else {"name": object_name(each)} for each in given]
     return {"admissionChecks": rules}
 
 
-class _ClusterQueue(Spec):
+class ClusterQueueArgs(Spec):
+    """The arguments of `ClusterQueue`."""
+
     resource_groups: Sequence[ResourceGroup] | None = None
     cohort: Cohort | pulumi.Input[str] | None = None
-    queueing_strategy: pulumi.Input[str] | None = None
-    namespace_selector: Mapping[str, Any] | None = None
+    queueing_strategy: pulumi.Input[Literal["BestEffortFIFO", "StrictFIFO"]] | None = None
+    namespace_selector: pulumi.Input[LabelSelectorArgs | Mapping[str, Any]] | None = None
     flavor_fungibility: FlavorFungibility | None = None
     preemption: Preemption | None = None
     admission_checks: Sequence[AdmissionCheck | AdmissionCheckRule | pulumi.Input[str]] | None = None
-    stop_policy: pulumi.Input[str] | None = None
+    stop_policy: pulumi.Input[Literal["None", "Hold", "HoldAndDrain"]] | None = None
     fair_sharing: FairSharing | None = None
-    admission_mode: pulumi.Input[str] | None = None
+    admission_mode: pulumi.Input[Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]] | None = None
     concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
+    on_delete: Literal["refuse", "drain"] = "refuse"
+    drain_seconds: float = 300
 
     refers = {"cohort": "Cohort"}
     wraps = {
@@ -158,7 +154,7 @@ class _ClusterQueue(Spec):
         "admission_checks": "admissionChecksStrategy",
     }
     converters = {"admission_checks": _checks}
-    lists = frozenset({"resource_groups", "admission_checks"})
+    shipped = Spec.shipped | {"on_delete", "drain_seconds"}
 
     def check(self) -> list[Problem]:
         found = super().check()
@@ -171,58 +167,52 @@ class _ClusterQueue(Spec):
 class ClusterQueue(QueueObject):
     """Quotas of a team, and who may use them (ClusterQueue). Jobs name one of its `LocalQueue`s.
 
-    resource_groups: quotas, at most 16 groups; a resource and a flavor each in one of them. cohort: a `Cohort` or a name, whose
-    queues lend each other what is idle. queueing_strategy: BestEffortFIFO (default: a job that does not fit lets others pass) or
-    StrictFIFO. namespace_selector: whose LocalQueues may use it; default: those of all namespaces (as an API object, without
-    one nobody could). flavor_fungibility, preemption, fair_sharing: see these classes. admission_checks: `AdmissionCheck`s,
-    their names, or `AdmissionCheckRule`s for some flavors only. stop_policy: None (default), Hold (nothing new starts) or
-    HoldAndDrain (what runs is ended too). admission_mode: UsageBasedAdmissionFairSharing or NoAdmissionFairSharing.
-    concurrent_admission_policy: alpha. on_delete: what becomes of its jobs when it is deleted: "refuse" (default): it is not
-    deleted while there are any; "drain": those that run are suspended and wait for another queue, and what still holds
-    quota after drain_seconds (default 300) stops the deletion, and is named. For another on_delete: `pulumi up` first.
+    Args:
+        resource_name: Name of the Pulumi resource.
+        resource_groups: Quotas, at most 16 groups; each resource and each flavor is in one of them (`resourceGroups`).
+        cohort: A `Cohort` or its name, whose queues lend each other idle quota (`cohortName`).
+        queueing_strategy: `BestEffortFIFO` (default; a job that does not fit lets others pass) or `StrictFIFO`
+            (`queueingStrategy`).
+        namespace_selector: Namespaces whose LocalQueues may use it; default: all (an API object without one admits
+            no job) (`namespaceSelector`).
+        flavor_fungibility: When the next flavor is tried (`flavorFungibility`).
+        preemption: Which jobs a waiting job may preempt (`preemption`).
+        admission_checks: `AdmissionCheck`s, their names, or `AdmissionCheckRule`s for some flavors
+            (`admissionChecksStrategy`).
+        stop_policy: `None` (default), `Hold` (nothing new starts) or `HoldAndDrain` (running jobs are stopped too)
+            (`stopPolicy`).
+        fair_sharing: Weight among the queues of its cohort (`fairSharing`).
+        admission_mode: `UsageBasedAdmissionFairSharing` or `NoAdmissionFairSharing` (`admissionScope.admissionMode`).
+        concurrent_admission_policy: Whether a job may move to a better flavor; alpha (`concurrentAdmissionPolicy`).
+        on_delete: What happens to its jobs on deletion: `refuse` (default): it is not deleted while it has jobs;
+            `drain`: running jobs are suspended and wait for another queue. A new value takes effect after `pulumi up`.
+        drain_seconds: Seconds until jobs that still use quota stop the deletion with `drain`; default: 300.
+        name: Name of the object; default: the resource's name.
+        labels: Labels of the object.
+        annotations: Annotations of the object.
+        target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        opts: Resource options.
     """
 
     kind = "ClusterQueue"
-    arguments = _ClusterQueue
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        resource_groups: Sequence[ResourceGroup] | None = None,
-        cohort: Cohort | pulumi.Input[str] | None = None,
-        queueing_strategy: pulumi.Input[Literal["BestEffortFIFO", "StrictFIFO"]] | None = None,
-        namespace_selector: Mapping[str, Any] | None = None,
-        flavor_fungibility: FlavorFungibility | None = None,
-        preemption: Preemption | None = None,
-        admission_checks: Sequence[AdmissionCheck | AdmissionCheckRule | pulumi.Input[str]] | None = None,
-        stop_policy: pulumi.Input[Literal["None", "Hold", "HoldAndDrain"]] | None = None,
-        fair_sharing: FairSharing | None = None,
-        admission_mode: pulumi.Input[Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]] | None = None,
-        concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None,
-        on_delete: Literal["refuse", "drain"] = "refuse",
-        drain_seconds: float = 300,
-        name: str | None = None,
-        labels: Labels | None = None,
-        annotations: Labels | None = None,
-        target: Kubernetes | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
+    @constructor(ClusterQueueArgs)
+    def __init__(self) -> None: ...
 
-    def construct(self, resource_name: str, given: dict[str, Any], opts: pulumi.ResourceOptions | None) -> None:
-        if given["namespace_selector"] is None:
-            given["namespace_selector"] = {}
-        self._release = {"drain": given["on_delete"] == "drain", "seconds": given["drain_seconds"]}
-        self.misnamed += release_problems(given["on_delete"], given["drain_seconds"])
-        super().construct(resource_name, given, opts)
-        self.guard = self.after_users("LocalQueue", self._guard)
+    def construct(self, args: ClusterQueueArgs) -> None:
+        """Register the ClusterQueue, and a guard against its deletion while it has work."""
+        if args.namespace_selector is None:
+            args.namespace_selector = {}
+        self._release = {"drain": args.on_delete == "drain", "seconds": args.drain_seconds}
+        self.misnamed += release_problems(args.on_delete, args.drain_seconds)
+        super().construct(args)
+        self.guard = self.create_after_users("LocalQueue", self._guard)
 
-    def _marks(self) -> dict[str, str]:
-        return {**({ON_DELETE: "drain"} if self._release["drain"] else {}), **super()._marks()}
+    def _deletion_annotations(self) -> dict[str, str]:
+        return {**({ON_DELETE: "drain"} if self._release["drain"] else {}), **super()._deletion_annotations()}
 
     def _guard(self, made: pulumi.Resource, users: list[pulumi.Resource]) -> dynamic.QueueGuard:
-        """What lets the queue go only without work; deleted before its LocalQueues, and made after them."""
+        """Return the guard, which allows the deletion of the queue only without work; it is created after the LocalQueues."""
         release = {"name": self.name, "version": self.version, **self._release}
         props = {
             **release,
@@ -230,11 +220,11 @@ class ClusterQueue(QueueObject):
             "stack": stack_name(),
             "beside": self.deleted_after("LocalQueue"),
         }
-        return dynamic.QueueGuard(self._name, props, self.below(depends_on=[made, *users]))
+        return dynamic.QueueGuard(self.pulumi_resource_name, props, self.child_options(depends_on=[made, *users]))
 
 
 def release_problems(on_delete: Any, seconds: Any) -> list[Problem]:
-    """Of what becomes of a queue's jobs."""
+    """Return the problems of the arguments that define what happens to a queue's jobs on deletion."""
     found = []
     if on_delete not in ("refuse", "drain"):
         found.append(Problem("on_delete", f"must be refuse or drain, not {on_delete!r}"))
@@ -243,66 +233,63 @@ def release_problems(on_delete: Any, seconds: Any) -> list[Problem]:
     return found
 
 
-class _LocalQueue(Spec):
-    cluster_queue: ClusterQueue | pulumi.Input[str] | None = None
-    stop_policy: pulumi.Input[str] | None = None
+class LocalQueueArgs(Spec):
+    """The arguments of `LocalQueue`."""
+
+    cluster_queue: ClusterQueue | pulumi.Input[str]
+    namespace: pulumi.Input[str] | None = None
+    stop_policy: pulumi.Input[Literal["None", "Hold", "HoldAndDrain"]] | None = None
     fair_sharing: FairSharing | None = None
 
-    needs = ("cluster_queue",)
     refers = {"cluster_queue": "ClusterQueue"}
 
 
 class LocalQueue(QueueObject):
-    """What jobs of a namespace name as their queue (LocalQueue).
+    """The queue of jobs in a namespace (LocalQueue).
 
-    cluster_queue: a `ClusterQueue` or its name; another one makes the LocalQueue anew. namespace: default that of the target.
-    stop_policy: as of a ClusterQueue. fair_sharing: its weight among the LocalQueues of the ClusterQueue.
+    Args:
+        resource_name: Name of the Pulumi resource.
+        cluster_queue: A `ClusterQueue` or its name; another one replaces the LocalQueue (`clusterQueue`).
+        namespace: Namespace; default: that of the target.
+        stop_policy: `None` (default), `Hold` (nothing new starts) or `HoldAndDrain` (running jobs are stopped too)
+            (`stopPolicy`).
+        fair_sharing: Weight among the LocalQueues of the ClusterQueue (`fairSharing`).
+        name: Name of the object; default: the resource's name.
+        labels: Labels of the object.
+        annotations: Annotations of the object.
+        target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        opts: Resource options.
     """
 
     kind = "LocalQueue"
-    arguments = _LocalQueue
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        cluster_queue: ClusterQueue | pulumi.Input[str],
-        namespace: pulumi.Input[str] | None = None,
-        stop_policy: pulumi.Input[Literal["None", "Hold", "HoldAndDrain"]] | None = None,
-        fair_sharing: FairSharing | None = None,
-        name: str | None = None,
-        labels: Labels | None = None,
-        annotations: Labels | None = None,
-        target: Kubernetes | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
+    @constructor(LocalQueueArgs)
+    def __init__(self) -> None: ...
 
 
-class _WorkloadPriorityClass(Spec):
-    value: pulumi.Input[int] | None = None
+class WorkloadPriorityClassArgs(Spec):
+    """The arguments of `WorkloadPriorityClass`."""
+
+    value: pulumi.Input[int]
     description: pulumi.Input[str] | None = None
-
-    needs = ("value",)
 
 
 class WorkloadPriorityClass(QueueObject):
-    """A priority that jobs name (WorkloadPriorityClass). value: higher comes first; jobs without a class have that of their pods,
-    mostly 0. A change of it is for jobs that are made later. description: for readers, at most 2048 characters."""
+    """A priority that jobs name (WorkloadPriorityClass).
+
+    Args:
+        resource_name: Name of the Pulumi resource.
+        value: Priority: higher comes first. Jobs without a class have that of their pods, mostly 0. A change applies to
+            jobs that are created later (`value`).
+        description: Text for readers, at most 2048 characters (`description`).
+        name: Name of the object; default: the resource's name.
+        labels: Labels of the object.
+        annotations: Annotations of the object.
+        target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        opts: Resource options.
+    """
 
     kind = "WorkloadPriorityClass"
-    arguments = _WorkloadPriorityClass
 
-    @component
-    def __init__(
-        self,
-        resource_name: str,
-        *,
-        value: pulumi.Input[int],
-        description: pulumi.Input[str] | None = None,
-        name: str | None = None,
-        labels: Labels | None = None,
-        annotations: Labels | None = None,
-        target: Kubernetes | None = None,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None: ...
+    @constructor(WorkloadPriorityClassArgs)
+    def __init__(self) -> None: ...

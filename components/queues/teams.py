@@ -1,4 +1,4 @@
-"""The arguments of `GpuQueues`, and what is wrong with them, in their own words and not in those of the objects they become."""
+"""The arguments of `GpuQueues`, and their checks in terms of these arguments, not of the created objects."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, nested_problems
-from pulumi_trainer.provider.api.model import quantity_problems
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualified_name
-from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kube.values.quantity import Quantity, quantity_problems
 from pulumi_trainer.queues.arguments import ResourceQuota
 from pulumi_trainer.queues.component import current
 from pulumi_trainer.queues.objects import Cohort, ResourceFlavor, Topology
 
 
 class Team(Args):
-    """A team's share.
+    """A team's share of the GPUs.
 
-    gpus: its own GPUs; of several kinds, a mapping from the kind to the number. namespace: of its jobs, default its name.
-    borrowing: how many more it may borrow, of each kind; default: what the component says. lending: how many of its own it
-    lends; default: all. weight: of what can be borrowed, where the cluster shares fairly; default 1.
+    Args:
+        gpus: GPUs of the team; with several kinds of GPU a mapping from kind to number.
+        namespace: Namespace of the team's jobs; default: the team's name.
+        borrowing: GPUs of each kind that the team may borrow, or True or False; default: `borrowing` of the component.
+        lending: GPUs of each kind that others may borrow; default: all.
+        weight: Weight where the cluster shares fairly; default: 1.
+        hold: Whether no further jobs of the team start (`stopPolicy: Hold` of its LocalQueue); jobs that run go on, and others
+            may borrow the team's quota. Default: False.
+        renamed_from: Earlier name of the team; it requires `namespace`. The ClusterQueue keeps its name and its quota, and a
+            LocalQueue of the earlier name stays, so that jobs that run or wait keep their place; default: none.
     """
 
     gpus: int | Mapping[str, int] | None = None
@@ -29,10 +35,18 @@ class Team(Args):
     borrowing: bool | int | None = None
     lending: int | None = None
     weight: float | str | None = None
+    hold: bool | None = None
+    renamed_from: str | None = None
 
 
-def wrong(given: Mapping[str, Any], resource: str, own: str) -> Iterator[Problem]:
-    """What the objects could not say in the words of this component's arguments. own: what the component is called."""
+def team_problems(given: Mapping[str, Any], resource: str, own: str) -> Iterator[Problem]:
+    """Yield the problems that the created objects could not report in terms of these arguments.
+
+    Args:
+        given: The arguments.
+        resource: Resource of the GPUs.
+        own: Name of the component.
+    """
     teams, kinds, topology, cohort = given["teams"], given["gpus"], given["topology"], given["cohort"]
     yield from _name("name", own)
     for argument in ("gpus", "topology", "others", "priorities"):
@@ -48,8 +62,8 @@ def wrong(given: Mapping[str, Any], resource: str, own: str) -> Iterator[Problem
         if labels is not None and not isinstance(labels, (Mapping, ResourceFlavor)):
             yield Problem(f"gpus[{kind}]", f"must be labels of nodes or a ResourceFlavor, not {labels!r}")
         elif topology is not None and not labels:
-            mend = f'for example gpus={{"{kind}": {{"label": "value"}}}}'
-            yield Problem(f"gpus[{kind}]", "needs a label of its nodes, as there is a topology", mend)
+            hint = f'for example gpus={{"{kind}": {{"label": "value"}}}}'
+            yield Problem(f"gpus[{kind}]", "needs a label of its nodes, as there is a topology", hint)
     if topology is not None and (isinstance(topology, str) or not isinstance(topology, (Topology, Sequence))):
         yield Problem("topology", f"must be a list of node labels or a Topology, not {topology!r}")
     yield from _limit("borrowing", given["borrowing"])
@@ -62,8 +76,9 @@ def wrong(given: Mapping[str, Any], resource: str, own: str) -> Iterator[Problem
     for team, share in teams.items() if isinstance(teams, Mapping) else ():
         yield from _name(f"teams[{team}]", team)
         share = share if isinstance(share, Team) else Team(gpus=share)
-        yield from (p.below(f"teams[{team}]") for p in nested_problems(share))
-        yield from (p.below(f"teams[{team}]") for p in _share(share, list(kinds)))
+        yield from problems_below(f"teams[{team}]", nested_problems(share))
+        yield from problems_below(f"teams[{team}]", _share(share, list(kinds)))
+        yield from problems_below(f"teams[{team}]", _renaming(team, share, teams))
 
 
 def _priorities(given: Any) -> Iterator[Problem]:
@@ -73,7 +88,7 @@ def _priorities(given: Any) -> Iterator[Problem]:
     for i, each in enumerate(given):
         yield from _name(f"priorities[{each}]", each)
         if each in list(given)[:i]:
-            yield Problem(f"priorities[{each}]", "is there twice")
+            yield Problem(f"priorities[{each}]", "is a duplicate", "remove one of them")
 
 
 def _others(given: Any, resource: str) -> Iterator[Problem]:
@@ -83,28 +98,32 @@ def _others(given: Any, resource: str) -> Iterator[Problem]:
     for name, quota in given.items():
         where = f"others[{name}]"
         if name == resource:
-            yield Problem(where, "is what `teams` give out", "leave it out, or name other GPUs (resource=)")
-        yield from (Problem(where, f"{name!r} can be no resource: {why}") for why in qualified_name(str(name)))
+            yield Problem(
+                where, "is the resource that teams= distributes", "leave it out, or name other GPUs (resource=)"
+            )
+        yield from (
+            Problem(where, f"{name!r} is not a valid resource name: {why}") for why in qualified_name(str(name))
+        )
         if isinstance(quota, (ResourceQuota, pulumi.Output)):
             continue
         if isinstance(quota, bool) or not isinstance(quota, (int, float, str)):
             yield Problem(where, f"must be a quantity, not {quota!r}")
         elif unread := quantity_problems(str(quota)):
-            yield from (p.below(where) for p in unread)
+            yield from problems_below(where, unread)
         elif Quantity.parse(str(quota)).amount < 0:
             yield Problem(where, f"must be 0 or more, not {quota}")
 
 
 def _name(where: str, given: Any) -> Iterator[Problem]:
-    """Of an object that is called like this."""
+    """Yield why a value is not a valid name of an object."""
     if not isinstance(given, str) or not given:
         yield Problem(where, f"must be a name, not {given!r}")
     else:
-        yield from (Problem(where, f"{given!r} can be no name: {why}") for why in dns_1123_subdomain(given))
+        yield from (Problem(where, f"{given!r} is not a valid name: {why}") for why in dns_1123_subdomain(given))
 
 
-def twice(given: Mapping[str, Any]) -> Iterator[Problem]:
-    """What another GpuQueues of the program makes: they would be one resource of the stack."""
+def duplicate_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the objects that another GpuQueues of the program creates as well: they would be one resource of the stack."""
     made = {(m.kind, m.resource_name): m.above.where for m in current().members if m.above is not None}
     priorities, kinds, cohort = given["priorities"], given["gpus"], given["cohort"]
     if isinstance(priorities, (list, tuple, Mapping)):
@@ -112,32 +131,32 @@ def twice(given: Mapping[str, Any]) -> Iterator[Problem]:
         both = [(made["WorkloadPriorityClass", p], p) for p in names if ("WorkloadPriorityClass", p) in made]
         for where in dict.fromkeys(where for where, _ in both):
             again = ", ".join(p for w, p in both if w == where)
-            mend = "give the second one priorities=(), or other names"
-            yield Problem("priorities", f"{where} makes {again} too", mend)
+            hint = "give the second one priorities=() or other names"
+            yield Problem("priorities", f"{where} makes {again} too", hint)
     for kind, labels in kinds.items() if isinstance(kinds, Mapping) else ():
         if not isinstance(labels, ResourceFlavor) and ("ResourceFlavor", kind) in made:
-            mend = "call it otherwise, or make a ResourceFlavor and give it to both"
-            yield Problem(f"gpus[{kind}]", f"{made['ResourceFlavor', kind]} makes a flavor {kind} too", mend)
+            hint = "choose another name, or create one ResourceFlavor for both"
+            yield Problem(f"gpus[{kind}]", f"{made['ResourceFlavor', kind]} makes a flavor {kind} too", hint)
     if isinstance(cohort, str) and ("Cohort", cohort) in made:
-        mend = "make a Cohort and give it to both, or call it otherwise"
-        yield Problem("cohort", f"{made['Cohort', cohort]} makes a cohort {cohort} too", mend)
+        hint = "create one Cohort for both, or choose another name"
+        yield Problem("cohort", f"{made['Cohort', cohort]} makes a cohort {cohort} too", hint)
 
 
-def right(given: Mapping[str, Any], found: Sequence[Problem]) -> dict[str, Any]:
-    """The arguments without what is wrong, so that the rest can be checked as well."""
+def without_invalid(given: Mapping[str, Any], found: Sequence[Problem]) -> dict[str, Any]:
+    """Return the arguments without the invalid ones, so that the others can be checked."""
     instead = {
         "teams": {}, "gpus": {}, "cohort": False, "borrowing": True, "priorities": {}, "topology": None, "others": {},
     }  # fmt: skip
-    told = [p.where for p in found]
+    refused = [p.where for p in found]
     kept: dict[str, Any] = {}
     for name, value in given.items():
         parts = isinstance(value, Mapping)
-        unnamed = "name" in told and name in ("teams", "gpus", "cohort", "topology")  # which are called like it
-        whole = unnamed or [w for w in told if w == name or (not parts and w.startswith((f"{name}[", f"{name}.")))]
+        unnamed = "name" in refused and name in ("teams", "gpus", "cohort", "topology")  # which are called like it
+        whole = unnamed or [w for w in refused if w == name or (not parts and w.startswith((f"{name}[", f"{name}.")))]
         kept[name] = instead[name] if whole else value
         if parts and not whole:
             at = {key: f"{name}[{key}]" for key in value}
-            kept[name] = {k: v for k, v in value.items() if not any(w.startswith(at[k]) for w in told)}
+            kept[name] = {k: v for k, v in value.items() if not any(w.startswith(at[k]) for w in refused)}
     return kept
 
 
@@ -145,9 +164,13 @@ def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:
     gpus = share.__dict__.get("gpus")
     if isinstance(gpus, Mapping):
         for kind in gpus.keys() - set(kinds):
-            yield Problem(f"gpus[{kind}]", "is no kind of GPU here", f"known: {', '.join(kinds)}")
+            yield Problem(f"gpus[{kind}]", "is not a kind of GPU here", f"known: {', '.join(kinds)}")
     elif len(kinds) > 1:
-        yield Problem("gpus", "must say how many of each kind", f"for example {{{kinds[0]!r}: {gpus!r}}}")
+        yield Problem(
+            "gpus",
+            "must be a mapping from kinds of GPUs to numbers, as there are several kinds",
+            f"for example {{{kinds[0]!r}: {gpus!r}}}",
+        )
     for where, number in gpus.items() if isinstance(gpus, Mapping) else (("", gpus),):
         at = f"gpus[{where}]" if where else "gpus"
         if isinstance(number, bool) or not isinstance(number, int):
@@ -158,8 +181,26 @@ def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:
         yield from _limit("borrowing", borrowing)
     if (lending := share.__dict__.get("lending")) is not None:
         yield from _limit("lending", lending)
+    if not isinstance(hold := share.__dict__.get("hold"), bool | None):
+        yield Problem("hold", f"must be True or False, not {hold!r}")
     if (weight := share.__dict__.get("weight")) is not None:
-        yield from (p.below("weight") for p in quantity_problems(str(weight)))
+        yield from problems_below("weight", quantity_problems(str(weight)))
+
+
+def _renaming(team: str, share: Team, teams: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield why a team cannot have the earlier name that it gives."""
+    earlier = share.__dict__.get("renamed_from")
+    if earlier is None:
+        return
+    yield from _name("renamed_from", earlier)
+    if share.__dict__.get("namespace") is None:
+        why = "needs the namespace of the team, as jobs stay in it"
+        yield Problem("renamed_from", why, f"give Team(namespace={earlier!r}) if the team had no other")
+    if earlier in teams:
+        yield Problem("renamed_from", f"{earlier} is a team here", "leave that team out")
+    for other, each in teams.items():
+        if other != team and isinstance(each, Team) and each.__dict__.get("renamed_from") == earlier:
+            yield Problem("renamed_from", f"{other} is renamed from {earlier} too")
 
 
 def _limit(where: str, value: Any) -> Iterator[Problem]:

@@ -48,6 +48,7 @@ def train(epochs: int, batch: int = 32, lr: float = 1e-3):
             metrics = [{"name": name, "value": value} for name, value in shown.items()]
             print(json.dumps({"trainerStatus": {**progress, "metrics": metrics}}), flush=True)
     print(f"rank {rank}: parameters {sum(p.double().sum().item() for p in net.parameters()):.12f}", flush=True)
+    dist.destroy_process_group()
 
 
 runtime = trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0")

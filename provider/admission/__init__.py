@@ -1,7 +1,7 @@
-"""What an API server and its webhooks would make of documents, or refuse, without one at hand.
+"""What an API server and its webhooks would change or reject, computed without a cluster.
 
-`review` answers as they do, in their words. The defaults alone are for documents that are rendered, and `review_jobset`
-tells users what is wrong with a rendered JobSet.
+`review` returns the server's verdict in its words. `defaults` completes documents before they are rendered, and `review_jobset`
+returns what is wrong with a rendered JobSet.
 """
 
 from __future__ import annotations

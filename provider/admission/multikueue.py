@@ -1,28 +1,23 @@
-"""Which jobs MultiKueue sends to other clusters, as far as queues are known."""
+"""Finds the clusters to which MultiKueue sends jobs, from the known queues."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import (
-    Document,
-    listed,
-    section,
-    texts,
-)
+from pulumi_trainer.provider.api.submission import Dispatch
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, section, texts
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.pipeline.modes import MULTIKUEUE
 
-ELSEWHERE = "the worker clusters of MultiKueue"
 
+def find_dispatch(train_job: Document, queues: Queues) -> Dispatch | None:
+    """Return the clusters to which MultiKueue may send a job; None if it stays here or its queue is not known.
 
-def workers(train_job: Document, queues: Queues) -> str:
-    """Return the clusters that MultiKueue may send a job to, in words; empty if it stays here or its queue is not known.
-
-    A job goes elsewhere if its ClusterQueue has an AdmissionCheck of MultiKueue's controller, whatever the flavor
-    (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/admissionchecks/multikueue), or says so itself.
+    A job is sent if its ClusterQueue has an AdmissionCheck of MultiKueue's controller, whatever the flavor
+    (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/admissionchecks/multikueue), or if its own fields
+    request it.
     """
     metadata = section(train_job, "metadata")
     local = queues.find("LocalQueue", section(metadata, "labels").get(QUEUE), metadata.get("namespace") or "default")
@@ -30,10 +25,10 @@ def workers(train_job: Document, queues: Queues) -> str:
     for name in _checks(behind) if behind is not None else ():
         check = queues.find("AdmissionCheck", name)
         if check is not None and section(check, "spec").get("controllerName") == MULTIKUEUE:
-            clusters = _clusters(check, queues) or ELSEWHERE
-            return f"{clusters} (AdmissionCheck {name} of ClusterQueue {section(behind, 'metadata').get('name')})"
+            reason = f"AdmissionCheck {name} of ClusterQueue {section(behind, 'metadata').get('name')}"
+            return Dispatch(_clusters(check, queues), reason)
     managed = section(train_job, "spec").get("managedBy") == MULTIKUEUE
-    return f"{ELSEWHERE} (managedBy: {MULTIKUEUE})" if managed else ""
+    return Dispatch((), f"managedBy: {MULTIKUEUE}") if managed else None
 
 
 def _checks(cluster_queue: Document) -> Iterator[Any]:
@@ -43,6 +38,6 @@ def _checks(cluster_queue: Document) -> Iterator[Any]:
         yield section(each).get("name")
 
 
-def _clusters(check: Document, queues: Queues) -> str:
+def _clusters(check: Document, queues: Queues) -> Sequence[str]:
     config = queues.find("MultiKueueConfig", section(check, "spec", "parameters").get("name"))
-    return ", ".join(texts(section(config, "spec").get("clusters"))) if config is not None else ""
+    return () if config is None else tuple(texts(section(config, "spec").get("clusters")))

@@ -1,7 +1,7 @@
-"""What the API server has against names and paths in a Pod's spec, in its words.
+"""The API server's checks of names and paths in a Pod's spec, in its words.
 
-JobSet and Trainer do not look at them: the server refuses the Job or its Pods later, out of sight. On a machine they become
-parts of paths. Rules:
+JobSet and Trainer do not check them, so the server rejects the Job or its Pods later, invisible to users. On one machine
+the names become parts of paths. Sources:
 https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/apis/core/validation/validation.go and `IsConfigMapKey` and
 `IsRelaxedEnvVarName` of https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/util/validation/validation.go
 """
@@ -14,13 +14,9 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.field_errors import REQUIRED
-from pulumi_trainer.provider.kube.values.accessors import listed, section
-from pulumi_trainer.provider.kube.values.names import (
-    dns_1123_label,
-    dns_1123_subdomain,
-    qualified_name,
-    quoted,
-)
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.names import dns_1123_label, dns_1123_subdomain, qualified_name, quoted
+from pulumi_trainer.provider.kube.views import entries
 
 Document = Mapping[str, Any]
 Rule = Callable[[str], list[str]]
@@ -34,15 +30,16 @@ _NOT_A_VARIABLE = "a valid environment variable name must consist only of printa
 
 
 def pod_name_problems(pod: Document, path: str) -> Iterator[Problem]:
-    """Yield what is wrong with names and paths in a Pod's spec; unknown leaves count as right.
+    """Yield the problems of names and paths in a Pod's spec; unknown leaves count as valid.
 
     Args:
-        path: of the Pod's spec in the document that holds it.
+        pod: The Pod's spec.
+        path: Path of the spec in the whole document.
     """
-    for volume, at in _each(pod, "volumes", path):
+    for at, volume in entries(pod, "volumes", path):
         yield from _volume(volume, at)
     for kind in ("initContainers", "containers"):
-        for container, at in _each(pod, kind, path):
+        for at, container in entries(pod, kind, path):
             yield from _container(container, at)
 
 
@@ -52,14 +49,14 @@ def _volume(volume: Document, path: str) -> Iterator[Problem]:
         if isinstance(source := volume.get(kind), dict):
             yield from _checked(source, field, f"{path}.{kind}", rule)
     yield from _files(volume, path)
-    for source, at in _each(section(volume, "projected"), "sources", f"{path}.projected"):
+    for at, source in entries(section(volume, "projected"), "sources", f"{path}.projected"):
         yield from _files(source, at)
 
 
 def _files(source: Document, path: str) -> Iterator[Problem]:
-    """Of a configMap, secret or downwardAPI, as a volume or as a part of one."""
+    """Yield the problems of a configMap, secret or downwardAPI, as a volume or as a part of one."""
     for kind in ("configMap", "secret", "downwardAPI"):
-        for item, at in _each(section(source, kind), "items", f"{path}.{kind}"):
+        for at, item in entries(section(source, kind), "items", f"{path}.{kind}"):
             if kind != "downwardAPI":
                 yield from _checked(item, "key", at, None)
             yield from _checked(item, "path", at, _local_path)
@@ -67,12 +64,12 @@ def _files(source: Document, path: str) -> Iterator[Problem]:
 
 def _container(container: Document, path: str) -> Iterator[Problem]:
     yield from _checked(container, "name", path, dns_1123_label)
-    for variable, at in _each(container, "env", path):
+    for at, variable in entries(container, "env", path):
         yield from _checked(variable, "name", at, _variable)
         for kind in ("configMapKeyRef", "secretKeyRef"):
             if reference := section(variable, "valueFrom", kind):
                 yield from _checked(reference, "key", f"{at}.valueFrom.{kind}", _key)
-    for mount, at in _each(container, "volumeMounts", path):
+    for at, mount in entries(container, "volumeMounts", path):
         for field in ("name", "mountPath"):
             yield from _checked(mount, field, at, None)
         for field in ("subPath", "subPathExpr"):
@@ -89,7 +86,7 @@ def _resources(container: Document, path: str) -> Iterator[Problem]:
 
 
 def resource_name(name: str) -> list[str]:
-    """Return what is wrong with the name of a resource that a container requests."""
+    """Return why the name of a resource that a container requests is not valid; empty for a valid one."""
     if found := qualified_name(name):
         return found
     if "/" in name or name in STANDARD_RESOURCES or name.startswith("hugepages-"):
@@ -98,13 +95,6 @@ def resource_name(name: str) -> list[str]:
 
 
 STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-
-
-def _each(document: Document, field: str, path: str) -> Iterator[tuple[Document, str]]:
-    """The mappings of a list, each with its path."""
-    for place, item in enumerate(listed(document.get(field))):
-        if isinstance(item, dict):
-            yield item, f"{path}.{field}[{place}]"
 
 
 def _checked(document: Document, field: str, path: str, rule: Rule | None) -> Iterator[Problem]:

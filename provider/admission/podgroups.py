@@ -1,9 +1,9 @@
-"""What an API server has against a PodGroup that a program makes, before it is asked.
+"""Checks a PodGroup of a program as an API server does, before it is sent.
 
 The schemas are those of the CRDs, without status:
 https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml and
-https://github.com/volcano-sh/volcano/blob/v1.13.0/config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml. They are no
-part of `kinds`, where a kind has one group.
+https://github.com/volcano-sh/volcano/blob/v1.13.0/config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml. They are not
+in `kinds`, where a kind has one group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kube.schema import metadata
 from pulumi_trainer.provider.kube.schema.definition import Kind
 from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
 from pulumi_trainer.provider.kube.schema.schema import Schema
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import section, without
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.pipeline.plugins import coscheduling, volcano
 
@@ -70,24 +70,21 @@ _KINDS = {api_version: _kind(api_version) for api_version in _SPECS}
 
 
 def refusals(document: Mapping[str, Any]) -> list[Problem]:
-    """Problems by their paths in a PodGroup of either API: what the server refuses, and what it would drop. Unknown leaves
-    count as right."""
+    """Return what the server rejects or drops of a PodGroup of either API; unknown leaves count as valid."""
     kind, unknown = _KINDS[document["apiVersion"]], list[str]()
     try:
-        about = metadata.decoded(dict(document), kind, unknown)
-        shaped = kind.schema.shaped(
-            {name: value for name, value in document.items() if name != "metadata"}, None, unknown
-        )
+        about = metadata.decode(dict(document), kind, unknown)
+        pruned = kind.schema.pruned(without(document, "metadata"), None, unknown)
     except Invalid as error:
         return list(error.problems)
-    faults = [fault.problem() for fault in (*metadata.faults(about, None), *kind.schema.faults(shaped))]
+    faults = [fault.problem() for fault in (*metadata.faults(about, None), *kind.schema.faults(pruned))]
     placed = [problem for problem in faults if problem.where != NOWHERE]
     found = placed or [replace(problem, where="") for problem in faults]
     return [*(Problem(path, "unknown field") for path in unknown), *found]
 
 
 def mistakes(document: Mapping[str, Any]) -> list[Problem]:
-    """What the server takes, and nobody can have meant: less than nothing."""
+    """Return values that the server accepts although they make no sense: negative numbers."""
     found = []
     for name, amount in section(document, "spec", "minResources").items():
         if isinstance(amount, (int, str)) and Quantity.parse(str(amount)).amount < 0:

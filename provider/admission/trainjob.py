@@ -1,8 +1,8 @@
-"""What Trainer's two webhooks make of a TrainJob, and have against it.
+"""Trainer's mutating and validating webhooks for a TrainJob.
 
-Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/webhooks/trainjob_webhook.go, with what
-https://github.com/kubernetes-sigs/controller-runtime/blob/v0.24.1/pkg/webhook/admission/defaulter_custom.go does around
-it; the lookup of runtimes: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/clustertrainingruntime.go
+Sources: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/webhooks/trainjob_webhook.go, inside
+https://github.com/kubernetes-sigs/controller-runtime/blob/v0.24.1/pkg/webhook/admission/defaulter_custom.go; the lookup of
+runtimes: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/clustertrainingruntime.go
 """
 
 from __future__ import annotations
@@ -12,34 +12,37 @@ from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider import pipeline
-from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission.crd_schemas import kinds
 from pulumi_trainer.provider.admission.runtime import CLUSTER_WIDE, NAMESPACED, deprecated
+from pulumi_trainer.provider.api.go_structs import as_go_struct
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema.field_errors import FORBIDDEN
 from pulumi_trainer.provider.kube.schema.verdict import Lookup
-from pulumi_trainer.provider.kube.values.accessors import (
-    Document,
-    listed,
-    same,
-    section,
-)
+from pulumi_trainer.provider.kube.values.accessors import Document, equal_as_go, listed, section
 from pulumi_trainer.provider.kube.values.names import quoted
-from pulumi_trainer.provider.kube.values.typed import Findings, typed
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.typed import Findings
+from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
 
 _GROUP = "trainer.kubeflow.org"
 
 
-def mutated(job: Document, old: Document | None, now: str) -> Document:
-    """The TrainJob as the mutating webhook returns it: with a time at each of its runtimePatches.
+def mutate(job: Document, old: Document | None, now: str) -> Document:
+    """Return the TrainJob as the mutating webhook returns it: with a time at each of its runtimePatches.
 
-    A patch is given the time `now` where it has none, and on an update where it has changed; an unchanged one gets its
-    old time back. If a time was set, the webhook also fills in what Go prints for what is required and missing, and
-    writes quantities in their canonical form. Raises Invalid for what Go's types cannot hold: it reads them first.
+    A new or changed patch gets the time `now`, an unchanged one its old time. If a time was set, the webhook also writes what Go
+    prints for required fields that are missing, and canonical quantities.
+
+    Args:
+        job: The TrainJob.
+        old: The stored TrainJob; None on creation.
+        now: The time, such as 2026-01-31T09:30:00Z.
+
+    Raises:
+        Invalid: Go's types cannot represent the TrainJob.
     """
     findings = Findings()
     spec = job.get("spec")
-    printed = typed("TrainJobSpec", {} if spec is None else spec, (None, "spec"), findings, applied=False)
+    printed = as_go_struct("TrainJobSpec", {} if spec is None else spec, (None, "spec"), findings, applied=False)
     if findings.problems:
         raise Invalid(*(_with_number(p, spec) for p in findings.problems))
     patches = listed(printed.get("runtimePatches"))
@@ -49,32 +52,38 @@ def mutated(job: Document, old: Document | None, now: str) -> Document:
     for patch, time in zip(patches, times, strict=False):
         if time is not None:
             patch["time"] = time
-    return {**job, "spec": kinds()["TrainJob"].schema.properties["spec"].filled(_over(spec, printed))}
+    return {**job, "spec": kinds()["TrainJob"].schema.properties["spec"].with_defaults(_over(spec, printed))}
 
 
 def _with_number(problem: Problem, spec: Any) -> Problem:
-    """Before v2.3.0, `numProcPerNode` had words too."""
+    """Return the problem with a hint for the words that `numProcPerNode` accepted before v2.3.0."""
     word = section(spec, "trainer").get("numProcPerNode")
     if problem.where != "spec.trainer.numProcPerNode" or word not in ("auto", "cpu", "gpu"):
         return problem
-    return replace(problem, mend=AUTOMATIC)
+    return replace(problem, hint=AUTOMATIC)
 
 
-AUTOMATIC = "leave it out for one process a GPU, or a CPU where there are none; or give the number"
+AUTOMATIC = "leave it out for one process per GPU (per CPU without GPUs), or give a number"
 
 
-def validated(job: Document, old: Document | None, lookup: Lookup | None) -> tuple[list[Problem], list[str]]:
-    """Problems and warnings of the validating webhook. Without lookup, only what needs no cluster is looked at."""
+def validate(job: Document, old: Document | None, lookup: Lookup | None) -> tuple[list[Problem], list[str]]:
+    """Return problems and warnings of the validating webhook.
+
+    Args:
+        job: The TrainJob.
+        old: The stored TrainJob; None on creation.
+        lookup: Reads other objects of the cluster; None: only checks without a cluster.
+    """
     spec, name_of_job = job.get("spec"), job["metadata"].get("name")
     reference = section(spec, "runtimeRef")
     kind, group, name = reference.get("kind", ""), reference.get("apiGroup", ""), reference.get("name", "")
     given = (spec, section(spec).get("runtimeRef"), kind, group, name, name_of_job)
-    if any(isinstance(each, Unknown) for each in given):
+    if any_unknown(given):
         return [], []
     if group != _GROUP or kind not in (CLUSTER_WIDE, NAMESPACED):
         why = f"unsupported runtime: {kind}.{group}" if group else f"unsupported runtime: {kind}"
-        mend = f"spec.runtimeRef: kind {CLUSTER_WIDE} or {NAMESPACED}, apiGroup {_GROUP}"
-        return [Problem("", why, mend, type="")], []
+        hint = f"spec.runtimeRef: kind {CLUSTER_WIDE} or {NAMESPACED}, apiGroup {_GROUP}"
+        return [Problem("", why, hint, type="")], []
     if lookup is None:
         return [*_changed_patches(job, old, None)], []
     namespace = job["metadata"].get("namespace", "default")
@@ -90,11 +99,11 @@ def validated(job: Document, old: Document | None, lookup: Lookup | None) -> tup
     try:
         found = pipeline.validate(runtime, job, exists=exists)
     except pipeline.MergeFailed as error:
-        mend = "a runtimePatch cannot be merged, over which the webhook stumbles: " + ", ".join(
+        hint = "a runtimePatch cannot be merged, over which the webhook stumbles: " + ", ".join(
             map(str, error.problems)
         )
         why = "runtime error: invalid memory address or nil pointer dereference"
-        return [Problem("", why, mend, type="panic")], []
+        return [Problem("", why, hint, type="panic")], []
     except Invalid as error:
         return [*error.problems], warnings
     return [*found, *_changed_patches(job, old, lookup)], warnings
@@ -111,8 +120,11 @@ def _not_found(kind: str, name: str) -> Problem:
 
 
 def _changed_patches(job: Document, old: Document | None, lookup: Lookup | None) -> Iterator[Problem]:
-    """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go"""
-    if old is None or same(_patches(old), _patches(job)):
+    """Yield problems of changed runtimePatches.
+
+    Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go
+    """
+    if old is None or equal_as_go(_patches(old), _patches(job)):
         return
     suspended = [section(each, "spec").get("suspend", False) for each in (old, job)]
     if not any(each is True or isinstance(each, Unknown) for each in suspended):
@@ -130,17 +142,17 @@ def _changed_patches(job: Document, old: Document | None, lookup: Lookup | None)
 
 
 def _times(patches: list[Any], before: list[Any] | None, now: str) -> list[str | None]:
-    """The time that is set at each patch; None where it stays as it is, or is not known yet."""
+    """Return the time to set at each patch; None if the patch keeps its time, or if that is unknown."""
     old = {patch.get("manager", ""): patch for patch in before or () if isinstance(patch, dict)}
     times: list[str | None] = []
     for patch in patches:
-        time = patch.get("time") if isinstance(patch, dict) else None
+        time = section(patch).get("time")
         was = old.get(patch.get("manager", "")) if isinstance(patch, dict) else None
         if not isinstance(patch, dict) or isinstance(time, Unknown):
             times.append(None)
         elif was is None:
             times.append(now if time is None else None)
-        elif not same({**was, "time": ""}, {**patch, "time": ""}):
+        elif not equal_as_go({**was, "time": ""}, {**patch, "time": ""}):
             times.append(now)
         else:
             times.append(was.get("time") if was.get("time") != time else None)
@@ -148,16 +160,16 @@ def _times(patches: list[Any], before: list[Any] | None, now: str) -> list[str |
 
 
 def _patches(job: Document) -> list[Any]:
-    """The runtimePatches as Go reads them."""
+    """Return the runtimePatches as Go decodes them."""
     patches = section(job, "spec").get("runtimePatches", [])
     if isinstance(patches, Unknown):
         return [patches]
-    printed = typed("TrainJobSpec", {"runtimePatches": patches}, None, Findings(), applied=True)
+    printed = as_go_struct("TrainJobSpec", {"runtimePatches": patches}, None, Findings(), applied=True)
     return listed(printed.get("runtimePatches"))
 
 
 def _over(given: Any, printed: Any) -> Any:
-    """`given` with what Go prints put over it; what Go leaves out because it is empty stays."""
+    """Return `given` with Go's output merged over it; empty fields that Go omits stay."""
     if isinstance(given, dict) and isinstance(printed, dict):
         return {
             **given,

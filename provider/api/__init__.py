@@ -1,1 +1,1 @@
-"""Typed documents and the words that every layer shares. Imports nothing of the project and no client library."""
+"""Names and types that all layers share. Imports no client library."""

@@ -1,7 +1,6 @@
-"""Where user code lies inside a container, and the files of its ConfigMap.
+"""Paths of user code inside a container, and the files of its ConfigMap.
 
-`components` writes the ConfigMap, `bootstrap.py` (in it) reads it, the Local target maps its paths: the names are
-therefore in one place.
+`components` writes the ConfigMap, `bootstrap.py` in it reads it, and the Local target maps its paths.
 """
 
 from __future__ import annotations
@@ -11,22 +10,76 @@ from pathlib import Path
 CODE_VOLUME = "trainer-code"
 CODE_PATH = "/etc/pulumi-trainer/code"
 BOOTSTRAP_FILE = "bootstrap.py"
+RUN_FILE = "run_program.py"
+"""What the bootstrap starts the launcher with: it passes signals on and waits for the end."""
+RUN_WITH_CHECKPOINTS_FILE = "run_with_checkpoints.py"
+"""The same with a checkpoint policy."""
+CHECKPOINT_FILE = "find_checkpoint.py"
+"""What finds the newest complete checkpoint; with a checkpoint policy, or where the code imports `pulumi_trainer.training`."""
+SYNC_FILE = "sync_checkpoints.py"
+"""What downloads checkpoints from S3 and uploads them; with a checkpoint policy whose checkpoints are there."""
+S3_FILE = "s3.py"
+"""Requests to S3, for `SYNC_FILE` and `FETCH_FILE`."""
+PACKAGE_FILE = "package.py"
+"""`__init__.py` of the packages `pulumi_trainer` and `pulumi_trainer.plan` of a job whose code imports the module below."""
+TRAINING_FILE = "training.py"
+"""`pulumi_trainer.training`, only where the code imports it."""
+MODULES = {
+    "pulumi_trainer/__init__.py": PACKAGE_FILE,
+    "pulumi_trainer/training.py": TRAINING_FILE,
+    "pulumi_trainer/plan/__init__.py": PACKAGE_FILE,
+    "pulumi_trainer/plan/find_checkpoint.py": CHECKPOINT_FILE,
+}
+"""File of a package that a job's code imports -> file of the ConfigMap. The bootstrap makes a folder of them for PYTHONPATH; a
+package of this name that the image has is still found, except for these files."""
+TOOL_MODULES = {**MODULES, "pulumi_trainer/plan/check_data.py": "check_data.py"}
+"""The same for the program of a tool, with what finds faults of its data and model."""
+TOOL_FILES = ("run_tool.py", "finish_tool.py", "merge_adapter.py", "model_card.py", "check_data.py")
+"""What the programs of all tools share: the fields that the job sets, callbacks and reward functions; what follows the training;
+the program that merges an adapter into its base model; the text of the model card; what finds faults of data and model."""
+CARD_FILE = "card.json"
+"""What the plan knows of a tool's job, for its model card."""
+SERVER_FILE = "run_generation.py"
+"""What a generation server starts, and what connects the program of a tool with it."""
+SERVER_ROLE = "generation"
+"""Value of TRAINER_ROLE in a generation server; name of its ReplicatedJob and of its container."""
 MAIN_FILE = "main.py"
 ARGS_FILE = "func_args.json"
 LAUNCH_FILE = "launch.json"
-"""JSON: {"install": [arguments of pip install], "launcher": ["torchrun"]}; "across": what starts that on all nodes."""
+"""JSON: {"install": [arguments of pip install], "launcher": ["torchrun"]}; "across": what starts that on all nodes. With a
+project: "source": its digest, "folder": where it is unpacked, "address" and "size": of an archive that no ConfigMap holds,
+"path": its folders for PYTHONPATH, "entry": what the launcher gets instead of `MAIN_FILE`. With a function: "lines": where
+the bootstrap inserts how many blank lines into a copy of `MAIN_FILE`, so that tracebacks have the line numbers of the program.
+With a checkpoint policy: "checkpoints". "roles": what replaces these for a value of TRAINER_ROLE. "modules": `MODULES`, if the
+code imports one of them."""
+
+REQUIREMENTS_FILE = "requirements.txt"
+UNPACK_FILE = "unpack_source.py"
+SOURCE_FILE = "source.tar.gz"
+"""The archive of the project that travels with the job. The target adds it; the rendered ConfigMap has only its digest."""
+FETCH_FILE = "fetch_source.py"
+SOURCE_ADDRESS = "pulumi-trainer.dev/source-address"
+"""Annotation of the code ConfigMap: where the target writes the archive instead."""
+SOURCE_DIGEST = "pulumi-trainer.dev/source"
+"""Annotation of the code ConfigMap: the digest of the project's files."""
+SOURCE_VOLUME = "trainer-source"
+SOURCE_PATH = "/opt/pulumi-trainer/source"
 
 WORKSPACE = "/workspace"
 DATASET_PATH = "/workspace/dataset"
 MODEL_PATH = "/workspace/model"
 OUTPUT_PATH = "/workspace/output"
+CHECKPOINT_PATH = "/workspace/output/checkpoints"
+SCRATCH_VOLUME = "trainer-checkpoints"
+SCRATCH_PATH = "/workspace/checkpoints"
+"""Folder of each node for checkpoints that go to S3."""
 
 MANIFEST = ".pulumi-trainer.json"
-"""What an initializer writes about the data that it has fetched."""
+"""File in which an initializer describes the data that it has fetched."""
 
 
 def manifest_of(data: Path) -> Path:
-    """Return where the manifest of a folder lies: beside it, so that whoever lists the folder finds data alone."""
+    """Return the path of a folder's manifest: beside the folder, so that a listing of the folder contains only data."""
     return data.with_name(f".{data.name}{MANIFEST}")
 
 
@@ -35,7 +88,10 @@ LAYER_ENV = "PULUMI_TRAINER_LAYER"
 (`targets/local/layer.py`)."""
 
 ENVIRONMENTS_ENV = "PULUMI_TRAINER_ENVIRONMENTS"
-"""Set by the Local target: the folder that holds one cached Python environment per set of packages."""
+"""Set by the Local target: the folder with a cached Python environment for each set of packages."""
 
 INSTALLED_ENV = "PULUMI_TRAINER_INSTALLED"
 """Set by the Local target: the file that `layer.py` makes when the packages are there."""
+
+INSTALLING = ".installing"
+"""Suffix of the file beside it: what `layer.py` does until then."""

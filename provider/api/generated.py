@@ -1,7 +1,7 @@
-"""Values that are made once, where a job is created: placeholders for them stand in rendered Secrets.
+"""Placeholders in rendered Secrets for keys that are generated once, when a job is created.
 
-Plugins write them, targets replace them (`provider/targets/keys.py`). So rendering gives the same bytes each time, and
-neither a plan nor a state holds a key.
+Plugins write them, targets replace them (`provider/targets/generated_secrets.py`). Rendering is therefore deterministic, and
+neither a plan nor a state contains a key.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ SSH_PRIVATE_KEY = "generated:ssh-privatekey"
 """ECDSA P-521, PEM "EC PRIVATE KEY"."""
 
 SSH_PUBLIC_KEY = "generated:ssh-publickey"
-"""Its public part, a line of authorized_keys."""
+"""Public part of that key, a line of authorized_keys."""
 
 CURVE_CERT = "generated:curve.cert"
 """A ZeroMQ CURVE certificate with both keys."""

@@ -1,4 +1,4 @@
-"""The kinds of JobSet, Trainer and the gang schedulers, and all kinds that a job is made of. Kueue's are in `kueue.resources`."""
+"""API resources of JobSet, Trainer, the gang schedulers, and all kinds that a job consists of; Kueue's: `kueue.api_resources`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.kube.client import kinds as core
-from pulumi_trainer.provider.kube.client.kinds import Kind
-from pulumi_trainer.provider.kueue import resources as queues
+from pulumi_trainer.provider.kube.client import api_resources as core
+from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kueue import api_resources as queues
 
 JOBSET = Kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets")
 TRAIN_JOB = Kind("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs")
@@ -20,8 +20,12 @@ _NAMES = chain(vars(core).values(), vars(queues).values(), list(globals().values
 ALL = tuple(value for value in _NAMES if isinstance(value, Kind))
 
 
-def of(document: Mapping[str, Any]) -> Kind:
-    """The kind of a document; KeyError for one that we do not know."""
+def kind_of(document: Mapping[str, Any]) -> Kind:
+    """Return the kind of a document.
+
+    Raises:
+        KeyError: The kind is unknown.
+    """
     return _BY_NAME[str(document.get("apiVersion")), str(document.get("kind"))]
 
 

@@ -1,22 +1,34 @@
-"""The progress that user code prints: a line of JSON on stdout of rank 0. Read by all targets."""
+"""Parses the progress that user code prints: a line of JSON on stdout of rank 0."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
+from pulumi_trainer.provider.kube.values.accessors import epoch_seconds, only
+
 LONGEST_LINE = 1 << 16
-"""A longer line is no trainerStatus."""
+"""Maximum bytes of a line with a trainerStatus."""
+
+
+_LOCAL_RANK_0 = re.compile(rb"^\[[a-zA-Z_]{1,32}0\]: ?")
+"""torchrun's prefix of the lines of the first process of a node (`--tee`)."""
 
 
 def progress(line: bytes, now: float) -> dict[str, Any] | None:
-    """The `trainerStatus` that a line of output is; None for every other line, however odd.
+    """Return the `trainerStatus` in a line of output; None for any other line.
 
     Bounds: TrainerStatus in https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apis/trainer/v1alpha1/trainjob_types.go
+
+    Args:
+        line: The line.
+        now: The current time, in seconds since the epoch.
     """
+    line = _LOCAL_RANK_0.sub(b"", line)
     if not line.startswith(b'{"trainerStatus"') or len(line) > LONGEST_LINE:
         return None
     try:
@@ -34,16 +46,37 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
     metrics = given.get("metrics")
     if isinstance(metrics, list):
         found["metrics"] = [m for m in map(_metric, metrics[:256]) if m]
-    return {**found, "lastUpdatedTime": written(now)} if found else None
+    if _is_int(step := given.get("step")) and 0 <= step < 1 << 63:
+        found["step"] = step
+    if checkpoint := _checkpoint(given.get("checkpoint")):
+        found["checkpoint"] = checkpoint
+    return {**found, "lastUpdatedTime": timestamp(now)} if found else None
 
 
-def written(seconds: float) -> str:
-    """A time as Kubernetes writes it."""
+def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[str, Any]:
+    """Return the newest report with step and checkpoint of an earlier one, if it has none: a program need not repeat them."""
+    return {**only(earlier or {}, ("step", "checkpoint")), **newest}
+
+
+def timestamp(seconds: float) -> str:
+    """Return a time in seconds since the epoch as Kubernetes writes it."""
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _checkpoint(given: object) -> dict[str, Any] | None:
+    """Return the newest checkpoint of a program: its step, and when it was saved."""
+    if not isinstance(given, Mapping):
+        return None
+    step, time = given.get("step"), given.get("time")
+    if not _is_int(step) or not 0 <= step < 1 << 63:
+        return None
+    if not isinstance(time, str) or len(time) > 64 or not epoch_seconds(time):
+        return None
+    return {"step": step, "time": time}
 
 
 def _metric(given: object) -> dict[str, str] | None:

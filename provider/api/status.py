@@ -1,4 +1,4 @@
-"""What a job is doing, in the words of docs/architecture.md ("Status"). Written by targets, read by all others."""
+"""Status and owner of jobs and volumes; docs/architecture.md ("Status") explains the phases."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
+from pulumi_trainer.provider.api.attempts import Attempt, ended, read_attempts
 from pulumi_trainer.provider.kube.terminal import lines
+from pulumi_trainer.provider.kube.values.accessors import only
 from pulumi_trainer.provider.kube.values.wording import duration
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
-"""Reason of a Deleted job that has ended, and nobody saw how: it is not run again."""
+"""Reason of a Deleted job that has ended with an unknown outcome: it is not run again."""
+
+NOT_STARTED = "NotStarted"
+"""Reason of a Pending job that should run, and that only `pulumi up` starts."""
 
 
 class Phase(str, Enum):
-    """What a job is doing, never a guess."""
+    """The observed phase of a job."""
 
     PENDING = "Pending"
     QUEUED = "Queued"
@@ -29,7 +34,7 @@ class Phase(str, Enum):
 
     @property
     def terminal(self) -> bool:
-        """Nothing will change any more without a new run."""
+        """Whether the phase only changes with a new run."""
         return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.DELETED)
 
     def __str__(self) -> str:
@@ -38,9 +43,9 @@ class Phase(str, Enum):
 
 @dataclass
 class Step:
-    """One replicated job of the JobSet, under its own name (dataset-initializer, model-initializer, node, launcher).
+    """One replicated job of the JobSet (dataset-initializer, model-initializer, node, launcher).
 
-    Counts are pods (upstream: `status.jobsStatus`); times are seconds since the epoch, 0 for "not yet".
+    Counts are Pods (upstream: `status.jobsStatus`); times are seconds since the epoch, 0 for "not yet".
     """
 
     name: str
@@ -59,15 +64,17 @@ TAKE_BACK = (
     "Remove the TrainJob from this program; or to take the job back, set adopt=True, then run `pulumi refresh` and"
     " `pulumi up`"
 )
-"""What to do about a job that another stack has adopted."""
+"""Hint for a job that another stack has adopted."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose a job or a volume is.
+    """The owner of a job or a volume.
 
-    id: see `lifecycle.identity.owner_id`. stack: label of the stack. program: "project/stack", for messages. Both are empty where
-    they were not written down.
+    Args:
+        id: See `lifecycle.identity.owner_id`.
+        stack: Label of the stack; empty if not recorded.
+        program: "project/stack", for messages; empty if not recorded.
     """
 
     id: str
@@ -75,16 +82,21 @@ class Owner:
     program: str = ""
 
     def owns(self, found: Owner) -> bool:
-        """Return whether what has the owner `found` is still ours. Stacks of one name in two backends have the same ids."""
+        """Return whether this owner still owns an object. Stacks of one name in two backends have the same ids.
+
+        Args:
+            found: The recorded owner of the object.
+        """
         return self.id == found.id and (not self.stack or not found.stack or self.stack == found.stack)
 
-    @property
-    def adopted(self) -> str:
-        """What to tell a stack whose job or volume is theirs by now."""
+    def adopted_from(self, me: Owner) -> str:
+        """Return the message for the previous owner of a job or volume that this owner has adopted. me: The previous owner."""
+        if self.id == me.id:
+            return f"belongs to {NAMESAKE}"
         return f"belongs to {self} now, which has adopted it"
 
     def called_by(self, other: Owner) -> str:
-        """Return what a message to another owner calls this one."""
+        """Return the name of this owner in a message to another owner."""
         if self.stack == other.stack != "":
             return "another TrainJob of this stack"
         label = self.stack.partition("-")[0]
@@ -96,28 +108,33 @@ class Owner:
 
 
 NAMESAKE = "another stack of this name: in another backend, renamed since, or one whose state is lost"
-"""Whose that is which differs from us in the last part of a stack's label alone."""
+"""Name of an owner whose stack label differs only in the last part."""
 
 
 class Loss(Enum):
-    """What has become of a volume that somebody has deleted, by its folder or claim."""
+    """The state of a volume whose folder or claim was deleted externally."""
 
     NONE = ""
     LEAVING = "leaving"
-    """It goes as soon as no Pod mounts it any more."""
+    """It is deleted when no Pod mounts it."""
     GONE = "gone"
     TAKEN = "taken"
-    """It is gone, and another claim has its name."""
+    """It is deleted, and another claim has its name."""
 
 
 @dataclass(frozen=True)
 class Presence:
-    """What a target has of a job, at a glance.
+    """The presence of a job and its objects on a target.
 
-    owner: as its record says; None: there is no record. deleted: a mark, another one each time, of a job that was deleted before
-    it ended while its record stayed; empty: that has not happened. missing: "Kind/name" of other objects of the job that somebody
-    has deleted before it ended. taken: those of them whose names others have by now. another: another job has its name, since it
-    was deleted. alone: whose the job is that goes on although its record is gone.
+    Args:
+        owner: Owner in the job's record; None if no record was found.
+        deleted: Unique mark of a job that was deleted externally before it ended, while its record stayed; else empty.
+        missing: "Kind/name" of the job's other objects that were deleted externally before it ended.
+        taken: Those of `missing` whose names objects of other owners have now.
+        another: Whether another job has its name, since it was deleted.
+        alone: Owner of a job that continues although its record was deleted; else None.
+        not_started: Whether its reason is `NOT_STARTED`.
+        note: Who has suspended, resumed or stopped it with `pulumi-trainer`; empty if nobody has.
     """
 
     owner: Owner | None = None
@@ -126,16 +143,25 @@ class Presence:
     taken: tuple[str, ...] = ()
     another: bool = False
     alone: Owner | None = None
+    not_started: bool = False
+    note: str = ""
 
 
 @dataclass
 class JobStatus:
-    """A job as its target sees it now.
+    """The status of a job on its target. Times are seconds since the epoch, 0 for "not yet".
 
-    restarts: whole-JobSet restarts (upstream: `status.restarts`). progress: the newest `trainerStatus` that rank 0
-    printed (upstream: `status.trainerStatus`: progressPercentage 0-100, estimatedRemainingSeconds, metrics), or None.
-    uid: identity of this run on the target. owner, stack, program: see `Owner`. Times are seconds since the epoch, 0 for "not
-    yet".
+    Args:
+        uid: Identity of this run on the target.
+        owner: See `Owner`, as for stack and program.
+        restarts: Whole-JobSet restarts (upstream: `status.restarts`).
+        progress: The newest `trainerStatus` that rank 0 printed (upstream: `status.trainerStatus`: progressPercentage 0-100,
+            estimatedRemainingSeconds, metrics), with step and checkpoint (step, time); None if not found.
+        run: The user's `run` key.
+        inputs: What identifies the inputs of the run (`runs.Run.inputs`).
+        cluster: Worker cluster of MultiKueue that has the job; empty if it runs in its own cluster.
+        attempts: Starts of its Pods, the newest last.
+        checkpoints: Whether it has a checkpoint policy.
     """
 
     name: str
@@ -156,34 +182,54 @@ class JobStatus:
     logs: str = ""
     stack: str = ""
     program: str = ""
+    run: str = ""
+    inputs: dict[str, str] = field(default_factory=dict)
+    cluster: str = ""
+    attempts: list[Attempt] = field(default_factory=list)
+    checkpoints: bool = False
 
     @property
     def whose(self) -> Owner:
+        """The owner of the job."""
         return Owner(self.owner, self.stack, self.program)
 
     @property
     def terminal(self) -> bool:
         return Phase(self.phase).terminal
 
+    def fail(self, reason: str, message: str, finished: float) -> None:
+        """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps."""
+        self.phase, self.reason, self.message, self.finished = Phase.FAILED.value, reason, message, finished
+        for step in self.steps:
+            if not Phase(step.phase).terminal:
+                step.phase, step.active, step.ready = Phase.FAILED.value, 0, 0
+        self.attempts = ended(self.attempts, finished, reason)
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> JobStatus:
-        """Unknown keys (of a newer version) are dropped."""
-        known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        """Return the status in a dictionary, without unknown keys (of a newer version)."""
+        known = only(data, cls.__dataclass_fields__)
         known["message"] = lines(str(known.get("message", "")))  # a job's own words
-        known["steps"] = [
-            Step(**{k: v for k, v in s.items() if k in Step.__dataclass_fields__}) for s in data.get("steps", [])
-        ]
+        known["steps"] = [Step(**only(s, Step.__dataclass_fields__)) for s in data.get("steps", [])]
+        known["attempts"] = read_attempts(data.get("attempts"))
         return cls(**known)
 
 
 def describe(status: JobStatus, phase: bool = True) -> str:
-    """A job in one line: phase and reason (unless shown elsewhere), progress, metrics, ETA."""
+    """Return a job in one line: phase and reason, progress, metrics, ETA.
+
+    Args:
+        status: The job.
+        phase: Whether to include phase and reason.
+    """
     parts = [status.phase] if phase else []
     if phase and status.reason and not status.terminal:
         parts.append(f"({status.reason})")
+    if phase and status.cluster:
+        parts.append(f"on {status.cluster}")
     if progress := status.progress:
         if (percent := progress.get("progressPercentage")) is not None:
             parts.append(f"{percent}%")

@@ -1,27 +1,36 @@
-"""What a target is asked to create: the rendered objects of one job and whose they are."""
+"""The input of a target: the rendered objects of one job and their owner."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
+from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 Objects = dict[str, dict[str, Any]]
-"""Rendered objects keyed "Kind/name" (JobSet/digits-1a2b3, ConfigMap/digits-1a2b3-code-0f3c...)."""
+"""Rendered objects keyed "Kind/name" (JobSet/digits-1a2b3, ConfigMap/digits-1a2b3-code)."""
 
 ANYTHING = "*"
-"""Among what the dependencies of a job make: objects of any kind."""
+"""Among the objects that the job's dependencies create: an object of any kind."""
 MAIN = ("TrainJob", "JobSet")
-"""Kinds of the object that is the job itself: in mode trainer the TrainJob, from which a controller makes the JobSet."""
+"""Kinds of the job itself: in mode trainer the TrainJob, from which a controller creates the JobSet."""
+
+
+WORKERS = "workers"
+"""Key of `target` in a cluster: worker clusters of MultiKueue, name -> kubeconfig, context and the "Kind/name" of what is copied
+there (`copies`). Absent if there are none."""
 
 
 def to_state(objects: Objects) -> dict[str, Any]:
-    """As the engine keeps them: each object as JSON, whose fields its plans show like any others; one with a leaf that is not
-    known yet as it is. The engine writes its whole state several times a resource, and a text costs it much less than hundreds
-    of fields."""
+    """Return objects for the engine's state: each as JSON text, or as it is if a leaf is unknown.
+
+    Plans show the fields of JSON text. The engine writes its state several times for each resource, and a text is much cheaper
+    than hundreds of fields.
+    """
     return {
         key: document if first_unknown(document) else json.dumps(document, separators=(",", ":"), ensure_ascii=False)
         for key, document in objects.items()
@@ -29,17 +38,17 @@ def to_state(objects: Objects) -> dict[str, Any]:
 
 
 def from_state(objects: Mapping[str, Any]) -> Objects:
-    """What `to_state` has made them of."""
+    """Return the objects that `to_state` has converted."""
     return {key: json.loads(o) if isinstance(o, str) else o for key, o in objects.items()}
 
 
 def main_key(objects: Objects) -> str:
-    """Key of the job itself; empty where the objects hold none."""
-    return next((k for kind in MAIN for k in objects if k.startswith(f"{kind}/")), "")
+    """Return the key of the job itself; empty if not found."""
+    return next((key for kind, key in product(MAIN, objects) if key.startswith(f"{kind}/")), "")
 
 
 def secret_name(job: str) -> str:
-    """Return the name of the Secret that holds the values of a job's secret Outputs."""
+    """Return the name of the Secret with the values of a job's secret Outputs."""
     return f"{job}-env"
 
 
@@ -47,11 +56,17 @@ def secret_name(job: str) -> str:
 class Submission:
     """One job for a target.
 
-    owner: id that survives renames; what exists with the same owner and digest is ours and is taken over.
-    digest: of what the user wrote. run: the user's `run` key. sweep: label that all objects of a stack carry.
-    secrets: Secret name -> key -> value; never written to disk or logs by a target on this machine. retain: a sweep
-    leaves it alone. runtime: name, and release, channel and follow where there are any, of what it was made from.
-    program: "project/stack" for messages, empty where that is not known.
+    Args:
+        owner: Id that survives renames; an existing job with the same owner and digest is taken over.
+        digest: Digest of the user's arguments.
+        run: The user's `run` key.
+        sweep: Label of all objects of a stack.
+        secrets: Secret name -> key -> value; a target on this machine never writes them to disk or logs.
+        retain: Whether a sweep leaves the job alone.
+        runtime: Name of the runtime; release, channel and follow if known.
+        program: "project/stack" for messages; empty if unknown.
+        inputs: What identifies the inputs of this run (`runs.Run.inputs`).
+        earlier: Earlier runs of the job, the newest last.
     """
 
     namespace: str
@@ -65,6 +80,8 @@ class Submission:
     retain: bool = False
     runtime: Mapping[str, Any] = field(default_factory=dict)
     program: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    earlier: Sequence[Run] = ()
 
     def __post_init__(self) -> None:
         if not main_key(self.objects):
@@ -82,8 +99,13 @@ class Submission:
 
 @dataclass(frozen=True)
 class Work:
-    """What a job has in a ClusterQueue. queue: namespace/name of its LocalQueue. job: kind and namespace/name. text: what it
-    holds, or that it waits."""
+    """A job in a ClusterQueue.
+
+    Args:
+        queue: namespace/name of its LocalQueue.
+        job: Kind and namespace/name.
+        text: The quota that it occupies, or that it waits.
+    """
 
     queue: str
     job: str
@@ -92,8 +114,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Consumer:
-    """A user of a runtime: a job that is there, as its record says. where: namespace/name. stack: label of its stack. ended:
-    whether that is known. channel_of: "project/stack" of the channel; empty where that is not known."""
+    """A job that uses a runtime, by its record.
+
+    Args:
+        where: namespace/name of the job.
+        stack: Label of its stack.
+        ended: Whether it is known to have ended.
+        channel_of: "project/stack" of the channel; empty if unknown.
+    """
 
     where: str
     runtime: str
@@ -106,13 +134,34 @@ class Consumer:
 
 
 @dataclass(frozen=True)
+class Dispatch:
+    """The clusters to which MultiKueue may send a job.
+
+    Args:
+        clusters: Names of the MultiKueueClusters, in the order in which they are tried; empty if not known.
+        reason: What sends it, as in "AdmissionCheck mk of ClusterQueue gpus".
+    """
+
+    clusters: Sequence[str]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.clusters) or 'the worker clusters of MultiKueue'} ({self.reason})"
+
+
+@dataclass(frozen=True)
 class Draft:
     """A job that a program is about to submit, or shows in a preview: leaves, namespace and digest may be unknown.
 
-    made: what runs in the end where a controller makes it of the objects. secrets: Secret -> its keys, of those that come with
-    the job. promised: "Kind/name" of what the program makes beside. awaited: the same of what the job's dependencies make:
-    "Kind/" if the name is not known, "*" if it may be anything. adopt: take over what is there. interrupts: it may end an
-    unfinished run. workers: the clusters that MultiKueue may send it to, in words; empty: it stays where it is submitted.
+    Args:
+        made: The objects that a controller creates from `objects`.
+        secrets: Name of a Secret of the job -> its keys.
+        promised: "Kind/name" of other objects that the program creates.
+        awaited: "Kind/name" of objects that the job's dependencies create: "Kind/" if the name is unknown, "*" for any object.
+        adopt: Whether to take over an existing job.
+        interrupts: Whether it may end an unfinished run.
+        claims: "Kind/name" of the job's own volumes; they are among `promised`.
+        dispatch: The clusters to which MultiKueue may send it; None if it stays where it is submitted.
     """
 
     namespace: Any
@@ -125,11 +174,12 @@ class Draft:
     awaited: Collection[str] = ()
     adopt: bool = False
     interrupts: bool = False
-    workers: str = ""
+    claims: Collection[str] = ()
+    dispatch: Dispatch | None = None
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Paths of the fields in which two documents differ; what is not known yet in `new` is no difference."""
+    """Yield the paths of the fields in which two documents differ; unknown values in `new` count as equal."""
     if isinstance(new, Unknown) or old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
@@ -149,7 +199,7 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 
 
 def another_run(run: str, submission: Submission) -> list[str]:
-    """Return that a job is not the run that a program asks for; nothing where it does not say which run it is."""
+    """Return that a job is not the requested run; empty if no run is requested or known."""
     if not run or not submission.run or run == submission.run:
         return []
     return [f"run, which is {run!r} and not {submission.run!r}"]

@@ -1,4 +1,4 @@
-"""Numbers of releases, X.Y.Z or X.Y.Z-N, and how far a step from one to another goes."""
+"""Release numbers, X.Y.Z or X.Y.Z-N, and the level of a step between them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,30 @@ VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})(-[1-
 
 
 def by_version(release: str) -> list[int]:
-    """Sorts releases by number."""
-    return [int(part) for part in re.split("[.-]", release)]
+    """Return a key that sorts releases by number."""
+    return [*map(int, re.split("[.-]", release))]
 
 
-def step(before: str, after: str) -> Level:
-    """How far the numbers say that it is, in either direction: 2.3.0 to 2.4.0 is minor."""
+def version_step(before: str, after: str) -> Level:
+    """Return the level of a step between two releases, in either direction: 2.3.0 to 2.4.0 is minor."""
     old, new = by_version(before), by_version(after)
     if old == new:
         return "none"
-    return "major" if old[0] != new[0] else "minor" if old[1] != new[1] else "patch"
+    if old[0] != new[0]:
+        return "major"
+    return "minor" if old[1] != new[1] else "patch"
 
 
 def larger(one: Level, other: Level) -> Level:
+    """Return the higher of two levels."""
     return LEVELS[max(LEVELS.index(one), LEVELS.index(other))]
 
 
-def following(release: str, level: Level) -> str:
-    """The next number that a change of that level may have."""
+def next_version(release: str, level: Level) -> str:
+    """Return the next number for a change of a level."""
     major, minor, patch = by_version(release)[:3]
     if level == "major":
         return f"{major + 1}.0.0"
-    return f"{major}.{minor + 1}.0" if level == "minor" else f"{major}.{minor}.{patch + 1}"
+    if level == "minor":
+        return f"{major}.{minor + 1}.0"
+    return f"{major}.{minor}.{patch + 1}"

@@ -1,8 +1,7 @@
-"""A catalogue in a folder: one folder a runtime, one file a release, and the digest of each file in `catalogue.lock`.
+"""Reads a catalogue: a folder for each runtime, a file for each release, and the digest of each file in `catalogue.lock`.
 
-`RuntimeCatalog` is what programs and commands hold; the built-in catalogue is one too. Nothing is read before somebody asks for
-it, and nothing of a folder is trusted: a release that has changed since it was locked, what is no plain file, a document that is
-another runtime's are refused.
+Files are read when they are needed and are not trusted: a release that has changed since it was locked, anything but a plain
+file, and a document of another runtime are refused.
 """
 
 from __future__ import annotations
@@ -13,36 +12,42 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.api.versions import VERSION, by_version
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.documents import control_character_problems, parsed
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.documents import control_character_problems, parse
 from pulumi_trainer.provider.kube.values.yaml_values import Unreadable, from_yaml
 
 LOCK = "catalogue.lock"
 ABOUT = "about.yaml"
 MAX_FILE = 2**20
-"""Bytes of a file: a server takes no larger object."""
+"""Bytes of a file: a server accepts no larger object."""
 
 NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?")
-"""Of a runtime: jobs carry it as a label."""
+"""A valid name of a runtime: jobs have it as a label."""
 _LINE = re.compile(r"([0-9a-f]{64})  (\S+/\S+\.yaml)")
 
 
 @dataclass(frozen=True)
 class Deprecation:
-    """of: the release, `name@release`. on: the day from which it is not offered any more, such as 2026-12-01. successor: the
-    release to take instead, or `name@release` of another runtime; empty: none is named."""
+    """A deprecated release.
+
+    Args:
+        of: The release, `name@release`.
+        on: The day from which it is no longer offered, such as 2026-12-01; empty if not set.
+        successor: The release to use instead, or `name@release` of another runtime; empty if not set.
+    """
 
     of: str
     on: str
@@ -52,84 +57,131 @@ class Deprecation:
         when = f"deprecated, and not offered any more from {self.on} on" if self.on else "deprecated"
         return f"{self.of} is {when}" + (f"; take {self.successor}" if self.successor else "")
 
+    def is_over(self) -> bool:
+        """Return whether the date has passed, so that the release is no longer offered."""
+        return bool(self.on) and date.fromisoformat(self.on) <= date.today()
+
+    def warning(self) -> Problem:
+        """Return the warning for those who use the release as their `runtime`."""
+        if not self.is_over():
+            return Problem("runtime", str(self))
+        why = f"{self.of} is deprecated and has not been offered since {self.on}"
+        return Problem("runtime", why, f"use {self.successor}" if self.successor else "use another release")
+
 
 class RuntimeCatalog:
-    """Runtimes by name and release. Made by `from_dir`, `from_git` and `from_package`, none of which reads anything.
+    """Runtimes by name and release. `from_dir`, `from_git` and `from_package` return one without reading anything.
 
-    All methods raise Invalid for what is not there or not as it must be. source: what errors call it.
+    All methods raise Invalid if something is missing or malformed.
     """
 
-    def __init__(self, folder: Callable[[], Path], source: str) -> None:
-        self._located = folder
-        self.source = source
+    def __init__(self, *given: NoReturn, **named: NoReturn) -> None:
+        keywords: Mapping[str, object] = named
+        shown = [*map(repr, given), *(f"{name}={value!r}" for name, value in keywords.items())]
+        self.source = f"RuntimeCatalog({', '.join(shown)})"
+        self._locate: Callable[[], Path] = self._refuse
         self._documents: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def _refuse(self) -> NoReturn:
+        hint = "use RuntimeCatalog.from_dir(folder), from_git(url, ref) or from_package(package)"
+        raise Invalid(Problem(self.source, "names no location of a catalogue", hint))
+
+    @classmethod
+    def _at(cls, locate: Callable[[], Path], source: str) -> RuntimeCatalog:
+        made = cls()
+        made._locate, made.source = locate, source
+        return made
 
     @classmethod
     def from_dir(cls, folder: str | os.PathLike[str]) -> RuntimeCatalog:
-        """A folder of this machine; a relative one is below the program's."""
-        return cls(lambda: Path(folder).absolute(), os.fspath(folder))
+        """Return the catalogue in a folder of this machine.
+
+        Args:
+            folder: Path of the folder; a relative one starts at the program's folder.
+        """
+        return cls._at(lambda: Path(folder).absolute(), os.fspath(folder))
 
     @classmethod
     def from_git(cls, url: str, ref: str) -> RuntimeCatalog:
-        """The root of a git repository at a tag, a branch or a commit. url: https://, ssh://, user@host:path, or a folder.
+        """Return the catalogue in the root of a git repository.
 
         `git` of this machine fetches it, with the user's own credentials, into ~/.cache/pulumi-trainer. The commit of a tag or
         a branch is written into `runtimes.lock` beside the program the first time; one that has moved since is refused.
+
+        Args:
+            url: https://, ssh://, user@host:path, or a folder.
+            ref: A tag, a branch or a commit.
         """
         from pulumi_trainer.provider.catalog import git
 
-        return cls(lambda: git.folder(url, ref), f"{hide_credentials(git.shown(url))}@{ref}")
+        return cls._at(lambda: git.catalogue_folder(url, ref), f"{hide_credentials(git.without_user(url))}@{ref}")
 
     @classmethod
     def from_package(cls, package: str) -> RuntimeCatalog:
-        """The folder of an installed Python package, by its import name."""
-        return cls(lambda: _package(package), package)
+        """Return the catalogue in the folder of an installed Python package.
+
+        Args:
+            package: Import name of the package, such as `pulumi_trainer.runtimes`.
+        """
+        return cls._at(lambda: _package(package), package)
 
     @cached_property
     def folder(self) -> Path:
-        """Where it lies."""
-        found = self._located()
+        """Return the folder of the catalogue."""
+        found = self._locate()
         if not found.is_dir():
-            beside = [f.name for f in found.parent.iterdir() if f.is_dir()] if found.parent.is_dir() else []
-            mend = f"{_near(found.name, beside)}a catalogue has one folder a runtime, one file a release, and {LOCK}"
-            raise Invalid(Problem(self.source, "is no folder", mend))
+            siblings = [f.name for f in found.parent.iterdir() if f.is_dir()] if found.parent.is_dir() else []
+            hint = f"{_suggestion(found.name, siblings)}a catalogue has one folder a runtime, one file a release, and {LOCK}"
+            raise Invalid(Problem(self.source, "is not a folder", hint))
         return found
 
     def names(self) -> list[str]:
-        """Its runtimes, sorted."""
+        """Return the names of the runtimes, sorted."""
         return sorted(self._found)
 
     def releases(self, name: str) -> list[str]:
-        """The releases of a runtime, the newest last."""
+        """Return the releases of a runtime, the newest last."""
         if name not in self._found:
             raise Invalid(self._unknown("runtime", name, self.names()))
         return list(self._found[name])
 
+    def offered(self, name: str) -> list[str]:
+        """Return the releases of a runtime, without deprecated ones whose date has passed."""
+        deprecations = {release: self.deprecation(name, release) for release in self.releases(name)}
+        return [release for release, found in deprecations.items() if found is None or not found.is_over()]
+
     def load(self, name: str, release: str | None = None) -> dict[str, Any]:
-        """A ClusterTrainingRuntime document of one's own; release: the newest if None."""
+        """Return a copy of a release's ClusterTrainingRuntime document.
+
+        Args:
+            name: Name of the runtime.
+            release: Default: the newest.
+        """
         known = self.releases(name)
         if release is not None and release not in known:
-            raise Invalid(self._unknown(f"release of {name}", release, known))
+            raise Invalid(self._unknown(f"release of {name}", release, self.offered(name)))
         key = name, release or known[-1]
         if key not in self._documents:
             self._documents[key] = self._locked(*key)
         return copy.deepcopy(self._documents[key])
 
-    def draft(self, name: str, release: str) -> dict[str, Any]:
-        """As `load`, of a release that need not be locked yet."""
+    def load_unlocked(self, name: str, release: str) -> dict[str, Any]:
+        """Return the document of a release without comparing it with the lock."""
         return _checked(f"{self.source}/{_file(name, release)}", self._bytes(_file(name, release)), name, release)
 
     def about(self, name: str) -> dict[str, Any]:
-        """What `about.yaml` says of a runtime, such as its `purpose`."""
+        """Return the entry of a runtime in `about.yaml`, such as its `purpose`; {} if not found."""
         self.releases(name)
         found = self._about.get(name)
         return dict(found) if isinstance(found, dict) else {}
 
     def deprecation(self, name: str, release: str) -> Deprecation | None:
-        """From `deprecated` in `about.yaml`: release -> {date: DATE, successor: RELEASE}. No part of a release, so that it can be
-        said later."""
-        given = self.about(name).get("deprecated")
-        found = given.get(release) if isinstance(given, dict) else None
+        """Return the deprecation of a release; None if it is not deprecated.
+
+        `deprecated` in `about.yaml` maps releases to {date: DATE, successor: RELEASE}. It is not part of a release, as
+        it is added later.
+        """
+        found = section(self.about(name), "deprecated").get(release)
         if found is None:
             return None
         where = f"{self.source}/{ABOUT}: {name}.deprecated.{release}"
@@ -139,72 +191,76 @@ class RuntimeCatalog:
         try:
             date.fromisoformat(on or "2000-01-01")
         except ValueError:
-            raise Invalid(Problem(f"{where}.date", f"{on!r} is no date", "write it like 2026-12-01")) from None
+            raise Invalid(Problem(f"{where}.date", f"{on!r} is not a date", "write it like 2026-12-01")) from None
         other, _, wanted = successor.rpartition("@")
         if successor and wanted not in self._found.get(other or name, ()):
-            raise Invalid(Problem(f"{where}.successor", f"{successor!r} is no release of this catalogue"))
+            raise Invalid(Problem(f"{where}.successor", f"{successor!r} is not a release of this catalogue"))
         return Deprecation(f"{name}@{release}", on, successor)
 
     @cached_property
     def lock(self) -> dict[str, str]:
-        """File -> digest, of all releases that must not change any more."""
+        """Return file name -> digest of the released files."""
         found: dict[str, str] = {}
         for number, line in enumerate(self._text(LOCK).splitlines(), 1):
             match, where = _LINE.fullmatch(line), f"{self.source}/{LOCK}, line {number}"
             if match is None:
-                raise Invalid(Problem(where, "is no line of sha256sum", "it is: digest, two blanks, NAME/RELEASE.yaml"))
+                raise Invalid(
+                    Problem(where, "is not a line of sha256sum", "it is: digest, two blanks, NAME/RELEASE.yaml")
+                )
             if match[2] in found:
-                raise Invalid(Problem(where, f"{match[2]} is there twice", "remove the line that is wrong"))
+                raise Invalid(Problem(where, f"duplicate entry {match[2]}", "remove the line that is wrong"))
             found[match[2]] = match[1]
         return found
 
     def digest(self, name: str, release: str) -> str:
-        """Of a release's file as it is now."""
+        """Return the digest of the current content of a release's file."""
         return hashlib.sha256(self._bytes(_file(name, release))).hexdigest()
 
-    def faults(self) -> list[Problem]:
-        """What is wrong with releases that are locked, and with the rest of the folder; nothing about those that are not."""
-        found = [
-            Problem(
-                f"{self.source}/{file}", f"is in {LOCK}, and its file is gone", f"restore it: git checkout -- {file}"
-            )
-            for file in sorted(self.lock)
-            if file not in {_file(n, r) for n in self._found for r in self._found[n]}
-        ]
-        found += [
-            Problem(f"{self.source}/{path.parent.name}/{path.name}", f"{path.stem!r} is no release: X.Y.Z or X.Y.Z-N")
-            for path in sorted(self.folder.glob("*/*.y*ml"))
-            if not (path.suffix == ".yaml" and VERSION.fullmatch(path.stem)) and NAME.fullmatch(path.parent.name)
-        ]
-        found += [
-            unnamed(path.parent.name).below(f"{self.source}/{path.parent.name}")
-            for path in sorted(self.folder.glob("*/*.yaml"))
-            if VERSION.fullmatch(path.stem) and not NAME.fullmatch(path.parent.name)
-        ]
-        for name in self.names():
-            for release in self.releases(name):
-                locked = _file(name, release) in self.lock
-                try:
-                    self.load(name, release) if locked else self.draft(name, release)
-                    self.deprecation(name, release)
-                except Invalid as error:
-                    found += error.problems
+    def problems(self) -> list[Problem]:
+        """Return all problems of the folder, except releases that are not locked."""
+        found = []
+        files = {_file(*each) for each in self._all()}
+        for file in sorted(self.lock):
+            if file not in files:
+                why, hint = f"is in {LOCK}, and its file is gone", f"restore it: git checkout -- {file}"
+                found.append(Problem(f"{self.source}/{file}", why, hint))
+        for path in sorted(self.folder.glob("*/*.y*ml")):
+            is_release = path.suffix == ".yaml" and VERSION.fullmatch(path.stem)
+            if NAME.fullmatch(path.parent.name) and not is_release:
+                why = f"{path.stem!r} is not a release: X.Y.Z or X.Y.Z-N"
+                found.append(Problem(f"{self.source}/{path.parent.name}/{path.name}", why))
+            elif is_release and not NAME.fullmatch(path.parent.name):
+                found.append(invalid_name(path.parent.name).below(f"{self.source}/{path.parent.name}"))
+        for name, release in self._all():
+            locked = _file(name, release) in self.lock
+            try:
+                self.load(name, release) if locked else self.load_unlocked(name, release)
+                self.deprecation(name, release)
+            except Invalid as error:
+                found += error.problems
         return found
 
     def unlocked(self) -> list[tuple[str, str]]:
-        """(name, release) of all that are not released yet."""
-        return [(n, r) for n in self.names() for r in self.releases(n) if _file(n, r) not in self.lock]
+        """Return name and release of all releases that are not locked."""
+        return [each for each in self._all() if _file(*each) not in self.lock]
+
+    def _all(self) -> Iterator[tuple[str, str]]:
+        """Yield name and release of all releases."""
+        for name in self.names():
+            yield from ((name, release) for release in self.releases(name))
 
     @cached_property
     def _found(self) -> dict[str, list[str]]:
-        """What lies in the folder; names come from here only, so none can lead out of it."""
+        """Return runtime -> releases in the folder. All names come from this listing, so none can lead out of the folder."""
         found: dict[str, list[str]] = {}
         with os.scandir(self.folder) as folders:
             for folder in folders:
                 if not NAME.fullmatch(folder.name) or not folder.is_dir(follow_symlinks=False):
                     continue
-                files = [name for name in os.listdir(folder.path) if name.endswith(".yaml")]  # noqa: PTH208
-                if releases := [stem for file in files if VERSION.fullmatch(stem := file.removesuffix(".yaml"))]:
+                files = os.listdir(folder.path)  # noqa: PTH208
+                stems = [name.removesuffix(".yaml") for name in files if name.endswith(".yaml")]
+                releases = [stem for stem in stems if VERSION.fullmatch(stem)]
+                if releases:
                     found[folder.name] = sorted(releases, key=by_version)
         return found
 
@@ -216,7 +272,7 @@ class RuntimeCatalog:
         try:
             values = list(from_yaml(self._text(ABOUT)))
         except (Unreadable, yaml.YAMLError) as error:
-            raise Invalid(Problem(where, f"no YAML: {error}")) from None
+            raise Invalid(Problem(where, f"not valid YAML: {error}")) from None
         if len(values) > 1 or not all(isinstance(value, (dict, type(None))) for value in values):
             raise Invalid(Problem(where, "must be one mapping, by names of runtimes"))
         return values[0] or {} if values else {}
@@ -225,8 +281,8 @@ class RuntimeCatalog:
         file = _file(name, release)
         where, data = f"{self.source}/{file}", self._bytes(file)
         if file not in self.lock:
-            mend = "`pulumi-trainer runtime check --lock` checks and releases it"
-            raise Invalid(Problem(where, f"is not in {LOCK}: it is not released", mend))
+            hint = "`pulumi-trainer runtime check --lock` checks and releases it"
+            raise Invalid(Problem(where, f"is not in {LOCK}: it is not released", hint))
         if hashlib.sha256(data).hexdigest() != self.lock[file]:
             why = f"has been edited since it was released: {LOCK} has another digest"
             raise Invalid(Problem(where, why, "take the edit back, and make a new release of it"))
@@ -235,19 +291,18 @@ class RuntimeCatalog:
     def _bytes(self, file: str) -> bytes:
         where = f"{self.source}/{file}"
         try:
-            number = os.open(self.folder / file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a FIFO would wait
+            number = os.open(
+                self.folder / file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+            )  # opening a FIFO would block
             with os.fdopen(number, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(number).st_mode):
-                    raise Invalid(Problem(where, "is no plain file"))
+                    raise Invalid(Problem(where, "is not a plain file"))
                 data = opened.read(MAX_FILE + 1)
         except OSError as error:
-            lost = file == LOCK and isinstance(error, FileNotFoundError)
-            mend = (
-                f"restore it: git checkout -- {LOCK}; `pulumi-trainer runtime check --lock` makes the first"
-                if lost
-                else ""
-            )
-            raise Invalid(Problem(where, f"cannot be read: {error.strerror or error}", mend)) from None
+            hint = ""
+            if file == LOCK and isinstance(error, FileNotFoundError):
+                hint = f"restore it: git checkout -- {LOCK}; `pulumi-trainer runtime check --lock` makes the first"
+            raise Invalid(Problem(where, f"cannot be read: {error.strerror or error}", hint)) from None
         if len(data) > MAX_FILE:
             raise Invalid(Problem(where, f"is longer than {MAX_FILE // 2**10} KiB"))
         return data
@@ -260,24 +315,26 @@ class RuntimeCatalog:
 
     def _unknown(self, what: str, given: str, known: Sequence[str]) -> Problem:
         of = "the catalogue" if self is BUILT_IN else f"the catalogue {self.source}"
-        return unknown(f"{what} of {of}", given, known)
+        return unknown_name(f"{what} of {of}", given, known)
 
 
-def unknown(what: str, given: str, known: Sequence[str]) -> Problem:
-    """That there is none of that name, what is near it, and what there is."""
-    there = f"there is: {', '.join(known)}" if known else "it has none"
-    return Problem("", f"{str(given)!r} is no {what}", f"{_near(str(given), known)}{there}")
+def unknown_name(what: str, given: str, known: Sequence[str]) -> Problem:
+    """Return the problem that a name is unknown, with similar names and all known ones."""
+    available = f"available: {', '.join(known)}" if known else "none is available"
+    return Problem("", f"{str(given)!r} is not a {what}", f"{_suggestion(str(given), known)}{available}")
 
 
-def unnamed(name: str) -> Problem:
-    """That no runtime can be called so, and how it could be."""
-    why = f"{name!r} can be no name of a runtime: it is lower-case letters, digits, '-' and '.', with a letter or a digit at"
+def invalid_name(name: str) -> Problem:
+    """Return the problem that a name is not valid for a runtime, with a valid one."""
+    why = f"{name!r} is not a valid runtime name (expected lower-case letters, digits, '-' and '.', with a letter or a digit at"
     better = re.sub(r"[^-.a-z0-9]+", "-", name.lower()).strip("-.")[:63].rstrip("-.")
-    return Problem("", f"{why} both ends, at most 63 (RFC 1123)", f"write {better}" if better else "such as torch-team")
+    return Problem(
+        "", f"{why} both ends, at most 63 characters (RFC 1123))", f"write {better}" if better else "such as torch-team"
+    )
 
 
-def _near(given: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(given, known, n=3, cutoff=0.5)
+def _suggestion(given: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(given, known, n=3, cutoff=0.55)
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
@@ -286,35 +343,32 @@ def _file(name: str, release: str) -> str:
 
 
 def _checked(where: str, data: bytes, name: str, release: str) -> dict[str, Any]:
-    """The document of a file, which has to be what its name says."""
-    found = [document.content for document in parsed(data, where)]
+    """Return the document of a file, which must have the name and the release of the file."""
+    found = [document.content for document in parse(data, where)]
     if len(found) != 1 or found[0]["kind"] != "ClusterTrainingRuntime":
         raise Invalid(Problem(where, "must hold one ClusterTrainingRuntime, and nothing else"))
     if hidden := [*control_character_problems(found[0])]:
         raise Invalid(*(replace(p, where=f"{where}: {p.where}") for p in hidden))
-    document, about = found[0], found[0].get("metadata")
-    about = about if isinstance(about, dict) else {}
-    if about.get("name") != name:
+    metadata = section(found[0], "metadata")
+    if metadata.get("name") != name:
         raise Invalid(Problem(f"{where}: metadata.name", f"must be {name}, as its folder is called"))
     for part in ("labels", "annotations"):
-        given = about.get(part)
-        if not isinstance(given, dict) or given.get(RELEASE) != release:
-            raise Invalid(
-                Problem(f"{where}: metadata.{part}", f'must have {RELEASE}: "{release}", as the file is called')
-            )
-    return document
+        if section(metadata, part).get(RELEASE) != release:
+            why = f'must have {RELEASE}: "{release}", as the file is called'
+            raise Invalid(Problem(f"{where}: metadata.{part}", why))
+    return found[0]
 
 
 def _package(name: str) -> Path:
-    mend = "install it in the program's environment; it is named as in an import"
+    hint = "install it in the program's environment; it is named as in an import"
     try:
         spec = find_spec(name)
     except (ImportError, ValueError) as error:
-        raise Invalid(Problem(name, f"is no package: {error}", mend)) from None
+        raise Invalid(Problem(name, f"is not a package: {error}", hint)) from None
     if spec is None or not spec.submodule_search_locations:
-        raise Invalid(Problem(name, "is no package of this environment", mend))
+        raise Invalid(Problem(name, "is not a package of this environment", hint))
     return Path(next(iter(spec.submodule_search_locations)))
 
 
 BUILT_IN = RuntimeCatalog.from_dir(Path(__file__).parents[2] / "runtimes")
-"""The one that comes with this package."""
+"""The catalogue of this package."""

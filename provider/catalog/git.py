@@ -1,9 +1,8 @@
-"""A catalogue out of a git repository: its files at one commit, in a folder of the cache.
+"""Fetches catalogues and projects from git repositories: the files of one commit, in a folder of the cache.
 
-`git` is called with arguments, never by a shell, and never makes a work tree: no hook, filter or submodule of the repository
-runs, no path or link of it is followed. What is taken of a commit are plain files that a catalogue has, each read as a blob. A
-commit's folder never changes, so the network is needed for nothing but a look at where a tag or a branch is now, and without
-it the commit that `runtimes.lock` has is used.
+`git` is called without a shell and never creates a work tree: hooks, filters and submodules of the repository do not run, and its
+paths and links are not followed. Only plain files are taken from a commit, each read as a blob. A commit's folder never changes,
+so the network is only needed to resolve a tag or a branch; offline, the commit in `runtimes.lock` is used.
 """
 
 from __future__ import annotations
@@ -19,9 +18,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from itertools import chain
+from pathlib import Path, PurePosixPath
 
+from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 
@@ -46,62 +48,110 @@ _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTOR
               "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_TEMPLATE_DIR", "GIT_EXTERNAL_DIFF", "GIT_PREFIX")  # fmt: skip
 
 
-def shown(url: str) -> str:
-    """Return an address for `runtimes.lock` and messages: without the user."""
+def without_user(url: str) -> str:
+    """Return the address of a repository without its user, for `runtimes.lock` and messages."""
     return re.sub(r"://[^/\s]*@", "://", str(url))
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """Which files of a commit are extracted.
+
+    Attributes:
+        what: Name of the content in messages: catalogue or project.
+        folder: Folder of the cache.
+        lock: File in the program's folder with the commits of tags and branches.
+    """
+
+    what: str
+    folder: str
+    lock: str
+
+
+_CATALOGUE = _Wanted("catalogue", "catalogues", LOCK)
+_PROJECT = _Wanted("project", "projects", "sources.lock")
+
+
+CACHED = (_CATALOGUE.folder, _PROJECT.folder)
+
+
+def cached(folder: str) -> Path:
+    """Return one of the folders `CACHED`: a folder for each repository, with a folder for each commit."""
+    return cache_folder() / folder
+
+
+def catalogue_folder(url: str, ref: str) -> Path:
+    """Return the folder with the files of a catalogue at a commit.
+
+    Args:
+        url: Address of the repository.
+        ref: A tag, a branch or a commit.
+
+    Raises:
+        Invalid: The address or the ref is not valid, or the repository cannot be fetched.
+    """
+    return _folder(url, ref, _CATALOGUE)
+
+
+def project_folder(url: str, ref: str) -> Path:
+    """Return the folder with all files of a commit; arguments and errors as for `catalogue_folder`."""
+    return _folder(url, ref, _PROJECT)
+
+
 @cache
-def folder(url: str, ref: str) -> Path:
-    """Where the files of that commit lie. Raises Invalid."""
+def _folder(url: str, ref: str, wanted: _Wanted) -> Path:
     _check(url, ref)
-    where = f"{shown(url)}@{ref}"
+    where = f"{without_user(url)}@{ref}"
     if re.match(r"\.{0,2}/", url):
         url = str(Path(url).absolute())
-    locked = ref if _COMMIT.fullmatch(ref) else _locks().get(where)
+    locked = ref if _COMMIT.fullmatch(ref) else _locks(wanted.lock).get(where)
     with tempfile.TemporaryDirectory(prefix="pulumi-trainer-git-") as temporary:
         repository = Path(temporary) / "repository"
         _git(repository, where, "init", "-q", "--bare", "--template=", str(repository))
-        commit = locked if locked == ref else _current(repository, where, url, ref, locked)
+        commit = locked if locked == ref else _current(repository, where, url, ref, locked, wanted.lock)
         assert commit is not None
-        kept = Path.home() / ".cache/pulumi-trainer/catalogues" / hashlib.sha256(url.encode()).hexdigest()[:16] / commit
+        of_repository = hashlib.sha256(url.encode()).hexdigest()[:16]
+        kept = cached(wanted.folder) / of_repository / commit
+        with suppress(OSError):
+            os.utime(kept)  # its time is that of the last use, for `cache prune`
         if not kept.is_dir():
             _fetch(repository, where, url, commit)
-            _extract(repository, where, commit, kept)
+            _extract(repository, where, commit, kept, wanted)
     if locked is None:
-        _lock(where, commit)
+        _lock(where, commit, wanted.lock)
     return kept
 
 
 def _check(url: str, ref: str) -> None:
     safe = hide_credentials(str(url))
     if not isinstance(url, str) or not _URL.fullmatch(url) or "::" in url:
-        mend = "it is https://..., ssh://..., user@host:path, file:///... or a folder"
-        raise Invalid(Problem(safe, "is no address of a git repository that is taken here", mend))
+        hint = "it is https://..., ssh://..., user@host:path, file:///... or a folder"
+        raise Invalid(Problem(safe, "not an address of a git repository", hint))
     if re.match(r"https://.*[@?]|\w+://[^/]*:[^/]*@|ssh://(?:[^@]*:[^@]*@|.*\?)", url):
-        mend = "leave user, password and token out; git asks its credential helper, or ssh its agent"
-        raise Invalid(Problem(safe, "has credentials in it, which every user of the machine could read", mend))
+        hint = "leave user, password and token out; git asks its credential helper, or ssh its agent"
+        raise Invalid(Problem(safe, "has credentials in it, which every user of the machine could read", hint))
     if not isinstance(ref, str) or not _REF.fullmatch(ref) or ref.endswith((".lock", "/", ".")):
-        raise Invalid(Problem(f"{shown(url)}@{ref}", "is no tag, branch or commit", "a commit is given whole"))
+        hint = "such as v1.2, main, or 40 hexadecimal digits"
+        raise Invalid(Problem(f"{without_user(url)}@{ref}", "not a tag, a branch or a whole commit", hint))
 
 
-def _current(repository: Path, where: str, url: str, ref: str, locked: str | None) -> str:
-    """The commit of a tag or a branch, which must be the locked one; that, where the repository cannot be asked."""
-    wanted = [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
+def _current(repository: Path, where: str, url: str, ref: str, locked: str | None, lock: str) -> str:
+    """Return the commit of a tag or a branch, which must be the locked one; offline, the locked commit."""
+    refs = [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
     try:
-        said = _git(repository, where, "ls-remote", "-q", "--", url, *wanted).decode(errors="replace")
+        output = _git(repository, where, "ls-remote", "-q", "--", url, *refs).decode(errors="replace")
     except Invalid as error:
         if locked is None:
             raise
-        print(f"warning: {error}; its commit {locked[:12]} of {LOCK} is used", file=sys.stderr)  # Pulumi shows it
+        print(f"warning: {error}; its commit {locked[:12]} of {lock} is used", file=sys.stderr)  # Pulumi shows it
         return locked
-    found = {line.partition("\t")[2]: line.partition("\t")[0] for line in said.splitlines()}
-    commit = next((found[name] for name in wanted if name in found), "")
+    found = {line.partition("\t")[2]: line.partition("\t")[0] for line in output.splitlines()}
+    commit = next((found[name] for name in refs if name in found), "")
     if not _COMMIT.fullmatch(commit):
         raise Invalid(Problem(where, "the repository has no such tag or branch"))
     if locked not in (None, commit):
-        why = f"has moved: {LOCK} has {str(locked)[:12]}, and it is {commit[:12]} now"
-        raise Invalid(Problem(where, why, f"if that is meant, remove its line from {LOCK}"))
+        why = f"has moved: {lock} has {str(locked)[:12]}, and it is {commit[:12]} now"
+        raise Invalid(Problem(where, why, f"if that is meant, remove its line from {lock}"))
     return commit
 
 
@@ -109,28 +159,31 @@ def _fetch(repository: Path, where: str, url: str, commit: str) -> None:
     _git(repository, where, "fetch", "-q", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", url, commit)
 
 
-def _extract(repository: Path, where: str, commit: str, kept: Path) -> None:
-    """The files of a catalogue, and no others. They appear all at once."""
-    blobs: list[tuple[str, str]] = []
+def _extract(repository: Path, where: str, commit: str, kept: Path, wanted: _Wanted) -> None:
+    """Write only the wanted files, into a folder that is renamed to its final path at the end."""
+    blobs: list[tuple[str, str, str]] = []
     total = 0
-    for name, mode, blob, size in _listed(repository, where, commit):
+    listed = _listed_all if wanted is _PROJECT else _listed
+    for name, mode, blob, size in listed(repository, where, commit):
         if mode not in ("100644", "100755"):
-            raise Invalid(Problem(f"{where}/{name}", "is a link or a submodule, and must be a file"))
+            hint = "give path= of a clone instead" if wanted is _PROJECT else ""
+            raise Invalid(Problem(f"{where}/{name}", "is a link or a submodule, and must be a file", hint))
         total += int(size)
-        blobs.append((blob, name))
+        blobs.append((blob, name, mode))
         if total > MAX_REPOSITORY // 4 or len(blobs) > MAX_FILES:
-            raise Invalid(Problem(where, "is too large for a catalogue"))
-    data = _git(repository, where, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob, _ in blobs).encode())
+            raise Invalid(Problem(where, f"is too large for a {wanted.what}"))
+    data = _git(repository, where, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob, _, _ in blobs).encode())
     kept.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=kept.parent))
     try:
         at = 0
-        for _, name in blobs:
+        for _, name, mode in blobs:
             head, _, _ = data[at : at + 200].partition(b"\n")
             begin, size_ = at + len(head) + 1, int(head.split()[2])
             file = fresh / name
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data[begin : begin + size_])
+            file.chmod(int(mode[3:], 8))
             at = begin + size_ + 1
         fresh.rename(kept)
     except OSError as error:
@@ -141,13 +194,14 @@ def _extract(repository: Path, where: str, commit: str, kept: Path) -> None:
 
 
 def _listed(repository: Path, where: str, commit: str) -> Iterator[tuple[str, str, str, str]]:
-    """Name, mode, blob and size of what a catalogue has: of the root, and of the folders in it that are called like runtimes.
+    """Yield name, mode, blob and size of a catalogue's files: in the root, and in folders named like runtimes.
 
-    Never of all that is below them: folders that hold the same folder many times over make a repository of 24 KiB a listing of
-    700 MiB."""
+    Deeper folders are not listed: with folders that contain the same folder many times, 24 KiB become a listing of 700 MiB.
+    """
     root = _git(repository, where, "ls-tree", "-z", "--full-tree", commit)
     names = [entry.decode(errors="replace").partition("\t") for entry in root.split(b"\0") if entry]
-    folders = [name for about, _, name in names if about.split()[1:2] == ["tree"] and _FOLDER.fullmatch(name)]
+    trees = [name for about, _, name in names if about.split()[1:2] == ["tree"]]
+    folders = [name for name in trees if _FOLDER.fullmatch(name)]
     if len(folders) > MAX_FOLDERS:
         raise Invalid(Problem(where, f"is too large for a catalogue: it has more than {MAX_FOLDERS} folders"))
     wanted = ("catalogue.lock", "about.yaml", *(f"{folder}/" for folder in folders))
@@ -159,12 +213,71 @@ def _listed(repository: Path, where: str, commit: str) -> Iterator[tuple[str, st
             yield name, mode, blob, size
 
 
+def _listed_all(repository: Path, where: str, commit: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, mode, blob and size of all files of a commit. git's output is limited, for a hostile commit."""
+    listed = _git(repository, where, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+    for entry in filter(None, listed.split(b"\0")):
+        about, _, name = entry.decode(errors="replace").partition("\t")
+        mode, _, blob, size = about.split()
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or ".git" in path.parts:
+            raise Invalid(Problem(where, f"has a file {name!r}, which leads out of it"))
+        yield name, mode, blob, size
+
+
 def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> bytes:
-    """What git says. It is ended after `SECONDS`, or when it has written more than a catalogue can have."""
+    """Return what git prints. git is killed after `SECONDS`, or if it writes more than a catalogue can have."""
+    argv = [*_command(), f"--git-dir={repository}", *arguments]
+    with tempfile.TemporaryFile() as given:
+        given.write(stdin)
+        given.seek(0)
+        pipe = subprocess.PIPE
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=given,
+                stdout=pipe,
+                stderr=pipe,
+                env=_environment(),
+                cwd=repository.parent,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise Invalid(Problem(where, "git is not on PATH", "install git")) from None
+        with process:
+            try:
+                out, errors, why = _read_output(process, repository)
+            finally:
+                if process.poll() is None:  # Ctrl-C does not reach its session
+                    os.killpg(process.pid, 9)
+        if why or process.returncode:
+            lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
+            message = re.sub(r"://\S*@", "://", lines[0][:300] if lines else "git failed")
+            raise Invalid(Problem(where, why or f"cannot be fetched: {message}"))
+        return out
+
+
+def tracked_files(folder: Path) -> frozenset[str]:
+    """Return the files below a folder that git tracks, relative to it; none if git cannot be asked or there is no repository."""
+    argv = [*_command(), "-C", str(folder), "ls-files", "-z"]
+    try:
+        done = subprocess.run(argv, env=_environment(), capture_output=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return frozenset()
+    return frozenset(map(os.fsdecode, filter(None, done.stdout.split(b"\0"))))
+
+
+def _command() -> list[str]:
+    """Return git with settings that keep a repository from running commands of its own."""
     settings = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "fetch.fsckObjects=true", "gc.auto=0",
                 "fetch.unpackLimit=1", "core.bigFileThreshold=1m",
                 "protocol.allow=never", "protocol.https.allow=always", "protocol.ssh.allow=always",
                 "protocol.file.allow=always")  # fmt: skip
+    return ["git", *chain.from_iterable(("-c", setting) for setting in settings)]
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of git, without variables that lead to another repository."""
     env = {k: v for k, v in os.environ.items() if k not in _ELSEWHERE and not k.startswith("GIT_CONFIG_")}
     env |= {
         "GIT_TERMINAL_PROMPT": "0",
@@ -173,36 +286,15 @@ def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> b
         "GIT_LFS_SKIP_SMUDGE": "1",
     }
     env.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes")
-    argv = ["git", *(part for s in settings for part in ("-c", s)), f"--git-dir={repository}", *arguments]
-    with tempfile.TemporaryFile() as given:
-        given.write(stdin)
-        given.seek(0)
-        pipe = subprocess.PIPE
-        try:
-            process = subprocess.Popen(
-                argv, stdin=given, stdout=pipe, stderr=pipe, env=env, cwd=repository.parent, start_new_session=True
-            )
-        except FileNotFoundError:
-            raise Invalid(Problem(where, "git is not on PATH", "install git")) from None
-        with process:
-            try:
-                out, told, why = _watched(process, repository)
-            finally:
-                if process.poll() is None:  # it has a session of its own, which Ctrl-C does not reach
-                    os.killpg(process.pid, 9)
-        if why or process.returncode:
-            lines = [line for line in told.decode(errors="replace").splitlines() if line.strip()]
-            said = re.sub(r"://\S*@", "://", lines[0][:300] if lines else "git failed")
-            raise Invalid(Problem(where, why or f"cannot be fetched: {said}"))
-        return out
+    return env
 
 
-def _watched(process: subprocess.Popen[bytes], repository: Path) -> tuple[bytes, bytes, str]:
-    """What git prints, the beginning of what it complains of, and why it must be ended, if it must."""
-    out, told = bytearray(), bytearray()
+def _read_output(process: subprocess.Popen[bytes], repository: Path) -> tuple[bytes, bytes, str]:
+    """Return git's stdout, the beginning of its stderr, and why it must be killed; empty if it has exited."""
+    out, errors = bytearray(), bytearray()
     deadline = time.monotonic() + SECONDS
     with selectors.DefaultSelector() as outputs:
-        for stream, kept in ((process.stdout, out), (process.stderr, told)):
+        for stream, kept in ((process.stdout, out), (process.stderr, errors)):
             assert stream is not None
             outputs.register(stream, selectors.EVENT_READ, kept)
         while outputs.get_map():
@@ -210,20 +302,20 @@ def _watched(process: subprocess.Popen[bytes], repository: Path) -> tuple[bytes,
                 data = os.read(ready.fd, 2**16)
                 if not data:
                     outputs.unregister(ready.fileobj)
-                elif ready.data is out or len(told) < 2**16:
+                elif ready.data is out or len(errors) < 2**16:
                     ready.data.extend(data)
             if time.monotonic() > deadline:
                 return b"", b"", f"did not come in {SECONDS:.0f} s"
             if len(out) > MAX_OUTPUT:
-                return b"", b"", "is too large for a catalogue"
+                return b"", b"", "is too large"
             if _size(repository) > MAX_REPOSITORY:
                 return b"", b"", f"is larger than {MAX_REPOSITORY // 2**20} MiB"
     process.wait(max(1.0, deadline - time.monotonic()))
-    return bytes(out), bytes(told), ""
+    return bytes(out), bytes(errors), ""
 
 
 def _size(repository: Path) -> int:
-    """Bytes of what a fetch has written so far."""
+    """Return how many bytes a fetch has written so far."""
     found = 0
     for pattern in ("*.pack", "tmp_*"):
         for file in repository.rglob(pattern):
@@ -232,28 +324,30 @@ def _size(repository: Path) -> int:
     return found
 
 
-def _locks() -> dict[str, str]:
-    """URL@REF -> commit."""
+def _locks(lock: str) -> dict[str, str]:
+    """Return the locked commits by URL@REF."""
     try:
-        text = Path(LOCK).read_text("utf-8")
+        text = Path(lock).read_text("utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(Problem(LOCK, f"cannot be read: {error}")) from None
+        raise Invalid(Problem(lock, f"cannot be read: {error}")) from None
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         commit, _, what = line.partition("  ")
         if not _COMMIT.fullmatch(commit) or not what or what in found:
-            raise Invalid(Problem(f"{LOCK}, line {number}", "is no commit, two blanks, URL@REF of its own"))
+            raise Invalid(
+                Problem(f"{lock}, line {number}", "must be a commit, two blanks and a URL@REF that no other line has")
+            )
         found[what] = commit
     return found
 
 
-def _lock(where: str, commit: str) -> None:
-    lines = sorted({**_locks(), where: commit}.items())
-    fresh = Path(f".{LOCK}.{os.getpid()}")
+def _lock(where: str, commit: str, lock: str) -> None:
+    lines = sorted({**_locks(lock), where: commit}.items())
+    fresh = Path(f".{lock}.{os.getpid()}")
     try:
         fresh.write_text("".join(f"{commit}  {what}\n" for what, commit in lines), "utf-8")
-        fresh.replace(LOCK)
+        fresh.replace(lock)
     except OSError as error:
-        raise Invalid(Problem(LOCK, f"cannot be written: {error.strerror or error}")) from None
+        raise Invalid(Problem(lock, f"cannot be written: {error.strerror or error}")) from None

@@ -1,1 +1,1 @@
-"""What the commands of `pulumi-trainer` do; `cli` parses their arguments and loads the module of the one that runs."""
+"""The commands of `pulumi-trainer`, one module each; `cli` loads the module of the command that runs."""

@@ -1,76 +1,139 @@
-"""The commands on a terminal for people, with typer: what they do stands in modules of their own, loaded when they run."""
+"""Defines options and help of the commands about jobs and queues, with typer. The commands' modules are loaded when they run."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
-from pulumi_trainer.provider.commands.arguments import COMMANDS
+from pulumi_trainer.provider.commands.formats import Format, LogFormat
+from pulumi_trainer.provider.commands.parsers import COMMANDS, HIDDEN
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.wording import parse_duration
 
 app = typer.Typer(
-    help="Jobs of the current stack, or of a cluster; documents judged and rendered without either.",
+    help="Inspect and control training jobs of a stack or a cluster; validate and render TrainJobs without either.",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
-_JOB = "In a stack: name of the resource or of the job. In a cluster: NAME, jobset/NAME or trainjob/NAME. Default: all."
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pulumi-trainer {version('pulumi-trainer')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    shown: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Inspect and control training jobs of a stack or a cluster; validate and render TrainJobs without either."""
+
+
+_JOB = (
+    "Job, for example digits. In a stack: resource or job name; in a cluster: NAME, jobset/NAME or trainjob/NAME."
+    " Default: all jobs."
+)
 JobArgument = Annotated[str | None, typer.Argument(help=_JOB, show_default=False)]
 StackOption = Annotated[
-    str, typer.Option("--stack", "-s", help="Stack; default: the selected one.", show_default=False)
+    str, typer.Option("--stack", "-s", help="Stack, for example dev. Default: the selected stack.", show_default=False)
 ]
 NamespaceOption = Annotated[
-    str, typer.Option("--namespace", "-n", help="Any job of this namespace of a cluster.", show_default=False)
+    str, typer.Option("--namespace", "-n", help="Namespace of a cluster, for example team-a.", show_default=False)
 ]
 ContextOption = Annotated[
-    str, typer.Option("--context", help="Of the kubeconfig; default: the current one.", show_default=False)
+    str, typer.Option("--context", help="Context of the kubeconfig. Default: the current context.", show_default=False)
 ]
-KubeconfigOption = Annotated[str, typer.Option("--kubeconfig", help="File; default: as kubectl.", show_default=False)]
-EverywhereOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces of a cluster.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+KubeconfigOption = Annotated[
+    str, typer.Option("--kubeconfig", help="Kubeconfig file. Default: as for kubectl.", show_default=False)
+]
+EverywhereOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Search all namespaces of a cluster.")]
+OutputOption = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="The same as -o json.", hidden=True)]
+OneJobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help=_JOB.removesuffix(" Default: all jobs."), show_default=False)
+]
+
+
+@app.command()
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of the project, for example digits.", show_default=False)
+    ],
+    template: Annotated[
+        str, typer.Option(help="Template of the project: quickstart, gpu-cluster, platform or team.")
+    ] = "quickstart",
+) -> None:
+    """Create a Pulumi project of your own, for example `init --template gpu-cluster training`."""
+    from pulumi_trainer.provider.commands import new_project
+
+    new_project.init(directory, template)
 
 
 @app.command()
 def status(
     job: JobArgument = None,
-    stack: StackOption = "",
-    namespace: NamespaceOption = "",
-    context: ContextOption = "",
-    kubeconfig: KubeconfigOption = "",
-    everywhere: EverywhereOption = False,
-    json_: JsonOption = False,
-) -> None:
-    """What jobs are doing: those of the current stack, or any of a cluster."""
-    from pulumi_trainer.provider.commands import status as commands
-
-    commands.status(job, Where(stack, namespace, context, kubeconfig, everywhere), as_json=json_)
-
-
-@app.command()
-def logs(
-    job: JobArgument = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
-    step: Annotated[
-        str, typer.Option(help="Only this step, such as node or dataset-initializer.", show_default=False)
-    ] = "",
-    tail: Annotated[
-        int | None, typer.Option(min=0, help="The last lines of each container; default: all.", show_default=False)
-    ] = None,
-    since: Annotated[str, typer.Option(help="Only what is newer, such as 90s, 5m or 2h.", show_default=False)] = "",
-    earlier: Annotated[
-        bool, typer.Option("--all", help="Also what earlier attempts printed, as far as it is still there.")
+    history: Annotated[
+        bool, typer.Option("--history", help="Show the attempts of one job: times, cause, steps done again, goodput.")
     ] = False,
     stack: StackOption = "",
     namespace: NamespaceOption = "",
     context: ContextOption = "",
     kubeconfig: KubeconfigOption = "",
+    everywhere: EverywhereOption = False,
+    output: OutputOption = "table",
+    json_: JsonOption = False,
 ) -> None:
-    """What the containers of jobs have printed, each line with its pod."""
-    from pulumi_trainer.provider.commands import logs as commands
+    """Show what jobs are doing, for example `status -n team-a`."""
+    from pulumi_trainer.provider.commands import job_status
 
-    wanted = commands.Wanted(follow, step, tail, _seconds(since) if since else None, earlier)
-    commands.logs(job, Where(stack, namespace, context, kubeconfig), wanted)
+    show = job_status.history if history else job_status.status
+    show(job, Where(stack, namespace, context, kubeconfig, everywhere), output="json" if json_ else output)
+
+
+@app.command()
+def logs(
+    job: JobArgument = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the logs until the job has ended.")] = False,
+    step: Annotated[
+        str, typer.Option(help="Show one step only, for example node or dataset-initializer.", show_default=False)
+    ] = "",
+    rank: Annotated[
+        str,
+        typer.Option(
+            help="Show one node only, for example 0, or one of its processes, for example 0.3.", show_default=False
+        ),
+    ] = "",
+    tail: Annotated[
+        int | None,
+        typer.Option(min=0, help="Show the last N lines of each container. Default: all lines.", show_default=False),
+    ] = None,
+    since: Annotated[
+        str, typer.Option(help="Show lines newer than this, for example 90s, 15m or 2h.", show_default=False)
+    ] = "",
+    earlier: Annotated[bool, typer.Option("--all", help="Include the logs of earlier attempts.")] = False,
+    stack: StackOption = "",
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubeconfig: KubeconfigOption = "",
+    output: Annotated[
+        LogFormat, typer.Option("--output", "-o", help="Output format; json is an object for each line.")
+    ] = "text",
+    json_: JsonOption = False,
+) -> None:
+    """Print the logs of jobs, for example `logs -f digits`."""
+    from pulumi_trainer.provider.commands import logs as command
+
+    node, process = _rank(rank)
+    age = _seconds(since) if since else None
+    selection = command.Selection(follow, step, tail, age, earlier, node, process)
+    command.logs(job, Where(stack, namespace, context, kubeconfig), selection, output="json" if json_ else output)
 
 
 @app.command()
@@ -80,11 +143,13 @@ def why(
     namespace: NamespaceOption = "",
     context: ContextOption = "",
     kubeconfig: KubeconfigOption = "",
+    output: OutputOption = "table",
+    json_: JsonOption = False,
 ) -> None:
-    """What a job waits for or why it has failed, in one paragraph."""
-    from pulumi_trainer.provider.commands import status as commands
+    """Explain what a job waits for or why it has failed, for example `why digits`."""
+    from pulumi_trainer.provider.commands import job_status
 
-    commands.why(job, Where(stack, namespace, context, kubeconfig))
+    job_status.why(job, Where(stack, namespace, context, kubeconfig), output="json" if json_ else output)
 
 
 @app.command()
@@ -94,12 +159,96 @@ def events(
     namespace: NamespaceOption = "",
     context: ContextOption = "",
     kubeconfig: KubeconfigOption = "",
+    output: OutputOption = "table",
     json_: JsonOption = False,
 ) -> None:
-    """What happened to a job and its objects in a cluster, in order."""
-    from pulumi_trainer.provider.commands import events as commands
+    """List the events of a job and its objects in a cluster, for example `events digits`."""
+    from pulumi_trainer.provider.commands import events as command
 
-    commands.events(job, Where(stack, namespace, context, kubeconfig), as_json=json_)
+    command.events(job, Where(stack, namespace, context, kubeconfig), output="json" if json_ else output)
+
+
+@app.command()
+def runs(
+    job: JobArgument = None,
+    stack: StackOption = "",
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubeconfig: KubeconfigOption = "",
+    output: OutputOption = "table",
+    json_: JsonOption = False,
+) -> None:
+    """List the runs of a job and what differed in each, for example `runs digits`."""
+    from pulumi_trainer.provider.commands import runs as command
+
+    command.runs(job, Where(stack, namespace, context, kubeconfig), output="json" if json_ else output)
+
+
+def _add_operation(operation: Literal["suspend", "resume", "stop"], help_: str) -> None:
+    """Add a command that applies an operation to one job."""
+
+    @app.command(operation, help=help_)
+    def operate(
+        job: OneJobArgument,
+        stack: StackOption = "",
+        namespace: NamespaceOption = "",
+        context: ContextOption = "",
+        kubeconfig: KubeconfigOption = "",
+    ) -> None:
+        from pulumi_trainer.provider.commands import operations
+
+        operations.operate(operation, job, Where(stack, namespace, context, kubeconfig))
+
+
+_add_operation("suspend", "End the processes or Pods of a job until it is resumed, for example `suspend digits`.")
+_add_operation("resume", "Continue a suspended job, for example `resume digits`.")
+_add_operation("stop", "End a job for good, and keep its output and its record, for example `stop digits`.")
+
+
+@app.command()
+def rerun(job: OneJobArgument, stack: StackOption = "") -> None:
+    """Run a job of a stack that has ended again, as it was submitted, for example `rerun digits`."""
+    from pulumi_trainer.provider.commands import operations
+
+    operations.operate("rerun", job, Where(stack))
+
+
+@app.command()
+def outputs(
+    job: JobArgument = None,
+    copy: Annotated[
+        str,
+        typer.Option(
+            "--copy",
+            metavar="DEST",
+            help="Copy the output of the job to a folder or to s3://BUCKET/PREFIX, with the record of its run.",
+            show_default=False,
+        ),
+    ] = "",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier copy at DEST.")] = False,
+    image: Annotated[
+        str,
+        typer.Option(
+            help="Image with python3 to copy from a cluster, for example python:3.12. Default: that of the job.",
+            show_default=False,
+        ),
+    ] = "",
+    stack: StackOption = "",
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubeconfig: KubeconfigOption = "",
+    everywhere: EverywhereOption = False,
+    output: OutputOption = "table",
+    json_: JsonOption = False,
+) -> None:
+    """List the outputs of jobs, or copy one, for example `outputs digits --copy ./digits`."""
+    from pulumi_trainer.provider.commands import outputs as command
+
+    if not copy and (overwrite or image):
+        raise Invalid(Problem("--overwrite" if overwrite else "--image", "has no effect without --copy"))
+    copying = command.Copying(copy, overwrite, image) if copy else None
+    where = Where(stack, namespace, context, kubeconfig, everywhere)
+    command.outputs(job, where, output="json" if json_ else output, copying=copying)
 
 
 @app.command()
@@ -109,33 +258,140 @@ def queues(
         typer.Option(
             "--namespace",
             "-n",
-            help="Of LocalQueues and jobs; default: the stack's, else the context's.",
+            help="Namespace of LocalQueues and jobs. Default: that of the stack, or else of the context.",
             show_default=False,
         ),
     ] = "",
     stack: StackOption = "",
     context: ContextOption = "",
     kubeconfig: KubeconfigOption = "",
-    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All queues of a cluster.")] = False,
+    everywhere: EverywhereOption = False,
+    queue: Annotated[
+        str, typer.Option("--queue", "-q", help="Show only a queue, for example that of a team.", show_default=False)
+    ] = "",
+    cohort: Annotated[str, typer.Option("--cohort", help="Show only the queues of a cohort.", show_default=False)] = "",
+    idle: Annotated[bool, typer.Option("--all", help="Show queues that no job uses or waits in, too.")] = False,
+    output: OutputOption = "table",
     json_: JsonOption = False,
 ) -> None:
-    """Who holds, borrows and waits in Kueue's queues of a cluster, and why."""
-    from pulumi_trainer.provider.commands import queues as commands
+    """Show the quotas of Kueue's queues and which jobs use or wait for them, for example `queues -n team-a`."""
+    from pulumi_trainer.provider.commands import queue_usage
 
-    commands.queues(Where(stack, namespace, context, kubeconfig, everywhere), as_json=json_)
+    shown = queue_usage.Shown(queue, cohort, idle)
+    queue_usage.queues(
+        Where(stack, namespace, context, kubeconfig, everywhere), output="json" if json_ else output, shown=shown
+    )
 
 
-def _seconds(text: str) -> float:
-    """Of 90s, 5m, 2h, 1d, 1h30m."""
-    if not re.fullmatch(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?", text) or not text:
-        raise Invalid(Problem("--since", f"{text} is no duration", "write it like 90s, 5m or 1h30m"))
-    units = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-    return float(sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([dhms])", text)))
+@app.command()
+def usage(
+    since: Annotated[str, typer.Option(help="Count what ran since then, for example 24h or 30d.")] = "30d",
+    by: Annotated[str, typer.Option(help="Group by team, queue, user or job.")] = "team",
+    output: Annotated[str, typer.Option("--output", "-o", help="Output format: table, csv, json or yaml.")] = "table",
+    stack: StackOption = "",
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubeconfig: KubeconfigOption = "",
+    everywhere: EverywhereOption = False,
+) -> None:
+    """Show the GPU-hours and CPU-hours of jobs, for example `usage -A --since 30d --by team -o csv`."""
+    from pulumi_trainer.provider.commands import usage as command
+
+    where = Where(stack, namespace, context, kubeconfig, everywhere)
+    command.usage(where, since=_seconds(since), by=by, output=output)
+
+
+@app.command()
+def doctor(
+    stack: StackOption = "",
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubeconfig: KubeconfigOption = "",
+    everywhere: EverywhereOption = False,
+    output: OutputOption = "table",
+    json_: JsonOption = False,
+) -> None:
+    """Compare the state of a stack with its cluster or this machine, for example `doctor -s dev`. Exit code 1: they differ."""
+    from pulumi_trainer.provider.commands import doctor as command
+
+    code = command.doctor(Where(stack, namespace, context, kubeconfig, everywhere), output="json" if json_ else output)
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
+def exporter(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 9400,
+    address: Annotated[str, typer.Option(help="Address to listen on, for example 0.0.0.0 in a Pod.")] = "127.0.0.1",
+    stack: StackOption = "",
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+    kubeconfig: KubeconfigOption = "",
+    everywhere: EverywhereOption = False,
+) -> None:
+    """Serve Prometheus metrics of jobs and queues until it is ended, for example `exporter -A --port 9400`."""
+    from pulumi_trainer.provider.commands import exporter as command
+
+    command.exporter(Where(stack, namespace, context, kubeconfig, everywhere), port=port, address=address)
+
+
+cache = typer.Typer(help="List and prune the cache of this user, for example `cache list`.", no_args_is_help=True)
+app.add_typer(cache, name="cache")
+
+
+@cache.command("list")
+def cache_list(
+    output: Annotated[
+        Literal["table", "json", "yaml", "text"],
+        typer.Option("--output", "-o", help="Output format; text is the same as table."),
+    ] = "table",
+) -> None:
+    """List environments, project archives, catalogues and git projects with sizes, for example `cache list -o json`."""
+    from pulumi_trainer.provider.commands import cache as command
+
+    command.list_all(output)
+
+
+@cache.command()
+def prune(
+    older_than: Annotated[
+        str,
+        typer.Option(
+            help="Remove only what was last used longer ago, for example 30d. Default: all.", show_default=False
+        ),
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without a question.")] = False,
+) -> None:
+    """Remove what no running job uses, for example `cache prune --older-than 30d`."""
+    from pulumi_trainer.provider.commands import cache as command
+
+    command.prune(_seconds(older_than, "--older-than") if older_than else 0.0, dry_run=dry_run, yes=yes)
+
+
+def _seconds(text: str, option: str = "--since") -> float:
+    """Return the seconds of a duration such as 90s, 5m, 2h, 1d or 1h30m."""
+    seconds = parse_duration(text)
+    if seconds is None:
+        raise Invalid(Problem(option, f"invalid duration {text!r} (expected for example 90s, 15m, 2h, 30d)"))
+    return float(seconds)
+
+
+def _rank(text: str) -> tuple[int | None, int | None]:
+    """Return node and process of a rank such as 1 or 1.3; None for all."""
+    found = re.fullmatch(r"(\d{1,6})(?:\.(\d{1,4}))?", text)
+    if text and found is None:
+        raise Invalid(
+            Problem("--rank", f"invalid rank {text!r} (expected for example 0, or 0.3 for process 3 of node 0)")
+        )
+    if found is None:
+        return None, None
+    return int(found[1]), int(found[2]) if found[2] else None
 
 
 def _listed() -> None:
-    """For the list of commands: those that `arguments` parses never come here."""
+    """Stand in for the commands of `parsers` in the list of commands; never called."""
 
 
 for _name, _help in COMMANDS.items():
-    app.command(_name, help=_help)(_listed)
+    app.command(_name, help=_help, hidden=_name in HIDDEN)(_listed)

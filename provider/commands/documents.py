@@ -1,4 +1,4 @@
-"""`validate`, and `render` of files: documents judged and rendered without Pulumi and without a cluster.
+"""`validate`, and `render` of files: runs documents through the offline cluster and prints the results.
 
 Loads neither Pulumi nor a client of a cluster, and nothing that is slow to import.
 """
@@ -17,17 +17,10 @@ from typing import IO, Any
 
 import yaml
 from pulumi_trainer.provider.admission.warnings import Severities
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
 from pulumi_trainer.provider.kube.terminal import escaped, plain
 from pulumi_trainer.provider.kube.values.documents import Document, documents
-from pulumi_trainer.provider.offline import (
-    Cluster,
-    Result,
-    Verdicts,
-    judge,
-    report,
-    unusable,
-)
+from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.pipeline import Mode
 
 try:
@@ -51,17 +44,22 @@ _BY = {
 
 
 def are_files(names: Iterable[str]) -> bool:
-    """Whether arguments are documents, and not the name of a job: `-`, what exists, what is called like one."""
+    """Return whether arguments are files and not the name of a job: `-`, an existing file, or a name with the suffix of a
+    file."""
     return any(name == "-" or name.endswith(SUFFIXES) or Path(name).is_file() for name in names)
 
 
-def severities(ignore: Iterable[str], error: Iterable[str]) -> Severities:
-    """Of codes of warnings. Raises Invalid for those that are none."""
+def parse_severities(ignore: Iterable[str], error: Iterable[str]) -> Severities:
+    """Return the severities of warnings, from the codes to hide and the codes that refuse a document.
+
+    Raises:
+        Invalid: A code does not exist.
+    """
     return Severities.of(ignore=ignore, error=error)
 
 
 def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> int:
-    """Prints the verdict on all documents together: text as each comes, or the last one as JSON or YAML."""
+    """Print the result of each document as text, or the last result as JSON or YAML, and return the exit code."""
     verdicts = Verdicts()
     try:
         for document, result in judge(_read(files), _cluster(mode, taken, pods=True), verdicts):
@@ -75,8 +73,10 @@ def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> in
 
 
 def render(files: list[str], mode: Mode, output: str, taken: Severities) -> int:
-    """Prints the objects of all TrainJobs as a YAML stream, in the order in which they are to be applied, or the last
-    verdict as JSON. Nothing is printed as YAML unless everything is admitted; what is refused, and why, on stderr."""
+    """Print the objects of all TrainJobs as YAML, in the order to apply them, or the last result as JSON.
+
+    YAML is printed only if all documents are admitted; problems and warnings go to stderr. Returns the exit code.
+    """
     verdicts = Verdicts()
     with tempfile.SpooledTemporaryFile(max_size=2**23, mode="w+", encoding="utf-8") as rendered:
         try:
@@ -97,11 +97,14 @@ def render(files: list[str], mode: Mode, output: str, taken: Severities) -> int:
 
 
 def batch(folder: Path, mode: Mode) -> int:
-    """Judges each FOLDER/*/input.yaml by itself and writes actual.json beside it: what a server says, without warnings of
-    ours. The worst exit code of all."""
+    """Validate each FOLDER/*/input.yaml by itself and write actual.json beside it, without warnings of our own.
+
+    Returns:
+        The highest exit code of all files.
+    """
     counts = {ADMITTED: 0, REFUSED: 0, UNUSABLE: 0}
     for file in sorted(folder.glob("*/input.yaml")):
-        code, found = _one(file, mode)
+        code, found = _validate_file(file, mode)
         try:
             (file.parent / "actual.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
         except (OSError, ValueError) as error:
@@ -109,21 +112,21 @@ def batch(folder: Path, mode: Mode) -> int:
             print(f"error: {file.parent / 'actual.json'}: cannot be written: {error}", file=sys.stderr)
         counts[code] += 1
     if not any(counts.values()):
-        print(f"error: {folder}: there is no */input.yaml in it", file=sys.stderr)
+        print(f"error: {folder}: contains no */input.yaml", file=sys.stderr)
         return UNUSABLE
     print(f"{counts[ADMITTED]} admitted, {counts[REFUSED]} refused, {counts[UNUSABLE]} could not be used")
     return max(code for code, count in counts.items() if count)
 
 
 def print_objects(objects: list[dict[str, Any]], output: str) -> None:
-    """Objects that are rendered already: those of a job of the stack."""
+    """Print rendered objects as JSON or YAML."""
     if output == "json":
         print(escaped(json.dumps(objects, indent=2, ensure_ascii=False)))
     else:
         _dump_all(objects, sys.stdout)
 
 
-def _one(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
+def _validate_file(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
     verdicts = Verdicts()
     try:
         for _ in judge(documents(file), _cluster(mode, Severities.none()), verdicts):
@@ -132,7 +135,7 @@ def _one(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
     except Invalid as error:
         print(f"error: {error}", file=sys.stderr)
         return UNUSABLE, unusable(error)
-    except Exception as error:  # a fault of ours must not stop those that come after it
+    except Exception as error:  # an internal error must not stop the files after it
         fault = Problem(str(file), f"this is a fault of pulumi-trainer: {type(error).__name__}: {error}", "report it")
         print(f"error: {fault}", file=sys.stderr)
         return UNUSABLE, unusable(Invalid(fault))
@@ -156,11 +159,11 @@ def _from_catalogue(name: str) -> dict[str, Any] | None:
 
 
 def _verdict(document: Document, result: Result, mode: Mode) -> str:
-    """A verdict for people: what, whether, and each problem with its line, why and what to do."""
+    """Return a result as text: what was admitted or refused, and each problem with its line."""
     name = f"{result.kind} {result.namespace}/{result.name}" if result.namespace else f"{result.kind} {result.name}"
     outcome = "is admitted" if result.admitted else f"is refused {_BY.get(result.stage or '', '')}".rstrip()
     lines = [plain(f"{document}, line {document.line}: {name} {outcome}")]
-    lines += [f"  error: {_told(problem, document)}" for problem in result.errors]
+    lines += [f"  error: {_with_line(problem, document)}" for problem in result.errors]
     lines += [f"  warning: {warning}" for warning in result.warnings]
     lines += [f"  warning: {problem}" for problem in result.found]
     lines += [f"  note: {problem}" for problem in result.notes]
@@ -169,17 +172,18 @@ def _verdict(document: Document, result: Result, mode: Mode) -> str:
     return "\n".join(lines)
 
 
-def _told(problem: Problem, document: Document) -> str:
-    """A problem with its line; one that comes from a word without quotes tells the word."""
+def _with_line(problem: Problem, document: Document) -> str:
+    """Return a problem with its line; if a string lacks its quotes, with the text to quote."""
     where = "" if problem.where in ("", "<nil>") else problem.where
-    mend = problem.mend
-    if ("be a string" in problem.why or "of type string" in problem.why) and (written := document.written(where)):
-        mend = f'write it in quotes: "{written}"'
-    why = str(replace(problem, where="", mend="")).removeprefix(f"{where} in body ")
-    rendered = "/" in where.partition(".")[0]  # no line of the document has it
+    hint = problem.hint
+    if "be a string" in problem.why or "of type string" in problem.why:
+        written = document.plain_scalar(where)
+        hint = f'write it in quotes: "{written}"' if written else hint
+    why = str(replace(problem, where="", hint="")).removeprefix(f"{where} in body ")
+    rendered = "/" in where.partition(".")[0]  # a field of a rendered object has no line in the document
     line = "" if rendered else f" (line {document.line_of(where)})"
     place = f"{where}{line}: " if where else ""
-    return f"{place}{why}; {mend}" if mend else f"{place}{why}"
+    return with_hint(f"{place}{why}", hint)
 
 
 def _unusable(error: Invalid, output: str) -> int:

@@ -1,133 +1,213 @@
-"""Which jobs a command is about, and how each is asked: those of a stack, or any of a cluster.
+"""Finds the jobs that a command is about, of a stack or of a cluster, and reads their states.
 
-A stack where there is a Pulumi project, unless the command names a cluster, a namespace, or a kind of object. Without a stack
-no Pulumi is needed; a cluster's client is loaded for jobs of a cluster only.
+In a Pulumi project they are those of the stack, unless the command names a cluster, a namespace, or a kind of object. Without a
+stack, Pulumi is not needed; a cluster's client is loaded for jobs of a cluster only.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pulumi_trainer.provider.api.attempts import goodput
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
-from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, show_warning
+from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, in_project, show_warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.wording import duration
+from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kube.client.client import Client
-    from pulumi_trainer.provider.lifecycle.diagnosis import Seen
+    from pulumi_trainer.provider.lifecycle.diagnosis import JobView
     from pulumi_trainer.provider.targets.local import LocalTarget
 
-PROGRESS = 50
+MOST_PROGRESS = 50
 """Jobs whose logs `status` reads for their progress."""
 _KINDS = {"jobset": "JOBSET", "jobsets": "JOBSET", "trainjob": "TRAIN_JOB", "trainjobs": "TRAIN_JOB"}
 
 
 @dataclass(frozen=True)
 class State:
-    """A job and what it does now. status: None: nothing is known of it."""
+    """A job and its status.
+
+    Args:
+        job: The job.
+        status: Its status; None if nothing is known of the job.
+        queue: Its LocalQueue; empty for none.
+        kind: JobSet or TrainJob.
+        view: What the cluster shows of the job; None for a job of this machine.
+    """
 
     job: Job
     status: JobStatus | None
     queue: str = ""
     kind: str = ""
-    seen: Seen | None = field(default=None, repr=False)
+    view: JobView | None = field(default=None, repr=False)
+
+    @property
+    def adopted(self) -> str:
+        """Which other stack has adopted the job; empty if none has."""
+        return _adopted(self.job, self.status)
 
     def to_dict(self) -> dict[str, Any]:
-        """As `--json` tells it."""
+        """Return the entry of `--json`."""
         status = self.status or JobStatus(self.job.name, self.job.namespace, phase=Phase.DELETED.value)
-        return {**status.to_dict(), "resource": self.job.resource, "kind": self.kind, "queue": self.queue}
+        text = "; ".join(filter(None, (status.message, self.adopted)))
+        now = time.time()
+        loss, used = interruption_cost(status, now), goodput(status.attempts, status.finished or now)
+        return {
+            **status.to_dict(),
+            "message": text,
+            "resource": self.job.resource,
+            "kind": self.kind,
+            "queue": self.queue,
+            "loss": loss.to_dict() if loss is not None else None,
+            "goodput": used.share if used is not None else None,
+        }
 
 
-def chosen(wanted: str | None, where: Where) -> list[Job]:
-    """The jobs called `wanted`, all where it is None. Raises Invalid, TargetFault."""
+def _adopted(job: Job, status: JobStatus | None) -> str:
+    """Return that another stack has adopted a job of the stack; empty if none has, or if its owner is not known."""
+    if job.owner is None or status is None or not status.owner or job.owner.owns(status.whose):
+        return ""
+    return plain(f"{job.namespace}/{job.name} {status.whose.adopted_from(job.owner)}")
+
+
+def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> list[Job]:
+    """Return the jobs that a command is about.
+
+    Args:
+        wanted: The job argument of the command; None for all jobs.
+        where: The options of the command.
+        secrets: Whether to return the submissions of a stack's jobs, with the values of their Secrets.
+
+    Raises:
+        Invalid: The argument or the options are not valid.
+        TargetFault: The stack or the cluster cannot be read.
+    """
     kind, name = _parsed(wanted or "")
     if of_stack(wanted, where):
         from pulumi_trainer.provider.commands import stack
 
-        return stack.jobs(where.stack or None, wanted)
+        return stack.jobs(where.stack or None, wanted, where.project, secrets=secrets)
     return _of_cluster(kind, name, where)
 
 
 def of_stack(wanted: str | None, where: Where) -> bool:
-    """Whether jobs of a stack are meant, and not those of a cluster. Raises Invalid."""
+    """Return whether the command is about jobs of a stack, and not about those of a cluster.
+
+    Raises:
+        Invalid: The options name both.
+    """
     if where.stack and where.cluster:
-        raise Invalid(
-            Problem("--stack", "names a stack, and -n, -A, --context and --kubeconfig a cluster", "give one of them")
-        )
-    return bool(where.stack) or not (where.cluster or "/" in (wanted or "") or not in_project())
+        why = "names a stack, and -n, -A, --context and --kubeconfig a cluster"
+        raise Invalid(Problem("--stack", why, "give one of them"))
+    return bool(where.stack) or not (where.cluster or "/" in (wanted or "") or not in_project(where.project))
 
 
-def states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
-    """What each does now. lines: with the last lines of the log that says most of a failure."""
-    many: dict[tuple[int, str], dict[str, Seen]] = {}
-    groups: dict[tuple[int, str], int] = {}
-    for job in jobs:
-        groups[_group(job)] = groups.get(_group(job), 0) + 1
+def read_states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
+    """Yield the state of each job. Three or more jobs of a namespace are listed together.
+
+    Args:
+        jobs: The jobs.
+        lines: Whether to read the last lines of the log that explains a failure.
+    """
+    listed: dict[tuple[int, str], dict[str, JobView]] = {}
+    sizes = Counter(map(_group, jobs))
     for job in jobs:
         if job.local is not None:
-            yield State(job, _here(job.local, job), kind="JobSet")
-            continue
-        found: Seen | None
-        if groups[_group(job)] > 2 and not lines:
-            found = _all_of(job, many).get(job.name)
-            found = None if found is None else _own(job, found)
+            yield State(job, _local_status(job.local, job), kind="JobSet")
+        elif sizes[_group(job)] > 2 and not lines:
+            found = _list_group(job, listed).get(job.name)
+            yield _state(job, None if found is None else _without_others(job, found))
         else:
-            found = look(job, lines=lines)
-        yield _state(job, found)
+            yield _state(job, read_view(job, lines=lines))
 
 
-def everything(where: Where) -> list[State]:
-    """All jobs of a namespace or, with `everywhere`, of the cluster."""
-    from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_all, with_losses
+def find_states(wanted: str | None, where: Where) -> Sequence[State]:
+    """Return the states of the jobs that a command is about, with the progress of those in a cluster.
 
-    client, namespace = opened(where)
+    Args:
+        wanted: The job argument of the command; None for all jobs.
+        where: The options of the command.
+    """
+    if wanted is None and not of_stack(wanted, where):
+        found = list_all(where)
+    else:
+        found = list(read_states(chosen_jobs(wanted, where)))
+    return with_progress(found)
+
+
+def list_all(where: Where) -> list[State]:
+    """Return all jobs of a namespace or, with `everywhere`, of the cluster."""
+    from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs, with_losses
+
+    client, namespace = open_cluster(where)
     namespace = "" if where.everywhere else namespace
-    found = with_losses(client, seen_all(client, namespace), namespace)
+    found = with_losses(client, snapshot_jobs(client, namespace), namespace)
     return [_state(Job(s.namespace, s.name, client=client), s) for s in found]
 
 
-def look(job: Job, *, lines: bool = False) -> Seen | None:
-    """What the cluster shows of it; None: nothing. lines: with all that `why` needs. Raises TargetFault for a job that was asked
-    for by name and is not there."""
-    from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_one, with_losses
-    from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot, with_lines, with_room
+def read_view(job: Job, *, lines: bool = False) -> JobView | None:
+    """Return what the cluster shows of a job; None if not found.
+
+    Args:
+        job: The job.
+        lines: Whether to read logs and nodes too, as `why` needs them.
+
+    Raises:
+        TargetFault: The cluster has no such job, and no stack has it either.
+    """
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
+        snapshot,
+        with_inactive_queue,
+        with_lines,
+        with_node_reason,
+        with_topology_reason,
+    )
+    from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_job, with_losses
 
     assert job.client is not None
     if job.owner is not None:
-        seen = _own(job, snapshot(job.client, job.namespace, job.name))
+        view = _without_others(job, snapshot(job.client, job.namespace, job.name))
     else:
-        seen = seen_one(job.client, job.namespace, job.name, job.kind)
-    (seen,) = with_losses(job.client, [seen], job.namespace)
-    return with_room(job.client, with_lines(job.client, seen)) if lines else seen
+        view = snapshot_job(job.client, job.namespace, job.name, job.kind)
+    (view,) = with_losses(job.client, [view], job.namespace)
+    if not lines:
+        return view
+    for look in (with_lines, with_topology_reason, with_inactive_queue, with_node_reason):
+        view = look(job.client, view)
+    return view
 
 
-def _state(job: Job, seen: Seen | None) -> State:
+def _state(job: Job, view: JobView | None) -> State:
     from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
 
-    if seen is None:
+    if view is None:
         return State(job, None)
-    kind = "TrainJob" if seen.train_job is not None else "JobSet"
-    return State(job, diagnose(seen, time.time()), seen.queue, kind, seen)
+    kind = "TrainJob" if view.train_job is not None else "JobSet"
+    return State(job, diagnose(view, time.time()), view.queue, kind, view)
 
 
 def with_progress(states: Sequence[State]) -> Sequence[State]:
-    """What rank 0 of each running job of a cluster has printed, of the first `PROGRESS`."""
+    """Return states with the progress that rank 0 of each running job has printed, for the first `MOST_PROGRESS` of them."""
+    running = [s for s in states if s.view and s.status and s.status.phase == Phase.RUNNING and not s.status.progress]
+    if not running:
+        return states
     from concurrent.futures import ThreadPoolExecutor
 
-    from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import progress_of
+    from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
 
     def read(state: State) -> None:
-        assert state.job.client is not None and state.seen is not None and state.status is not None
-        state.status.progress = progress_of(state.job.client, state.seen)
+        assert state.job.client is not None and state.view is not None and state.status is not None
+        state.status.progress = progress_of(state.job.client, state.view)
 
-    running = [s for s in states if s.seen and s.status and s.status.phase == Phase.RUNNING and not s.status.progress]
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(read, running[:PROGRESS]))
+        list(threads.map(read, running[:MOST_PROGRESS]))
     return states
 
 
@@ -135,43 +215,49 @@ def _group(job: Job) -> tuple[int, str]:
     return id(job.client), job.namespace
 
 
-def _here(target: LocalTarget, job: Job) -> JobStatus | None:
-    """What a job of this machine does; of one whose record cannot be read, why."""
-    return target.glance(job.namespace, job.name, "", "", Owner(""))
+def _local_status(target: LocalTarget, job: Job) -> JobStatus | None:
+    """Return the status of a job of this machine; if its record cannot be read, a status that says why."""
+    return target.cached_status(job.namespace, job.name, "", "", Owner(""))
 
 
-def _own(job: Job, seen: Seen) -> Seen:
-    """Without another job that has the name of one of a stack."""
-    from pulumi_trainer.provider.targets.kubernetes.observe.seen import without_others
+def _without_others(job: Job, view: JobView) -> JobView:
+    """Return the view of a job, without objects of another job that has the name of a job of the stack."""
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import without_others
 
-    return seen if job.owner is None else without_others(seen, job.owner)
+    return view if job.owner is None else without_others(view, job.owner)
 
 
 def check_own(job: Job) -> None:
-    """Raises TargetFault for a job that is not there, and for one whose name another job has by now."""
-    if (seen := look(job)) is not None and seen.another:
-        mend = f"`pulumi-trainer why {job.label}` says what became of it; -n {job.namespace} shows the other one"
-        raise TargetFault(Problem(f"{job.namespace}/{job.name}", "another job has its name by now", mend))
+    """Check that the cluster has a job, and no other job of its name.
+
+    Raises:
+        TargetFault: The job is not found, or another job has its name.
+    """
+    view = read_view(job)
+    if view is not None and view.another:
+        hint = f"`pulumi-trainer why {job.label}` shows what became of the job; -n {job.namespace} shows the other one"
+        raise TargetFault(Problem(f"{job.namespace}/{job.name}", "another job has this name now", hint))
 
 
-def _all_of(job: Job, many: dict[tuple[int, str], dict[str, Seen]]) -> dict[str, Seen]:
-    from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_all, with_losses
+def _list_group(job: Job, listed: dict[tuple[int, str], dict[str, JobView]]) -> dict[str, JobView]:
+    """Return what the cluster shows of all jobs of a job's namespace, by name. listed: Earlier results, by group."""
+    from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs, with_losses
 
     assert job.client is not None
-    if _group(job) not in many:
-        found = with_losses(job.client, seen_all(job.client, job.namespace), job.namespace)
-        many[_group(job)] = {s.name: s for s in found}
-    return many[_group(job)]
+    if _group(job) not in listed:
+        found = with_losses(job.client, snapshot_jobs(job.client, job.namespace), job.namespace)
+        listed[_group(job)] = {s.name: s for s in found}
+    return listed[_group(job)]
 
 
 def _parsed(wanted: str) -> tuple[str, str]:
-    """(name of the kind's constant or empty, name)"""
+    """Return the constant of `api.kinds` for a job's kind (empty for none), and its name."""
     kind, slash, name = wanted.rpartition("/")
     if not slash:
         return "", wanted
     if kind.lower() not in _KINDS or not name:
-        mend = "a job is NAME, jobset/NAME or trainjob/NAME; -n NAMESPACE says where it is"
-        raise Invalid(Problem(wanted, "is no name of a job", mend))
+        hint = "a job is NAME, jobset/NAME or trainjob/NAME; -n NAMESPACE names its namespace"
+        raise Invalid(Problem(wanted, "not a valid job name", hint))
     return _KINDS[kind.lower()], name
 
 
@@ -179,44 +265,116 @@ def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
     from pulumi_trainer.provider.api import kinds
 
     if not name:
-        return [state.job for state in everything(where)]
+        return [state.job for state in list_all(where)]
     if where.everywhere:
         raise Invalid(Problem("-A", "is for all jobs, and a job has one namespace", "give -n NAMESPACE"))
-    client, namespace = opened(where)
+    client, namespace = open_cluster(where)
     return [Job(namespace, name, client=client, kind=getattr(kinds, kind) if kind else None)]
 
 
-def opened(where: Where) -> tuple[Client, str]:
-    """(client, namespace): that of the context, where none is given. For commands about a cluster."""
+def open_cluster(where: Where) -> tuple[Client, str]:
+    """Return client and namespace of a cluster; without a namespace in the options, that of the context."""
     from pulumi_trainer.provider.kube.client.access import open_client
-    from pulumi_trainer.provider.kube.client.kubeconfig import chosen as context
+    from pulumi_trainer.provider.kube.client.kubeconfig import choose_context as context
 
     reached = {"kubeconfig": where.kubeconfig, "context": where.context}
     client = open_client(reached, warn=show_warning).within(PATIENCE)
-    namespace = where.namespace or context(where.kubeconfig, "", where.context).namespace
+    try:
+        needed = where.kubeconfig or not where.namespace  # a file that somebody names has to be there
+        chosen = context(where.kubeconfig, "", where.context).namespace if needed else ""
+        namespace = where.namespace or chosen
+    except TargetFault as fault:
+        (problem,) = fault.problems
+        if where.kubeconfig and "trainer:kubeconfig" in problem.hint:  # no stack names this file
+            raise TargetFault(replace(problem, hint="give the path of another file: --kubeconfig")) from None
+        if where.cluster or in_project(where.project):
+            raise
+        why = f"no Pulumi.yaml in this folder or above, and {problem.why}"
+        hint = f"run the command in the folder of a Pulumi project, or {problem.hint}"
+        raise TargetFault(replace(problem, why=why, hint=hint)) from None
     return client, namespace or "default"
 
 
-def in_project() -> bool:
-    """Whether this is a folder of a Pulumi project."""
-    here = Path.cwd()
-    return any((f / n).is_file() for f in (here, *here.parents) for n in ("Pulumi.yaml", "Pulumi.yml"))
+@dataclass(frozen=True)
+class Explanation:
+    """What a job waits for, or why it has ended.
+
+    Args:
+        job: Name of the job; in a stack that of its resource.
+        namespace: Namespace of the job.
+        phase: Phase of the job.
+        reason: One word; empty if nothing needs an explanation.
+        message: What the job waits for or why it has ended.
+        hint: What to do; empty if nothing.
+        lines: The last lines of the log of what has failed.
+        text: All of this as a paragraph.
+    """
+
+    job: str
+    namespace: str
+    phase: str
+    reason: str
+    message: str
+    hint: str
+    lines: Sequence[str]
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of `--json`."""
+        names = ("job", "namespace", "phase", "reason", "message", "hint", "lines")
+        return {name: getattr(self, name) for name in names}
 
 
-def why(job: Job) -> str:
-    """One paragraph: what the job waits for or why it has ended."""
+def why(job: Job) -> Explanation:
+    """Return what a job waits for or why it has ended."""
     if job.local is not None:
-        return _why_here(job, _here(job.local, job))
-    from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
-    from pulumi_trainer.provider.lifecycle.diagnosis import why as paragraph
+        local = _local_status(job.local, job)
+        text = _explain_local(job, local)
+        if local is None:
+            local = JobStatus(job.name, job.namespace, phase=Phase.DELETED.value)
+        detail = local.message or text.partition(": ")[2]
+        text = _with_loss(text, local)
+        return _explanation(job, local, detail, "", _with_owner(text, job, local))
+    from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
+    from pulumi_trainer.provider.lifecycle.diagnosis import explain as paragraph
 
-    seen, now = look(job, lines=True), time.time()
-    assert seen is not None
-    return paragraph(seen, diagnose(seen, now), now)
+    view, now = read_view(job, lines=True), time.time()
+    assert view is not None
+    status, found = diagnose(view, now), best_finding(view, now)
+    if status.phase == Phase.RUNNING and job.client is not None and not status.progress:
+        from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
+
+        status.progress = progress_of(job.client, view)
+    text = _with_owner(_with_loss(paragraph(view, status, now), status), job, status)
+    return _explanation(job, status, found.why or found.message, found.hint, text)
 
 
-def _why_here(job: Job, status: JobStatus | None) -> str:
-    """Of a job of this machine: its status says it all."""
+def _explanation(job: Job, status: JobStatus, detail: str, hint: str, text: str) -> Explanation:
+    """Return an explanation whose detail may end with lines of a log."""
+    first, *lines = detail.splitlines() or [""]
+    return Explanation(job.label, job.namespace, status.phase, status.reason, first, hint, tuple(lines), text)
+
+
+def _with_owner(text: str, job: Job, status: JobStatus | None) -> str:
+    found = _adopted(job, status)
+    return f"{text}\n{found}." if found else text
+
+
+def _with_loss(text: str, status: JobStatus) -> str:
+    """Return a paragraph with what the job would lose if it were stopped, if that is known."""
+    loss = interruption_cost(status, time.time())
+    return f"{text} If it were stopped now, it {loss}." if loss is not None else text
+
+
+_LOCAL_PHASES = {
+    Phase.SUCCEEDED: "all is done",
+    Phase.RUNNING: "its processes run",
+    Phase.STARTING: "its processes are starting",
+    Phase.SUSPENDED: "its suspend is true; set suspend to False to go on",
+}
+
+
+def _explain_local(job: Job, status: JobStatus | None) -> str:
     where = f"{job.namespace}/{job.name}"
     if status is None:
         return f"{where} is Deleted: nothing is known of it on this machine. `pulumi up` creates it."
@@ -226,29 +384,28 @@ def _why_here(job: Job, status: JobStatus | None) -> str:
         reason += f" {duration(now - status.finished)} ago"
     elif since := status.started or status.created:
         reason += f" for {duration(now - since)}"
-    said = {
-        Phase.SUCCEEDED: "all is done",
-        Phase.RUNNING: "its processes run",
-        Phase.STARTING: "its processes are starting",
-        Phase.SUSPENDED: "its suspend is true; set suspend to False to go on",
-    }.get(Phase(status.phase), "")
-    waits = [s.name for s in status.steps if s.phase == Phase.RUNNING] if status.phase == Phase.STARTING else []
-    said += f", after {', '.join(waits)}" if waits else ""
-    return (
-        f"{where} is {status.phase}{reason}: {(status.message or said or 'nothing is known to be wrong').rstrip('.')}."
-    )
+    what = _LOCAL_PHASES.get(Phase(status.phase), "")
+    running = [s.name for s in status.steps if s.phase == Phase.RUNNING]
+    if status.phase == Phase.STARTING and running:
+        what += f", after {', '.join(running)}"
+    what = status.message or what or "nothing is known to be wrong"
+    return f"{where} is {status.phase}{reason}: {what.rstrip('.')}."
 
 
-def only_one(jobs: Sequence[Job], what: str) -> None:
-    """Raises Invalid where a command would go on with too many jobs at once."""
+def check_single(jobs: Sequence[Job], what: str) -> None:
+    """Check that a command got a single job.
+
+    Raises:
+        Invalid: There are several jobs.
+    """
     if len(jobs) > 1:
         names = ", ".join(j.label for j in jobs[:10]) + (f" and {len(jobs) - 10} more" if len(jobs) > 10 else "")
         raise Invalid(Problem(what, f"there are {len(jobs)} jobs", f"name one of: {names}"))
 
 
-def none(where: Where) -> TargetFault:
-    """What to say where there is no job at all."""
-    place = (
-        "the cluster" if where.everywhere else f"namespace {where.namespace}" if where.namespace else "the namespace"
-    )
+def no_jobs_error(where: Where) -> TargetFault:
+    """Return the error that no job was found."""
+    place = f"namespace {where.namespace}" if where.namespace else "the namespace"
+    if where.everywhere:
+        place = "the cluster"
     return TargetFault(Problem(place, "has no JobSets and no TrainJobs", "-n NAMESPACE looks elsewhere, -A everywhere"))

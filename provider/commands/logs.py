@@ -1,82 +1,182 @@
-"""`logs`: what the containers of jobs have printed, each line with its pod; following several jobs at once too."""
+"""`logs`: prints the logs of one or several jobs, each line with its pod."""
 
 from __future__ import annotations
 
+import json
 import os
 import queue
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.commands.jobs import check_own, chosen, none, of_stack, states
+from pulumi_trainer.provider.commands.jobs import check_own, chosen_jobs, no_jobs_error, of_stack, read_states
 from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
-from pulumi_trainer.provider.kube.terminal import Prefixes, harmless, plain
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kube.terminal import Prefixes, plain, safe_line
 
-MOST = 20
+MOST_FOLLOWED = 20
 """Jobs of a cluster that are followed at once."""
-MAIN = "node"
-"""The container of a step that a runtime's training runs in: it goes without saying."""
+MAIN_CONTAINER = "node"
+"""The container that the training runs in; its name is not printed."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Options of the command. lines: the last of each container; since: of the last seconds; earlier: earlier attempts too."""
+class Selection:
+    """Options of the command that select log lines.
+
+    Args:
+        follow: Whether to follow the logs until the jobs have ended.
+        step: The only step to show; empty for all.
+        lines: The last lines to show of each container; None for all.
+        since: Age of the oldest line to show in seconds; None for all.
+        earlier: Whether to show earlier attempts too.
+        node: The only node to show, by the index of its pod in its step; None for all.
+        process: The only process of that node to show, by its local rank; None for all.
+    """
 
     follow: bool = False
     step: str = ""
     lines: int | None = None
     since: float | None = None
     earlier: bool = False
+    node: int | None = None
+    process: int | None = None
+
+    def shows(self, line: LogLine) -> bool:
+        """Return whether a line is of the selected node and process."""
+        return self.node in (None, line.place.rank) and self.process in (None, line.process)
 
 
-class Printed(NamedTuple):
-    """container: empty where it goes without saying."""
+class LogLine(NamedTuple):
+    """A line of a log. job: Label of its job. container: Empty for the main container. process: Local rank of the process of a
+    node with several, which begins the line; else None.
+    """
 
+    job: str
+    place: PodPlace
     pod: str
     container: str
     text: str
 
+    @property
+    def process(self) -> int | None:
+        found = _PROCESS.match(self.text)
+        return int(found[1]) if found else None
 
-def logs(job: str | None, where: Where, wanted: Wanted) -> None:
-    """Prints the lines; follow: until the jobs have ended."""
-    jobs = chosen(job, where)
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line of `--json`."""
+        named = {"job": self.job, **self.place._asdict(), "pod": self.pod}
+        text = self.text if self.process is None else _PROCESS.sub("", self.text)
+        return {**named, "process": self.process, "container": self.container or MAIN_CONTAINER, "line": text}
+
+
+class PodPlace(NamedTuple):
+    """The place of a pod in its job. rank: Index of the pod in its step, from 0; None for an unknown form of its name."""
+
+    step: str
+    rank: int | None
+
+
+_PROCESS = re.compile(r"\[default(\d{1,4})\]: ?")
+"""torchrun's beginning of each line of a node with several processes (`bootstrap` sets PET_TEE)."""
+_PLACE = re.compile(r"(.+)-(\d+)-(\d+)")
+
+
+def pod_place(job: str, pod: str) -> PodPlace:
+    """Return the place of a pod of a JobSet, whose name is JOB-STEP-INDEX-INDEX: of the Job in its step, of the pod in the Job.
+
+    A step has several Jobs or several pods in a Job.
+
+    Args:
+        job: Name of the JobSet.
+        pod: Name of the pod, without a random end.
+    """
+    found = _PLACE.fullmatch(pod.removeprefix(f"{job}-"))
+    if found is None:
+        return PodPlace("", None)
+    return PodPlace(found[1], max(int(found[2]), int(found[3])))
+
+
+def logs(job: str | None, where: Where, selection: Selection, *, output: str = "text") -> None:
+    """Print the selected lines of a job, or of all jobs. output: text or json (an object for each line)."""
+    jobs = chosen_jobs(job, where)
     if not jobs and not of_stack(job, where):
-        raise none(where)
-    if wanted.follow and sum(j.local is None for j in jobs) > MOST:
-        raise Invalid(Problem("logs -f", f"there are {len(jobs)} jobs, and {MOST} can be followed at once", "name one"))
-    if wanted.since is not None and any(j.local is not None for j in jobs):
+        raise no_jobs_error(where)
+    if not jobs:
+        _note("the stack has no jobs")
+        return
+    if selection.follow and sum(j.local is None for j in jobs) > MOST_FOLLOWED:
+        why = f"there are {len(jobs)} jobs, and {MOST_FOLLOWED} can be followed at once"
+        raise Invalid(Problem("logs -f", why, "name one"))
+    if selection.since is not None and any(j.local is not None for j in jobs):
         raise Invalid(Problem("--since", "the logs of a job on this machine hold no times", "use --tail"))
-    terminal = sys.stdout.isatty()
-    prefixes = Prefixes(coloured=terminal and "NO_COLOR" not in os.environ)
-    if wanted.follow and any(j.local is None for j in jobs):
+    if selection.follow and any(j.local is None for j in jobs):
         _announce(jobs)
-    streams = [_stream(j, wanted) for j in jobs]
+    show = _as_json if output == "json" else _as_text()
     printed = False
     try:
-        for line in _together(streams) if wanted.follow and len(streams) > 1 else _one_by_one(streams):
-            text = harmless(line.text) if terminal else line.text
-            sys.stdout.write(f"{prefixes.of(line.pod, line.container)}{text}\n")
+        for line in log_lines(jobs, selection):
+            sys.stdout.write(f"{show(line)}\n")
             printed = True
-            if wanted.follow:
+            if selection.follow:
                 sys.stdout.flush()
-        if not printed and wanted.lines != 0:
+        if not printed and selection.node is not None:
+            _check_rank(jobs, selection.node, selection.step)
+        if not printed and selection.lines != 0:
             why = "nothing was printed, or the pods that did are gone"
-            _note(f"{', '.join(j.label for j in jobs[:3])}: {why}; `pulumi-trainer why` says more")
+            names = ", ".join(each.label for each in jobs[:3])
+            _note(f"{names}: {why}; `pulumi-trainer why` explains it")
     except KeyboardInterrupt:
         sys.exit(130)
 
 
+def _check_rank(jobs: Sequence[Job], rank: int, step: str) -> None:
+    """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that rank later."""
+    counts = []
+    for state in read_states(jobs):
+        steps = [] if state.status is None else state.status.steps
+        counts.append(max((each.count for each in steps if step in ("", each.name)), default=0))
+    most = max(counts)
+    if min(counts) and rank >= most:
+        only = ["0", "0 and 1", f"0 to {most - 1}"][min(most, 3) - 1]
+        why = f"{jobs[0].label} has no rank {rank}" if len(jobs) == 1 else f"no job has a rank {rank}"
+        raise Invalid(Problem("--rank", why, f"available: {only}"))
+
+
+def log_lines(jobs: Sequence[Job], selection: Selection) -> Iterator[LogLine]:
+    """Return the selected lines of jobs: job by job, or as they come if several jobs are followed."""
+    streams = [filter(selection.shows, _stream(j, selection)) for j in jobs]
+    return _merged(streams) if selection.follow and len(streams) > 1 else chain.from_iterable(streams)
+
+
+def _as_json(line: LogLine) -> str:
+    return json.dumps(line.to_dict())
+
+
+def _as_text() -> Callable[[LogLine], str]:
+    """Return how lines are printed on this terminal or into a file."""
+    terminal = sys.stdout.isatty()
+    prefixes = Prefixes(coloured=terminal and "NO_COLOR" not in os.environ)
+
+    def show(line: LogLine) -> str:
+        text = safe_line(line.text) if terminal else line.text
+        return f"{prefixes.of(line.pod, line.container)}{text}"
+
+    return show
+
+
 def _announce(jobs: Sequence[Job]) -> None:
-    """Why nothing comes yet."""
-    for each in states(jobs):
+    """Explain why some jobs print nothing yet."""
+    for each in read_states(jobs):
         now = each.status
         if now is not None and not now.terminal and now.phase != Phase.RUNNING:
             reason = f" ({plain(now.reason)})" if now.reason else ""
-            _note(f"{each.job.label} is {now.phase}{reason}; `pulumi-trainer why` says more")
+            _note(f"{each.job.label} is {now.phase}{reason}; `pulumi-trainer why` explains it")
 
 
 def _note(text: str) -> None:
@@ -84,52 +184,54 @@ def _note(text: str) -> None:
     print(f"pulumi-trainer: {plain(text)}", file=sys.stderr, flush=True)
 
 
-def _stream(job: Job, wanted: Wanted) -> Iterator[Printed]:
-    return _here(job, wanted) if job.local is not None else _there(job, wanted)
+def _stream(job: Job, selection: Selection) -> Iterator[LogLine]:
+    if job.local is not None:
+        return _local_lines(job, selection)
+    return _cluster_lines(job, selection)
 
 
-def _there(job: Job, wanted: Wanted) -> Iterator[Printed]:
-    from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish
+def _cluster_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
+    from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
     from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 
     assert job.client is not None
     check_own(job)
-    wish = Wish(wanted.step, wanted.lines, wanted.since, wanted.earlier)
-    for line in tail(job.client, job.namespace, job.name, wish, follow=wanted.follow, note=_note):
-        yield Printed(line.pod, "" if line.alone or line.container == MAIN else line.container, line.text)
+    options = LogSelection(selection.step, selection.lines, selection.since, selection.earlier)
+    for line in tail(job.client, job.namespace, job.name, options, follow=selection.follow, note=_note):
+        container = "" if line.alone or line.container == MAIN_CONTAINER else line.container
+        yield LogLine(job.label, pod_place(job.name, line.pod.rpartition("-")[0]), line.pod, container, line.text)
 
 
-def _here(job: Job, wanted: Wanted) -> Iterator[Printed]:
+def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
     assert job.local is not None
-    lines = sys.maxsize if wanted.lines is None else wanted.lines
+    lines = sys.maxsize if selection.lines is None else selection.lines
+    known = job.local.steps(job.namespace, job.name) if selection.step else []
+    if known and selection.step not in known:
+        hint = f"available: {', '.join(known)}"
+        raise TargetFault(Problem(f"{job.namespace}/{job.name}", f"has no step {selection.step}", hint))
+    for pod, size in job.local.dropped_logs(job.namespace, job.name, selection.step or None):
+        _note(f"{pod}: the first {size:,} bytes of its log were replaced by newer ones")
     for pod, container, text in job.local.tail(
-        job.namespace, job.name, wanted.step or None, lines=lines, follow=wanted.follow
+        job.namespace, job.name, selection.step or None, lines=lines, follow=selection.follow
     ):
-        yield Printed(pod, "" if container == MAIN else container, text)
+        shown = "" if container == MAIN_CONTAINER else container
+        yield LogLine(job.label, pod_place(job.name, pod), pod, shown, text)
 
 
-def _one_by_one(streams: Sequence[Iterator[Printed]]) -> Iterator[Printed]:
-    for stream in streams:
-        yield from stream
+def _merged(streams: Sequence[Iterator[LogLine]]) -> Iterator[LogLine]:
+    """Yield the lines of several streams as they come. Raises what one of them raises."""
+    lines: queue.Queue[LogLine | BaseException | None] = queue.Queue(256)
 
-
-def _together(streams: Sequence[Iterator[Printed]]) -> Iterator[Printed]:
-    """Lines of several jobs as they come. Raises what one of them raises."""
-    lines: queue.Queue[Printed | BaseException | None] = queue.Queue(256)
-
-    def run(stream: Iterator[Printed]) -> Callable[[], None]:
-        def pump() -> None:
-            try:
-                for line in stream:
-                    lines.put(line)
-                lines.put(None)
-            except TrainerError as error:
-                lines.put(error)
-
-        return pump
+    def pump(stream: Iterator[LogLine]) -> None:
+        try:
+            for line in stream:
+                lines.put(line)
+            lines.put(None)
+        except TrainerError as error:
+            lines.put(error)
 
     for stream in streams:
-        threading.Thread(target=run(stream), name="job", daemon=True).start()
+        threading.Thread(target=pump, args=(stream,), name="job", daemon=True).start()
     left = len(streams)
     while left:
         line = lines.get()

@@ -1,9 +1,10 @@
-"""How a command reaches a job: the options that name a cluster or a stack, and the job with its client."""
+"""Defines the options that name a stack or a cluster, and a job with the connection to it."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pulumi_trainer.provider.kube.errors import Problem
@@ -11,33 +12,55 @@ from pulumi_trainer.provider.kube.terminal import plain
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.api.status import Owner
+    from pulumi_trainer.provider.api.submission import Submission
+    from pulumi_trainer.provider.kube.client.api_resources import Kind
     from pulumi_trainer.provider.kube.client.client import Client
-    from pulumi_trainer.provider.kube.client.kinds import Kind
     from pulumi_trainer.provider.targets.local import LocalTarget
 
 PATIENCE = 10.0
-"""Seconds that a request goes on trying: somebody sits in front of it."""
+"""Seconds until a request gives up: a person waits for the answer."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """Options of a command. stack: name of one. The others name a cluster, as kubectl's do; everywhere: all namespaces."""
+    """Options of a command that name a stack or, as kubectl's do, a cluster.
+
+    Args:
+        stack: Name of a stack.
+        namespace: Namespace of the cluster.
+        context: Context of the kubeconfig.
+        kubeconfig: Path of the kubeconfig.
+        everywhere: Whether all namespaces are meant.
+        project: Folder of the Pulumi project.
+    """
 
     stack: str = ""
     namespace: str = ""
     context: str = ""
     kubeconfig: str = ""
     everywhere: bool = False
+    project: str = "."
 
     @property
     def cluster(self) -> bool:
+        """Whether one of the options names a cluster."""
         return bool(self.namespace or self.context or self.kubeconfig or self.everywhere)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job of a cluster or, with `local`, of this machine. label: what it is called here; resource: its name in the stack,
-    empty without one. owner: whose it is, by the state of the stack. kind: JobSet or TrainJob, where only that is meant."""
+    """A job of a cluster or of this machine.
+
+    Args:
+        namespace: Its namespace.
+        name: Its name.
+        resource: Name of its resource in the stack; empty without a stack.
+        client: Client of its cluster; None for a job of this machine.
+        local: The target of a job of this machine; None for a job of a cluster.
+        owner: Its owner in the state of the stack; None without a stack.
+        kind: JobSet or TrainJob; None for either.
+        submission: What the stack has submitted, with the values of Secrets; None without a stack, or if not asked for.
+    """
 
     namespace: str
     name: str
@@ -46,12 +69,27 @@ class Job:
     local: LocalTarget | None = None
     owner: Owner | None = field(default=None, compare=False)
     kind: Kind | None = field(default=None, compare=False)
+    submission: Submission | None = field(default=None, compare=False, repr=False)
 
     @property
     def label(self) -> str:
+        """The name to show."""
         return plain(self.resource or self.name)
 
 
+def in_project(folder: str = ".") -> bool:
+    """Return whether a folder belongs to a Pulumi project."""
+    here = Path(folder).resolve()
+    folders = (here, *here.parents)
+    return any(project_file(each) is not None for each in folders)
+
+
+def project_file(folder: Path) -> Path | None:
+    """Return the settings of the Pulumi project in a folder; None if it has none."""
+    files = (folder / "Pulumi.yaml", folder / "Pulumi.yml")
+    return next((file for file in files if file.is_file()), None)
+
+
 def show_warning(warning: Problem) -> None:
-    """Prints a warning about the access to a cluster."""
+    """Print a warning about the access to a cluster."""
     print(f"warning: {warning}", file=sys.stderr, flush=True)

@@ -1,10 +1,11 @@
-"""`runtime new | check | diff`: the releases of one's own catalogue. Without Pulumi, without a cluster."""
+"""`runtime new | pin | check | diff`: creates, checks and compares releases of a catalogue, without Pulumi or a cluster."""
 
 from __future__ import annotations
 
-import json
+import copy
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,44 +13,98 @@ from typing import Any
 import yaml
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.api.labels import FRAMEWORK, RELEASE
-from pulumi_trainer.provider.api.versions import (
-    LEVELS,
-    VERSION,
-    following,
-    step,
-)
-from pulumi_trainer.provider.catalog.catalog import (
-    BUILT_IN,
-    LOCK,
-    NAME,
-    RuntimeCatalog,
-    unknown,
-    unnamed,
-)
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.api.versions import LEVELS, VERSION, next_version, version_step
+from pulumi_trainer.provider.catalog.catalog import BUILT_IN, LOCK, NAME, RuntimeCatalog, invalid_name, unknown_name
+from pulumi_trainer.provider.catalog.image_references import parse_image
+from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, problems_below
+from pulumi_trainer.provider.kube.values.accessors import section, without
 from pulumi_trainer.provider.kube.values.documents import documents
+from pulumi_trainer.provider.kube.views import replicated_jobs
 from pulumi_trainer.provider.lifecycle.releases import compare, level_of
 
 OK, REFUSED = 0, 1
 
 
 def new(reference: str, source: str, folder: str) -> int:
-    """Writes a release that is to be edited, like `source`: a NAME@RELEASE of the catalogue or of the built-in one, or a file;
-    default: the newest of that name."""
+    """Write a new release for the user to edit, and return the exit code.
+
+    Args:
+        reference: NAME@RELEASE of the new release.
+        source: The runtime to copy: NAME@RELEASE of the catalogue or the built-in one, or a file; empty for the newest of NAME.
+        folder: Folder of the catalogue.
+
+    Raises:
+        Invalid: A name is not valid, the release exists, or nothing was found to copy.
+    """
     name, release = _split(reference)
     if not NAME.fullmatch(name):
-        raise Invalid(unnamed(name).below(reference))
+        raise Invalid(invalid_name(name).below(reference))
     if not VERSION.fullmatch(release):
-        why = f"{release!r} is no release: X.Y.Z or X.Y.Z-N" if release else "is no NAME@RELEASE: it has no release"
-        raise Invalid(Problem(reference, why, f"such as {name}@1.0.0"))
+        why = (
+            f"invalid release {release!r} (expected X.Y.Z or X.Y.Z-N)"
+            if release
+            else "has no release (expected NAME@RELEASE)"
+        )
+        raise Invalid(Problem(reference, why, f"for example {name}@1.0.0"))
     catalog = RuntimeCatalog.from_dir(folder)
     file = Path(folder) / name / f"{release}.yaml"
     if file.exists():
         raise Invalid(Problem(str(file), "exists already", "give the next number"))
     if not source and name not in (*_names(catalog), *_names(BUILT_IN)):
-        why = f"{name} has no release yet that this one could be like"
-        raise Invalid(Problem(reference, why, "say what it is made from, such as --from torch-distributed"))
-    document = _found(source or name, catalog)
+        why = f"{name} has no release to copy from"
+        raise Invalid(Problem(reference, why, "name a runtime to copy from, for example --from torch-distributed"))
+    _write_release(_find(source or name, catalog), name, release, folder)
+    print(f"{file}: edit it; then `pulumi-trainer runtime check --lock` checks and releases it")
+    return OK
+
+
+def pin(reference: str, folder: str) -> int:
+    """Write the next patch release of a runtime, with the digests that its tags have now, and return the exit code.
+
+    Args:
+        reference: NAME of the newest release of the catalogue, else of the built-in one, or NAME@RELEASE.
+        folder: Folder of the catalogue.
+
+    Raises:
+        Invalid: The runtime was not found, the next release exists, or an image is not valid.
+        TargetFault: A registry cannot be asked.
+    """
+    from pulumi_trainer.provider.catalog import registry
+
+    document = _find(reference, RuntimeCatalog.from_dir(folder))
+    name, release = str(document["metadata"]["name"]), next_version(_release(document) or "0.0.0", "patch")
+    file = Path(folder) / name / f"{release}.yaml"
+    if file.exists():
+        raise Invalid(Problem(str(file), "exists already", f"pin that one: {name}@{release}"))
+    found = {}
+    for image in dict.fromkeys(text for _, text in _images(document)):
+        if not (parsed := parse_image(image)).digest:
+            found[image] = f"{image}@{registry.find_digest(parsed)}"
+    if not found:
+        print(f"{reference}: all images have digests")
+        return OK
+    pinned = copy.deepcopy(document)
+    for container, image in _images(pinned):
+        container["image"] = found.get(image, image)
+    _write_release(pinned, name, release, folder)
+    for image in found.values():
+        print(f"  {image}")
+    print(f"{file}: `pulumi-trainer runtime check --lock` checks and releases it")
+    return OK
+
+
+def _images(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each container of a runtime with its image."""
+    for job in replicated_jobs(section(document, "spec", "template", "spec")):
+        for container in job.pod.all_containers:
+            image = container.document.get("image")
+            if isinstance(image, str) and image:
+                yield container.document, image
+
+
+def _write_release(document: dict[str, Any], name: str, release: str, folder: str) -> None:
+    file = Path(folder) / name / f"{release}.yaml"
     about = {**(document.get("metadata") or {}), "name": name}
     labels, notes = ({**(about.get(part) or {}), RELEASE: release} for part in ("labels", "annotations"))
     text = yaml.safe_dump({**document, "metadata": {**about, "labels": labels, "annotations": notes}}, sort_keys=False)
@@ -59,12 +114,16 @@ def new(reference: str, source: str, folder: str) -> int:
         (Path(folder) / LOCK).touch()
     except OSError as error:
         raise Invalid(Problem(str(file), f"cannot be written: {error.strerror or error}")) from None
-    print(f"{file}: edit it; then `pulumi-trainer runtime check --lock` checks and releases it")
-    return OK
 
 
 def check(folder: str, output: str, *, lock: bool) -> int:
-    """Prints what each release does after the one before it, and what is wrong. lock: releases those that are new."""
+    """Print what each release changes after the one before it, and all problems; return the exit code.
+
+    Args:
+        folder: Folder of the catalogue.
+        output: table, json or yaml.
+        lock: Whether to add new releases to the lock if no problem was found.
+    """
     catalog = RuntimeCatalog.from_dir(folder)
     catalog.folder.joinpath(LOCK).touch() if lock else None
     found, steps = _checked(catalog, lock)
@@ -73,125 +132,178 @@ def check(folder: str, output: str, *, lock: bool) -> int:
             catalog.lock[f"{name}/{release}.yaml"] = catalog.digest(name, release)
         lines = "".join(f"{digest}  {file}\n" for file, digest in sorted(catalog.lock.items()))
         (catalog.folder / LOCK).write_text(lines, "utf-8")
-    if output == "json":
-        print(json.dumps({"releases": steps, "problems": [str(p) for p in found]}, indent=2))
+    moving = list(_moving_images(catalog))
+    if output in ("json", "yaml"):
+        result = {"releases": steps, "problems": [*map(str, found)], "warnings": [*map(str, moving)]}
+        print_data(result, output)
     else:
         for one in steps:
-            first = "the first" if one["to"] == catalog.releases(one["runtime"])[0] else "the first that is right"
-            after = f"{one['level']} after {one['from']}" if one["from"] else first
-            now = "" if one["locked"] else ", released now" if lock and not found else ", not released yet"
-            print(f"{one['runtime']} {one['to']}: {after}{now}")
+            print(_step_line(one, catalog, locked_now=lock and not found))
+        for warning in moving:
+            print(f"warning: {warning}", file=sys.stderr)
         for problem in found:
             print(f"error: {problem}", file=sys.stderr)
     return REFUSED if found else OK
 
 
+def _moving_images(catalog: RuntimeCatalog) -> Iterator[Problem]:
+    """Yield a warning for each image of a newest release whose tag moves: two jobs of that release may run different images."""
+    for name in catalog.names():
+        release = catalog.releases(name)[-1]
+        with suppress(Invalid):  # `check` reports it
+            for image in dict.fromkeys(text for _, text in _images(catalog.load_unlocked(name, release))):
+                parsed = parse_image(image)
+                if parsed.moves:
+                    tag = f"the tag {parsed.tag}" if parsed.tag else "no tag"
+                    why = f"the image {image} has {tag}: two jobs of this release may run different images"
+                    hint = f"`pulumi-trainer runtime pin {name}` writes its digest into a release"
+                    yield Problem(f"{catalog.source}/{name}/{release}.yaml", why, hint)
+
+
 def diff(one: str, other: str, folder: str, output: str) -> int:
-    """Prints what the step from one to the other does to jobs. Each is NAME@RELEASE or a file."""
+    """Print what the step from one release to another changes in jobs, and return the exit code.
+
+    Args:
+        one: NAME@RELEASE or a file.
+        other: NAME@RELEASE or a file.
+        folder: Folder of the catalogue; empty for the built-in one.
+        output: table, json or yaml.
+    """
     catalog = RuntimeCatalog.from_dir(folder) if folder else BUILT_IN
-    before, after = _found(one, catalog), _found(other, catalog)
+    before, after = _find(one, catalog), _find(other, catalog)
     for reference, document in ((one, before), (other, after)):
         if errors := review(document).errors:
-            raise Invalid(*(p.below(reference) for p in errors))
+            raise Invalid(*problems_below(reference, errors))
     effects = compare(before, after)
     level = level_of(effects)
-    if output == "json":
-        print(json.dumps({"from": one, "to": other, "level": level, "effects": [asdict(e) for e in effects]}, indent=2))
+    if output in ("json", "yaml"):
+        print_data({"from": one, "to": other, "level": level, "effects": [*map(asdict, effects)]}, output)
         return OK
     print(f"{one} => {other}: {level if effects else 'nothing changes in jobs'}")
     for effect in effects:
         print(f"  {effect.level:5}  {effect}")
     release = _release(before)
     if effects and VERSION.fullmatch(release):
-        print(f"numbered {following(release, level)} or higher")
+        print(f"numbered {next_version(release, level)} or higher")
     return OK
 
 
 def default_folder() -> str:
-    """Where a catalogue is kept: `runtimes`, or here; empty where there is none."""
+    """Return the folder of a catalogue: `runtimes` or the current one; empty if neither has a lock."""
     return next((folder for folder in ("runtimes", ".") if Path(folder, LOCK).is_file()), "")
 
 
+def _step_line(one: dict[str, Any], catalog: RuntimeCatalog, *, locked_now: bool) -> str:
+    """Return the line that `check` prints for a release."""
+    if one["from"]:
+        change = f"{one['level']} after {one['from']}"
+    elif one["to"] == catalog.releases(one["runtime"])[0]:
+        change = "the first"
+    else:
+        change = "the first without problems"
+    if not one["locked"]:
+        change += ", released now" if locked_now else ", not released yet"
+    return f"{one['runtime']} {one['to']}: {change}"
+
+
 def _checked(catalog: RuntimeCatalog, lock: bool) -> tuple[list[Problem], list[dict[str, Any]]]:
-    found = catalog.faults()
+    """Return the problems of a catalogue, and the step to each release. lock: Whether unlocked releases are no problem."""
+    problems = catalog.problems()
     steps: list[dict[str, Any]] = []
-    fresh = set(catalog.unlocked())
     for name in catalog.names():
-        # The last whose number is right, and those since: what is wrong with one is not told of the next as well.
-        bases: list[tuple[str, dict[str, Any]]] = []
-        for release in catalog.releases(name):
-            try:
-                locked = f"{name}/{release}.yaml" in catalog.lock
-                document = catalog.load(name, release) if locked else catalog.draft(name, release)
-            except Invalid:
-                continue  # told by `faults`
-            where = f"{catalog.source}/{name}/{release}.yaml"
-            if faults := [p.below(where) for p in _faults(document)]:
-                found += faults
-                continue
-            effects = compare(bases[-1][1], document) if bases else []
-            told = {"runtime": name, "from": bases[-1][0] if bases else "", "to": release, "level": level_of(effects)}
-            steps.append({**told, "locked": (name, release) not in fresh, "effects": [asdict(e) for e in effects]})
-            wrong = [_misnumbered(where, *base, release, document) for base in bases]
-            if bases and _without_release(bases[-1][1]) == _without_release(document):
-                found.append(Problem(where, f"is equal to {bases[-1][0]}", "remove it, or change something"))
-            elif wrong and (last := wrong[-1]) and all(wrong):
-                found.append(last)
-            else:
-                bases.clear()
-            bases.append((release, document))
+        problems += _check_runtime(catalog, name, steps)
     if not lock:
-        mend = "`pulumi-trainer runtime check --lock` releases it"
-        found += [Problem(f"{catalog.source}/{n}/{r}.yaml", f"is not in {LOCK}", mend) for n, r in sorted(fresh)]
-    return found, steps
+        hint = "`pulumi-trainer runtime check --lock` releases it"
+        for name, release in sorted(catalog.unlocked()):
+            problems.append(Problem(f"{catalog.source}/{name}/{release}.yaml", f"is not in {LOCK}", hint))
+    return problems, steps
+
+
+def _check_runtime(catalog: RuntimeCatalog, name: str, steps: list[dict[str, Any]]) -> Iterator[Problem]:
+    """Yield the problems of a runtime's releases, and append the step to each release to `steps`."""
+    # The last release with a right number, and those since: a problem of one release is not reported for the next as well.
+    bases: list[tuple[str, dict[str, Any]]] = []
+    for release in catalog.releases(name):
+        locked = f"{name}/{release}.yaml" in catalog.lock
+        try:
+            document = catalog.load(name, release) if locked else catalog.load_unlocked(name, release)
+        except Invalid:
+            continue  # reported by `catalog.problems`
+        where = f"{catalog.source}/{name}/{release}.yaml"
+        faults = problems_below(where, _faults(document))
+        if faults:
+            yield from faults
+            continue
+        base, base_document = bases[-1] if bases else ("", {})
+        effects = compare(base_document, document) if bases else []
+        steps.append(
+            {"runtime": name, "from": base, "to": release, "level": level_of(effects), "locked": locked,
+             "effects": [*map(asdict, effects)]}
+        )  # fmt: skip
+        misnumbered = [_misnumbered(where, *each, release, document) for each in bases]
+        if bases and _without_release(base_document) == _without_release(document):
+            yield Problem(where, f"is equal to {base}", "remove it, or change something")
+        elif misnumbered and misnumbered[-1] and all(misnumbered):
+            yield misnumbered[-1]
+        else:
+            bases.clear()
+        bases.append((release, document))
 
 
 def _faults(document: dict[str, Any]) -> Iterator[Problem]:
     yield from review(document).errors
     if not document["metadata"]["labels"].get(FRAMEWORK):
-        yield Problem(f"metadata.labels[{FRAMEWORK}]", "is missing", "it says what starts user code, such as torch")
+        yield Problem(
+            f"metadata.labels[{FRAMEWORK}]",
+            "is missing",
+            "set it to the framework that starts user code, for example torch",
+        )
 
 
 def _misnumbered(where: str, before: str, old: dict[str, Any], release: str, new: dict[str, Any]) -> Problem | None:
+    """Return that the number of a release understates its changes; None if it does not."""
     effects = compare(old, new)
-    level, told = level_of(effects), step(before, release)
-    if LEVELS.index(level) <= LEVELS.index(told):
+    level, numbered = level_of(effects), version_step(before, release)
+    if LEVELS.index(level) <= LEVELS.index(numbered):
         return None
     more = f" (and {len(effects) - 1} more)" if len(effects) > 1 else ""
-    why = f"is numbered as {told} after {before}, and is {level}: {effects[0]}{more}"
-    return Problem(where, why, f"number it {following(before, level)} or higher")
+    why = f"is numbered as {numbered} after {before}, and is {level}: {effects[0]}{more}"
+    return Problem(where, why, f"number it {next_version(before, level)} or higher")
 
 
 def _without_release(document: dict[str, Any]) -> dict[str, Any]:
     about = document["metadata"]
-    kept = {p: {k: v for k, v in about[p].items() if k != RELEASE} for p in ("labels", "annotations")}
+    kept = {p: without(about[p], RELEASE) for p in ("labels", "annotations")}
     return {**document, "metadata": {**about, **kept}}
 
 
-def _found(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:
-    """A runtime by NAME@RELEASE, by NAME (the newest), or out of a file."""
+def _find(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:
+    """Return a runtime by NAME@RELEASE, by NAME (the newest release), or from a file."""
     if reference.endswith((".yaml", ".yml", ".json")):
         found = [d.content for d in documents(reference) if d.content["kind"].endswith("TrainingRuntime")]
         if len(found) != 1:
             raise Invalid(Problem(reference, f"holds {len(found)} runtimes, not one"))
         return found[0]
     name, release = _split(reference)
-    both = {each: _names(each) for each in (catalog, BUILT_IN)}
-    there = [each for each, names in both.items() if name in names]
-    if there:
-        has = next((each for each in there if release in each.releases(name)), there[0])
-        release = release or has.releases(name)[-1]
-        return has.draft(name, release) if release in has.releases(name) else has.load(name, release)
-    where = (
-        "the built-in catalogue" if catalog is BUILT_IN else f"the catalogue {catalog.source}, nor of the built-in one"
-    )
-    known = sorted({known for names in both.values() for known in names})
-    raise Invalid(unknown(f"runtime of {where}, and no .yaml or .json file", name, known))
+    catalogs = [each for each in (catalog, BUILT_IN) if name in _names(each)]
+    if catalogs:
+        source = next((each for each in catalogs if release in each.releases(name)), catalogs[0])
+        release = release or source.releases(name)[-1]
+        if release in source.releases(name):
+            return source.load_unlocked(name, release)
+        return source.load(name, release)
+    where = f"the catalogue {catalog.source}, nor of the built-in one"
+    if catalog is BUILT_IN:
+        where = "the built-in catalogue"
+    names = sorted({*_names(catalog), *_names(BUILT_IN)})
+    raise Invalid(unknown_name(f"runtime of {where}, and no .yaml or .json file", name, names))
 
 
 def _names(catalog: RuntimeCatalog) -> list[str]:
-    """Of the runtimes of a catalogue, which may still have to be made."""
-    return catalog.names() if catalog is BUILT_IN or Path(catalog.source).is_dir() else []
+    """Return the names of a catalogue's runtimes; none for a folder that does not exist yet."""
+    if catalog is BUILT_IN or Path(catalog.source).is_dir():
+        return catalog.names()
+    return []
 
 
 def _split(reference: str) -> tuple[str, str]:

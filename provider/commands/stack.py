@@ -1,4 +1,4 @@
-"""The jobs of the current stack, out of its state, which the Pulumi CLI reads."""
+"""Reads the jobs of a stack from its state, with the Pulumi CLI."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import json
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import from_state
-from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, show_warning
+from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, in_project, project_file, show_warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.lifecycle.crud import submission_of
+from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
 
@@ -20,15 +23,28 @@ if TYPE_CHECKING:
     from pulumi_trainer.provider.kube.client.client import Client
 
 _TYPE = "pulumi-python:dynamic/trainer:JobSet"
+_SIGNATURE = "4dabf18193072939515e22adb298388d"
+"""Key of a secret in an exported state."""
 
 
 @dataclass(frozen=True)
 class StackJob:
-    """A job as the state of the stack has it."""
+    """A job in the state of the stack.
 
-    resource: str
+    Args:
+        urn: URN of its resource.
+        component: URN of its component.
+        inputs: Inputs of its resource.
+    """
+
+    urn: str
     component: str
     inputs: dict[str, Any]
+
+    @property
+    def resource(self) -> str:
+        """Return the name of its resource."""
+        return self.urn.rpartition("::")[2]
 
     @property
     def name(self) -> str:
@@ -39,73 +55,198 @@ class StackJob:
         return str(self.inputs["namespace"])
 
 
-def jobs(stack: str | None, wanted: str | None) -> list[Job]:
-    """The jobs of the stack; those called `wanted`, if given."""
-    found = resources(stack, wanted)
-    if any(_hidden(job) for job in found):
-        found = resources(stack, wanted, secrets=True)
+def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: bool = False) -> list[Job]:
+    """Return the jobs of a stack, with the connections to them.
+
+    Args:
+        stack: Name of the stack; None for the selected one.
+        wanted: Name of a job or its resource; None for all jobs.
+        project: Folder of the Pulumi project.
+        secrets: Whether to return the submissions of the jobs, with the values of their Secrets.
+
+    Raises:
+        Invalid: The stack does not have the job.
+        TargetFault: The Pulumi CLI fails.
+    """
+    found = resources(stack, wanted, project=project)
+    needs_secrets = _has_secret_target if not secrets else _has_secret
+    if any(map(needs_secrets, found)):
+        found = resources(stack, wanted, project=project, secrets=True)
     if any(job.inputs["target"].get("kind") != "local" for job in found):
-        connection.configure(_configured(stack))
-    patient: dict[int, Client] = {}  # one a cluster, so that its jobs are listed together
-    return [_reached(job, patient) for job in found]
+        connection.configure(_configured(stack, project))
+    clients: dict[int, Client] = {}  # one for each cluster, so that its jobs are listed together
+    connected = [_connected(job, clients) for job in found]
+    if not secrets:
+        return connected
+    return [replace(each, submission=submission_of(job.inputs)) for each, job in zip(connected, found, strict=True)]
 
 
-def resources(stack: str | None, wanted: str | None, *, secrets: bool = False) -> list[StackJob]:
-    """As `jobs`, with their inputs. secrets: in clear."""
-    state = json.loads(_pulumi(["stack", "export", *(["--show-secrets"] if secrets else [])], stack))
-    found = [
-        StackJob(
-            r["urn"].rpartition("::")[2],
-            r.get("parent", ""),
-            {**r["inputs"], "objects": from_state(r["inputs"]["objects"])},
-        )
-        for r in (state.get("deployment") or {}).get("resources") or []
-        if r.get("type") == _TYPE and not r.get("delete")
-    ]
+def resources(stack: str | None, wanted: str | None, *, project: str = ".", secrets: bool = False) -> list[StackJob]:
+    """Return the jobs of a stack with their inputs.
+
+    Args:
+        stack: Name of the stack; None for the selected one.
+        wanted: Name of a job or its resource; None for all jobs.
+        project: Folder of the Pulumi project.
+        secrets: Whether to decrypt secrets.
+    """
+    state = json.loads(_pulumi(["stack", "export", *(["--show-secrets"] if secrets else [])], stack, project))
+    found = []
+    for resource in (state.get("deployment") or {}).get("resources") or []:
+        if resource.get("type") == _TYPE and not resource.get("delete"):
+            inputs = _decrypted(resource["inputs"]) if secrets else resource["inputs"]
+            inputs = {**inputs, "objects": from_state(inputs["objects"])}
+            found.append(StackJob(resource["urn"], resource.get("parent", ""), inputs))
     chosen = [j for j in found if wanted in (None, j.resource, j.name)]
     if wanted and not chosen:
         names = ", ".join(j.resource for j in found) or "none"
-        mend = f"it has: {names}; -n NAMESPACE looks for any job of a cluster"
-        raise Invalid(Problem(wanted, "no such job in the stack", mend))
+        hint = f"available: {names}; -n NAMESPACE finds any job of a cluster"
+        raise Invalid(Problem(wanted, "no such job in the stack", hint))
     return chosen
 
 
-def _hidden(job: StackJob) -> bool:
-    """Whether something of how to reach its target is a secret."""
-    return any(isinstance(v, dict) for v in job.inputs["target"].values())
+@dataclass(frozen=True)
+class State:
+    """The state of a stack.
+
+    Args:
+        program: "project/stack".
+        resources: The resources, without those that wait for their deletion; the values of secrets are decrypted.
+        local_root: Default root of jobs on this machine; empty if the stack runs them in a cluster.
+    """
+
+    program: str
+    resources: list[dict[str, Any]]
+    local_root: str
 
 
-def _reached(job: StackJob, patient: dict[int, Client]) -> Job:
-    """patient: the clients of this command, by the identity of their target's."""
+def read_state(stack: str | None, project: str = ".") -> State:
+    """Return the state of a stack, of all resources.
+
+    Raises:
+        TargetFault: The Pulumi CLI fails.
+    """
+    exported = json.loads(_pulumi(["stack", "export"], stack, project))
+    resources = (exported.get("deployment") or {}).get("resources") or []
+    if any(map(_has_secret_in_target, resources)):
+        exported = json.loads(_pulumi(["stack", "export", "--show-secrets"], stack, project))
+        resources = _decrypted((exported.get("deployment") or {}).get("resources") or [])
+    kept = [{"inputs": {}, "outputs": {}, **each} for each in resources if not each.get("delete")]
+    programs = [program_of(str(each.get("urn"))) for each in kept]
+    folder = _project_folder(project)
+    names = _configured(stack, project, ("target",))
+    local = "" if names.get("target") == "kubernetes" or folder is None else str(folder / ".pulumi-trainer")
+    return State(next(filter(None, programs), "") or _program(stack, project, folder), kept, local)
+
+
+def _has_secret_in_target(resource: dict[str, Any]) -> bool:
+    target = (resource.get("inputs") or {}).get("target")
+    return isinstance(target, dict) and any(map(_is_secret, target.values()))
+
+
+def _project_folder(project: str) -> Path | None:
+    here = Path(project).resolve()
+    return next((each for each in (here, *here.parents) if project_file(each) is not None), None)
+
+
+def _program(stack: str | None, project: str, folder: Path | None) -> str:
+    """Return "project/stack" of a stack without resources; empty if it has no project here."""
+    if folder is None:
+        return ""
+    import yaml
+
+    file = project_file(folder)
+    assert file is not None
+    settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    name = stack or _pulumi(["stack", "--show-name"], None, project).strip()
+    return f"{settings.get('name', '')}/{name.rpartition('/')[2]}"
+
+
+def _has_secret_target(job: StackJob) -> bool:
+    """Return whether the connection to a job's target contains a secret."""
+    return any(map(_is_secret, job.inputs["target"].values()))
+
+
+def _is_secret(value: Any) -> bool:
+    return isinstance(value, dict) and _SIGNATURE in value
+
+
+def _has_secret(job: StackJob) -> bool:
+    """Return whether the connection to a job's target or the job itself contains a secret."""
+    return _has_secret_target(job) or bool(job.inputs.get("secrets"))
+
+
+def _decrypted(value: Any) -> Any:
+    """Return a value of an exported state with its secrets in plain text."""
+    if isinstance(value, list):
+        return [*map(_decrypted, value)]
+    if not isinstance(value, dict):
+        return value
+    if _SIGNATURE in value and isinstance(value.get("plaintext"), str):
+        return _decrypted(json.loads(value["plaintext"]))
+    return {key: _decrypted(each) for key, each in value.items()}
+
+
+def _connected(job: StackJob, clients: dict[int, Client]) -> Job:
+    """Return a job with its connection. clients: Those of this command, by the id of the target's client."""
     connection.warn_with(show_warning)
     target = connection.connect(job.inputs["target"])
-    if isinstance(target, LocalTarget):
-        return Job(job.namespace, job.name, job.resource, local=target)
-    client = target.client
-    client = patient.setdefault(id(client), client.within(PATIENCE))
     owner = Owner(str(job.inputs.get("owner", "")), str(job.inputs["target"].get("sweep") or ""))
-    return Job(job.namespace, job.name, job.resource, client=client, owner=owner)
+    known = Job(job.namespace, job.name, job.resource, owner=owner)
+    if isinstance(target, LocalTarget):
+        return replace(known, local=target)
+    client = target.client
+    return replace(known, client=clients.setdefault(id(client), client.within(PATIENCE)))
 
 
 def cluster_of(stack: str | None) -> Where:
-    """What `trainer:kubeconfig`, `trainer:context` and `trainer:namespace` of the stack say, as far as they are there."""
-    found = _configured(stack, (*connection.CONFIGURED, "namespace"))
+    """Return the cluster that `trainer:kubeconfig`, `trainer:context` and `trainer:namespace` of the stack name."""
+    found = _configured(stack, names=(*connection.CONFIGURED, "namespace"))
     return Where("", found.get("namespace", ""), found.get("context", ""), found.get("kubeconfig", ""))
 
 
-def _configured(stack: str | None, names: Sequence[str] = connection.CONFIGURED) -> dict[str, str]:
-    config = json.loads(_pulumi(["config", "--json"], stack))
+def configured(stack: str | None, project: str = ".") -> dict[str, str]:
+    """Return the connection settings of the stack's configuration."""
+    return _configured(stack, project)
+
+
+def _configured(stack: str | None, project: str = ".", names: Sequence[str] = connection.CONFIGURED) -> dict[str, str]:
+    if not in_project(project):  # a stack by its full name
+        return {}
+    config = json.loads(_pulumi(["config", "--json"], stack, project))
     found = {name: (config.get(f"trainer:{name}") or {}).get("value") for name in names}
     return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
-def _pulumi(argv: list[str], stack: str | None) -> str:
+def _argv(argv: Sequence[str], stack: str | None) -> list[str]:
+    """Return a command of the Pulumi CLI for a stack."""
     pulumi = shutil.which("pulumi")
     if pulumi is None:
-        mend = "run it through make, or install the CLI; -n NAMESPACE asks a cluster without it"
-        raise TargetFault(Problem("pulumi", "the Pulumi CLI is not on PATH", mend))
-    full = [pulumi, *argv, "--non-interactive", *(["--stack", stack] if stack else [])]
-    done = subprocess.run(full, capture_output=True, text=True, check=False)
+        hint = 'install the CLI, or run in a clone eval "`make -s env`"; -n NAMESPACE asks a cluster without it'
+        raise TargetFault(Problem("pulumi", "the Pulumi CLI is not on PATH", hint))
+    return [pulumi, *argv, "--non-interactive", *(["--stack", stack] if stack else [])]
+
+
+def _pulumi(argv: list[str], stack: str | None, project: str) -> str:
+    done = subprocess.run(_argv(argv, stack), cwd=project, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise TargetFault(Problem(f"pulumi {' '.join(argv)}", done.stderr.strip() or f"exit code {done.returncode}"))
+        why = done.stderr.strip().removeprefix("error: ") or f"exit code {done.returncode}"
+        raise TargetFault(_explained(Problem(f"pulumi {' '.join(argv)}", why), project))
     return done.stdout
+
+
+_HINTS = {
+    "no stack named": "`pulumi stack ls` lists the stacks",
+    "no stack selected": "name one, -s STACK, or select one: `pulumi stack select STACK`; `pulumi stack ls` lists them",
+    "PULUMI_ACCESS_TOKEN must be set": "log in to the backend of the stack: `pulumi login --local` if it is this machine",
+    "passphrase must be set": "set PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE to the passphrase of the stack",
+}
+"""Parts of messages of the Pulumi CLI -> what to do."""
+
+
+def _explained(problem: Problem, project: str) -> Problem:
+    """Return a failure of the Pulumi CLI with what to do, if that is known."""
+    if "no project file found" in problem.why and not in_project(project):
+        hint = "run the command in the folder of a Pulumi project; -n NAMESPACE finds jobs of a cluster from anywhere"
+        return Problem("", "no Pulumi.yaml in this folder or above", hint)
+    return replace(problem, hint=next((hint for part, hint in _HINTS.items() if part in problem.why), ""))

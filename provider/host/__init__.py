@@ -1,7 +1,7 @@
-"""A host of dynamic providers that makes our provider classes and nothing else, whatever a stack's state says.
+"""Hosts Pulumi's dynamic providers, but loads only the provider classes of pulumi_trainer, whatever a stack's state contains.
 
-Pulumi's own host unpickles the property `__provider` of a resource, and a pickle may run any program. The engine starts this one
-where Pulumi.yaml names this folder (docs/security.md).
+Pulumi's own host unpickles the property `__provider` of a resource, and a pickle may run any program. The engine starts this host
+if Pulumi.yaml names this folder (docs/security.md).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _PROVIDERS = (
     "JobSetProvider", "VolumeProvider", "RuntimeProvider", "ChannelProvider", "QueueGuardProvider", "TargetProvider",
 )  # fmt: skip
 _LONGEST = 4096
-"""Bytes of a pickle that refers to a class."""
+"""Limit on the bytes of a pickle, which only refers to a class."""
 
 
 class Refused(pickle.UnpicklingError):
-    """A state asks for something else than one of our providers."""
+    """The state names something other than a provider of pulumi_trainer."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -34,7 +34,7 @@ class Refused(pickle.UnpicklingError):
 
 
 class _Reader(pickle.Unpickler):
-    """Reads which class a pickle refers to. What the pickle does to that class it does to an empty one of the same name."""
+    """Reads which class a pickle refers to; what the pickle does to that class happens to an empty one of the same name."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module != _MODULE or name not in _PROVIDERS:
@@ -43,12 +43,16 @@ class _Reader(pickle.Unpickler):
 
 
 def load_provider(data: bytes, *_: Any, **__: Any) -> Any:
-    """Return the provider that a pickle refers to. Raises Refused."""
+    """Return the provider that a pickle refers to.
+
+    Raises:
+        Refused: The pickle is not a reference to a provider of pulumi_trainer.
+    """
     if len(data) > _LONGEST:
         raise Refused(f"a pickle of {len(data)} bytes")
     try:
         for opcode, argument, _at in pickletools.genops(data):
-            if opcode.name.endswith("PUT") and (argument or 0) > len(data):  # a memory of as many places would be made
+            if opcode.name.endswith("PUT") and (argument or 0) > len(data):  # the memo would allocate as many entries
                 raise Refused(f"a pickle with more than {argument} values")
         found = type(_Reader(io.BytesIO(data)).load())
     except Refused:
@@ -61,13 +65,13 @@ def load_provider(data: bytes, *_: Any, **__: Any) -> Any:
 
 
 def _refuse_others(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuses all other pickles of this process, should a later release of Pulumi read them in another way."""
+    """Refuse all other pickles of this process, in case a later release of Pulumi reads them without `dill.loads`."""
     if event == "pickle.find_class":
         raise Refused(".".join(map(str, arguments))[:200])
 
 
 def main() -> None:
-    """Runs Pulumi's host with our reader of pickles."""
+    """Run Pulumi's host with `load_provider` as its unpickler."""
     import dill  # type: ignore[import-untyped]
 
     dill.loads = load_provider

@@ -1,8 +1,7 @@
-"""Fetching datasets and models into a folder, with the contract of Trainer's initializers.
+"""Fetches datasets and models into a folder, with the contract of Trainer's initializers.
 
-A program of its own, `python -m pulumi_trainer.provider.initializers dataset|model`, which the Local target starts in
-place of the upstream images; the components use `check_uri` at preview. The contract: pkg/initializers of
-https://github.com/kubeflow/trainer/tree/v2.3.0
+The program `python -m pulumi_trainer.provider.initializers dataset|model` replaces the upstream images on the Local target. The
+contract is pkg/initializers of https://github.com/kubeflow/trainer/tree/v2.3.0
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`python -m pulumi_trainer.provider.initializers dataset|model`: what an initializer's container runs.
+"""Fetch a dataset or a model: `python -m pulumi_trainer.provider.initializers dataset|model`.
 
-stdout: the `trainerStatus` lines that targets show. stderr: words for people. Exit code: 0 complete; 1 it could not be
-fetched, with the reason in one paragraph; 2 a wrong argument or variable.
+Prints the `trainerStatus` lines that targets show on stdout, and messages for people on stderr. Exit code: 0 complete; 1 not
+fetched, with the reason in one paragraph; 2 an invalid argument or variable.
 """
 
 from __future__ import annotations
@@ -25,10 +25,19 @@ HUMAN_INTERVAL = 10.0
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Fetch the dataset or model that the variables name.
+
+    Args:
+        argv: Arguments of the command line: the kind of the initializer.
+        env: The variables of `contract`.
+
+    Returns:
+        The exit code.
+    """
     parser = argparse.ArgumentParser(prog="python -m pulumi_trainer.provider.initializers", description=__doc__)
     parser.add_argument("kind", choices=("dataset", "model"))
     kind: contract.Kind = parser.parse_args(argv).kind
-    logging.basicConfig(handlers=[logging.NullHandler()])  # other libraries' words may hold anything
+    logging.basicConfig(handlers=[logging.NullHandler()])  # messages of other libraries may contain secrets
     ours = logging.getLogger(__package__)
     ours.addHandler(logging.StreamHandler(sys.stderr))
     ours.setLevel(logging.INFO)
@@ -37,36 +46,33 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     try:
         if not output.is_absolute():
             raise Invalid(Problem(contract.OUTPUT_DIR, f"{str(output)!r} is relative", "give an absolute path"))
-        done = fetch(kind, uri, output, env=env, report=_Told())
+        fetched = fetch(kind, uri, output, env=env, report=_ProgressPrinter())
     except TrainerError as error:
-        _say(f"{kind} initializer: {error}")
+        _print_line(f"{kind} initializer: {error}")
         return 2 if isinstance(error, Invalid) else 1
     except Exception as error:
-        _say(contract.scrubber(env)(f"{kind} initializer: {uri}: unexpected {type(error).__name__}: {error}"))
+        _print_line(contract.secret_mask(env)(f"{kind} initializer: {uri}: unexpected {type(error).__name__}: {error}"))
         return 1
-    _say(f"{done.uri} at {done.revision} is complete in {output}: {len(done.files)} files")
+    _print_line(f"{fetched.uri} at {fetched.revision} is complete in {output}: {len(fetched.files)} files")
     return 0
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     print(" ".join(text.split()), file=sys.stderr, flush=True)
 
 
-class _Told:
-    """Progress as JSON, and now and then for people."""
+class _ProgressPrinter:
+    """Prints progress as JSON, and every `HUMAN_INTERVAL` seconds for people."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
-        with suppress(OSError):  # nobody listens any more, which is no fault of the source
-            self._tell(progress)
-
-    def _tell(self, progress: Progress) -> None:
-        print(json.dumps(progress.trainer_status()), flush=True)
-        if progress.finished or time.monotonic() - self._last >= HUMAN_INTERVAL:
-            self._last = time.monotonic()
-            _say(str(progress))
+        with suppress(OSError):  # a closed stdout does not end the fetch
+            print(json.dumps(progress.trainer_status()), flush=True)
+            if progress.finished or time.monotonic() - self._last >= HUMAN_INTERVAL:
+                self._last = time.monotonic()
+                _print_line(str(progress))
 
 
 if __name__ == "__main__":

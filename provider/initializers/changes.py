@@ -1,4 +1,4 @@
-"""Tells whether the files of a `file://` URI have changed since they were fetched."""
+"""Detects whether the files of a `file://` URI have changed since they were fetched."""
 
 from __future__ import annotations
 
@@ -6,21 +6,33 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pulumi_trainer.provider.initializers import file, manifest
-from pulumi_trainer.provider.initializers.schemes import split
+from pulumi_trainer.provider.initializers.schemes import split_uri
 from pulumi_trainer.provider.initializers.source import Patterns
 
 
 def fingerprint(uri: str, ignore: Sequence[str]) -> str:
-    """Return a digest of the files that a `file://` URI names, less those that match `ignore`.
+    """Return a digest of the files of a `file://` URI.
 
-    Raises TargetFault for what a fetch would refuse, such as a link that leads out of the folder.
+    Args:
+        uri: The URI.
+        ignore: Patterns of files to leave out.
+
+    Raises:
+        TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.
     """
-    return file.fingerprint(split(uri)[1], Patterns(ignore=tuple(ignore)))
+    return file.fingerprint(split_uri(uri)[1], Patterns(ignore=tuple(ignore)))
 
 
 def is_current(uri: str, ignore: Sequence[str], output: Path) -> bool:
-    """Return whether the folder `output` holds a complete fetch of the files that the URI names now."""
-    done = manifest.read(output)
-    if done is None or not done.complete:
+    """Return whether the folder `output` has a complete fetch of the current files of the URI.
+
+    Args:
+        uri: A `file://` URI.
+        ignore: Patterns of files to leave out.
+        output: The folder of the fetch.
+    """
+    fetched = manifest.read(output)
+    if fetched is None or not fetched.complete:
         return False
-    return file.is_unchanged(split(uri)[1], Patterns(ignore=tuple(ignore)), done.files, manifest.written(output))
+    patterns = Patterns(ignore=tuple(ignore))
+    return file.is_unchanged(split_uri(uri)[1], patterns, fetched.files, manifest.written_at(output))

@@ -1,7 +1,7 @@
-"""What an initializer is told by its environment: Trainer's names and defaults, and which values are secret.
+"""The variables of an initializer: Trainer's names and defaults, and which values are secret.
 
-Names: a field of the configuration in capitals (pkg/initializers/types/types.py and utils/utils.py of
-https://github.com/kubeflow/trainer/tree/v2.3.0). OUTPUT_DIR is ours; upstream always writes to its default.
+A variable is a field of the configuration in capitals (pkg/initializers/types/types.py and utils/utils.py of
+https://github.com/kubeflow/trainer/tree/v2.3.0). OUTPUT_DIR is an addition; upstream always writes to its default.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Kind = Literal["dataset", "model"]
 STORAGE_URI = "STORAGE_URI"
 OUTPUT_DIR = "OUTPUT_DIR"
 IGNORE_PATTERNS = "IGNORE_PATTERNS"
-"""Comma-separated; a name that matches one of them (fnmatch) is left out."""
+"""Comma-separated fnmatch patterns; a file whose name matches one is not fetched."""
 
 ACCESS_TOKEN = "ACCESS_TOKEN"  # noqa: S105
 HF_TOKEN = "HF_TOKEN"  # noqa: S105
-"""Hugging Face's own name, where ACCESS_TOKEN is not set."""
+"""Hugging Face's own name, used if ACCESS_TOKEN is not set."""
 HF_ENDPOINT = "HF_ENDPOINT"
 
 ENDPOINT = "ENDPOINT"
@@ -37,30 +37,35 @@ SECRETS = (
     ACCESS_TOKEN, HF_TOKEN, ACCESS_KEY_ID, SECRET_ACCESS_KEY,
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
 )  # fmt: skip
-"""Variables whose values are in no output and in no error."""
+"""Variables whose values appear in no output and in no error."""
 
 
 def ignore_patterns(env: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The user's patterns; None: not said. An empty value says nothing, as upstream."""
-    given = env.get(IGNORE_PATTERNS)
-    return tuple(p.strip() for p in given.split(",") if p.strip()) if given else None
+    """Return the patterns of IGNORE_PATTERNS; None if the variable is not set or empty, as upstream."""
+    value = env.get(IGNORE_PATTERNS)
+    return tuple(p.strip() for p in value.split(",") if p.strip()) if value else None
 
 
-def secret(env: Mapping[str, str], name: str) -> str:
-    """A credential, empty where there is none. One that could not stand in a header is refused without showing it."""
+def read_credential(env: Mapping[str, str], name: str) -> str:
+    """Return a credential, empty if it is not set.
+
+    Raises:
+        Invalid: The value cannot be sent in a header. The message does not show it.
+    """
     value = env.get(name, "").strip()
     if not value.isascii() or not value.isprintable() or " " in value:
-        raise Invalid(Problem(name, "holds spaces or characters that no credential has", "copy it again"))
+        raise Invalid(Problem(name, "has spaces or characters that a credential cannot have", "copy it again"))
     return value
 
 
-def scrubber(env: Mapping[str, str]) -> Callable[[str], str]:
-    """Hides the values of `SECRETS` in a text, whoever wrote it: a server may send back what it was sent."""
-    given = {env.get(name, "").strip() for name in SECRETS}
-    values = secret_forms(value for value in given if len(value) > 3)
-    return lambda text: mask(text, values)
+def secret_mask(env: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that hides the values of `SECRETS` in a text: a server may send back what it received."""
+    values = {env.get(name, "").strip() for name in SECRETS}
+    forms = secret_forms(value for value in values if len(value) > 3)
+    return lambda text: mask(text, forms)
 
 
-def scrubbed(error: TrainerError, scrub: Callable[[str], str]) -> TrainerError:
-    """The same error without secrets."""
-    return type(error)(*(Problem(scrub(p.where), scrub(p.why), scrub(p.mend)) for p in error.problems))
+def mask_error(error: TrainerError, mask_secrets: Callable[[str], str]) -> TrainerError:
+    """Return the same error without secrets."""
+    masked = (tuple(map(mask_secrets, (p.where, p.why, p.hint))) for p in error.problems)
+    return type(error)(*(Problem(*parts) for parts in masked))

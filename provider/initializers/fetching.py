@@ -1,12 +1,12 @@
-"""One fetch from beginning to end: what is there already, what is to come, and how it becomes complete at once.
+"""Runs one fetch: finds the missing files, transfers them, and makes the folder complete in one step.
 
-    1  complete manifest of the same wish     -> done, no request
+    1  complete manifest of the same spec     -> done, without a request
     2  lock, listing, names checked
     3  files into the staging folder          (`transfer`)
-    4  manifest `complete: false`, files moved into place, older ones removed
+    4  manifest `complete: false`, files moved to their paths, files of an earlier fetch removed
     5  manifest `complete: true`, staging folder removed
 
-Killed anywhere, the next run goes on; nothing but step 5 makes a folder complete.
+A killed fetch is continued by the next one. Only step 5 makes a folder complete.
 """
 
 from __future__ import annotations
@@ -20,53 +20,40 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pulumi_trainer.provider.initializers import (
-    contract,
-    manifest,
-    names,
-    staging,
-)
+from pulumi_trainer.provider.initializers import contract, file_names, manifest, staging
 from pulumi_trainer.provider.initializers.contract import Kind
 from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
 from pulumi_trainer.provider.initializers.progress import Meter, Progress, Report
-from pulumi_trainer.provider.initializers.schemes import SCHEMES, check_uri, split
-from pulumi_trainer.provider.initializers.source import (
-    Entry,
-    Listing,
-    Order,
-    Patterns,
-    Source,
-    Tuning,
-    digests,
-)
+from pulumi_trainer.provider.initializers.schemes import SCHEMES, check_uri, split_uri
+from pulumi_trainer.provider.initializers.source import Entry, FetchRequest, Listing, Patterns, Source, Tuning, digests
 from pulumi_trainer.provider.initializers.staging import Staging
-from pulumi_trainer.provider.initializers.transfer import (
-    Patience,
-    Transfer,
-    disk,
-    retried,
-)
-from pulumi_trainer.provider.kube.errors import (
-    Invalid,
-    Problem,
-    TargetFault,
-    TrainerError,
-)
-from pulumi_trainer.provider.kube.values.quantity import human
+from pulumi_trainer.provider.initializers.transfer import Backoff, Transfer, disk_errors, retry
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError, problems_below
+from pulumi_trainer.provider.kube.values.quantity import format_bytes
 
 log = logging.getLogger(__name__)
 
 
-def _silent(progress: Progress) -> None:
-    """Tells nobody."""
+def _no_report(progress: Progress) -> None:
+    """Discard a report."""
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _FetchSpec:
+    """What to fetch, and how."""
+
     kind: Kind
     uri: str
     output: Path
     patterns: Patterns
+    tuning: Tuning
+    mask_secrets: Callable[[str], str]
+
+    def is_met_by(self, found: Manifest) -> bool:
+        return self.is_same_source(found) and self.patterns == found.patterns
+
+    def is_same_source(self, found: Manifest) -> bool:
+        return (self.kind, self.uri) == (found.kind, found.uri)
 
 
 def fetch(
@@ -75,151 +62,182 @@ def fetch(
     output: Path,
     *,
     env: Mapping[str, str],
-    report: Report = _silent,
+    report: Report = _no_report,
     tuning: Tuning = Tuning(),  # noqa: B008
 ) -> Manifest:
-    """Fetches a URI into a folder, or finds that it is there already.
+    """Fetch a URI into a folder, unless the folder already has its files.
 
-    env: the variables of `contract`. report: told how far it is, at most once a second, and when it is complete.
-    Raises Invalid for a wrong URI or variable, TargetFault for everything that the source or the disk refuses; neither
-    holds a secret. A folder that holds another URI's files, by its manifest, gets these in their place.
+    Args:
+        kind: Kind of the initializer.
+        uri: The URI.
+        output: The folder. If its manifest is that of another URI, the files of that fetch are replaced.
+        env: The variables of `contract`.
+        report: Receives the progress, at most once a second, and the completion.
+        tuning: Connections, part size, retries and timeout.
+
+    Returns:
+        The manifest of the complete folder.
+
+    Raises:
+        Invalid: The URI or a variable is invalid.
+        TargetFault: The source or the disk refuses something. Neither message contains a secret.
     """
-    scrub = contract.scrubber(env)
+    mask_secrets = contract.secret_mask(env)
     try:
-        if found := check_uri(uri, kind):
-            raise Invalid.of(found)
-        scheme, location = split(uri)
+        if problems := check_uri(uri, kind):
+            raise Invalid.of(problems)
+        scheme, location = split_uri(uri)
         patterns = SCHEMES[scheme].patterns(location, kind)
-        if (ignore := contract.ignore_patterns(env)) is not None:
+        ignore = contract.ignore_patterns(env)
+        if ignore is not None:
             patterns = dataclasses.replace(patterns, ignore=ignore)
-        wish = _Wish(kind, uri, output, patterns)
-        if (done := _complete(wish)) and not (output / names.STAGING).exists():
-            return _told(done, report)
-        with disk(output), staging.locked(output) as stage:
-            if done := _complete(wish):
-                stage.remove()
-            else:
-                source = SCHEMES[scheme].connect(Order(kind, location, output, env, tuning))
-                done = _fetched(wish, source, stage, report, tuning, scrub)
-            return _told(done, report)
+        spec = _FetchSpec(kind, uri, output, patterns, tuning, mask_secrets)
+        fetched = _complete_manifest(spec)
+        if fetched is None or (output / file_names.STAGING).exists():
+            with disk_errors(output), staging.locked(output) as stage:
+                fetched = _complete_manifest(spec)
+                if fetched is None:
+                    source = SCHEMES[scheme].connect(FetchRequest(kind, location, output, env, tuning))
+                    fetched = _fetch_missing(spec, source, stage, report)
+                stage.clear()
+        size = sum(f.size for f in fetched.files)
+        report(Progress(size, size, len(fetched.files), len(fetched.files), 0, finished=True))
+        return fetched
     except TrainerError as error:
-        raise contract.scrubbed(error, scrub) from None
+        raise contract.mask_error(error, mask_secrets) from None
 
 
-def _complete(wish: _Wish) -> Manifest | None:
-    """The manifest of a folder that holds exactly this, by name and size."""
-    found = manifest.read(wish.output)
-    if found is None or not found.complete or not found.same_wish(wish.kind, wish.uri, wish.patterns):
+def _complete_manifest(spec: _FetchSpec) -> Manifest | None:
+    """Return the manifest of a folder that has exactly the files of the spec, by name and size."""
+    found = manifest.read(spec.output)
+    if found is None or not found.complete or not spec.is_met_by(found):
         return None
-    return found if all(manifest.in_place(wish.output, f) for f in found.files) else None
+    if all(manifest.has_file(spec.output, f) for f in found.files):
+        return found
+    return None
 
 
-def _told(done: Manifest, report: Report) -> Manifest:
-    size = sum(f.size for f in done.files)
-    report(Progress(size, size, len(done.files), len(done.files), 0, finished=True))
-    return done
-
-
-def _fetched(
-    wish: _Wish, source: Source, stage: Staging, report: Report, tuning: Tuning, scrub: Callable[[str], str]
-) -> Manifest:
-    header = {"kind": wish.kind, "uri": wish.uri, "part": tuning.part}
-    before = manifest.read(wish.output)
-    recorded = stage.begin(header)
-    of_this = before if before and (before.kind, before.uri) == (wish.kind, wish.uri) else None
-    if of_this:
-        recorded = of_this.revision
-        if of_this.complete:
-            log.warning(
-                "%s is not as it was fetched, or other files are wanted; what is missing is fetched", wish.output
-            )
-    patience = Patience(wish.uri, tuning, threading.Event(), scrub)
-    listing = retried(lambda: source.listing(recorded), patience)
-    if of_this and of_this.complete and listing.revision != of_this.revision:
-        why = f"has changed since it was fetched: it is at {listing.revision}, the folder holds {of_this.revision}"
-        mend = f"fetch it into another volume, or empty {wish.output} first"
-        raise TargetFault(Problem(wish.uri, why, mend))
-    entries = _wanted(wish, listing, source)
+def _fetch_missing(spec: _FetchSpec, source: Source, stage: Staging, report: Report) -> Manifest:
+    before = manifest.read(spec.output)
+    same_source = before if before and spec.is_same_source(before) else None
+    header = {"kind": spec.kind, "uri": spec.uri, "part": spec.tuning.part}
+    listing = _list_files(spec, source, stage.begin(header), same_source)
+    entries = _select_entries(spec, listing, source)
     stage.plan(header, listing.revision, entries)
     total = sum(e.size for e in entries)
-    log.info("%s at %s: %d files, %s", wish.uri, listing.revision, len(entries), human(total))
+    log.info("%s at %s: %d files, %s", spec.uri, listing.revision, len(entries), format_bytes(total))
     meter = Meter(report, total, len(entries))
-    kept = _kept(wish.output, of_this, entries, meter)
-    missing = [e for e in entries if e.path not in kept]
-    _room(wish.output, sum(max(0, e.size - stage.held(e)) for e in missing))
-    fresh = Transfer(source, stage, meter, tuning, scrub).run(missing)
-    files = {**kept, **{f.path: f for f in fresh}}
-    done = Manifest(
-        wish.kind, wish.uri, listing.revision, wish.patterns, tuple(files[e.path] for e in entries), complete=True
-    )
-    _install(wish.output, done, before.paths if before else set(), {e.path: stage.path(e) for e in missing}, stage)
-    return done
+    files = _reusable_files(spec.output, same_source, entries, meter)
+    missing = [e for e in entries if e.path not in files]
+    _require_space(spec.output, sum(max(0, e.size - stage.allocated(e)) for e in missing))
+    transferred = Transfer(source, stage, meter, spec.tuning, spec.mask_secrets).run(missing)
+    files.update({f.path: f for f in transferred})
+    fetched = tuple(files[e.path] for e in entries)
+    complete = Manifest(spec.kind, spec.uri, listing.revision, spec.patterns, fetched, complete=True)
+    staged = {e.path: stage.path(e) for e in missing}
+    _install(spec.output, complete, before.paths if before else set(), staged, stage.folder)
+    return complete
 
 
-def _wanted(wish: _Wish, listing: Listing, source: Source) -> list[Entry]:
-    """What the patterns leave of the listing, with names that can be written."""
-    entries = sorted((e for e in listing.entries if wish.patterns.wants(e.key)), key=lambda e: e.path)
+def _list_files(spec: _FetchSpec, source: Source, recorded: str, before: Manifest | None) -> Listing:
+    """Return the listing at the revision of an earlier fetch.
+
+    Args:
+        spec: What to fetch.
+        source: The opened URI.
+        recorded: Revision of an interrupted fetch, or empty.
+        before: Manifest of an earlier fetch of the same URI.
+    """
+    if before and before.complete:
+        log.warning(
+            "%s differs from what was fetched, or other files are wanted; fetching what is missing", spec.output
+        )
+    backoff = Backoff(spec.uri, spec.tuning, threading.Event(), spec.mask_secrets)
+    listing = retry(lambda: source.listing(before.revision if before else recorded), backoff)
+    if before and before.complete and listing.revision != before.revision:
+        why = f"has changed since it was fetched: it is at {listing.revision}, the folder holds {before.revision}"
+        hint = f"fetch it into another volume, or empty {spec.output} first"
+        raise TargetFault(Problem(spec.uri, why, hint))
+    return listing
+
+
+def _select_entries(spec: _FetchSpec, listing: Listing, source: Source) -> list[Entry]:
+    """Return the entries that the patterns select, whose names can be written."""
+    entries = sorted((e for e in listing.entries if spec.patterns.selects(e.key)), key=lambda e: e.path)
     left_out = len(listing.entries) - len(entries)
     if left_out:
-        log.info("%d files are left out: %s", left_out, _said(wish.patterns))
+        log.info("%d files are left out: %s", left_out, _describe(spec.patterns))
     if not entries:
-        why = f"none of its {left_out} files is wanted: {_said(wish.patterns)}" if left_out else "has no files"
-        raise TargetFault(Problem(wish.uri, why, f"look at the URI and at {contract.IGNORE_PATTERNS}"))
-    if found := names.problems((e.path for e in entries), wish.output):
-        raise TargetFault(*(p.below(wish.uri) for p in found))
+        why = (
+            f"none of its {left_out} files match the patterns: {_describe(spec.patterns)}"
+            if left_out
+            else "has no files"
+        )
+        raise TargetFault(Problem(spec.uri, why, f"look at the URI and at {contract.IGNORE_PATTERNS}"))
+    if problems := file_names.check_paths((e.path for e in entries), spec.output):
+        raise TargetFault(*problems_below(spec.uri, problems))
     for entry in entries:
-        if reason := names.obstacle(wish.output, entry.path):
-            raise TargetFault(Problem(source.where(entry), reason, f"remove it, or empty {wish.output}"))
+        if reason := file_names.find_obstacle(spec.output, entry.path):
+            raise TargetFault(Problem(source.address(entry), reason, f"remove it, or empty {spec.output}"))
     return entries
 
 
-def _said(patterns: Patterns) -> str:
+def _describe(patterns: Patterns) -> str:
     allow = f"only {', '.join(patterns.allow)} are fetched" if patterns.allow else ""
     ignore = f"{', '.join(patterns.ignore)} are ignored" if patterns.ignore else ""
     return "; ".join(filter(None, (allow, ignore)))
 
 
-def _kept(output: Path, before: Manifest | None, entries: list[Entry], meter: Meter) -> dict[str, FetchedFile]:
-    """Files in place from an interrupted fetch or a damaged folder, their content verified."""
-    known = {f.path: f for f in before.files} if before else {}
-    kept: dict[str, FetchedFile] = {}
+def _reusable_files(
+    output: Path, before: Manifest | None, entries: list[Entry], meter: Meter
+) -> dict[str, FetchedFile]:
+    """Return the files of an interrupted fetch or a damaged folder whose content is verified."""
+    recorded = {f.path: f for f in before.files} if before else {}
+    reusable: dict[str, FetchedFile] = {}
     for entry in entries:
-        file = known.get(entry.path)
-        if file and (file.version, file.size) == (entry.version, entry.size) and manifest.in_place(output, file):
+        file = recorded.get(entry.path)
+        if file and (file.version, file.size) == (entry.version, entry.size) and manifest.has_file(output, file):
             with suppress(OSError):
                 if digests(output / file.path, {"sha256"})["sha256"] == file.sha256:
-                    kept[file.path] = file
-                    meter.kept(file.size)
-                    meter.file()
-    return kept
+                    reusable[file.path] = file
+                    meter.add_reused(file.size)
+                    meter.add_file()
+    return reusable
 
 
-def _room(output: Path, needed: int) -> None:
-    """Better to say it before the first byte."""
+def _require_space(output: Path, needed: int) -> None:
+    """Raise before the first byte if the disk is too small."""
     usage = shutil.disk_usage(output)
     if usage.total and needed > usage.free:
-        why = f"no space left: {human(needed)} are needed and {human(usage.free)} are free; nothing was fetched"
+        why = f"no space left: {format_bytes(needed)} are needed and {format_bytes(usage.free)} are free; nothing was fetched"
         raise TargetFault(Problem(str(output), why, "make room, or use a larger volume"))
 
 
-def _install(output: Path, done: Manifest, before: set[str], staged: Mapping[str, Path], stage: Staging) -> None:
-    """Everything is verified: into place with it. The caller turns what the disk refuses into an error."""
-    stale = sorted(before - {f.path for f in done.files})
-    manifest.write(output, dataclasses.replace(done, complete=False, stale=tuple(stale)), stage.folder)
+def _install(output: Path, complete: Manifest, before: set[str], staged: Mapping[str, Path], folder: Path) -> None:
+    """Move verified files to their paths and remove those of an earlier fetch.
+
+    Args:
+        output: The output folder.
+        complete: The manifest to write at the end.
+        before: Paths of an earlier fetch.
+        staged: Path -> file in the staging folder.
+        folder: The staging folder.
+    """
+    stale = sorted(before - {f.path for f in complete.files})
+    manifest.write(output, dataclasses.replace(complete, complete=False, stale=tuple(stale)), folder)
     for path in stale:
-        if not names.obstacle(output, path):
+        if not file_names.find_obstacle(output, path):
             (output / path).unlink(missing_ok=True)
-        for folder in PurePosixPath(path).parents:
+        for parent in PurePosixPath(path).parents:
             with suppress(OSError):
-                if str(folder) != ".":
-                    (output / folder).rmdir()
-    for path, source in staged.items():
-        if reason := names.obstacle(output, path):
-            raise TargetFault(Problem(reason, "came while the fetch was running", "remove it and run again"))
-        place = output / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        source.replace(place)
-    for parent in {(output / path).parent for path in staged} | {output}:
-        manifest.sync(parent)
-    manifest.write(output, done, stage.folder)
-    stage.remove()
+                if str(parent) != ".":
+                    (output / parent).rmdir()
+    for path, file in staged.items():
+        if reason := file_names.find_obstacle(output, path):
+            raise TargetFault(Problem(reason, "appeared during the fetch", "remove it and run again"))
+        target = output / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(target)
+    for parent_folder in {(output / path).parent for path in staged} | {output}:
+        manifest.sync_folder(parent_folder)
+    manifest.write(output, complete, folder)

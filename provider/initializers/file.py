@@ -14,29 +14,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
+from pulumi_trainer.provider.initializers.file_names import DEPTH_MAX
 from pulumi_trainer.provider.initializers.manifest import FetchedFile
-from pulumi_trainer.provider.initializers.names import DEPTH_MAX
-from pulumi_trainer.provider.initializers.source import (
-    MIB,
-    Chunks,
-    Entry,
-    Listing,
-    Order,
-    Patterns,
-    digests,
-)
+from pulumi_trainer.provider.initializers.source import MIB, Chunks, Entry, FetchRequest, Listing, Patterns, digests
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
-HASHED = 64 * MIB
-"""Bytes that a plan reads of a source to see whether it has changed: less than 0.1 s."""
+MAX_HASHED = 64 * MIB
+"""Bytes of a source that a plan reads to detect changes, which takes less than 0.1 s."""
 
 
 def check(location: str, kind: Kind) -> list[Problem]:  # noqa: ARG001
-    """An absolute path that exists."""
+    """Return the problems of a location, which must be an absolute path that exists."""
     if not location.startswith("/"):
-        mend = "write file:///PATH; a path of another machine is no file:// URI"
-        return [Problem(STORAGE_URI, f"{hide_credentials(f'file://{location}')} is no absolute path", mend)]
+        why = f"{hide_credentials(f'file://{location}')} is not an absolute path"
+        return [Problem(STORAGE_URI, why, "write file:///PATH, with a path on this machine")]
     shown = hide_credentials(location)
     try:
         mode = Path(location).stat().st_mode
@@ -48,37 +40,58 @@ def check(location: str, kind: Kind) -> list[Problem]:  # noqa: ARG001
 
 
 def patterns(location: str, kind: Kind) -> Patterns:  # noqa: ARG001
+    """Return no patterns: all files are fetched."""
     return Patterns()
 
 
-def connect(order: Order) -> _Folder:
-    folder = _Folder(order.location, order.tuning.threads)
-    folder.refuse_overlap(order.output.resolve())
+def connect(request: FetchRequest) -> _Folder:
+    """Return the source of a location.
+
+    Raises:
+        TargetFault: The location overlaps with the output folder.
+    """
+    folder = _Folder(request.location, request.tuning.threads)
+    folder.refuse_overlap(request.output.resolve())
     return folder
 
 
-def fingerprint(location: str, wanted: Patterns) -> str:
-    """Return a digest that differs when the files below `location` do.
+def fingerprint(location: str, selected: Patterns) -> str:
+    """Return a digest of the files below a path.
 
-    Up to `HASHED` bytes it covers the content. Reading more would slow every plan, so beyond that it covers names, sizes and
-    times of last change. Raises TargetFault for what a fetch would refuse.
+    Up to `MAX_HASHED` bytes it covers the content. Reading more would slow every plan, so beyond that it covers names, sizes and
+    times of last change.
+
+    Args:
+        location: An absolute path.
+        selected: Which files are covered.
+
+    Raises:
+        TargetFault: A fetch would refuse a file.
     """
     folder = _Folder(location)
-    files = folder.files(wanted)
-    small = sum(found.st_size for found in files.values()) <= HASHED
-    entries = folder.entries(files) if small else [Entry(k, k, f.st_size, str(f.st_mtime_ns)) for k, f in files.items()]
-    return _revision(entries)
+    files = folder.files(selected)
+    if sum(status.st_size for status in files.values()) <= MAX_HASHED:
+        return _revision(folder.entries(files))
+    return _revision([Entry(k, k, status.st_size, str(status.st_mtime_ns)) for k, status in files.items()])
 
 
-def is_unchanged(location: str, wanted: Patterns, fetched: Sequence[FetchedFile], when: float) -> bool:
-    """Return whether the files below `location` are those that were fetched at the time `when`; of more than `HASHED` bytes,
-    whether names and sizes are the same and nothing was written since."""
+def is_unchanged(location: str, selected: Patterns, fetched: Sequence[FetchedFile], when: float) -> bool:
+    """Return whether the files below a path are those that were fetched.
+
+    Above `MAX_HASHED` bytes, only names, sizes and times of last change are compared.
+
+    Args:
+        location: An absolute path.
+        selected: Which files are compared.
+        fetched: The files of the fetch.
+        when: Time of the fetch, in seconds since the epoch.
+    """
     folder = _Folder(location)
-    files = folder.files(wanted)
-    if {k: f.st_size for k, f in files.items()} != {f.path: f.size for f in fetched}:
+    files = folder.files(selected)
+    if {k: status.st_size for k, status in files.items()} != {f.path: f.size for f in fetched}:
         return False
-    if sum(found.st_size for found in files.values()) > HASHED:
-        return all(found.st_mtime <= when for found in files.values())
+    if sum(status.st_size for status in files.values()) > MAX_HASHED:
+        return all(status.st_mtime <= when for status in files.values())
     return {e.path: e.version for e in folder.entries(files)} == {f.path: f.sha256 for f in fetched}
 
 
@@ -108,28 +121,28 @@ class _Folder:
         with ThreadPoolExecutor(self._threads) as pool:
             return list(pool.map(self._entry, keys))
 
-    def files(self, wanted: Patterns) -> dict[str, os.stat_result]:
-        """Return path -> stat of the files that are wanted."""
-        return {key: self._stat(key) for key in self._keys() if wanted.wants(key)}
+    def files(self, selected: Patterns) -> dict[str, os.stat_result]:
+        """Return path -> status of the selected files."""
+        return {key: self._stat(key) for key in self._keys() if selected.selects(key)}
 
     def _stat(self, key: str) -> os.stat_result:
-        """Of a plain file at once: `_names` enters no link, so it is inside."""
+        """Return the status of a file. A regular file needs no further check: `_names` enters no link, so it is inside."""
         try:
-            found = os.lstat(self._root if self._single else os.path.join(self._root, key))  # noqa: PTH118  # of many files
+            status = os.lstat(self._root if self._single else os.path.join(self._root, key))  # noqa: PTH118  # of many files
         except OSError as error:
-            raise self._refusal(key, error.strerror or str(error), "mend or remove it") from None
-        return found if stat.S_ISREG(found.st_mode) else self._inside(key).stat()
+            raise self._fault(key, error.strerror or str(error), "fix or remove it") from None
+        return status if stat.S_ISREG(status.st_mode) else self._inside(key).stat()
 
     def _keys(self) -> list[str]:
         return [self._given.name] if self._single else sorted(self._names())
 
-    def inspect(self, entry: Entry) -> Entry:
+    def with_checksums(self, entry: Entry) -> Entry:
         return entry
 
     def read(self, entry: Entry, start: int, stop: int) -> tuple[Entry, Chunks]:
         return entry, _chunks(self._inside(entry.key), start, stop)
 
-    def where(self, entry: Entry) -> str:
+    def address(self, entry: Entry) -> str:
         return f"file://{self._path(entry.key)}"
 
     def _path(self, key: str) -> Path:
@@ -142,11 +155,11 @@ class _Folder:
         for folder, folders, files in os.walk(self._root, onerror=refuse):
             below = os.path.relpath(folder, self._root)
             if below.count("/") >= DEPTH_MAX:
-                raise self._refusal(below, f"has more than {DEPTH_MAX} folders", "nest them less deeply")
+                raise self._fault(below, f"has more than {DEPTH_MAX} folders", "nest them less deeply")
             keys = {name: name if below == "." else f"{below}/{name}" for name in (*folders, *files)}
             for name, key in keys.items():
                 if os.path.islink(os.path.join(folder, name)) and self._inside(key).is_dir():  # noqa: PTH114, PTH118  # of many files
-                    raise self._refusal(key, "is a symbolic link to a folder", "put the folder itself there")
+                    raise self._fault(key, "is a symbolic link to a folder", "put the folder itself there")
             yield from (keys[name] for name in files)
 
     def _entry(self, key: str) -> Entry:
@@ -155,25 +168,25 @@ class _Folder:
             size = path.stat().st_size
             sha256 = digests(path, {"sha256"})["sha256"]
         except PermissionError as error:
-            raise self._refusal(key, error.strerror or "is not readable", "make it readable") from None
+            raise self._fault(key, error.strerror or "is not readable", "make it readable") from None
         return Entry(key, key, size, sha256, {"sha256": sha256})
 
     def _inside(self, key: str) -> Path:
-        """The plain file (or linked folder) of that name, not outside of what was asked for."""
+        """Return the regular file (or linked folder) of that name; refuse one outside of the folder."""
         path = self._root if self._single else (self._root / key)
         try:
             target = path.resolve(strict=True)
             mode = target.stat().st_mode
         except (OSError, RuntimeError) as error:
-            raise self._refusal(key, getattr(error, "strerror", None) or str(error), "mend or remove it") from None
+            raise self._fault(key, getattr(error, "strerror", None) or str(error), "fix or remove it") from None
         if target != self._root and self._root not in target.parents:
-            raise self._refusal(key, "is a symbolic link that leads out of the folder", "put the file itself there")
+            raise self._fault(key, "is a symbolic link that leads out of the folder", "put the file itself there")
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise self._refusal(key, "is neither a file nor a folder", "leave it out of the folder")
+            raise self._fault(key, "is neither a file nor a folder", "leave it out of the folder")
         return target
 
-    def _refusal(self, key: str, why: str, mend: str) -> TargetFault:
-        return TargetFault(Problem(f"file://{self._path(key)}", why, mend))
+    def _fault(self, key: str, why: str, hint: str) -> TargetFault:
+        return TargetFault(Problem(f"file://{self._path(key)}", why, hint))
 
 
 def _chunks(path: Path, start: int, stop: int) -> Chunks:

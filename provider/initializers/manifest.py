@@ -1,8 +1,8 @@
-"""The manifest of a folder: what was fetched, at which revision, and that all of it is there.
+"""The manifest of a folder: which files were fetched at which revision, and whether the fetch is complete.
 
-It lies beside the folder, as `.FOLDER.pulumi-trainer.json`, so that the folder holds data alone; in the folder where nothing can
-lie beside it (a mount point, for one), and where an earlier version has put it. Written last, so a folder without one, or with
-`complete: false`, is not complete. Written and read by `fetching`.
+It is `.FOLDER.pulumi-trainer.json` beside the folder, so that the folder contains only data. It is inside the folder if that is a
+mount point, if its parent is not writable, or if an earlier version has written it there. It is written last: a folder without a
+manifest, or with `complete: false`, is not complete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.code import MANIFEST, manifest_of
-from pulumi_trainer.provider.initializers.names import unsafe
+from pulumi_trainer.provider.initializers.file_names import path_error
 from pulumi_trainer.provider.initializers.source import Patterns
 
 VERSION = 1
@@ -23,7 +23,14 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A file in place. version: the source's name of this content (git blob id, ETag, sha256)."""
+    """A file in the folder.
+
+    Attributes:
+        path: Path below the folder.
+        size: Size in bytes.
+        sha256: Digest of the content, in hexadecimal.
+        version: The source's identifier of the content (git blob id, ETag, sha256).
+    """
 
     path: str
     size: int
@@ -33,10 +40,17 @@ class FetchedFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder holds.
+    """The content of a folder.
 
-    revision: commit of the repository (hf), digest of keys, ETags and sizes (s3), of paths, sizes and sha256 (file); an
-    unpinned URI keeps it. stale: files of what was there before, while they are being replaced.
+    Attributes:
+        kind: Kind of the initializer.
+        uri: The URI that was fetched.
+        revision: Commit of the repository (hf), or digest of keys, ETags and sizes (s3) or of paths, sizes and sha256 (file);
+            a later fetch of a URI without a revision uses it again.
+        patterns: Which files were selected.
+        files: The files.
+        complete: Whether all files are in the folder.
+        stale: Files of an earlier fetch that are being replaced.
     """
 
     kind: str
@@ -47,61 +61,62 @@ class Manifest:
     complete: bool
     stale: tuple[str, ...] = ()
 
-    def same_wish(self, kind: str, uri: str, patterns: Patterns) -> bool:
-        return (self.kind, self.uri, self.patterns) == (kind, uri, patterns)
-
     @property
     def paths(self) -> set[str]:
-        """Every file of ours that may be in the folder."""
+        """Return the paths of all files of this and the earlier fetch that may be in the folder."""
         return {f.path for f in self.files} | set(self.stale)
 
 
-def place(output: Path) -> Path:
-    """Return where the manifest of a folder is to be written."""
+def _path(output: Path) -> Path:
+    """Return where the manifest of a folder is written."""
     inside = os.path.ismount(output) or not os.access(output.parent, os.W_OK)
     return output / MANIFEST if inside else manifest_of(output)
 
 
 def read(output: Path) -> Manifest | None:
-    """None: there is none, it is damaged, or nothing that it names is there. What other programs may have written into it leads
-    nowhere."""
-    found = _read(manifest_of(output)) or _read(output / MANIFEST)
-    return found if found and any(os.path.lexists(output / path) for path in found.paths) else None
+    """Return the manifest of a folder; None if it is missing or damaged, or if none of its files is in the folder.
+
+    The manifest is untrusted: no path in it leads out of the folder.
+    """
+    manifest = _read(manifest_of(output)) or _read(output / MANIFEST)
+    if manifest and any(os.path.lexists(output / path) for path in manifest.paths):
+        return manifest
+    return None
 
 
 def _read(path: Path) -> Manifest | None:
     try:
         if path.is_symlink():
             return None
-        return _parsed(json.loads(path.read_bytes()))
+        return _parse(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
-def _parsed(data: Any) -> Manifest:
+def _parse(data: Any) -> Manifest:
     if data["version"] != VERSION or not isinstance(data["complete"], bool):
-        raise ValueError("another version")
+        raise ValueError("unknown version")
     files = tuple(
         FetchedFile(str(f["path"]), int(f["size"]), str(f["sha256"]), str(f["version"])) for f in data["files"]
     )
     patterns = Patterns(tuple(map(str, data["patterns"]["allow"])), tuple(map(str, data["patterns"]["ignore"])))
     stale = tuple(map(str, data["stale"]))
-    if any(unsafe(path) for path in (*(f.path for f in files), *stale)):
+    if any(map(path_error, (*(f.path for f in files), *stale))):
         raise ValueError("a path leads out of the folder")
     return Manifest(
         str(data["kind"]), str(data["uri"]), str(data["revision"]), patterns, files, data["complete"], stale
     )
 
 
-def written(output: Path) -> float:
+def written_at(output: Path) -> float:
     """Return when the manifest was written, in seconds since the epoch."""
     path = manifest_of(output)
     return (path if path.exists() else output / MANIFEST).lstat().st_mtime
 
 
 def write(output: Path, manifest: Manifest, staging: Path) -> None:
-    """Atomically, so that a crash leaves the one of before."""
-    path = place(output)
+    """Write the manifest of a folder atomically: after a crash, the previous manifest still exists."""
+    path = _path(output)
     temporary = staging / MANIFEST if path.parent == output else path.with_name(f"{path.name}.new")
     with temporary.open("w") as file:
         json.dump({"version": VERSION, **asdict(manifest)}, file, indent=1)
@@ -110,11 +125,11 @@ def write(output: Path, manifest: Manifest, staging: Path) -> None:
     temporary.replace(path)
     if path.parent != output:
         (output / MANIFEST).unlink(missing_ok=True)
-    sync(path.parent)
+    sync_folder(path.parent)
 
 
-def sync(folder: Path) -> None:
-    """Puts the names in a folder on the disk."""
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -122,10 +137,10 @@ def sync(folder: Path) -> None:
         os.close(fd)
 
 
-def in_place(output: Path, file: FetchedFile) -> bool:
-    """A plain file of that size is there (its content is not read)."""
+def has_file(output: Path, file: FetchedFile) -> bool:
+    """Return whether the folder has a regular file of that path and size (the content is not read)."""
     try:
-        found = (output / file.path).lstat()
+        status = (output / file.path).lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == file.size
+    return stat.S_ISREG(status.st_mode) and status.st_size == file.size

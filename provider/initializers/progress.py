@@ -1,4 +1,4 @@
-"""How far a fetch is: counted by the threads of `transfer`, told at most once a second."""
+"""The progress of a fetch: counted by the threads of `transfer`, reported at most once a second."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.quantity import human
+from pulumi_trainer.provider.kube.values.quantity import format_bytes
 
 INTERVAL = 1.0
-LONGEST = (1 << 31) - 1
+MAX_SECONDS = (1 << 31) - 1
 """Trainer's estimatedRemainingSeconds has 32 bits."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """done, total: bytes. seconds_left: None while nothing can be said. percent is 100 only when everything is in place."""
+    """A report.
+
+    Attributes:
+        done: Transferred bytes.
+        total: Bytes of all files.
+        files_done: Number of transferred files.
+        files: Number of all files.
+        seconds_left: Estimate in seconds; None if unknown.
+        finished: Whether the fetch is complete.
+    """
 
     done: int
     total: int
@@ -28,10 +37,11 @@ class Progress:
 
     @property
     def percent(self) -> int:
+        """Return the percentage of transferred bytes; 100 only if the fetch is complete."""
         return 100 if self.finished else min(99, self.done * 100 // max(1, self.total))
 
     def trainer_status(self) -> dict[str, Any]:
-        """The line of JSON that a target shows (`JobStatus.progress`)."""
+        """Return the JSON object of a line that a target shows (`JobStatus.progress`)."""
         status: dict[str, Any] = {"progressPercentage": self.percent}
         if self.seconds_left is not None:
             status["estimatedRemainingSeconds"] = self.seconds_left
@@ -40,40 +50,41 @@ class Progress:
     def __str__(self) -> str:
         left = "" if self.seconds_left is None or self.finished else f", {self.seconds_left} s left"
         files = f"{self.files_done} of {self.files} files"
-        return f"{self.percent}%: {human(self.done)} of {human(self.total)}, {files}{left}"
+        return f"{self.percent}%: {format_bytes(self.done)} of {format_bytes(self.total)}, {files}{left}"
 
 
 Report = Callable[[Progress], None]
 
 
 class Meter:
-    """Counts from any thread."""
+    """Counts bytes and files. Every method may be called from any thread."""
 
     def __init__(self, report: Report, total: int, files: int) -> None:
         self._report, self._total, self._files = report, total, files
         self._lock = threading.Lock()
-        self._done = self._kept = self._files_done = 0
-        self._begun = self._told = time.monotonic()
+        self._done = self._reused = self._files_done = 0
+        self._begun = self._reported = time.monotonic()
 
-    def kept(self, size: int) -> None:
-        """A file, or a part of one, that was there already."""
+    def add_reused(self, size: int) -> None:
+        """Count the bytes of a file or a part that an earlier fetch has transferred."""
         with self._lock:
             self._done += size
-            self._kept += size
+            self._reused += size
 
     def add(self, size: int) -> None:
-        """Bytes have come; negative: they were wrong, and will come again."""
+        """Count transferred bytes; a negative size if they were wrong and are transferred again."""
         with self._lock:
             self._done += size
-            if time.monotonic() - self._told >= INTERVAL:
-                self._tell()
+            if time.monotonic() - self._reported >= INTERVAL:
+                self._send_report()
 
-    def file(self) -> None:
+    def add_file(self) -> None:
+        """Count a complete file."""
         with self._lock:
             self._files_done += 1
 
-    def _tell(self) -> None:
-        self._told = time.monotonic()
-        rate = (self._done - self._kept) / max(1e-3, self._told - self._begun)
-        left = min(LONGEST, int((self._total - self._done) / rate)) if rate > 0 else None
+    def _send_report(self) -> None:
+        self._reported = time.monotonic()
+        rate = (self._done - self._reused) / max(1e-3, self._reported - self._begun)
+        left = min(MAX_SECONDS, int((self._total - self._done) / rate)) if rate > 0 else None
         self._report(Progress(self._done, self._total, self._files_done, self._files, left))

@@ -2,6 +2,14 @@
 
 The prefix ends at a `/`: `s3://b/data` is `data/...`, not `database/...`. The revision is a digest of keys, ETags and
 sizes. A GET is bound to the listed ETag, so what is fetched is one state of the object. Needs the extra `s3` (boto3).
+
+Its transfer manager (`download_file`, s3transfer) is not used. Read and measured in s3transfer 0.10.2 and 0.19.3:
+
+- A connection that ends is retried without a wait: all attempts are over in 0.1 s. Then the object is deleted and starts again.
+- `Retry-After` is ignored.
+- `IfMatch` is not an allowed argument; an ETag can only be given to a ranged download, and in 0.10.2 not at all.
+- If a server ignores ranges, a wrong file is reported as complete; nothing limits its size.
+- The headers of an answer are not returned, so each object needs a HEAD request to know which checksum it has.
 """
 
 from __future__ import annotations
@@ -20,23 +28,22 @@ from pulumi_trainer.provider.initializers import contract
 from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
 from pulumi_trainer.provider.initializers.source import (
     CHUNK,
-    MOST_PAGES,
-    Busy,
+    MAX_PAGES,
     Chunks,
     Entry,
+    FetchRequest,
     Listing,
-    Order,
     Patterns,
-    gathered,
-    retry_after,
-    window,
+    ServerBusy,
+    collect_entries,
+    skip_bytes,
 )
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _MD5 = re.compile(r"[0-9a-f]{32}")
-_AGAIN = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestTimeTooSkewed"}
-_MENDS = {
+_RETRIED = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestTimeTooSkewed"}
+_HINTS = {
     400: "look at the server's words, and at ENDPOINT and REGION",
     401: "look at ACCESS_KEY_ID and SECRET_ACCESS_KEY",
     403: "look at ACCESS_KEY_ID and SECRET_ACCESS_KEY, and whether they may s3:ListBucket and s3:GetObject there",
@@ -46,41 +53,46 @@ _MENDS = {
 
 
 def check(location: str, kind: Kind) -> list[Problem]:  # noqa: ARG001
+    """Return the problems of a location."""
     bucket = location.partition("/")[0]
     if "@" in bucket or ":" in bucket:
         why = "has credentials in it, or a bucket name that is not valid"
         return [Problem(STORAGE_URI, why, "give credentials as ACCESS_KEY_ID and SECRET_ACCESS_KEY")]
     if not _BUCKET.fullmatch(bucket):
-        return [Problem(STORAGE_URI, f"{bucket!r} is no name of a bucket", "write s3://BUCKET/PREFIX")]
+        return [Problem(STORAGE_URI, f"{bucket!r} is not a valid bucket name", "write s3://BUCKET/PREFIX")]
     return []
 
 
 def patterns(location: str, kind: Kind) -> Patterns:  # noqa: ARG001
-    """None; upstream has a default for models, which its own reading of the environment overrides
-    (pkg/initializers/utils/utils.py, get_config_from_env)."""
+    """Return no patterns: upstream's `get_config_from_env` overrides the default for models (pkg/initializers/utils/utils.py)."""
     return Patterns()
 
 
-def connect(order: Order) -> _Bucket:
-    return _Bucket(order)
+def connect(request: FetchRequest) -> _Bucket:
+    """Return the source of a bucket.
+
+    Raises:
+        Invalid: A variable of the initializer is not valid, or boto3 is not installed.
+    """
+    return _Bucket(request)
 
 
 class _Bucket:
-    def __init__(self, order: Order) -> None:
-        self._bucket, _, prefix = order.location.partition("/")
+    def __init__(self, request: FetchRequest) -> None:
+        self._bucket, _, prefix = request.location.partition("/")
         self._prefix, self._folder = prefix.strip("/"), prefix.endswith("/")
         self._anonymous = False
-        self._client = self._connected(order)
+        self._client = self._create_client(request)
 
     def listing(self, recorded: str) -> Listing:  # noqa: ARG002
-        below = gathered(map(self._entry, self._below()), self._odd)
-        found = [*(e for e in self._single() if e.size or not below), *below]
-        text = json.dumps(sorted([e.key, e.version, e.size] for e in found))
-        return Listing(hashlib.sha256(text.encode()).hexdigest(), found)
+        below = collect_entries(map(self._entry, self._objects_below()), self._listing_fault)
+        entries = [*(e for e in self._single_object() if e.size or not below), *below]
+        text = json.dumps(sorted([e.key, e.version, e.size] for e in entries))
+        return Listing(hashlib.sha256(text.encode()).hexdigest(), entries)
 
-    def inspect(self, entry: Entry) -> Entry:
+    def with_checksums(self, entry: Entry) -> Entry:
         answer = self._call("head_object", entry.key, IfMatch=entry.version, ChecksumMode="ENABLED")
-        return _refined(entry, answer)
+        return _add_checksums(entry, answer)
 
     def read(self, entry: Entry, start: int, stop: int) -> tuple[Entry, Chunks]:
         whole = (start, stop) == (0, entry.size)
@@ -88,45 +100,46 @@ class _Bucket:
         answer = self._call("get_object", entry.key, IfMatch=entry.version, ChecksumMode="ENABLED", **extra)
         if answer.get("ETag", entry.version) != entry.version:
             answer["Body"].close()
-            raise TargetFault(Problem(self.where(entry), "is not the object that was listed", _MENDS[412]))
+            raise TargetFault(Problem(self.address(entry), "is not the object that was listed", _HINTS[412]))
         skip = 0 if whole or answer.get("ContentRange") else start
-        return _refined(entry, answer), _chunks(answer["Body"], skip)
+        return _add_checksums(entry, answer), _chunks(answer["Body"], skip)
 
-    def where(self, entry: Entry) -> str:
+    def address(self, entry: Entry) -> str:
         return self._uri(entry.key)
 
     def _uri(self, key: str) -> str:
         return f"s3://{self._bucket}/{key}"
 
-    def _single(self) -> Iterator[Entry]:
-        """The object whose key is the whole prefix; it would be the first of the listing."""
+    def _single_object(self) -> Iterator[Entry]:
+        """Yield the object whose key is the prefix itself; it would be the first of the listing."""
         if not self._prefix or self._folder:
             return
         answer = self._call("list_objects_v2", self._prefix, Prefix=self._prefix, MaxKeys=1)
-        for found in answer.get("Contents", []):
-            if found["Key"] == self._prefix:
-                yield replace(self._entry(found), path=self._prefix.rpartition("/")[2])
+        for item in answer.get("Contents", []):
+            if item["Key"] == self._prefix:
+                yield replace(self._entry(item), path=self._prefix.rpartition("/")[2])
 
-    def _below(self) -> Iterator[Mapping[str, Any]]:
-        """Without the empty objects that stand for folders."""
+    def _objects_below(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the objects below the prefix, except the empty ones that represent folders. boto3's paginator has no limit on
+        pages."""
         prefix = f"{self._prefix}/" if self._prefix else ""
-        more: dict[str, str] = {}
-        for _ in range(MOST_PAGES):
-            answer = self._call("list_objects_v2", prefix, Prefix=prefix, **more)
+        token: dict[str, str] = {}
+        for _ in range(MAX_PAGES):
+            answer = self._call("list_objects_v2", prefix, Prefix=prefix, **token)
             yield from (o for o in answer.get("Contents", []) if not o["Key"].endswith("/") or o["Size"])
             if not answer.get("IsTruncated"):
                 return
-            before, more = more, {"ContinuationToken": answer.get("NextContinuationToken", "")}
-            if more in (before, {"ContinuationToken": ""}):
+            before, token = token, {"ContinuationToken": answer.get("NextContinuationToken", "")}
+            if token in (before, {"ContinuationToken": ""}):
                 break
-        raise TargetFault(Problem(self._uri(prefix), "the listing has no end", _MENDS[400]))
+        raise TargetFault(Problem(self._uri(prefix), "the listing does not end", _HINTS[400]))
 
-    def _entry(self, found: Mapping[str, Any]) -> Entry:
-        """A leading `/` after the prefix goes, as upstream."""
-        key = found["Key"]
-        return Entry(key[len(self._prefix) :].lstrip("/"), key, int(found["Size"]), found["ETag"])
+    def _entry(self, item: Mapping[str, Any]) -> Entry:
+        """Return the entry of an object. A leading `/` after the prefix is removed, as upstream."""
+        key = item["Key"]
+        return Entry(key[len(self._prefix) :].lstrip("/"), key, int(item["Size"]), item["ETag"])
 
-    def _odd(self, why: str) -> TargetFault:
+    def _listing_fault(self, why: str) -> TargetFault:
         return TargetFault(Problem(self._uri(self._prefix), why))
 
     def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
@@ -138,29 +151,28 @@ class _Bucket:
         try:
             return dict(getattr(self._client, operation)(Bucket=self._bucket, **arguments))
         except ClientError as error:
-            self._refuse(key, error.response)
-            raise AssertionError("not reached") from error
+            raise self._error(key, error.response) from None
         except (HTTPClientError, Unreachable):
             raise
         except BotoCoreError as error:
             raise TargetFault(Problem(self._uri(key), str(error), "look at the credentials and the endpoint")) from None
 
-    def _refuse(self, key: str, response: Any) -> None:
-        said, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
-        status, code = int(meta.get("HTTPStatusCode", 0)), str(said.get("Code", ""))
-        words = (
-            f"{status} {code}: {said.get('Message', '')}" if code != str(status) else f"{status} {said.get('Message')}"
-        )
-        if status >= 500 or status in (408, 429) or code in _AGAIN:
-            raise Busy(words, retry_after(meta.get("HTTPHeaders", {})))
-        mend = _MENDS.get(status, "look at the server's words")
+    def _error(self, key: str, response: Any) -> Exception:
+        """Return the exception for an error response, with the server's words."""
+        error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
+        status, code = int(metadata.get("HTTPStatusCode", 0)), str(error.get("Code", ""))
+        message = str(error.get("Message", "")) if code == str(status) else f"{code}: {error.get('Message', '')}"
+        reason = f"{status} {message}"
+        if status >= 500 or status in (408, 429) or code in _RETRIED:
+            return ServerBusy(reason, metadata.get("HTTPHeaders", {}))
+        hint = _HINTS.get(status, "look at the server's words")
         if self._anonymous:
-            mend = f"no credentials were found, so the request was not signed; {mend}"
-        raise TargetFault(Problem(self._uri(key), words, mend))
+            hint = f"no credentials were found, so the request was not signed; {hint}"
+        return TargetFault(Problem(self._uri(key), reason, hint))
 
-    def _connected(self, order: Order) -> Any:
-        """Credentials: those given, else what boto3 finds (AWS_* variables, profile, web identity, instance role), else
-        none: a public bucket. With ROLE_ARN, those of that role, assumed with them."""
+    def _create_client(self, request: FetchRequest) -> Any:
+        """Return a client with the given credentials, or those that boto3 finds (AWS_* variables, profile, web identity,
+        instance role), or none, for a public bucket. With ROLE_ARN, that role is assumed."""
         try:
             import boto3
             import botocore.session
@@ -169,11 +181,12 @@ class _Bucket:
             from botocore.exceptions import BotoCoreError
         except ImportError:
             raise not_installed("boto3", "s3://") from None
-        env, tuning = order.env, order.tuning
+        env, tuning = request.env, request.tuning
         core = botocore.session.Session()
         region = env.get(contract.REGION) or core.get_config_variable("region") or "us-east-1"
         core.set_config_variable("region", region)
-        key, secret = contract.secret(env, contract.ACCESS_KEY_ID), contract.secret(env, contract.SECRET_ACCESS_KEY)
+        key = contract.read_credential(env, contract.ACCESS_KEY_ID)
+        secret = contract.read_credential(env, contract.SECRET_ACCESS_KEY)
         if bool(key) != bool(secret):
             missing = contract.SECRET_ACCESS_KEY if key else contract.ACCESS_KEY_ID
             raise Invalid(Problem(missing, "is missing, while the other half of the credentials is given"))
@@ -182,7 +195,7 @@ class _Bucket:
         settings: dict[str, Any] = {
             "connect_timeout": min(10.0, tuning.timeout),
             "read_timeout": tuning.timeout,
-            "retries": {"total_max_attempts": 1},  # `transfer` repeats
+            "retries": {"total_max_attempts": 1},  # `transfer` retries
             "max_pool_connections": 2 * tuning.threads,
         }
         endpoint = _endpoint(env.get(contract.ENDPOINT, ""))
@@ -190,19 +203,18 @@ class _Bucket:
             settings["s3"] = {"addressing_style": "path"}
         try:
             if role := env.get(contract.ROLE_ARN):
-                core = _assumed(core, role, region)
+                core = _assume_role(core, role, region)
             elif core.get_credentials() is None:
                 self._anonymous, settings["signature_version"] = True, UNSIGNED
             session = boto3.Session(botocore_session=core)
             return session.client("s3", endpoint_url=endpoint or None, config=Config(**settings))
         except (BotoCoreError, ValueError) as error:
-            raise Invalid(
-                Problem(f"s3://{order.location}", str(error), "look at the variables of the initializer")
-            ) from None
+            hint = "look at the variables of the initializer"
+            raise Invalid(Problem(f"s3://{request.location}", str(error), hint)) from None
 
 
-def _assumed(own: Any, role: str, region: str) -> Any:
-    """A session with short-lived credentials of the role, renewed when they end."""
+def _assume_role(own: Any, role: str, region: str) -> Any:
+    """Return a session with short-lived credentials of the role, which are renewed when they expire."""
     import botocore.session
     from botocore.credentials import (
         AssumeRoleCredentialFetcher,
@@ -212,7 +224,7 @@ def _assumed(own: Any, role: str, region: str) -> Any:
     )
 
     if own.get_credentials() is None:
-        why = "there are no credentials to assume the role with"
+        why = "no credentials found to assume the role with"
         raise Invalid(Problem(contract.ROLE_ARN, why, "give ACCESS_KEY_ID and SECRET_ACCESS_KEY too"))
     fetcher = AssumeRoleCredentialFetcher(
         own.create_client, own.get_credentials(), role, extra_args={"RoleSessionName": "pulumi-trainer"}
@@ -231,18 +243,18 @@ def _assumed(own: Any, role: str, region: str) -> Any:
 
 
 def _endpoint(given: str) -> str:
-    """https where no scheme is said, as upstream's storage library has it."""
+    """Return the URL of an endpoint: https without a scheme, as in upstream's storage library."""
     if not given:
         return ""
     url = given if "://" in given else f"https://{given}"
     if not url.startswith(("http://", "https://")) or "@" in url:
-        raise Invalid(Problem(contract.ENDPOINT, "is no http(s) URL", "write https://HOST[:PORT]"))
+        raise Invalid(Problem(contract.ENDPOINT, "is not an http(s) URL", "write https://HOST[:PORT]"))
     return url
 
 
-def _refined(entry: Entry, answer: Mapping[str, Any]) -> Entry:
-    """What can be compared: a SHA256 of the whole object, and the ETag where it is an MD5 (not of several parts, not
-    encrypted with a key of its own)."""
+def _add_checksums(entry: Entry, answer: Mapping[str, Any]) -> Entry:
+    """Return the entry with the checksums of an answer: a SHA-256 of the whole object, and the ETag if it is an MD5 (one part,
+    not encrypted with a key of its own)."""
     checks: dict[str, str] = {}
     etag = entry.version.strip('"')
     encrypted = answer.get("ServerSideEncryption") not in (None, "AES256") or answer.get("SSECustomerAlgorithm")
@@ -251,7 +263,7 @@ def _refined(entry: Entry, answer: Mapping[str, Any]) -> Entry:
     try:
         digest = base64.b64decode(answer.get("ChecksumSHA256") or "", validate=True).hex()
     except (binascii.Error, ValueError):
-        digest = ""  # of parts: <digest>-<count>
+        digest = ""  # of several parts: <digest>-<count>
     if len(digest) == 64:
         checks["sha256"] = digest
     return replace(entry, checks=checks)
@@ -259,6 +271,6 @@ def _refined(entry: Entry, answer: Mapping[str, Any]) -> Entry:
 
 def _chunks(body: Any, skip: int) -> Chunks:
     try:
-        yield from window(body.iter_chunks(CHUNK), skip)
+        yield from skip_bytes(body.iter_chunks(CHUNK), skip)
     finally:
         body.close()

@@ -1,7 +1,6 @@
-"""What a scheme has to give: a listing with sizes and checksums, and the bytes of a file from any offset.
+"""The protocol of a source (listing, checksums, bytes of a file), its limits, and helpers that every scheme uses.
 
-Implemented by `file`, `s3` and `hf`; used by `fetching` and `transfer`. A method raises a TrainerError for what no
-repetition mends (403, 404, bad names); any other exception is tried again.
+A method of a source raises a TrainerError if a retry cannot help (403, 404, invalid names). Any other exception is retried.
 """
 
 from __future__ import annotations
@@ -18,24 +17,30 @@ from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
 CHUNK = 1 << 16
 MIB = 1 << 20
-MOST_FILES = 1_000_000
+MAX_FILES = 1_000_000
 """Files of a dataset or a model."""
-MOST_PAGES = 10_000
-"""Requests for one listing; a server gives 1,000 files a page."""
-LARGEST_PAGE = 64 * MIB
-"""Bytes of one page of a listing."""
-MOST_SEPARATORS = 4_000_000
-"""Of JSON on one page: an empty object takes three bytes there, and 64 in memory."""
-MOST_CHARACTERS = 256 * MIB
-"""Of all names and versions of a listing."""
+MAX_PAGES = 10_000
+"""Requests of one listing; a server returns 1,000 files per page."""
+MAX_PAGE_BYTES = 64 * MIB
+MAX_PAGE_VALUES = 4_000_000
+"""JSON separators on one page of a listing: an empty object takes 3 bytes on the page and 64 in memory."""
+MAX_NAME_CHARACTERS = 256 * MIB
+"""Characters of all names and versions of a listing."""
 
 Chunks = Generator[bytes, None, None]
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """threads: connections at once. part: bytes of a ranged part. attempts: at one part without progress. backoff:
-    seconds before the second attempt, doubled after each. timeout: seconds without a byte."""
+    """How files are transferred.
+
+    Attributes:
+        threads: Connections open at once.
+        part: Size of a ranged request, in bytes.
+        attempts: Attempts at one part without progress.
+        backoff: Seconds before the second attempt; doubled after each attempt.
+        timeout: Seconds to wait for the next byte.
+    """
 
     threads: int = 8
     part: int = 32 * MIB
@@ -45,8 +50,16 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class Order:
-    """What to open. location: the URI without its scheme. output: where the files will lie."""
+class FetchRequest:
+    """What a scheme opens.
+
+    Attributes:
+        kind: Kind of the initializer.
+        location: The URI without its scheme.
+        output: The folder that the files are written to.
+        env: The variables of `contract`.
+        tuning: Connections, part size, retries and timeout.
+    """
 
     kind: Kind
     location: str
@@ -57,25 +70,35 @@ class Order:
 
 @dataclass(frozen=True)
 class Patterns:
-    """allow: names that are fetched, none for all; ignore: those of them that are not. `data/` is `data/*`, as
-    huggingface_hub reads it."""
+    """Which files are fetched.
+
+    Attributes:
+        allow: fnmatch patterns of the names to fetch; empty for all. As in huggingface_hub, `data/` means `data/*`.
+        ignore: Patterns of the names to leave out.
+    """
 
     allow: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 
-    def wants(self, name: str) -> bool:
-        return (not self.allow or _any(name, self.allow)) and not _any(name, self.ignore)
+    def selects(self, name: str) -> bool:
+        """Return whether a file of that name is fetched."""
+        return (not self.allow or _matches_any(name, self.allow)) and not _matches_any(name, self.ignore)
 
 
-def _any(name: str, patterns: tuple[str, ...]) -> bool:
+def _matches_any(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, f"{p}*" if p.endswith("/") else p) for p in patterns)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file. path: below the output folder. key: the source's own name for it. version: differs when its content does.
+    """A file of a listing.
 
-    checks: algorithm (`digests`) -> hexadecimal digest, as far as the source knows them.
+    Attributes:
+        path: Path below the output folder.
+        key: The source's identifier of the file.
+        size: Size in bytes.
+        version: Differs if the content differs.
+        checks: Algorithm (see `digests`) -> hexadecimal digest, for the digests that the source knows.
     """
 
     path: str
@@ -87,81 +110,95 @@ class Entry:
 
 @dataclass(frozen=True)
 class Listing:
-    """revision: identity of all of it together."""
+    """All files of a source; `revision` identifies the content of all of them."""
 
     revision: str
     entries: list[Entry]
 
 
-def gathered(entries: Iterable[Entry], refusal: Callable[[str], TargetFault]) -> list[Entry]:
-    """All entries of a listing, as far as they fit into memory. refusal: makes an error of what is wrong."""
-    found: list[Entry] = []
+def collect_entries(entries: Iterable[Entry], fault: Callable[[str], TargetFault]) -> list[Entry]:
+    """Return the entries of a listing.
+
+    Args:
+        entries: The entries.
+        fault: Returns the error for a reason; raised if the listing exceeds the limits on memory.
+    """
+    collected: list[Entry] = []
     characters = 0
     for entry in entries:
         characters += len(entry.path) + len(entry.version)
-        if len(found) == MOST_FILES:
-            raise refusal(f"has more than {MOST_FILES:,} files")
-        if characters > MOST_CHARACTERS:
-            raise refusal(f"the names of its files have more than {MOST_CHARACTERS:,} characters")
+        if len(collected) == MAX_FILES:
+            raise fault(f"has more than {MAX_FILES:,} files")
+        if characters > MAX_NAME_CHARACTERS:
+            raise fault(f"the names of its files have more than {MAX_NAME_CHARACTERS:,} characters")
         if not 0 <= entry.size < 2**63:
-            raise refusal(f"a file has no size: {entry.path[:200]}")
-        found.append(entry)
-    return found
+            raise fault(f"a file has no valid size: {entry.path[:200]}")
+        collected.append(entry)
+    return collected
 
 
 class Source(Protocol):
     """An opened URI."""
 
     def listing(self, recorded: str) -> Listing:
-        """All files. recorded: the revision of an earlier fetch, kept where the source still has it; empty: the newest."""
+        """Return all files.
+
+        Args:
+            recorded: Revision of an earlier fetch, which is listed again if the source has revisions; empty for the newest.
+        """
         ...
 
-    def inspect(self, entry: Entry) -> Entry:
-        """The entry with the checksums that cost a request; asked once for a file that comes in several parts."""
+    def with_checksums(self, entry: Entry) -> Entry:
+        """Return the entry with the checksums that cost a request; called once for a file of several parts."""
         ...
 
     def read(self, entry: Entry, start: int, stop: int) -> tuple[Entry, Chunks]:
-        """Bytes [start, stop), and the entry with what the answer said about it. Closing the
-        generator closes the connection."""
+        """Return the entry with the checksums of the response, and the bytes [start, stop).
+
+        Closing the generator closes the connection.
+        """
         ...
 
-    def where(self, entry: Entry) -> str:
-        """The entry's address, for errors."""
+    def address(self, entry: Entry) -> str:
+        """Return the URI of the entry, for messages."""
         ...
 
 
 class Scheme(Protocol):
-    """A module that knows a scheme. Importing it loads no client."""
+    """A module that implements a scheme. Importing it loads no client library."""
 
-    def check(self, location: str, kind: Kind) -> list[Problem]: ...
-    def patterns(self, location: str, kind: Kind) -> Patterns: ...
-    def connect(self, order: Order) -> Source: ...
+    def check(self, location: str, kind: Kind) -> list[Problem]:
+        """Return the problems of a location."""
+        ...
 
+    def patterns(self, location: str, kind: Kind) -> Patterns:
+        """Return the default patterns of a location."""
+        ...
 
-class Busy(Exception):
-    """The server asks to come back later. after: seconds that it names, 0 if none."""
-
-    def __init__(self, words: str, after: float = 0) -> None:
-        super().__init__(words)
-        self.after = after
-
-
-def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds of `Retry-After`, 0 where there is none (a date is not read)."""
-    value = headers.get("retry-after", "")
-    return float(value) if value.isdigit() and len(value) < 6 else 0.0
+    def connect(self, request: FetchRequest) -> Source:
+        """Return the source of a location."""
+        ...
 
 
-def window(chunks: Iterator[bytes], skip: int) -> Iterator[bytes]:
-    """Without the first `skip` bytes: for a server that answers a range with everything."""
+class ServerBusy(Exception):
+    """The server asks for a later attempt; `after`: seconds of its `Retry-After`, 0 if not set."""
+
+    def __init__(self, reason: str, headers: Mapping[str, str]) -> None:
+        super().__init__(reason)
+        value = headers.get("retry-after", "")
+        self.after = float(value) if value.isdigit() and len(value) < 6 else 0.0  # a date is not parsed
+
+
+def skip_bytes(chunks: Iterator[bytes], count: int) -> Iterator[bytes]:
+    """Yield the chunks without their first `count` bytes, for a server that answers a range with the whole file."""
     for chunk in chunks:
-        if skip < len(chunk):
-            yield chunk[skip:]
-        skip = max(0, skip - len(chunk))
+        if count < len(chunk):
+            yield chunk[count:]
+        count = max(0, count - len(chunk))
 
 
 def digests(path: Path, algorithms: set[str]) -> dict[str, str]:
-    """Hexadecimal digests of a file; `git` is git's blob id (sha1 with a header)."""
+    """Return the hexadecimal digests of a file. `git` is git's blob id: SHA-1 with a header."""
     running: dict[str, Any] = {}
     for name in algorithms:
         running[name] = hashlib.new("sha1" if name == "git" else name, usedforsecurity=False)

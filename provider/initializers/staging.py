@@ -1,11 +1,11 @@
-"""The folder `.incomplete` inside the output folder: its lock, what has arrived so far, and the journal of it.
+"""Manages the folder `.incomplete` inside the output folder: its lock, the transferred content and the journal.
 
-It lies inside since the output folder may be a mount point, which nothing can be renamed onto. A killed fetch leaves it
-behind; the next one goes on from there.
+It is inside because the output folder may be a mount point, onto which no folder can be renamed. A killed fetch leaves it behind,
+and the next fetch continues from it.
 
-    lock      held while a fetch runs
-    journal   one line of JSON each: the fetch, a part that is on the disk, a file that is verified
-    data/<id> content of one file, id from its path, version and size
+    lock      locked while a fetch runs
+    journal   one JSON object per line: the fetch, a part that is on the disk, a file that is verified
+    data/<id> content of one file; the id is a digest of its path, version and size
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.initializers.names import STAGING
+from pulumi_trainer.provider.initializers.file_names import STAGING
 from pulumi_trainer.provider.initializers.source import Entry
 from pulumi_trainer.provider.kube.errors import TargetFault
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Staging:
-    """Made by `locked`, so there is one at a time for a folder."""
+    """The staging folder of an output folder. Created by `locked`, so that only one fetch uses it."""
 
     def __init__(self, output: Path) -> None:
         self.folder = output / STAGING
@@ -41,15 +41,16 @@ class Staging:
         self._files: dict[str, str] = {}
 
     def begin(self, header: dict[str, Any]) -> str:
-        """Goes on with what an interrupted fetch of the same header has left, or starts anew.
+        """Continue an interrupted fetch of the same header, or start a new one.
 
-        Returns the revision that was recorded, or "".
+        Returns:
+            The recorded revision; empty for a new fetch.
         """
-        lines = self._lines()
+        lines = self._read_journal()
         first = lines[0] if lines else {}
         revision = first.pop("revision", "")
         if not isinstance(revision, str) or first != header or self._data.is_symlink():
-            self._clean()
+            self.clear()
             return ""
         for line in lines[1:]:
             match line:
@@ -64,50 +65,62 @@ class Staging:
         return revision
 
     def plan(self, header: dict[str, Any], revision: str, entries: Iterable[Entry]) -> None:
-        """Records the revision, once it is known, and drops what belongs to none of the entries."""
+        """Record the revision, and remove the content of every file that is not one of the entries."""
         self._data.mkdir(exist_ok=True)
-        wanted = {identity(e) for e in entries}
+        planned = {*map(identity, entries)}
         for path in list(self._data.iterdir()):
-            if path.name not in wanted:
+            if path.name not in planned:
                 path.unlink()
+        lines: list[dict[str, Any]] = [{**header, "revision": revision}]
+        for key in planned & self._parts.keys():
+            lines += ({"id": key, "part": index} for index in sorted(self._parts[key]))
+        lines += ({"id": key, "sha256": self._files[key]} for key in planned & self._files.keys())
         temporary = self.folder / "journal.new"
-        with temporary.open("w") as file:
-            for line in ({**header, "revision": revision}, *self._known(wanted)):
-                file.write(json.dumps(line) + "\n")
+        temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
         temporary.replace(self._journal)
 
     def path(self, entry: Entry) -> Path:
+        """Return the path of the content of an entry."""
         return self._data / identity(entry)
 
     def parts(self, entry: Entry) -> set[int]:
-        """Indices of the parts that are on the disk."""
+        """Return the indices of the parts that are on the disk."""
         return set(self._parts.get(identity(entry), ())) if self._has(entry) else set()
 
     def verified(self, entry: Entry) -> str:
-        """The sha256 with which the file was complete and right, or ""."""
+        """Return the SHA-256 of a verified file; empty if it is not verified."""
         return self._files.get(identity(entry), "") if self._has(entry) else ""
 
     def add_part(self, entry: Entry, index: int) -> None:
+        """Record a part that is on the disk."""
         self._append({"id": identity(entry), "part": index})
 
     def add_file(self, entry: Entry, sha256: str) -> None:
+        """Record a verified file."""
         self._append({"id": identity(entry), "sha256": sha256})
 
     def drop(self, entry: Entry) -> None:
-        """What has arrived of this file is wrong."""
+        """Remove the content of a file that failed its verification."""
         self._append({"dropped": identity(entry)})
         self._forget(identity(entry))
         self.path(entry).unlink(missing_ok=True)
 
-    def held(self, entry: Entry) -> int:
-        """Bytes of the disk that this entry has taken already."""
+    def allocated(self, entry: Entry) -> int:
+        """Return the bytes that the content of an entry occupies on the disk."""
         with suppress(OSError):
             return self.path(entry).stat().st_blocks * 512
         return 0
 
-    def remove(self) -> None:
-        """Everything but the lock, which `locked` removes."""
-        self._clean()
+    def clear(self) -> None:
+        """Remove everything except the lock, which `locked` removes."""
+        self._parts, self._files = {}, {}
+        for path in list(self.folder.iterdir()):
+            if path.name == "lock":
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def _has(self, entry: Entry) -> bool:
         try:
@@ -119,45 +132,30 @@ class Staging:
         self._parts.pop(key, None)
         self._files.pop(key, None)
 
-    def _known(self, wanted: set[str]) -> Iterator[dict[str, Any]]:
-        for key, parts in self._parts.items():
-            if key in wanted:
-                yield from ({"id": key, "part": index} for index in sorted(parts))
-        yield from ({"id": key, "sha256": sha256} for key, sha256 in self._files.items() if key in wanted)
-
     def _append(self, line: dict[str, Any]) -> None:
         with self._writing, self._journal.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def _lines(self) -> list[dict[str, Any]]:
-        """A torn last line is none."""
-        found: list[dict[str, Any]] = []
+    def _read_journal(self) -> list[dict[str, Any]]:
+        """Return the lines up to the first incomplete one."""
+        lines: list[dict[str, Any]] = []
         with suppress(OSError, ValueError):
             for text in self._journal.read_text().splitlines():
                 line = json.loads(text)
                 if isinstance(line, dict):
-                    found.append(line)
-        return found
-
-    def _clean(self) -> None:
-        self._parts, self._files = {}, {}
-        for path in list(self.folder.iterdir()):
-            if path.name == "lock":
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+                    lines.append(line)
+        return lines
 
 
 def identity(entry: Entry) -> str:
+    """Return the name of the entry's content in the staging folder."""
     text = json.dumps([entry.path, entry.version, entry.size])
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 @contextmanager
 def locked(output: Path) -> Iterator[Staging]:
-    """Waits until no other fetch, of any process, works on this folder. What is of no more use is removed at the end."""
+    """Wait until no other fetch of any process uses the folder, then lock it. An empty staging folder is removed at the end."""
     folder = output / STAGING
     if folder.is_symlink():
         raise TargetFault(f"{folder}: is a symbolic link, so nothing is written there; remove it")
@@ -168,15 +166,16 @@ def locked(output: Path) -> Iterator[Staging]:
     finally:
         with suppress(OSError):
             if not any((folder / "data").glob("*")):
-                staging.remove()
+                staging.clear()
                 (folder / "lock").unlink()
                 folder.rmdir()
         os.close(fd)
 
 
 def _acquire(folder: Path) -> int:
-    """The lock's file goes with the folder, so holding it counts only while it is still the one that others will open."""
-    said = False
+    """Return a descriptor of the locked file. The file is removed with the folder, so a lock is valid only if the path
+    still leads to the locked file."""
+    reported = False
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -186,13 +185,11 @@ def _acquire(folder: Path) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not said:
+            if not reported:
                 log.info("another process is fetching into %s; waiting for it", folder.parent)
-                said = True
+                reported = True
             fcntl.flock(fd, fcntl.LOCK_EX)
-        try:
+        with suppress(FileNotFoundError):
             if os.fstat(fd).st_ino == (folder / "lock").stat().st_ino:
                 return fd
-        except FileNotFoundError:
-            pass
         os.close(fd)

@@ -1,7 +1,10 @@
-"""Brings files into the staging folder: several at once, big ones in ranged parts, tried again, resumed, verified.
+"""Transfers files into the staging folder: several at once, large ones in ranged parts, with retries, resumed and verified.
 
-One thread each for `threads` files, which wait for the parts; the parts of all files share
-`threads` connections. Memory: one chunk a connection.
+Each of `threads` files has a thread that waits for its parts; the parts of all files share `threads` connections. Memory: one
+chunk per connection.
+
+The downloads of the client libraries are not used: the docstrings of `hf` and `s3` list why. Also, a killed fetch continues
+after the last complete part, while huggingface_hub 2.4.0 and s3transfer 0.19.3 start the file again.
 """
 
 from __future__ import annotations
@@ -20,195 +23,205 @@ from typing import Any, TypeVar
 
 from pulumi_trainer.provider.initializers.manifest import FetchedFile
 from pulumi_trainer.provider.initializers.progress import Meter
-from pulumi_trainer.provider.initializers.source import (
-    MIB,
-    Busy,
-    Entry,
-    Source,
-    Tuning,
-    digests,
-)
+from pulumi_trainer.provider.initializers.source import MIB, Entry, ServerBusy, Source, Tuning, digests
 from pulumi_trainer.provider.initializers.staging import Staging
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kube.values.quantity import human
+from pulumi_trainer.provider.kube.values.quantity import format_bytes
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-LONGEST_WAIT = 60.0
+MAX_WAIT = 60.0
 VERIFICATIONS = 3
-"""How often a file whose checksum is wrong is fetched."""
+"""Attempts to transfer a file with a wrong checksum."""
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Stopped(Exception):
-    """Another file has failed for good."""
+    """Another file has failed, so this one is abandoned."""
 
 
-class Patience:
-    """What happens when something fails: a wait that grows, and an error in the end. Where: for the user's eyes."""
+class Backoff:
+    """Waits longer after each failure, and raises after the last attempt."""
 
-    def __init__(self, where: str, tuning: Tuning, stop: threading.Event, scrub: Callable[[str], str]) -> None:
-        self._where, self._tuning, self._stop, self._scrub = where, tuning, stop, scrub
+    def __init__(self, address: str, tuning: Tuning, stop: threading.Event, mask_secrets: Callable[[str], str]) -> None:
+        self._address, self._tuning, self._stop, self._mask = address, tuning, stop, mask_secrets
         self._failures = 0
 
-    def progress(self) -> None:
+    def reset(self) -> None:
+        """Start counting attempts again, because bytes have arrived."""
         self._failures = 0
 
-    def failed(self, error: Exception) -> None:
+    def wait_after(self, error: Exception) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            TargetFault: This was the last attempt.
+            Stopped: Another file has failed.
+        """
         self._failures += 1
-        words = self._scrub(_words(error))
+        reason = self._mask(" ".join(str(error).split())[:500] or type(error).__name__)
         if self._failures >= self._tuning.attempts:
-            mend = "run it again when the server is well: what has arrived is kept"
-            raise TargetFault(Problem(self._where, f"{words} ({self._failures} attempts)", mend))
+            hint = "run it again when the server is well: what has arrived is kept"
+            raise TargetFault(Problem(self._address, f"{reason} ({self._failures} attempts)", hint))
         delay = self._tuning.backoff * 2 ** (self._failures - 1) * random.uniform(0.75, 1.25)  # noqa: S311
-        delay = min(LONGEST_WAIT, max(delay, error.after if isinstance(error, Busy) else 0))
-        log.warning("%s: %s; again in %.1f s", self._scrub(self._where), words, delay)
+        delay = min(MAX_WAIT, max(delay, error.after if isinstance(error, ServerBusy) else 0))
+        log.warning("%s: %s; again in %.1f s", self._mask(self._address), reason, delay)
         if self._stop.wait(delay):
             raise Stopped
 
 
-def retried(call: Callable[[], T], patience: Patience) -> T:
-    """The call's result; its TrainerErrors at once, other errors when patience ends."""
+def retry(call: Callable[[], T], backoff: Backoff) -> T:
+    """Return the result of a call.
+
+    Raises:
+        TrainerError: Raised by the call; it is not retried.
+        TargetFault: The last attempt failed with another error.
+    """
     while True:
         try:
             return call()
         except (TrainerError, Stopped):
             raise
         except Exception as error:
-            patience.failed(error)
-
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split())[:500] or type(error).__name__
+            backoff.wait_after(error)
 
 
 @contextmanager
-def disk(output: Path) -> Iterator[None]:
-    """What the file system refuses is the user's to mend, and no repetition helps."""
+def disk_errors(output: Path) -> Iterator[None]:
+    """Raise TargetFault for an OSError of the file system, because a retry cannot help."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason, hint = error.strerror or str(error), "look at the volume and at who may write there"
         if error.errno in _NO_SPACE:
-            there = next(p for p in (output, *output.parents) if p.is_dir())
-            free = human(shutil.disk_usage(there).free)
-            reason, mend = f"no space left ({reason}; {free} free)", "make room, or use a larger volume"
-        else:
-            mend = "look at the volume and at who may write there"
-        raise TargetFault(
-            Problem(str(error.filename or output), f"{reason}; the fetch is not complete", mend)
-        ) from None
+            existing = next(p for p in (output, *output.parents) if p.is_dir())
+            free = format_bytes(shutil.disk_usage(existing).free)
+            reason, hint = f"no space left ({reason}; {free} free)", "make room, or use a larger volume"
+        place = str(error.filename or output)
+        raise TargetFault(Problem(place, f"{reason}; the fetch is not complete", hint)) from None
 
 
 class Transfer:
-    """One fetch's download."""
+    """The transfer of all files of one fetch."""
 
     def __init__(
-        self, source: Source, staging: Staging, meter: Meter, tuning: Tuning, scrub: Callable[[str], str]
+        self, source: Source, staging: Staging, meter: Meter, tuning: Tuning, mask_secrets: Callable[[str], str]
     ) -> None:
-        self._source, self._staging, self._meter, self._tuning, self._scrub = source, staging, meter, tuning, scrub
+        self._source, self._staging, self._meter = source, staging, meter
+        self._tuning, self._mask = tuning, mask_secrets
         self._output = staging.folder.parent
         self._stop = threading.Event()
         self._next = threading.Lock()
 
     def run(self, entries: Sequence[Entry]) -> list[FetchedFile]:
-        """All of them verified in the staging folder, in the order of `entries`."""
+        """Transfer and verify files.
+
+        Args:
+            entries: The files.
+
+        Returns:
+            The files in the same order; their content is in the staging folder.
+
+        Raises:
+            TargetFault: The source or the disk refuses a file.
+        """
         pending = iter(enumerate(entries))
         done: dict[int, FetchedFile] = {}
 
-        def worker() -> None:
+        def transfer_files() -> None:
             while not self._stop.is_set():
                 with self._next:
                     index, entry = next(pending, (-1, None))
                 if entry is None:
                     return
-                done[index] = self._file(entry)
-                self._meter.file()
+                done[index] = self._transfer_file(entry)
+                self._meter.add_file()
 
         files = ThreadPoolExecutor(self._tuning.threads)
         self._parts = ThreadPoolExecutor(self._tuning.threads)
         try:
-            self._all([files.submit(worker) for _ in range(min(len(entries), self._tuning.threads))])
+            self._wait_for([files.submit(transfer_files) for _ in range(min(len(entries), self._tuning.threads))])
         finally:
             self._stop.set()
             files.shutdown()
             self._parts.shutdown(cancel_futures=True)
         return [done[i] for i in range(len(entries))]
 
-    def _all(self, futures: list[Future[Any]]) -> None:
-        """Waits for all; the first real error stops the rest and is raised."""
-        pending: set[Future[Any]] = set(futures)
-        while pending:
-            done, pending = wait(pending, return_when="FIRST_EXCEPTION")
-            errors = [e for f in done if (e := f.exception())]
-            if errors:
-                self._stop.set()
-                wait(pending)
-                errors += [e for f in pending if not f.cancelled() and (e := f.exception())]
-                raise next((e for e in errors if not isinstance(e, Stopped)), errors[0])
+    def _wait_for(self, futures: Sequence[Future[Any]]) -> None:
+        """Wait for all futures. The first failure stops the others and is raised."""
+        done, pending = wait(futures, return_when="FIRST_EXCEPTION")
+        if pending:
+            self._stop.set()
+            wait(pending)
+        errors = [f.exception() for f in (*done, *pending) if not f.cancelled()]
+        failures = [e for e in errors if e is not None]
+        if failures:
+            self._stop.set()
+            raise next((e for e in failures if not isinstance(e, Stopped)), failures[0])
 
-    def _file(self, entry: Entry) -> FetchedFile:
+    def _backoff(self, entry: Entry) -> Backoff:
+        return Backoff(self._source.address(entry), self._tuning, self._stop, self._mask)
+
+    def _transfer_file(self, entry: Entry) -> FetchedFile:
         path = self._staging.path(entry)
-        if (known := self._staging.verified(entry)) and digests(path, {"sha256"})["sha256"] == known:
-            self._meter.kept(entry.size)
-            return FetchedFile(entry.path, entry.size, known, entry.version)
-        where, wrong = self._source.where(entry), ""
+        verified = self._staging.verified(entry)
+        if verified and digests(path, {"sha256"})["sha256"] == verified:
+            self._meter.add_reused(entry.size)
+            return FetchedFile(entry.path, entry.size, verified, entry.version)
+        address, mismatch = self._source.address(entry), ""
         for _ in range(VERIFICATIONS):
-            expected = self._content(entry, path)
-            found = digests(path, {"sha256", *expected.checks})
-            wrong = next((f"{n} {found[n]}, not {v}" for n, v in expected.checks.items() if found[n] != v), "")
-            if not wrong:
-                self._staging.add_file(entry, found["sha256"])
-                return FetchedFile(entry.path, entry.size, found["sha256"], entry.version)
-            log.warning("%s: what arrived has %s", where, wrong)
-            with disk(self._output):
+            expected = self._transfer_content(entry, path)
+            actual = digests(path, {"sha256", *expected.checks})
+            mismatch = next((f"{n} {actual[n]}, not {v}" for n, v in expected.checks.items() if actual[n] != v), "")
+            if not mismatch:
+                self._staging.add_file(entry, actual["sha256"])
+                return FetchedFile(entry.path, entry.size, actual["sha256"], entry.version)
+            log.warning("%s: what arrived has %s", address, mismatch)
+            with disk_errors(self._output):
                 self._staging.drop(entry)
             self._meter.add(-entry.size)
             if self._stop.is_set():
                 raise Stopped
-        why = f"what arrived has another checksum than the source says: {wrong} ({VERIFICATIONS} attempts)"
-        raise TargetFault(Problem(where, why, "the content is damaged at the source or on its way; upload it again"))
+        why = f"the downloaded data has another checksum than the source reports: {mismatch} ({VERIFICATIONS} attempts)"
+        raise TargetFault(Problem(address, why, "the content is damaged at the source or on its way; upload it again"))
 
-    def _content(self, entry: Entry, path: Path) -> Entry:
-        """All bytes on the disk; returns the entry with all checksums that are known of it."""
+    def _transfer_content(self, entry: Entry, path: Path) -> Entry:
+        """Write all bytes to the disk and return the entry with all of its checksums."""
         step = self._tuning.part
         starts = range(0, entry.size, step)
-        present = self._staging.parts(entry) if len(starts) > 1 else set()
-        if len(starts) > 1:
-            patience = Patience(self._source.where(entry), self._tuning, self._stop, self._scrub)
-            refined = retried(lambda: self._source.inspect(entry), patience)
-        else:
-            refined = entry
-        with disk(self._output):
+        several = len(starts) > 1
+        present = self._staging.parts(entry) if several else set()
+        expected = retry(lambda: self._source.with_checksums(entry), self._backoff(entry)) if several else entry
+        with disk_errors(self._output):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
-            with disk(self._output):
+            with disk_errors(self._output):
                 os.ftruncate(fd, entry.size)
             futures: list[Future[Entry]] = []
             for index, start in enumerate(starts):
                 stop = min(start + step, entry.size)
                 if index in present:
-                    self._meter.kept(stop - start)
+                    self._meter.add_reused(stop - start)
                 else:
-                    futures.append(self._parts.submit(self._part, entry, fd, start, stop))
-            self._all([*futures])
-            with disk(self._output):
+                    futures.append(self._parts.submit(self._transfer_part, entry, fd, start, stop))
+            self._wait_for(futures)
+            with disk_errors(self._output):
                 os.fsync(fd)
         finally:
             os.close(fd)
-        return futures[0].result() if len(starts) == 1 else refined
+        return futures[0].result() if len(starts) == 1 else expected
 
-    def _part(self, entry: Entry, fd: int, start: int, stop: int) -> Entry:
-        """Bytes [start, stop); after a failure it goes on where the last attempt ended."""
-        patience = Patience(self._source.where(entry), self._tuning, self._stop, self._scrub)
-        at, refined = start, entry
+    def _transfer_part(self, entry: Entry, fd: int, start: int, stop: int) -> Entry:
+        """Write the bytes [start, stop). After a failure the next attempt continues where the last one ended."""
+        backoff = self._backoff(entry)
+        at, expected = start, entry
         while at < stop:
             before = at
             if self._stop.is_set():
                 raise Stopped
             try:
-                refined, chunks = self._source.read(entry, at, stop)
+                expected, chunks = self._source.read(entry, at, stop)
                 with closing(chunks):
                     for chunk in chunks:
                         at += self._write(fd, chunk[: stop - at], at)
@@ -220,18 +233,18 @@ class Transfer:
                 raise
             except Exception as error:
                 if at - before >= MIB:
-                    patience.progress()
-                patience.failed(error)
+                    backoff.reset()
+                backoff.wait_after(error)
         if stop - start < entry.size:
-            with disk(self._output):
+            with disk_errors(self._output):
                 os.fdatasync(fd)
                 self._staging.add_part(entry, start // self._tuning.part)
-        return refined
+        return expected
 
     def _write(self, fd: int, chunk: bytes, at: int) -> int:
         if self._stop.is_set():
             raise Stopped
-        with disk(self._output):
+        with disk_errors(self._output):
             written = 0
             while written < len(chunk):
                 written += os.pwrite(fd, chunk[written:], at + written)

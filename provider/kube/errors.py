@@ -1,7 +1,6 @@
-"""The one shape of everything we refuse: what, where, why and what to do.
+"""Problems and errors for users: what is wrong, where, why, and what to do.
 
-`Problem` is data (collected, several shown at once); the exceptions carry problems across a
-call boundary and are what a caller may catch. Their text is all a user sees.
+`Problem` is data, so that several can be collected and shown together; the exceptions carry problems. Users get only their text.
 """
 
 from __future__ import annotations
@@ -12,29 +11,29 @@ from dataclasses import dataclass, replace
 from pulumi_trainer.provider.kube import terminal
 
 LONGEST = 10_000
-"""Characters of a part of a problem: what is quoted may have any length, and the message of a failed job has 8,000."""
+"""Maximum characters of a part of a problem: quoted text may have any length, and the message of a failed job has 8,000."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem: where, why, and what to do.
 
-    where: field path or Python path, such as `spec.trainer.numNodes` or `TrainJob("digits").trainer.num_nodes`.
-    why: the reason in words, without a full stop at the end.
-    mend: what the user can do about it; empty where the reason says it already.
-    type: the API server's name for this kind of error (`field.ErrorType` of Kubernetes' apimachinery).
+    Each part may quote a file, a name or a server, so control characters and the middle of a long text are removed.
 
-    Any of them may quote a file, a name or a server: what a terminal would act on is removed here, and so is the middle of a
-    text that is too long.
+    Args:
+        where: Field path or Python path, such as `spec.replicas` or `Deployment("web").spec.replicas`.
+        why: The reason, without a full stop at the end.
+        hint: What the user can do about it; empty if the reason makes it clear.
+        type: The API server's name for this kind of error (`field.ErrorType` of Kubernetes' apimachinery).
     """
 
     where: str
     why: str
-    mend: str = ""
+    hint: str = ""
     type: str = "FieldValueInvalid"
 
     def __post_init__(self) -> None:
-        for name, made_safe in (("where", terminal.plain), ("why", terminal.message), ("mend", terminal.plain)):
+        for name, made_safe in (("where", terminal.plain), ("why", terminal.message), ("hint", terminal.plain)):
             text = whole = getattr(self, name)
             if len(text) > LONGEST:
                 text = f"{text[: LONGEST // 2]}[...]{text[-LONGEST // 2 :]}"
@@ -45,50 +44,60 @@ class Problem:
 
     def __str__(self) -> str:
         why = self.why or _TYPES.get(self.type, "")
-        text = f"{self.where}: {why}" if self.where else why
-        return f"{text}; {self.mend}" if self.mend else text
+        return with_hint(f"{self.where}: {why}" if self.where else why, self.hint)
 
     def below(self, prefix: str) -> Problem:
-        """The same problem, seen from a document that holds this one at `prefix`."""
+        """Return the problem with a path that starts with `prefix`."""
         return replace(self, where=f"{prefix}.{self.where}" if self.where else prefix)
 
 
+def with_hint(text: str, hint: str) -> str:
+    """Return a message followed by its hint, if there is one."""
+    return f"{text.removesuffix('.')}. Hint: {hint}" if hint else text
+
+
+def problems_below(prefix: str, problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems with paths that start with `prefix`."""
+    return [problem.below(prefix) for problem in problems]
+
+
 _TYPES = {"FieldValueRequired": "Required value", "FieldValueDuplicate": "Duplicate value"}
-"""What an API server says of some kinds of errors, and no more than that."""
+"""The whole message of an API server for some types of errors."""
 
 
-def several(told: Sequence[str], most: int = 5) -> str:
-    """The first of several things, and how many more there are."""
-    return "; ".join(told[:most]) + (f"; and {len(told) - most} more" if len(told) > most else "")
+def several(texts: Sequence[str], most: int = 5) -> str:
+    """Return the first texts, and the number of the others."""
+    return "; ".join(texts[:most]) + (f"; and {len(texts) - most} more" if len(texts) > most else "")
 
 
 class TrainerError(Exception):
-    """Base of all errors that are meant for the user: `str(error)` is complete and needs no traceback."""
+    """Base of all errors for users. `str(error)` is complete and needs no traceback."""
 
     def __init__(self, *problems: Problem | str) -> None:
         self.problems = tuple(p if isinstance(p, Problem) else Problem("", p) for p in problems)
-        super().__init__("\n".join(str(p) for p in self.problems))
+        super().__init__("\n".join(map(str, self.problems)))
 
     @classmethod
     def of(cls, problems: Iterable[Problem]) -> TrainerError:
+        """Return an error with several problems."""
         return cls(*problems)
 
 
 class Invalid(TrainerError):
-    """An input is wrong; nothing was sent or touched."""
+    """An input is not valid; nothing was sent or changed."""
 
 
 class Conflict(TrainerError):
-    """Something of that name exists and is not ours."""
+    """An object of that name exists and has another owner."""
 
 
 class Refused(TrainerError):
-    """The request is understood and well formed, and would do harm: interrupt running work, act on another host."""
+    """A valid request would do harm: interrupt running work, or act on another host."""
 
 
 class TargetFault(TrainerError):
-    """The target could not do it: disk full, server down, permission missing."""
+    """The target failed: disk full, server down, permission missing."""
 
 
 class Unreadable(TargetFault):
-    """What is written down about one job or volume is not what was written: of it alone nothing is known."""
+    """The record of one job or volume is damaged; other jobs and volumes are not affected."""

@@ -1,7 +1,6 @@
-"""Makes text that others have written safe to show on a terminal.
+"""Makes untrusted text safe to print on a terminal.
 
-A log, a name or a server's message may hold anything that a program, or somebody who talks to it, has put there: sequences that
-move the cursor, rename the window, answer as if typed, or hide text. `Problem` and the commands call this before they show it.
+A log, a name or a server's message may contain sequences that move the cursor, rename the window, send input, or hide text.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 
 RESET = "\x1b[0m"
 PALETTE = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
-"""Colours of prefixes."""
+"""Colours of prefixes, as ANSI codes."""
 
 _ESCAPE = re.compile(
     r"(?P<colour>\x1b\[[0-9;:]{0,40}m)"
@@ -28,55 +27,69 @@ _BREAKS = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
 _RAW = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def harmless(text: str) -> str:
-    """One line, as it may be shown. Of a line that overwrites itself (a progress bar) what would stay is left."""
+def safe_line(text: str) -> str:
+    """Return a line that is safe to print; of a line that overwrites itself (a progress bar), its last state."""
     if text.isprintable():
         return text
     text = text.rstrip("\r")
     text = text[text.rfind("\r") + 1 :]
     shown = _ESCAPE.sub(lambda found: found["colour"] or "", text)
-    return shown + RESET if "\x1b[" in shown and not shown.endswith((RESET, "\x1b[m")) else shown
+    if "\x1b[" in shown and not shown.endswith((RESET, "\x1b[m")):
+        return shown + RESET
+    return shown
 
 
 def plain(text: str) -> str:
-    """One line without colours, such as a cell of a table, a name, or a message."""
+    """Return a text as one line without colours, such as a cell of a table, a name, or a message."""
     if text.isprintable():
         return text
-    return _COLOUR.sub("", harmless(_BREAKS.sub(" ", text).replace("\n", " ")))
+    return _COLOUR.sub("", safe_line(_BREAKS.sub(" ", text).replace("\n", " ")))
 
 
 def lines(text: str) -> str:
-    """Return a text of several lines, each as it may be shown, without colours."""
-    return text if text.isprintable() else "\n".join(map(plain, _BREAKS.sub("\n", text).split("\n")))
+    """Return a text of several lines that is safe to print, without colours."""
+    if text.isprintable():
+        return text
+    return "\n".join(map(plain, _BREAKS.sub("\n", text).split("\n")))
 
 
 def message(text: str) -> str:
-    """Return a message of several lines without colours, each further line indented: none can pass for a message of ours."""
+    """Return a message of several lines without colours.
+
+    Further lines are indented, so that none looks like a message of this program.
+    """
     first, *more = lines(text).split("\n")
     return "\n".join([first, *(line if line[:1] in ("", " ") else f"  {line}" for line in more)])
 
 
 def escaped(document: str) -> str:
-    """Return JSON with the characters escaped that JSON allows and a terminal acts on."""
+    """Return JSON in which the characters that a terminal interprets are escaped."""
     return _RAW.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def control_character(text: str) -> str:
-    """Return the first character of a text that a terminal acts on, as Python writes it; empty if there is none. Line breaks and
-    tabs do no harm."""
+    """Return the first character of a text that a terminal interprets, as Python writes it; empty if not found.
+
+    Line breaks and tabs do not count.
+    """
     found = None if text.isprintable() else _CONTROL.search(text)
     return ascii(found[0]) if found else ""
 
 
 class Prefixes:
-    """What stands before the lines of each pod. coloured: each pod in another colour."""
+    """Prefixes of log lines.
+
+    Args:
+        coloured: Whether each Pod has its own colour.
+        palette: ANSI codes of the colours.
+    """
 
     def __init__(self, *, coloured: bool, palette: Sequence[int] = PALETTE) -> None:
         self._coloured, self._palette = coloured, palette
         self._known: dict[str, int] = {}
 
     def of(self, pod: str, container: str) -> str:
-        """container: empty where it goes without saying."""
+        """Return the prefix of a Pod's line. container: Empty to leave it out."""
         name = plain(f"{pod}/{container}" if container else pod)
         if not self._coloured:
             return f"{name} "

@@ -1,1 +1,1 @@
-"""Kueue: its objects and webhooks, how it counts quota and topology, and what its Workloads say."""
+"""Kueue: its objects and webhooks, its quota and topology, and the conditions of its Workloads."""

@@ -1,8 +1,8 @@
-"""Whether a ClusterQueue could ever admit a job, with all that it may borrow and nothing in use; if not, why, in Kueue's words.
+"""Decides whether a ClusterQueue can ever admit a job, with all quota it may borrow, and if not, why.
 
-A search over the flavors, in the order of https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/flavorassigner.
-What Kueue's configuration leaves out of its counts (excludeResourcePrefixes, transformations, quotaCheckStrategy) is not known
-here, and neither is whether nodes have room.
+Searches the flavors in the order of https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/flavorassigner, and
+returns Kueue's words. Kueue's configuration (excludeResourcePrefixes, transformations, quotaCheckStrategy) and the capacity of
+nodes are not known here.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import Any, Literal
 
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.accessors import (
-    Document,
-    listed,
-    section,
-    texts,
-)
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, section, texts
+from pulumi_trainer.provider.kube.values.label_selectors import matches
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue.labels import (
     PREFERRED,
@@ -31,23 +28,23 @@ from pulumi_trainer.provider.kueue.labels import (
 )
 from pulumi_trainer.provider.kueue.podsets import PodSet, pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.kueue.quota import (
-    ZERO,
-    Node,
-    Slot,
-    text,
-)
+from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, format_amount
 
 Cause = Literal["uncovered", "flavor", "capacity"]
-_ASKING = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES)
-_TRIES = 4096
+_TOPOLOGY_REQUESTS = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES)
+_MOST_TRIES = 4096
 """Combinations of flavors that are tried before a job counts as one that may fit."""
 
 
 @dataclass(frozen=True)
-class Never:
-    """Why a job is never admitted. cause: a resource without quota, flavors that do not match its pods, or too little quota.
-    words: as Kueue writes them into the Workload."""
+class NotFitting:
+    """Why a job is never admitted.
+
+    Args:
+        cause: A resource without quota, flavors that do not match the pods, or too little quota.
+        pod_set: The pods that are not admitted.
+        words: The message that Kueue writes into the Workload.
+    """
 
     cause: Cause
     pod_set: PodSet
@@ -56,7 +53,7 @@ class Never:
 
 @dataclass(frozen=True)
 class _Group:
-    """Pod sets that get the same flavors: one, or those of a TAS group."""
+    """Pod sets that get the same flavors: a single one, or those of a TAS group."""
 
     members: tuple[PodSet, ...]
     requests: Mapping[str, Fraction]
@@ -64,28 +61,39 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Try:
-    """What one choice of flavors has come to. slots: what is taken; cause: None: it fits."""
+    """The result of one choice of flavors. slots: Quota then in use. cause: Why the pods do not fit; None if they do."""
 
     slots: Mapping[Slot, Fraction]
     cause: Cause | None = None
     reasons: tuple[str, ...] = ()
 
 
-def never(jobset: Document, cluster_queue: Document, queues: Queues) -> Never | None:
-    """None: it may be admitted, or not enough is known."""
+def reason_not_fitting(jobset: Document, cluster_queue: Document, queues: Queues) -> NotFitting | None:
+    """Return why a queue never admits a job, as `reason_pods_not_fitting`."""
+    return reason_pods_not_fitting(pod_sets(jobset, queues), cluster_queue, queues)
+
+
+def reason_pods_not_fitting(sets: list[PodSet], cluster_queue: Document, queues: Queues) -> NotFitting | None:
+    """Return why a queue never admits the pod sets of a job; None if it may, or if not enough is known.
+
+    Args:
+        sets: The pod sets.
+        cluster_queue: The ClusterQueue.
+        queues: Known objects.
+    """
     name = section(cluster_queue, "metadata").get("name")
     node = queues.tree.queues.get(name) if isinstance(name, str) else None
-    if node is None or first_unknown(section(cluster_queue, "spec")) is not None or _adrift(node, queues):
+    if node is None or first_unknown(section(cluster_queue, "spec")) is not None or _has_unknown_cohorts(node, queues):
         return None
     search = _Search(cluster_queue, node, queues)
-    groups = _grouped(pod_sets(jobset), search)
+    groups = _grouped(sets, search)
     return None if groups is None else search.refusal(groups)
 
 
-def _adrift(node: Node, queues: Queues) -> bool:
-    """Whether members of its cohorts may be missing here, who could lend it something."""
+def _has_unknown_cohorts(node: Node, queues: Queues) -> bool:
+    """Return whether unknown members of its cohorts may lend it something."""
     whole = queues.has_all("ClusterQueue") and queues.has_all("Cohort")
-    return node.parent is not None and (not whole or bool({n.name for n in node.path} & queues.tree.looped))
+    return node.parent is not None and (not whole or bool({n.name for n in node.path} & queues.tree.in_cycles))
 
 
 def _grouped(sets: list[PodSet], search: _Search) -> list[_Group] | None:
@@ -109,47 +117,44 @@ def _grouped(sets: list[PodSet], search: _Search) -> list[_Group] | None:
 
 
 class _TooMany(Exception):
-    """There are more combinations than are tried."""
+    """More combinations of flavors than are tried."""
 
 
 class _Search:
     def __init__(self, cluster_queue: Document, node: Node, queues: Queues) -> None:
         self.node, self.queues = node, queues
-        self.groups = [section(group) for group in listed(section(cluster_queue, "spec").get("resourceGroups"))]
+        self.groups = [*map(section, listed(section(cluster_queue, "spec").get("resourceGroups")))]
         self.counts_pods = any("pods" in texts(g.get("coveredResources")) for g in self.groups)
-        names = {flavor for group in self.groups for flavor in _names(group)}
-        known = [queues.find("ResourceFlavor", name) for name in names]
-        self.topology_only = bool(known) and all(
-            f is not None and section(f, "spec").get("topologyName") for f in known
-        )
-        self._left = _TRIES
+        names = set(chain.from_iterable(map(_names, self.groups)))
+        flavors = [section(queues.find("ResourceFlavor", name), "spec") for name in names]
+        self.topology_only = bool(flavors) and all(flavor.get("topologyName") for flavor in flavors)
+        self._tries_left = _MOST_TRIES
         self._most: dict[Slot, Fraction] = {}
 
-    def refusal(self, groups: list[_Group]) -> Never | None:
-        """What Kueue would say of the first group for which nothing fits, whatever those before it get."""
+    def refusal(self, groups: list[_Group]) -> NotFitting | None:
+        """Return Kueue's message on the first group for which nothing fits, whatever the groups before it get."""
         try:
             return self._refusal(groups)
         except _TooMany:
             return None
 
-    def _refusal(self, groups: list[_Group]) -> Never | None:
+    def _refusal(self, groups: list[_Group]) -> NotFitting | None:
         states: list[Mapping[Slot, Fraction]] = [{}]
         for group in groups:
-            if (lost := self._unplaced(group)) is not None:
-                return Never("flavor", lost, f"failed to assign flavors to pod set {lost.name}: no TAS flavor assigned")
-            tries = [each for taken in states for each in self._tries(group, taken)]
+            if (unplaced := self._unplaced(group)) is not None:
+                words = f"failed to assign flavors to pod set {unplaced.name}: no TAS flavor assigned"
+                return NotFitting("flavor", unplaced, words)
+            tries = list(chain.from_iterable(self._tries(group, taken) for taken in states))
             states = [each.slots for each in tries if each.cause is None]
             if not states:
-                first = tries[0]
-                words = ", ".join(sorted(dict.fromkeys(first.reasons)))
-                pods = group.members[0]
-                return Never(
-                    first.cause or "capacity", pods, f"couldn't assign flavors to pod set {pods.name}: {words}"
-                )
+                first, pods = tries[0], group.members[0]
+                reasons = ", ".join(sorted(set(first.reasons)))
+                words = f"couldn't assign flavors to pod set {pods.name}: {reasons}"
+                return NotFitting(first.cause or "capacity", pods, words)
         return None
 
     def _tries(self, group: _Group, taken: Mapping[Slot, Fraction]) -> list[_Try]:
-        """All choices of flavors for a group that fit, or the one failure."""
+        """Return all choices of flavors for a group that fit, or the one failure."""
         open_: list[Mapping[Slot, Fraction]] = [taken]
         for resources in self._by_resource_group(group):
             if isinstance(resources, str):
@@ -162,8 +167,8 @@ class _Search:
                     continue
                 mismatched = False
                 for state in open_:
-                    self._left -= 1
-                    if self._left < 0:
+                    self._tries_left -= 1
+                    if self._tries_left < 0:
                         raise _TooMany
                     slots, short = self._fill(flavor, resources.requests, state)
                     reasons += short
@@ -172,18 +177,19 @@ class _Search:
             if not found:
                 return [_Try(taken, "flavor" if mismatched else "capacity", tuple(reasons))]
             open_ = found
-        return [_Try(slots) for slots in open_]
+        return [*map(_Try, open_)]
 
     def _unplaced(self, group: _Group) -> PodSet | None:
-        """Pods that need a place in a topology, and ask for nothing that would give them a flavor: pods of their group may."""
-        covered = {name for g in self.groups for name in texts(g.get("coveredResources"))}
-        if covered & group.requests.keys():
+        """Return pods that need a topology domain, if their group requests no resource for which it would get a flavor."""
+        if any(group.requests.keys() & set(texts(g.get("coveredResources"))) for g in self.groups):
             return None
-        placed = (p for p in group.members if p.count and (self.topology_only or _asks(p)))
-        return next(placed, None)
+        for pods in group.members:
+            if pods.count and (self.topology_only or _requests_topology(pods)):
+                return pods
+        return None
 
     def _by_resource_group(self, group: _Group) -> Iterator[_Wanted | str]:
-        """What a group of pod sets wants of each resource group, or a resource that none covers."""
+        """Yield what a group of pod sets requests of each resource group, or a resource that no group covers."""
         wanted: dict[int, dict[str, Fraction]] = {}
         for resource, amount in sorted(group.requests.items()):
             at = next((i for i, g in enumerate(self.groups) if resource in texts(g.get("coveredResources"))), None)
@@ -202,21 +208,23 @@ class _Search:
             slot = (flavor, resource)
             if slot not in self._most:
                 self._most[slot] = self.node.potential(slot)
-            before, most = taken.get(slot, ZERO), self._most[slot]
-            slots[slot] = before + amount
+            earlier, most = taken.get(slot, ZERO), self._most[slot]
+            slots[slot] = earlier + amount
             if slots[slot] > most:
-                before_, asked, most_ = (text(resource, each) for each in (before, amount, most))
                 short.append(
                     f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests"
-                    f" ({before_}) + current podset request ({asked}) > maximum capacity ({most_})"
+                    f" ({format_amount(resource, earlier)}) + current podset request ({format_amount(resource, amount)})"
+                    f" > maximum capacity ({format_amount(resource, most)})"
                 )
         return slots, short
 
     def _mismatch(self, name: str, group: _Group, resources: Document) -> str:
-        """Why a flavor is none for these pods; empty: it is one, or it is not known."""
+        """Return why a flavor does not match the pods of a group; empty if it does, or if it is not known."""
         flavor = self.queues.find("ResourceFlavor", name)
         if flavor is None:
-            return f"flavor {name} not found" if self.queues.lacks("ResourceFlavor", name) else ""
+            if not self.queues.lacks("ResourceFlavor", name):
+                return ""
+            return f"flavor {name} not found"
         if first_unknown(flavor) is not None:
             return ""
         for pods in group.members:
@@ -225,25 +233,30 @@ class _Search:
         return ""
 
     def _off_topology(self, name: str, flavor: Document, pods: PodSet, resources: Document) -> str:
-        notes = pods.annotations if isinstance(pods.annotations, Mapping) else {}
+        annotations = pods.annotations if isinstance(pods.annotations, Mapping) else {}
         levels = self.queues.levels(flavor)
-        if not _asks(pods):
+        if not _requests_topology(pods):
             only = bool(levels is None or levels) and not self.topology_only
-            return f'Flavor "{name}" supports only TopologyAwareScheduling' if only else ""
+            if not only:
+                return ""
+            return f'Flavor "{name}" supports only TopologyAwareScheduling'
         if levels is None:
             return ""
         if not levels:
-            own = set(pods.requests() or {})
-            overlap = own & set(texts(resources.get("coveredResources")))
-            return f'Flavor "{name}" does not support TopologyAwareScheduling' if overlap else ""
-        wanted = [notes[key] for key in (REQUIRED, PREFERRED, SLICE_LEVEL) if key in notes]
+            overlap = set(pods.requests() or {}) & set(texts(resources.get("coveredResources")))
+            if not overlap:
+                return ""
+            return f'Flavor "{name}" does not support TopologyAwareScheduling'
+        wanted = [annotations[key] for key in (REQUIRED, PREFERRED, SLICE_LEVEL) if key in annotations]
         missing = [level for level in wanted if level not in levels]
-        return f'Flavor "{name}" does not contain the requested level' if missing else ""
+        if not missing:
+            return ""
+        return f'Flavor "{name}" does not contain the requested level'
 
 
-def _asks(pods: PodSet) -> bool:
-    """Whether they ask for a place in a topology."""
-    return isinstance(pods.annotations, Mapping) and any(key in pods.annotations for key in _ASKING)
+def _requests_topology(pods: PodSet) -> bool:
+    """Return whether pods request a place in a topology."""
+    return isinstance(pods.annotations, Mapping) and any(key in pods.annotations for key in _TOPOLOGY_REQUESTS)
 
 
 @dataclass(frozen=True)
@@ -257,40 +270,29 @@ def _names(group: Document) -> list[str]:
 
 
 def _off_node(name: str, flavor: Document, pods: PodSet) -> str:
-    """Taints of the flavor's nodes that the pod does not tolerate, or labels that it does not want."""
+    """Return which taint or label of a flavor's nodes keeps pods away; empty for none."""
     spec, pod = section(flavor, "spec"), pods.spec
     added = Tolerations(listed(spec.get("tolerations")))
     for taint in map(section, listed(spec.get("nodeTaints"))):
-        borne = taint.get("effect") not in ("NoSchedule", "NoExecute") or pods.tolerations.bear(taint)
-        if not borne and not added.bear(taint):
+        tolerated = taint.get("effect") not in ("NoSchedule", "NoExecute") or pods.tolerations.tolerate(taint)
+        if not tolerated and not added.tolerate(taint):
             shown = " ".join(str(taint.get(k, "")) for k in ("key", "value", "effect"))
             return f"untolerated taint {{{shown} <nil>}} in flavor {name}"
     labels = section(spec, "nodeLabels")
     selector = {k: v for k, v in section(pod, "nodeSelector").items() if k in labels}
-    if any(labels[k] != v for k, v in selector.items()) or not _wanted(pod, labels):
+    if any(labels[k] != v for k, v in selector.items()) or not _affinity_matches(pod, labels):
         return f"flavor {name} doesn't match node affinity"
     return ""
 
 
-def _wanted(pod: Document, labels: Mapping[str, Any]) -> bool:
-    """Whether the pod's required node affinity takes such labels; what it says of other labels does not count."""
+def _affinity_matches(pod: Document, labels: Mapping[str, Any]) -> bool:
+    """Return whether the pod's required node affinity matches labels; expressions on other labels do not count."""
     required = section(pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     terms = []
     for term in listed(required.get("nodeSelectorTerms")):
-        asked = [section(e) for e in listed(section(term).get("matchExpressions"))]
-        known = [e for e in asked if e.get("key") in labels]
-        if not known:
+        expressions = map(section, listed(section(term).get("matchExpressions")))
+        relevant = [e for e in expressions if e.get("key") in labels]
+        if not relevant:
             return True
-        terms.append(known)
-    return not terms or any(all(_holds(e, labels[str(e["key"])]) for e in term) for term in terms)
-
-
-def _holds(expression: Document, value: Any) -> bool:
-    values, operator = listed(expression.get("values")), expression.get("operator")
-    if operator in ("Gt", "Lt"):
-        try:
-            more = int(value) - int(values[0])
-        except (ValueError, TypeError, IndexError):
-            return False
-        return more > 0 if operator == "Gt" else more < 0
-    return {"In": value in values, "NotIn": value not in values, "Exists": True}.get(str(operator), False)
+        terms.append(relevant)
+    return not terms or any(all(matches(e, labels) for e in term) for term in terms)

@@ -1,4 +1,4 @@
-"""What Kueue's webhooks have against a JobSet or a TrainJob with a queue, in their words, with the gates as released.
+"""Kueue's webhooks for a JobSet or a TrainJob with a queue: what they reject, in their words, with the default feature gates.
 
 Source:
 https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/validation.go and tas_validation.go beside it
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
@@ -36,20 +37,27 @@ _LAYERS = 3
 
 
 def queued_problems(job: Document, jobset: Document) -> list[Problem]:
-    """job: the JobSet or TrainJob that Kueue manages, by its own paths; jobset: what is or would be made of it, likewise.
-    Nothing where the job has no queue. Unknown leaves count as right."""
+    """Return what Kueue rejects of a job; empty for a job without a queue. Unknown values count as valid.
+
+    Args:
+        job: The JobSet or TrainJob that Kueue manages.
+        jobset: The JobSet of the job.
+    """
     labels = section(job, "metadata", "labels")
     if not labels.get(QUEUE):
         return []
     sets = pod_sets(jobset)
-    unreadable = next((p for each in sets for p in _unreadable(each)), None)
+    unreadable = next(chain.from_iterable(map(_unreadable, sets)), None)
     if unreadable is not None:  # Kueue stops here, and names no field
         return [*_labels(labels), unreadable]
-    return [*_labels(labels), *(p for each in sets for p in _request(each)), *_groups(sets)]
+    return [*_labels(labels), *chain.from_iterable(map(_request, sets)), *_groups(sets)]
 
 
 def _unreadable(pods: PodSet) -> Iterator[Problem]:
-    """What is no number, no boolean and no JSON: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/tas.go"""
+    """Yield annotations whose values cannot be parsed.
+
+    Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/tas.go
+    """
     notes, at = pods.annotations, f"{pods.at}.metadata.annotations"
     if isinstance(notes, Unknown):
         return
@@ -57,9 +65,9 @@ def _unreadable(pods: PodSet) -> Iterator[Problem]:
     if REQUIRED not in notes and PREFERRED not in notes and isinstance(value, str) and value not in _BOOLEANS:
         yield Problem(f"{at}[{UNCONSTRAINED}]", f'strconv.ParseBool: parsing "{value}": invalid syntax', type=INVALID)
     if isinstance(text := notes.get(SLICES), str):
-        layers = _read(text)
+        layers = _parse_layers(text)
         if layers is None:
-            why = "failed to parse multi-layer topology constraints annotation: it is no JSON array of objects"
+            why = "failed to parse multi-layer topology constraints annotation: it is not a JSON array of objects"
             yield Problem(f"{at}[{SLICES}]", why, type=INVALID)
         elif not 0 < len(layers) <= _LAYERS:
             why = f"topology constraints must contain between 1 and {_LAYERS} entries: got {len(layers)}"
@@ -71,20 +79,24 @@ def _unreadable(pods: PodSet) -> Iterator[Problem]:
 
 
 def _integer(text: str, bits: int) -> int | str:
-    """The number as Go's strconv reads it, or what it has against it. Python reads no more than 4,300 digits."""
+    """Return a number as Go's strconv parses it, or its error. Python would parse no more than 4,300 digits."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         return "invalid syntax"
     digits, sign = text.lstrip("+-").lstrip("0"), -1 if text[0] == "-" else 1
     number = sign * int(digits[:20] or 0)
-    return number if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) else "value out of range"
+    if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        return number
+    return "value out of range"
 
 
-def _read(text: str) -> list[Document] | None:
+def _parse_layers(text: str) -> list[Document] | None:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, list) and all(isinstance(layer, dict) for layer in found) else None
+    if isinstance(found, list) and all(isinstance(layer, dict) for layer in found):
+        return found
+    return None
 
 
 def _labels(labels: Mapping[str, Any]) -> Iterator[Problem]:
@@ -101,7 +113,7 @@ def _labels(labels: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _request(pods: PodSet) -> Iterator[Problem]:
-    """What a pod template asks of topologies."""
+    """Yield what is wrong with the topology request of a pod template."""
     notes, at = pods.annotations, f"{pods.at}.metadata.annotations"
     if isinstance(notes, Unknown):
         return
@@ -151,17 +163,17 @@ def _layers(pods: PodSet, text: str, notes: Mapping[str, Any], at: str) -> Itera
     for other in (SLICE_LEVEL, SLICE_SIZE):
         if other in notes:
             yield Problem(at, f"may not be set when '{other}' is specified", type=FORBIDDEN)
-    layers = _read(text) or []
-    seen: dict[str, int] = {}
-    sizes = [size if isinstance(size := layer.get("size", 0), int) else 0 for layer in layers]
+    layers = _parse_layers(text) or []
+    first: dict[str, int] = {}
+    sizes = [*map(_size, layers)]
     for i, (layer, size) in enumerate(zip(layers, sizes, strict=True)):
         level = str(layer.get("topology", ""))
         yield from (Problem(f"{at}[{i}].topology", why, type=INVALID) for why in qualified_name(level))
         if size < 1:
             yield Problem(f"{at}[{i}].size", "must be greater than or equal to 1", type=INVALID)
-        if level in seen:
-            yield Problem(f"{at}[{i}].topology", f"{level} (also at index {seen[level]})", type=DUPLICATE)
-        seen.setdefault(level, i)
+        if level in first:
+            yield Problem(f"{at}[{i}].topology", f"{level} (also at index {first[level]})", type=DUPLICATE)
+        first.setdefault(level, i)
         if i and size > 0 and sizes[i - 1] % size:
             why = f"must evenly divide the parent layer size {sizes[i - 1]}"
             yield Problem(f"{at}[{i}].size", why, type=INVALID)
@@ -169,16 +181,22 @@ def _layers(pods: PodSet, text: str, notes: Mapping[str, Any], at: str) -> Itera
         yield Problem(at, f"must not be greater than pod set count {pods.count}", type=INVALID)
 
 
+def _size(layer: Document) -> int:
+    size = layer.get("size", 0)
+    return size if isinstance(size, int) else 0
+
+
 def _groups(sets: list[PodSet]) -> Iterator[Problem]:
-    """Groups of replicated jobs whose pods share a domain."""
+    """Yield what is wrong with groups of replicated jobs whose pods share a domain."""
     groups: dict[str, list[PodSet]] = {}
     for each in sets:
         notes = each.annotations
         if isinstance(notes, Unknown) or first_unknown(notes) is not None:
             return
-        if isinstance(name := notes.get(TOGETHER), str) and (REQUIRED in notes or PREFERRED in notes):
-            groups.setdefault(name, []).append(each)
-    for members in groups.values():
+        group = notes.get(TOGETHER)
+        if isinstance(group, str) and (REQUIRED in notes or PREFERRED in notes):
+            groups.setdefault(group, []).append(each)
+    for name, members in groups.items():
         places = [f"{each.at}.metadata.annotations" for each in members]
         if len(members) != 2:
             why = f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)"
@@ -191,19 +209,20 @@ def _groups(sets: list[PodSet]) -> Iterator[Problem]:
                 f" {counts[0]} replica(s) and {counts[1]} replica(s) in the group"
             )
             yield from (Problem(f"{at}[{TOGETHER}]", why, type=INVALID) for at in places)
-        asked = [
-            {k: v for k, v in section(vars(each), "annotations").items() if k in (REQUIRED, PREFERRED)}
-            for each in members
-        ]
-        if asked[0] != asked[1]:
-            name = members[0].annotations[TOGETHER] if isinstance(members[0].annotations, dict) else ""
+        levels = [*map(_wanted_levels, members)]
+        if levels[0] != levels[1]:
             for at, other in zip(places, reversed(places), strict=True):
                 why = f"must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with '{other}' in group '{name}'"
                 yield Problem(at, why, type=INVALID)
 
 
-def unmanaged(answer: Mapping[str, Any]) -> list[Problem]:
-    """Return that nobody watches the queue of a job, which has just been created: Kueue suspends what it manages.
+def _wanted_levels(pods: PodSet) -> Document:
+    annotations = section(vars(pods), "annotations")
+    return {key: annotations[key] for key in (REQUIRED, PREFERRED) if key in annotations}
+
+
+def unmanaged_problems(answer: Mapping[str, Any]) -> list[Problem]:
+    """Return the problem that Kueue does not manage a new job; empty if Kueue has suspended it.
 
     Args:
         answer: The job as the server has stored it.
@@ -213,5 +232,5 @@ def unmanaged(answer: Mapping[str, Any]) -> list[Problem]:
         return []
     kind = answer["kind"]
     why = f"Kueue does not manage {kind}s in this cluster: the job would start at once, without a quota"
-    mend = f"add {answer['apiVersion'].partition('/')[0]}/{kind.lower()} to integrations.frameworks of Kueue's configuration"
-    return [Problem(f"metadata.labels[{QUEUE}]", why, mend)]
+    hint = f"add {answer['apiVersion'].partition('/')[0]}/{kind.lower()} to integrations.frameworks of Kueue's configuration"
+    return [Problem(f"metadata.labels[{QUEUE}]", why, hint)]

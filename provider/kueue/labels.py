@@ -8,28 +8,22 @@ from __future__ import annotations
 QUEUE = "kueue.x-k8s.io/queue-name"
 """On a job: the LocalQueue of its namespace that admits it."""
 
-
 PRIORITY = "kueue.x-k8s.io/priority-class"
 """On a job: its WorkloadPriorityClass."""
-
 
 MAX_EXECUTION = "kueue.x-k8s.io/max-exec-time-seconds"
 """On a job: seconds after which Kueue takes its quota away, counted from its admission."""
 
-
 REQUIRED, PREFERRED, UNCONSTRAINED = (
     f"kueue.x-k8s.io/podset-{how}-topology" for how in ("required", "preferred", "unconstrained")
 )
-"""On pod templates: one domain of a level must, or should, hold all its pods; any place in the topology will do."""
-
+"""On pod templates: all pods must, or should, run in one domain of a level; or anywhere in the topology."""
 
 SLICE_LEVEL, SLICE_SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
 """On pod templates: each so many pods share a domain of a level."""
 
-
 SLICES = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 """On pod templates: the same for several levels, as JSON."""
-
 
 TOGETHER = "kueue.x-k8s.io/podset-group-name"
 """On the pod templates of two replicated jobs: their pods share the domain."""

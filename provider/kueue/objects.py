@@ -1,17 +1,19 @@
-"""Kueue's objects that people write: their kinds, and one model of them for every version of the API.
+"""Kueue's objects that users write: kinds, references, and conversion to older versions of the API.
 
-All of ours is written in v1beta2; `at_version` says the same in the words of an older one. Differences are those of
+All documents are of v1beta2; `at_version` converts them to an older version. Differences are those of
 https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta1 (its conversions) and, of v1alpha1,
 https://github.com/kubernetes-sigs/kueue/tree/v0.10.0/apis/kueue/v1alpha1
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity, canonical
 
 Document = dict[str, Any]
@@ -40,11 +42,17 @@ QUOTAS = ("nominalQuota", "borrowingLimit", "lendingLimit", "weight")
 BOUNDLESS: Mapping[str, str] = {"cpu": "1M", "memory": "1Pi", "ephemeral-storage": "1Pi"}
 """More than any cluster has: a queue without a quota of these admits no job that asks for them."""
 NODE_LABEL_OF_HOSTS = "kubernetes.io/hostname"
+_DIGEST = re.compile(r"-[0-9a-f]{6}$")
+
+
+def without_digest(name: str) -> str:
+    """Return the name of a flavor without the digest that `GpuQueues` appends for other labels or another topology."""
+    return _DIGEST.sub("", name)
 
 
 def references(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(kind, name, field) of the objects of Kueue's that a v1beta2 document names, each once; unknown names are left out."""
-    spec = _map(document.get("spec"))
+    """Return kind, name and field of the objects that a v1beta2 document refers to, each once; unknown names are left out."""
+    spec = section(document, "spec")
     found: list[tuple[str, Any, str]] = []
     match document.get("kind"):
         case "ResourceFlavor":
@@ -56,11 +64,11 @@ def references(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         case "LocalQueue":
             found = [("ClusterQueue", spec.get("clusterQueue"), "spec.clusterQueue")]
         case "AdmissionCheck":
-            asked = _map(spec.get("parameters"))
-            if asked.get("apiGroup") == GROUP:
-                found = [(str(asked.get("kind")), asked.get("name"), "spec.parameters.name")]
+            parameters = section(spec, "parameters")
+            if parameters.get("apiGroup") == GROUP:
+                found = [(str(parameters.get("kind")), parameters.get("name"), "spec.parameters.name")]
         case "MultiKueueConfig":
-            names = enumerate(_list(spec.get("clusters")))
+            names = enumerate(listed(spec.get("clusters")))
             found = [("MultiKueueCluster", name, f"spec.clusters[{i}]") for i, name in names]
     first: dict[tuple[str, str], str] = {}
     for kind, name, where in found:
@@ -70,43 +78,53 @@ def references(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _flavors(spec: Mapping[str, Any]) -> Iterable[tuple[str, Any, str]]:
-    for i, group in enumerate(_list(spec.get("resourceGroups"))):
-        for j, flavor in enumerate(_list(_map(group).get("flavors"))):
-            yield "ResourceFlavor", _map(flavor).get("name"), f"spec.resourceGroups[{i}].flavors[{j}].name"
+    for i, group in enumerate(listed(spec.get("resourceGroups"))):
+        for j, flavor in enumerate(listed(section(group).get("flavors"))):
+            yield "ResourceFlavor", section(flavor).get("name"), f"spec.resourceGroups[{i}].flavors[{j}].name"
 
 
 def _checks(spec: Mapping[str, Any]) -> Iterable[tuple[str, Any, str]]:
-    checks = _list(_map(spec.get("admissionChecksStrategy")).get("admissionChecks"))
+    checks = listed(section(spec, "admissionChecksStrategy").get("admissionChecks"))
     for i, check in enumerate(checks):
-        yield "AdmissionCheck", _map(check).get("name"), f"spec.admissionChecksStrategy.admissionChecks[{i}].name"
+        yield "AdmissionCheck", section(check).get("name"), f"spec.admissionChecksStrategy.admissionChecks[{i}].name"
 
 
-def printed(value: Any, where: str = "", name: str = "") -> Any:
-    """A document, or a part of it, with its quantities as Go prints them: what a server gives back is then what was sent.
-    Raises Invalid for a quantity that is none."""
+def with_canonical_quantities(value: Any, where: str = "", name: str = "") -> Any:
+    """Return a document, or a part of it, with its quantities as Go prints them, so that a server returns it unchanged.
+
+    Args:
+        value: The document or a part.
+        where: Path of the part; empty for a document.
+        name: Name of the part's field; empty for a document.
+
+    Raises:
+        Invalid: A quantity is not valid.
+    """
     if name in QUOTAS and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         try:
             return canonical(str(value))
         except ValueError as error:
             raise Invalid(Problem(where, str(error))) from None
     if isinstance(value, dict):
-        return {k: printed(v, f"{where}.{k}", k) for k, v in value.items()}
-    return [printed(v, f"{where}[{i}]") for i, v in enumerate(value)] if isinstance(value, list) else value
+        return {k: with_canonical_quantities(v, f"{where}.{k}", k) for k, v in value.items()}
+    if not isinstance(value, list):
+        return value
+    return [with_canonical_quantities(v, f"{where}[{i}]") for i, v in enumerate(value)]
 
 
 def served_version(kind: str, served: Mapping[str, Iterable[str]]) -> str | None:
-    """The newest version that has the kind; None: no version that we know has. served: version -> plurals."""
+    """Return the newest known version that has a kind; None if not found. served: version -> plurals."""
     return next((v for v in VERSIONS if KINDS[kind] in served.get(v, ())), None)
 
 
 def at_version(document: Document, version: str) -> tuple[Document, list[Problem]]:
-    """A v1beta2 document in another version, and what that version cannot say. Raises nothing; nothing given is changed."""
+    """Return a v1beta2 document in another version, and the fields that this version lacks. The argument is not changed."""
     if version == NEWEST:
         return document, []
-    spec, problems = dict(_map(document.get("spec"))), list[Problem]()
+    spec, problems = dict(section(document, "spec")), list[Problem]()
     if convert := _OLDER.get(document["kind"]):
         convert(spec, problems, version)
-    problems = [Problem(p.where, f"cannot be said in {GROUP}/{version}, the newest that the cluster has", _NEWER)
+    problems = [Problem(p.where, f"has no equivalent in {GROUP}/{version}, the newest version that the cluster serves", _NEWER)
                 for p in problems]  # fmt: skip
     converted = {**document, "apiVersion": f"{GROUP}/{version}"}
     return ({**converted, "spec": spec} if "spec" in document else converted), problems
@@ -118,13 +136,13 @@ _NEWER = "upgrade Kueue there, or leave it out"
 def _cluster_queue(spec: Document, problems: list[Problem], _: str) -> None:
     if "cohortName" in spec:
         spec["cohort"] = spec.pop("cohortName")
-    fungibility = _map(spec.get("flavorFungibility"))
+    fungibility = section(spec, "flavorFungibility")
     if fungibility:
         words = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
         spec["flavorFungibility"] = {
             k: words[k] if k in words and v == "MayStopSearch" else v for k, v in fungibility.items()
         }
-    _unsaid(spec, "concurrentAdmissionPolicy", problems)
+    _report_missing(spec, "concurrentAdmissionPolicy", problems)
 
 
 def _cohort(spec: Document, _: list[Problem], version: str) -> None:
@@ -133,19 +151,19 @@ def _cohort(spec: Document, _: list[Problem], version: str) -> None:
 
 
 def _cluster(spec: Document, problems: list[Problem], _: str) -> None:
-    source = dict(_map(spec.pop("clusterSource", None)))
-    _unsaid(source, "clusterProfileRef", problems, "spec.clusterSource.")
-    if kubeconfig := _map(source.get("kubeConfig")):
+    source = dict(section(spec.pop("clusterSource", None)))
+    _report_missing(source, "clusterProfileRef", problems, "spec.clusterSource.")
+    if kubeconfig := section(source, "kubeConfig"):
         spec["kubeConfig"] = {"locationType": "Secret", **kubeconfig}
 
 
 def _config(spec: Document, problems: list[Problem], _: str) -> None:
     if spec.get("quotaManagement") == "Manual":
         del spec["quotaManagement"]
-    _unsaid(spec, "quotaManagement", problems)
+    _report_missing(spec, "quotaManagement", problems)
 
 
-def _unsaid(spec: Document, name: str, problems: list[Problem], at: str = "spec.") -> None:
+def _report_missing(spec: Document, name: str, problems: list[Problem], at: str = "spec.") -> None:
     if spec.pop(name, None) is not None:
         problems.append(Problem(f"{at}{name}", ""))
 
@@ -158,21 +176,14 @@ _OLDER: dict[str, Callable[[Document, list[Problem], str], None]] = {
 }
 
 
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resource: str) -> list[Document]:
-    """A row for each team and flavor: what is its own, what it may borrow and lend (None: no limit), what all of them have."""
+    """Return a row for each team and flavor: own quota, limits for borrowing and lending (None: no limit), and the total of
+    its own and what the others lend."""
     quotas = [_quotas(queue, resource) for queue in queues]
-    total: dict[str, Fraction] = {}
+    lent: dict[str, Fraction] = {}
     for each in quotas:
         for flavor, quota in each.items():
-            total[flavor] = total.get(flavor, Fraction(0)) + _amount(quota.get("nominalQuota"))
+            lent[flavor] = lent.get(flavor, Fraction(0)) + _lendable(quota)
     found = []
     for team, queue, each in zip(teams, queues, quotas, strict=True):
         for flavor, quota in each.items():
@@ -180,13 +191,13 @@ def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resour
             found.append({
                 "team": team, "cluster_queue": queue["metadata"]["name"], "flavor": flavor, "resource": resource,
                 "own": quota.get("nominalQuota"), "borrows": limits.get("borrowing"), "lends": limits.get("lending"),
-                "of": int(total[flavor]),
+                "of": int(lent[flavor] - _lendable(quota) + _amount(quota.get("nominalQuota"))),
             })  # fmt: skip
     return found
 
 
 def quota_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The rows in columns, line by line: an output of one text would be shown with `\\n` in it."""
+    """Return the rows as lines of columns; Pulumi would show one text with `\\n` in it."""
     heads = ("team", "flavor", "own", "borrows", "lends", "of")
     words = {None: "all"}
     lines = [heads, *(tuple(str(words.get(row[h], row[h])) for h in heads) for row in rows)]
@@ -195,15 +206,23 @@ def quota_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _quotas(queue: Mapping[str, Any], resource: str) -> dict[str, Mapping[str, Any]]:
-    """Flavor -> the quota of a resource."""
+    """Return the quota of a resource by flavor."""
     found: dict[str, Mapping[str, Any]] = {}
-    for group in _list(_map(queue.get("spec")).get("resourceGroups")):
-        for flavor in _list(_map(group).get("flavors")):
-            for quota in _list(_map(flavor).get("resources")):
-                if _map(quota).get("name") == resource:
-                    found[str(flavor.get("name"))] = _map(quota)
+    for group in listed(section(queue, "spec").get("resourceGroups")):
+        for flavor in listed(section(group).get("flavors")):
+            for quota in listed(section(flavor).get("resources")):
+                if section(quota).get("name") == resource:
+                    found[str(flavor.get("name"))] = section(quota)
     return found
 
 
+def _lendable(quota: Mapping[str, Any]) -> Fraction:
+    """Return what others may borrow of a quota."""
+    nominal = _amount(quota.get("nominalQuota"))
+    return min(nominal, _amount(quota["lendingLimit"])) if quota.get("lendingLimit") is not None else nominal
+
+
 def _amount(value: Any) -> Fraction:
-    return Quantity.parse(str(value)).amount if isinstance(value, (int, str)) else Fraction(0)
+    if isinstance(value, (int, str)):
+        return Quantity.parse(str(value)).amount
+    return Fraction(0)

@@ -1,43 +1,57 @@
-"""Who holds, borrows and waits in Kueue's queues, and why: out of their documents, without asking anybody.
+"""Which jobs occupy Kueue's queues or wait in them, and why, computed from documents.
 
-ClusterQueues and Cohorts are those of v1beta2, or v1beta1; a ClusterQueue's status says what is reserved, its Workloads by whom.
+ClusterQueues and Cohorts are of v1beta2 or v1beta1. A queue's status contains the reserved quota, its Workloads contain the jobs;
+Kueue updates the status some seconds after the Workloads. A job that was admitted in a flavor that its ClusterQueue no longer has
+counts in the flavor that `GpuQueues` has made in its place: both stand for the same nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     condition,
     conditions,
+    epoch_seconds,
+    mappings,
     name_of,
     number,
-    rows,
-    seconds,
     section,
     text,
-    true,
+    true_condition,
 )
+from pulumi_trainer.provider.kueue.objects import without_digest
 from pulumi_trainer.provider.kueue.podsets import PodSet
-from pulumi_trainer.provider.kueue.quota import (
-    ZERO,
-    Node,
-    Slot,
-    amount,
-    tree,
+from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, amount, quotas, tree
+from pulumi_trainer.provider.kueue.quota import format_amount as amount_text
+from pulumi_trainer.provider.kueue.workload_reasons import (
+    Waiting,
+    job_of,
+    owner_of,
+    preemptor,
+    priority_class,
+    why_queued,
 )
-from pulumi_trainer.provider.kueue.quota import text as printed
-from pulumi_trainer.provider.kueue.workload_reasons import Waiting, why_queued
 
 
 @dataclass(frozen=True)
 class Share:
-    """A queue's part of a resource in one flavor, in amounts of Kueue. nominal: its own quota. borrowed: what it uses beyond.
-    most: what it could ever have. None: only the ClusterQueue tells."""
+    """A queue's or cohort's share of a resource in one flavor.
+
+    Args:
+        flavor: Name of the ResourceFlavor.
+        resource: Name of the resource.
+        used: Quota that its workloads have reserved.
+        nominal: Its own quota; for a cohort with that of all queues and cohorts below it. None for a LocalQueue.
+        borrowed: Used quota beyond its own; for a cohort the sum of its queues. None for a LocalQueue.
+        most: The maximum that it can use; only for a ClusterQueue.
+        lends: How much of its own quota others may use; only for a ClusterQueue with a cohort.
+    """
 
     flavor: str
     resource: str
@@ -45,17 +59,35 @@ class Share:
     nominal: Fraction | None = None
     borrowed: Fraction | None = None
     most: Fraction | None = None
+    lends: Fraction | None = None
 
     def to_dict(self) -> dict[str, str]:
-        amounts = {"nominal": self.nominal, "used": self.used, "borrowed": self.borrowed, "most": self.most}
-        shown = {name: printed(self.resource, each) for name, each in amounts.items() if each is not None}
-        return {"flavor": self.flavor, "resource": self.resource, **shown}
+        """Return the share as JSON."""
+        amounts = {
+            "nominal": self.nominal, "used": self.used, "borrowed": self.borrowed, "most": self.most, "lends": self.lends,
+        }  # fmt: skip
+        printed = {name: amount_text(self.resource, value) for name, value in amounts.items() if value is not None}
+        return {"flavor": self.flavor, "resource": self.resource, **printed}
 
 
 @dataclass(frozen=True)
 class Work:
-    """A job in a queue. holds: it has its quota; else it waits, and why says for what. asks: resource -> amount. since: when it
-    was admitted, or made; 0: not known. priority: that of Kueue, None: none."""
+    """A job in a queue.
+
+    Args:
+        namespace: Its namespace.
+        name: Its name.
+        kind: Its kind.
+        queue: Its LocalQueue.
+        holds: Whether it has its quota; if not, it waits.
+        asks: Resource to amount that it requests.
+        cluster_queue: Its ClusterQueue.
+        priority: Its priority in Kueue; None for none.
+        priority_class: Name of its priority class.
+        since: When it was admitted, or else created, in seconds since the epoch; 0 if unknown.
+        reason: Why it waits, in one word.
+        why: Why it waits, in a sentence.
+    """
 
     namespace: str
     name: str
@@ -71,6 +103,7 @@ class Work:
     why: str = ""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the job as JSON."""
         return {
             "namespace": self.namespace, "name": self.name, "kind": self.kind, "queue": self.queue,
             "clusterQueue": self.cluster_queue, "holds": self.holds, "asks": dict(self.asks), "priority": self.priority,
@@ -80,8 +113,17 @@ class Work:
 
 @dataclass(frozen=True)
 class Queue:
-    """A ClusterQueue or LocalQueue. behind: of a ClusterQueue its cohort, of a LocalQueue its ClusterQueue. inactive: why it
-    takes no jobs, empty if it does. admitted, pending: Workloads, as the queue itself counts them."""
+    """A ClusterQueue or LocalQueue.
+
+    Args:
+        name: Its name.
+        namespace: Namespace of a LocalQueue; empty for a ClusterQueue.
+        behind: The cohort of a ClusterQueue, or the ClusterQueue of a LocalQueue.
+        inactive: Why it takes no jobs; empty if it does.
+        admitted: How many Workloads it has admitted, by its own status.
+        pending: How many Workloads wait, by its own status.
+        shares: Its share of each resource.
+    """
 
     name: str
     namespace: str = ""
@@ -92,6 +134,7 @@ class Queue:
     shares: Sequence[Share] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the queue as JSON."""
         place = (
             {"namespace": self.namespace, "clusterQueue": self.behind} if self.namespace else {"cohort": self.behind}
         )
@@ -102,16 +145,55 @@ class Queue:
 
 
 @dataclass(frozen=True)
+class Cohort:
+    """A cohort, with the sums of all ClusterQueues below it.
+
+    Args:
+        name: Its name.
+        parent: The cohort above it; empty for none.
+        shares: What its ClusterQueues have and use of each resource.
+    """
+
+    name: str
+    parent: str = ""
+    shares: Sequence[Share] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cohort as JSON."""
+        return {"name": self.name, "parent": self.parent, "resources": [share.to_dict() for share in self.shares]}
+
+
+@dataclass(frozen=True)
 class Occupancy:
-    """unseen: plurals of kinds that this cluster does not have or that we may not read."""
+    """The state of all queues.
+
+    Args:
+        cluster_queues: ClusterQueues by name.
+        local_queues: LocalQueues by namespace and name.
+        work: Jobs: first those that have their quota, then by priority and time.
+        unseen: Plurals of kinds that do not exist in the cluster, or that the user may not read.
+        cohorts: Cohorts by name.
+    """
 
     cluster_queues: Sequence[Queue] = ()
     local_queues: Sequence[Queue] = ()
     work: Sequence[Work] = ()
     unseen: Sequence[str] = field(default=())
+    cohorts: Sequence[Cohort] = ()
+
+    def cohorts_above(self, queue: Queue) -> list[str]:
+        """Return the names of the cohorts of a ClusterQueue, from its own to the root."""
+        parents = {cohort.name: cohort.parent for cohort in self.cohorts}
+        names = [queue.behind] if queue.behind else []
+        for name in names:
+            if parent := parents.get(name):
+                names.append(parent)
+        return names
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the queues as JSON."""
         return {
+            "cohorts": [each.to_dict() for each in self.cohorts],
             "clusterQueues": [each.to_dict() for each in self.cluster_queues],
             "localQueues": [each.to_dict() for each in self.local_queues],
             "jobs": [each.to_dict() for each in self.work],
@@ -120,101 +202,229 @@ class Occupancy:
 
 
 def occupancy(documents: Iterable[Document], unseen: Iterable[str]) -> Occupancy:
-    """Of ClusterQueues, Cohorts, LocalQueues and Workloads."""
-    known = list(documents)
-    local = {(text(section(d, "metadata").get("namespace")), name_of(d)): d for d in _of(known, "LocalQueue")}
-    nodes = tree(known, {name_of(d): _reserved(d) for d in _of(known, "ClusterQueue")}).queues
-    leads = {place: text(section(d, "spec").get("clusterQueue")) for place, d in local.items()}
-    work = [found for each in _of(known, "Workload") if (found := _work(each, leads)) is not None]
+    """Return the occupancy of queues.
+
+    Args:
+        documents: ClusterQueues, Cohorts, LocalQueues and Workloads.
+        unseen: Plurals of kinds that could not be read.
+    """
+    all_ = list(documents)
+    workloads = _of_kind(all_, "Workload")
+    holding = _holding_quota(workloads)
+    queues = sorted(_of_kind(all_, "ClusterQueue"), key=name_of)
+    covered = {name_of(d): _slots(d) for d in queues}
+    usage = _usage_by_queue(queues, holding)
+    known = tree(all_, {name: reserved for name, (_, reserved) in usage.items()})
+    nodes = known.queues
+    local = {(text(section(d, "metadata").get("namespace")), name_of(d)): d for d in _of_kind(all_, "LocalQueue")}
+    cluster_queues = {key: text(section(d, "spec").get("clusterQueue")) for key, d in local.items()}
+    local_usage = {
+        key: _usage(d, covered.get(cluster_queues[key], ()), [w for w in holding if local_queue_of(w) == key])
+        for key, d in local.items()
+    }
+    jobs = {text(section(d, "metadata").get("uid")): job_of(d) for d in workloads}
+    work = [_work(d, cluster_queues, jobs) for d in workloads if not true_condition(conditions(d), "Finished")]
     return Occupancy(
-        [
-            _cluster_queue(d, nodes[n])
-            for d in sorted(_of(known, "ClusterQueue"), key=name_of)
-            if (n := name_of(d)) in nodes
-        ],
-        [_local_queue(place, local[place]) for place in sorted(local)],
+        [_cluster_queue(d, nodes[name_of(d)], usage[name_of(d)][0]) for d in queues if name_of(d) in nodes],
+        [_local_queue(key, local[key], local_usage[key]) for key in sorted(local)],
         sorted(work, key=lambda w: (not w.holds, -(w.priority or 0), w.since, w.namespace, w.name)),
         tuple(sorted(set(unseen))),
+        [_cohort(node) for _, node in sorted(known.cohorts.items())],
     )
 
 
-def _of(documents: Sequence[Document], kind: str) -> list[Document]:
+def _holding_quota(workloads: Iterable[Document]) -> list[Document]:
+    """Return the unfinished Workloads that have their quota."""
+    found = [w for w in workloads if true_condition(conditions(w), "QuotaReserved")]
+    return [w for w in found if not true_condition(conditions(w), "Finished")]
+
+
+def _slots(cluster_queue: Document) -> list[Slot]:
+    return [slot for slot, _ in quotas(section(cluster_queue, "spec"))]
+
+
+def _usage_by_queue(
+    queues: Iterable[Document], holding: Sequence[Document]
+) -> dict[str, tuple[int, dict[Slot, Fraction]]]:
+    """Return how many Workloads have quota of each ClusterQueue, and how much."""
+    admitted: dict[str, list[Document]] = {}
+    for workload in holding:
+        admitted.setdefault(admitted_by(workload), []).append(workload)
+    return {name_of(d): _usage(d, _slots(d), admitted.get(name_of(d), [])) for d in queues}
+
+
+def _of_kind(documents: Sequence[Document], kind: str) -> list[Document]:
     return [d for d in documents if d.get("kind") == kind]
 
 
-def _cluster_queue(document: Document, node: Node) -> Queue:
-    spec, status = section(document, "spec"), section(document, "status")
+def _cluster_queue(document: Document, node: Node, reserving: int) -> Queue:
+    spec = section(document, "spec")
     slots = dict.fromkeys([*node.quotas, *node.own])
-    shares = [
-        Share(*slot, node.usage(slot), node.quota(slot).nominal, node.borrowed(slot), node.potential(slot))
-        for slot in slots
-    ]
-    behind = text(spec.get("cohortName")) or text(spec.get("cohort"))
-    return Queue(name_of(document), "", behind, _inactive(document), *_counts(status), shares)
+    shares = [_share(node, slot) for slot in slots]
+    cohort = text(spec.get("cohortName")) or text(spec.get("cohort"))
+    return Queue(name_of(document), "", cohort, inactive(document), reserving, _pending(document), shares)
 
 
-def _local_queue(place: tuple[str, str], document: Document) -> Queue:
-    shares = [Share(*slot, used) for slot, used in _reserved(document).items()]
-    namespace, name = place
-    behind = text(section(document, "spec").get("clusterQueue"))
-    return Queue(name, namespace, behind, _inactive(document), *_counts(section(document, "status")), shares)
+def _share(node: Node, slot: Slot) -> Share:
+    """Return the share of a ClusterQueue."""
+    nominal = node.quota(slot).nominal
+    lends = None if node.parent is None else nominal - node.guaranteed(slot)
+    return Share(*slot, node.usage(slot), nominal, node.borrowed(slot), node.potential(slot), lends)
 
 
-def _counts(status: Document) -> tuple[int, int]:
-    return number(status.get("reservingWorkloads")), number(status.get("pendingWorkloads"))
+def _cohort(cohort: Node) -> Cohort:
+    members = cohort.members
+    queues = [member for member in members if member.queue]
+    slots = dict.fromkeys(chain.from_iterable((*member.quotas, *member.own) for member in members))
+    shares = []
+    for slot in slots:
+        nominal = sum((member.quota(slot).nominal for member in members), ZERO)
+        used = sum((queue.usage(slot) for queue in queues), ZERO)
+        borrowed = sum((queue.borrowed(slot) for queue in queues), ZERO)
+        shares.append(Share(*slot, used, nominal, borrowed))
+    return Cohort(cohort.name, cohort.parent.name if cohort.parent else "", shares)
 
 
-def _inactive(document: Document) -> str:
-    found = condition(conditions(document), "Active")
-    return text(found.get("message")) or text(found.get("reason")) if found.get("status") == "False" else ""
+def _local_queue(key: tuple[str, str], document: Document, usage: tuple[int, Mapping[Slot, Fraction]]) -> Queue:
+    reserving, reserved = usage
+    shares = [Share(*slot, used) for slot, used in reserved.items()]
+    namespace, name = key
+    cluster_queue = text(section(document, "spec").get("clusterQueue"))
+    return Queue(name, namespace, cluster_queue, inactive(document), reserving, _pending(document), shares)
+
+
+def _pending(document: Document) -> int:
+    return number(section(document, "status").get("pendingWorkloads"))
+
+
+def inactive(document: Document) -> str:
+    """Return why a ClusterQueue or LocalQueue is inactive; empty if it is active."""
+    active = condition(conditions(document), "Active")
+    if active.get("status") != "False":
+        return ""
+    return text(active.get("message")) or text(active.get("reason"))
+
+
+def _usage(queue: Document, covered: Collection[Slot], holding: Sequence[Document]) -> tuple[int, dict[Slot, Fraction]]:
+    """Return how many Workloads have quota of a queue, and how much, by its status; by the Workloads if the status is older.
+
+    Args:
+        queue: A ClusterQueue or LocalQueue.
+        covered: What the ClusterQueue has quota for; empty if unknown.
+        holding: The Workloads that have its quota, as far as they can be read.
+    """
+    reserving, status = number(section(queue, "status").get("reservingWorkloads")), _reserved(queue)
+    reserved, reserved_before = _by_time(status.items(), covered)
+    total, before = _by_time(chain.from_iterable(map(_assigned, holding)), covered)
+    if len(holding) > reserving:  # of a Workload some of whose pods have ended, the status has less
+        reserving, reserved = len(holding), _larger(reserved, total)
+    for slot, used in _larger(reserved_before, before).items():
+        reserved[slot] = reserved.get(slot, ZERO) + used
+    return reserving, reserved
+
+
+def _by_time(
+    usage: Iterable[tuple[Slot, Fraction]], covered: Collection[Slot]
+) -> tuple[dict[Slot, Fraction], dict[Slot, Fraction]]:
+    """Return the usage of flavors that a queue has, and that of the flavors which it had before, by the flavor in their place.
+
+    Kueue's status of a ClusterQueue leaves the latter out.
+    """
+    present, before = dict[Slot, Fraction](), dict[Slot, Fraction]()
+    for slot, used in usage:
+        sums = before if covered and slot not in covered else present
+        now = _slot_in_its_place(slot, covered) if sums is before else slot
+        sums[now] = sums.get(now, ZERO) + used
+    return present, before
+
+
+def _slot_in_its_place(slot: Slot, covered: Collection[Slot]) -> Slot:
+    """Return the slot of the same kind of GPU that a ClusterQueue has now; the slot itself if there is not exactly one."""
+    flavor, resource = slot
+    kind = without_digest(flavor)
+    same = [each for each in covered if each[1] == resource and without_digest(each[0]) == kind]
+    return same[0] if len(same) == 1 else slot
+
+
+def _larger(one: Mapping[Slot, Fraction], other: Mapping[Slot, Fraction]) -> dict[Slot, Fraction]:
+    return {slot: max(one.get(slot, ZERO), other.get(slot, ZERO)) for slot in {**one, **other}}
+
+
+def usage_by_slot(workload: Document, covered: Collection[Slot]) -> dict[Slot, Fraction]:
+    """Return the quota that a Workload has reserved, by the flavors that its ClusterQueue has now."""
+    present, before = _by_time(_assigned(workload), covered)
+    return {slot: present.get(slot, ZERO) + before.get(slot, ZERO) for slot in {**present, **before}}
+
+
+def _assigned(workload: Document) -> Iterator[tuple[Slot, Fraction]]:
+    """Yield what the pod sets of a Workload have reserved."""
+    for assignment in mappings(section(workload, "status", "admission").get("podSetAssignments")):
+        usage = section(assignment, "resourceUsage")
+        for resource, flavor in section(assignment, "flavors").items():
+            yield (text(flavor), resource), amount(usage.get(resource)) or ZERO
+
+
+def admitted_by(workload: Document) -> str:
+    """Return the ClusterQueue that has admitted a Workload."""
+    return text(section(workload, "status", "admission").get("clusterQueue"))
+
+
+def local_queue_of(workload: Document) -> tuple[str, str]:
+    """Return namespace and name of the LocalQueue of a Workload."""
+    return text(section(workload, "metadata").get("namespace")), text(section(workload, "spec").get("queueName"))
 
 
 def _reserved(document: Document) -> dict[Slot, Fraction]:
-    """What a queue's status says of its reservations."""
-    return {
-        (text(flavor.get("name")), text(resource.get("name"))): amount(resource.get("total")) or ZERO
-        for flavor in rows(section(document, "status").get("flavorsReservation"))
-        for resource in rows(flavor.get("resources"))
-    }
+    """Return the reservations in the status of a queue."""
+    reserved: dict[Slot, Fraction] = {}
+    for flavor in mappings(section(document, "status").get("flavorsReservation")):
+        for resource in mappings(flavor.get("resources")):
+            reserved[text(flavor.get("name")), text(resource.get("name"))] = amount(resource.get("total")) or ZERO
+    return reserved
 
 
-def _work(workload: Document, leads: Mapping[tuple[str, str], str]) -> Work | None:
-    """None: it has ended."""
+def _work(workload: Document, cluster_queues: Mapping[tuple[str, str], str], jobs: Mapping[str, str]) -> Work:
+    """Return a Workload's job.
+
+    Args:
+        workload: The Workload.
+        cluster_queues: Those of the LocalQueues, by namespace and name.
+        jobs: The jobs of all Workloads, by the UIDs of these.
+    """
     found = conditions(workload)
-    if true(found, "Finished"):
-        return None
     spec, metadata = section(workload, "spec"), section(workload, "metadata")
-    namespace, queue = text(metadata.get("namespace")), text(spec.get("queueName"))
-    owner = next((o for o in rows(metadata.get("ownerReferences")) if o.get("controller")), {})
+    namespace, queue = local_queue_of(workload)
+    owner = owner_of(workload)
     name, kind = text(owner.get("name")) or name_of(workload), text(owner.get("kind")) or "Workload"
-    quota = true(found, "QuotaReserved")
-    behind = text(section(workload, "status", "admission").get("clusterQueue")) or leads.get((namespace, queue), "")
+    quota = true_condition(found, "QuotaReserved")
+    cluster_queue = admitted_by(workload) or cluster_queues.get((namespace, queue), "")
     reason, why = "", ""
-    if not true(found, "Admitted"):
-        waits = why_queued(Waiting(queue, workload))
-        reason, why = waits.reason, waits.why
+    if not true_condition(found, "Admitted"):
+        uid, _ = preemptor(workload) or ("", "")
+        waiting = why_queued(Waiting(queue, workload, preemptor=jobs.get(uid, "") if uid else ""))
+        reason, why = waiting.reason, waiting.why
     since = quota.get("lastTransitionTime") if quota else metadata.get("creationTimestamp")
     return Work(
-        namespace, name, kind, queue, bool(quota), _asks(workload), behind, _priority(spec.get("priority")),
-        _priority_class(spec), seconds(since), reason, why,
+        namespace, name, kind, queue, bool(quota), _requests(workload), cluster_queue, _priority(spec.get("priority")),
+        priority_class(workload), epoch_seconds(since), reason, why,
     )  # fmt: skip
 
 
-def _asks(workload: Document) -> dict[str, str]:
-    """What was reserved for it, or as Kueue counts what it asks for."""
+def _requests(workload: Document) -> dict[str, str]:
+    """Return what is reserved for a Workload, or else what it requests as Kueue counts it."""
     status, total = section(workload, "status"), dict[str, Fraction]()
-    reserved = rows(section(status, "admission").get("podSetAssignments"))
+    reserved = mappings(section(status, "admission").get("podSetAssignments"))
     for assignment in reserved:
         _add(total, section(assignment, "resourceUsage"))
     if not reserved:
-        for each in rows(status.get("resourceRequests")):
+        for each in mappings(status.get("resourceRequests")):
             _add(total, section(each, "resources"))
     if not total:
-        for each in rows(section(workload, "spec").get("podSets")):
+        for each in mappings(section(workload, "spec").get("podSets")):
             requests = PodSet("", "", number(each.get("count"), 1), dict(section(each, "template"))).requests()
-            for resource, asked in (requests or {}).items():
-                total[resource] = total.get(resource, ZERO) + asked
-    return {resource: printed(resource, each) for resource, each in sorted(total.items()) if each}
+            for resource, request in (requests or {}).items():
+                total[resource] = total.get(resource, ZERO) + request
+    return {resource: amount_text(resource, value) for resource, value in sorted(total.items()) if value}
 
 
 def _add(total: dict[str, Fraction], amounts: Mapping[str, Any]) -> None:
@@ -224,7 +434,3 @@ def _add(total: dict[str, Fraction], amounts: Mapping[str, Any]) -> None:
 
 def _priority(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _priority_class(spec: Document) -> str:
-    return text(section(spec, "priorityClassRef").get("name")) or text(spec.get("priorityClassName"))

@@ -1,25 +1,35 @@
-"""What Kueue counts of a JobSet: a set of pods for each replicated job, and what these ask for.
+"""The pod sets of a JobSet as Kueue counts them: one for each replicated job, with its requests.
 
-https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/jobset/jobset_controller.go
+Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/jobset/jobset_controller.go
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, section
-from pulumi_trainer.provider.kube.values.pod_requests import pod_requests
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, mappings, number, section, text
+from pulumi_trainer.provider.kube.values.limit_ranges import with_defaults
+from pulumi_trainer.provider.kube.values.pod_requests import pod_requests, with_limits_as_requests
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kueue.queue_state import Queues
 
 
 @dataclass(frozen=True)
 class PodSet:
-    """The pods of a replicated job. at: the path of their template in the JobSet. count: None: not known yet."""
+    """The pods of a replicated job.
+
+    Args:
+        name: Name of the replicated job.
+        at: Path of the pod template in the JobSet.
+        count: Number of pods; None if unknown.
+        template: The pod template.
+    """
 
     name: str
     at: str
@@ -42,52 +52,57 @@ class PodSet:
         return Tolerations(listed(self.spec.get("tolerations")))
 
     def requests(self) -> dict[str, Fraction] | None:
-        """Of all its pods, by resource; None: not known yet, or no quantity. A limit counts as a request where there is none,
-        as Kueue counts it; what a namespace's LimitRange or a RuntimeClass would add is not known here."""
+        """Return the requests of all its pods by resource; None if unknown, or if a quantity is not valid.
+
+        As in Kueue, a limit counts for a resource without a request.
+        """
         if (
             self.count is None
             or first_unknown(self.spec.get("containers"))
             or first_unknown(self.spec.get("initContainers"))
         ):
             return None
-        pod = {**self.spec}
-        for part in ("containers", "initContainers"):
-            pod[part] = [_requesting(c) for c in listed(pod.get(part)) if isinstance(c, dict)]
         try:
-            each = pod_requests(pod)
+            each = pod_requests(with_limits_as_requests(self.spec))
         except (ValueError, TypeError, AttributeError):
             return None
         amounts = {name: q.amount for name, q in each.items() if not isinstance(q, Unknown)}
-        return {name: amount * self.count for name, amount in amounts.items()} if len(amounts) == len(each) else None
+        if len(amounts) != len(each):
+            return None
+        return {name: amount * self.count for name, amount in amounts.items()}
 
 
-def _requesting(container: Document) -> Document:
-    resources = section(container, "resources")
-    asked = {**section(resources, "limits"), **section(resources, "requests")}
-    texts = {name: str(q) if isinstance(q, int) else q for name, q in asked.items()}
-    return {**container, "resources": {**resources, "requests": texts}}
+def pod_sets(jobset: Document, known: Queues | None = None) -> list[PodSet]:
+    """Return the pod sets of a JobSet, in the order of its replicated jobs.
+
+    Args:
+        jobset: The JobSet.
+        known: Known objects; LimitRanges of the JobSet's namespace and RuntimeClasses change what pods request.
+    """
+    known = known or Queues()
+    ranges = known.inside("LimitRange", section(jobset, "metadata").get("namespace"))
+    return [
+        PodSet(str(job.name), f"{job.at}.template.spec.template", job.pods, _as_counted(job.template, ranges, known))
+        for job in jobs_of(jobset)
+    ]
 
 
-def pod_sets(jobset: Document) -> list[PodSet]:
-    """In the order of the replicated jobs."""
-    found = []
-    for i, job in enumerate(listed(section(jobset, "spec").get("replicatedJobs"))):
-        if isinstance(job, dict):
-            spec = section(job, "template", "spec")
-            at = f"spec.replicatedJobs[{i}].template.spec.template"
-            found.append(PodSet(str(job.get("name", "")), at, _count(job, spec), section(spec, "template")))
-    return found
+def workload_pod_sets(workload: Document) -> list[PodSet]:
+    """Return the pod sets of a Workload, whose templates have what Kueue adds already."""
+    sets = mappings(section(workload, "spec").get("podSets"))
+    return [
+        PodSet(text(each.get("name")), "", number(each.get("count"), 1), dict(section(each, "template")))
+        for each in sets
+    ]
 
 
-def _count(job: Document, spec: Document) -> int | None:
-    replicas, parallelism = _number(job.get("replicas", 1)), _number(spec.get("parallelism", 1))
-    completions = _number(spec.get("completions", parallelism))
-    return (
-        None
-        if replicas is None or parallelism is None or completions is None
-        else replicas * min(parallelism, completions)
-    )
+def _as_counted(template: Document, ranges: Sequence[Document], known: Queues) -> Document:
+    """Return a pod template with what Kueue adds before it counts requests."""
+    spec = with_overhead(section(template, "spec"), known)
+    return {**template, "spec": with_defaults(spec, ranges)} if spec else template
 
 
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def with_overhead(pod_spec: Document, known: Queues) -> Document:
+    """Return the spec of a Pod with the overhead of its RuntimeClass, if that is known."""
+    overhead = section(known.find("RuntimeClass", pod_spec.get("runtimeClassName")), "overhead", "podFixed")
+    return {**pod_spec, "overhead": overhead} if overhead and not pod_spec.get("overhead") else pod_spec

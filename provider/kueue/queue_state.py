@@ -1,6 +1,6 @@
-"""What is known of Kueue's objects: those of a program, and those of a cluster that it reaches.
+"""Known objects that decide whether a job starts: those of a program, over those of a cluster.
 
-Documents are plain and of v1beta2, with ResourceFlavors, Topologies and Nodes among them.
+These are Kueue's objects, as v1beta2, and the namespaces, LimitRanges, ResourceQuotas, RuntimeClasses and Nodes of Kubernetes.
 """
 
 from __future__ import annotations
@@ -13,42 +13,58 @@ from typing import Any
 from pulumi_trainer.provider.kube.values.accessors import Document, listed, section
 from pulumi_trainer.provider.kueue.quota import Tree, tree
 
-NAMESPACED = ("LocalQueue",)
+LIMITS = ("Namespace", "LimitRange", "ResourceQuota", "RuntimeClass", "Node")
+"""Kinds of Kubernetes that decide about Pods, and are no part of Kueue."""
+NAMESPACED = ("LocalQueue", "LimitRange", "ResourceQuota", "Workload")
 
 
 @dataclass(frozen=True)
 class Queues:
-    """whole: kinds of which all are known, so that what is not here does not exist. below: what holds where the documents do
-    not say otherwise: a cluster's, which many jobs of a program share."""
+    """Known objects.
+
+    Args:
+        documents: The objects.
+        whole: Kinds of which all objects are known.
+        below: Further objects, which `documents` override; for example those of a cluster, shared by many jobs.
+    """
 
     documents: tuple[Document, ...] = ()
     whole: frozenset[str] = frozenset()
     below: Queues | None = None
 
     def find(self, kind: str, name: Any, namespace: Any = "") -> Document | None:
-        """An object by its name; namespace: of a LocalQueue."""
+        """Return an object by its name; None if it is not known. The namespace counts for the kinds in `NAMESPACED`."""
         if not isinstance(name, str) or not isinstance(namespace, Hashable):
             return None
         found = self._by_name.get((kind, namespace if kind in NAMESPACED else "", name))
-        return self.below.find(kind, name, namespace) if found is None and self.below is not None else found
+        if found is None and self.below is not None:
+            return self.below.find(kind, name, namespace)
+        return found
 
     def lacks(self, kind: str, name: Any, namespace: Any = "") -> bool:
-        """Whether it is certain that there is none of that name."""
+        """Return whether an object of that name is known not to exist."""
         sure = isinstance(name, str) and bool(name) and self.has_all(kind)
         return sure and self.find(kind, name, namespace) is None
 
     def has_all(self, kind: str) -> bool:
-        """Whether all objects of a kind are known."""
+        """Return whether all objects of a kind are known."""
         return kind in self.whole or (self.below is not None and self.below.has_all(kind))
 
     def of(self, kind: str) -> list[Document]:
-        own = [d for d in self.documents if d.get("kind") == kind]
-        return own if self.below is None else [*own, *(d for d in self.below.of(kind) if _key(d) not in self._by_name)]
+        """Return all known objects of a kind."""
+        documents = [d for d in self.documents if d.get("kind") == kind]
+        if self.below is not None:
+            documents += [d for d in self.below.of(kind) if _key(d) not in self._by_name]
+        return documents
+
+    def inside(self, kind: str, namespace: Any) -> list[Document]:
+        """Return all known objects of a kind in a namespace; empty means `default`."""
+        return [d for d in self.of(kind) if _key(d)[1] == (namespace or "default")]
 
     @cached_property
     def tree(self) -> Tree:
-        own = any(d.get("kind") in ("ClusterQueue", "Cohort") for d in self.documents)
-        if self.below is not None and not own:
+        """The tree of ClusterQueues and Cohorts."""
+        if self.below is not None and not any(d.get("kind") in ("ClusterQueue", "Cohort") for d in self.documents):
             return self.below.tree
         return tree([*self.of("ClusterQueue"), *self.of("Cohort")])
 
@@ -58,25 +74,35 @@ class Queues:
         return {key: document for key, document in keys if None not in key}
 
     def levels(self, flavor: Document) -> list[str] | None:
-        """Node labels of a flavor's topology, the widest first; none: it has no topology; None: not known."""
+        """Return the node labels of a flavor's topology, the widest first; [] for no topology, None if it is not known."""
         name = section(flavor, "spec").get("topologyName")
         if not name:
             return []
-        found = self.find("Topology", name)
-        return (
-            None
-            if found is None
-            else [str(section(e).get("nodeLabel")) for e in listed(section(found, "spec").get("levels"))]
-        )
+        topology = self.find("Topology", name)
+        if topology is None:
+            return None
+        return [str(section(level).get("nodeLabel")) for level in listed(section(topology, "spec").get("levels"))]
 
 
-def among(documents: Iterable[Document]) -> Queues:
-    """Of documents that belong together, such as the files of a command: a kind that is there at all is there as a whole."""
-    known = [
-        d for d in documents if str(d.get("apiVersion", "")).startswith("kueue.x-k8s.io/") or d.get("kind") == "Node"
-    ]
+REQUIRED_BY_QUEUES = ("AdmissionCheck", "LocalQueue")
+"""Kinds that complete documents have if they have ClusterQueues and use them."""
+
+
+def is_known_kind(document: Document) -> bool:
+    """Return whether a document is an object that decides whether a job starts."""
+    return str(document.get("apiVersion", "")).startswith("kueue.x-k8s.io/") or document.get("kind") in LIMITS
+
+
+def complete_queues(documents: Iterable[Document]) -> Queues:
+    """Return the queues in a complete set of documents, such as the files of a command.
+
+    All objects of a kind count as known if one of them is in the documents; `REQUIRED_BY_QUEUES` also if a ClusterQueue is.
+    """
+    known = [document for document in documents if is_known_kind(document)]
     kinds = {str(d.get("kind")) for d in known}
-    return Queues(tuple(known), frozenset(kinds | ({"Cohort"} if "ClusterQueue" in kinds else set())))
+    if "ClusterQueue" in kinds:
+        kinds |= {"Cohort", *REQUIRED_BY_QUEUES}
+    return Queues(tuple(known), frozenset(kinds))
 
 
 def _key(document: Document) -> tuple[str, Any, Any]:

@@ -1,6 +1,6 @@
-"""What a ClusterQueue can have of a resource: its own quota, and what its cohorts lend it.
+"""Quota of ClusterQueues: their own, and what they can borrow from their cohorts.
 
-The tree of https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/resource_node.go, on plain documents of
+Follows https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/resource_node.go, on plain documents of
 v1beta2. Amounts are exact, in the resource's own unit.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.values.accessors import listed, section
@@ -24,7 +25,13 @@ ZERO = Fraction(0)
 
 @dataclass(frozen=True)
 class Quota:
-    """borrowing, lending: None: no limit."""
+    """The quota of a ClusterQueue or Cohort for a resource in one flavor.
+
+    Args:
+        nominal: `nominalQuota`.
+        borrowing: `borrowingLimit`; None for no limit.
+        lending: `lendingLimit`; None for no limit.
+    """
 
     nominal: Fraction = ZERO
     borrowing: Fraction | None = None
@@ -33,7 +40,16 @@ class Quota:
 
 @dataclass
 class Node:
-    """A ClusterQueue or a Cohort. own: usage of a queue's workloads; that of a cohort is its children's."""
+    """A ClusterQueue or a Cohort in the tree of cohorts.
+
+    Args:
+        name: Its name.
+        queue: Whether it is a ClusterQueue.
+        parent: Its cohort.
+        children: Queues and cohorts of a cohort.
+        quotas: Its own quotas.
+        own: What the workloads of a queue use.
+    """
 
     name: str
     queue: bool
@@ -41,41 +57,38 @@ class Node:
     children: list[Node] = field(default_factory=list, repr=False)
     quotas: dict[Slot, Quota] = field(default_factory=dict)
     own: dict[Slot, Fraction] = field(default_factory=dict)
-    _sums: dict[tuple[str, Slot], Fraction] = field(default_factory=dict, repr=False)
-    """Of all children: counted once, as the tree stays as it was made."""
+    _sums: dict[Slot, Fraction] = field(default_factory=dict, repr=False)
+    """Cached sums over all children: the tree does not change after `tree` has built it."""
 
     def quota(self, slot: Slot) -> Quota:
+        """Return its own quota; zero if it has none."""
         return self.quotas.get(slot, Quota())
 
     def subtree(self, slot: Slot) -> Fraction:
-        """Its own nominal quota, and what its children share."""
-        for node in self._not_summed("subtree", slot):
+        """Return its nominal quota plus the quota that its children share."""
+        for node in self._nodes_to_sum(slot):
             shared = sum((c.subtree(slot) - c.guaranteed(slot) for c in node.children), ZERO)
-            node._sums["subtree", slot] = node.quota(slot).nominal + shared
-        return self._sums["subtree", slot]
+            node._sums[slot] = node.quota(slot).nominal + shared
+        return self._sums[slot]
 
-    def _not_summed(self, what: str, slot: Slot) -> list[Node]:
-        """Itself and all below of which a sum is not known, children before their parents: a tree may have any depth."""
-        found: list[Node] = [] if (what, slot) in self._sums else [self]
-        for node in found:
-            found += [child for child in node.children if (what, slot) not in child._sums]
-        return found[::-1]
+    def _nodes_to_sum(self, slot: Slot) -> list[Node]:
+        """Return the nodes from here down whose sum is not cached, children before parents: a tree may have any depth."""
+        nodes: list[Node] = [] if slot in self._sums else [self]
+        for node in nodes:
+            nodes += [child for child in node.children if slot not in child._sums]
+        return nodes[::-1]
 
     def guaranteed(self, slot: Slot) -> Fraction:
-        """What it never lends."""
+        """Return the quota that it never lends."""
         limit = self.quota(slot).lending
         return ZERO if limit is None else max(ZERO, self.subtree(slot) - limit)
 
     def usage(self, slot: Slot) -> Fraction:
-        if self.queue:
-            return self.own.get(slot, ZERO)
-        for node in self._not_summed("usage", slot):
-            used = (max(ZERO, c.usage(slot) - c.guaranteed(slot)) for c in node.children)
-            node._sums["usage", slot] = node.own.get(slot, ZERO) if node.queue else sum(used, ZERO)
-        return self._sums["usage", slot]
+        """Return the usage of its workloads."""
+        return self.own.get(slot, ZERO)
 
     def potential(self, slot: Slot) -> Fraction:
-        """The most that it could ever have, with nothing in use."""
+        """Return the maximum that it can use while nothing else is in use."""
         *below, root = self.path
         most = root.subtree(slot)
         for node in reversed(below):
@@ -83,51 +96,58 @@ class Node:
             most = most if limit is None else min(most, node.subtree(slot) + limit)
         return most
 
-    def available(self, slot: Slot) -> Fraction:
-        """What is free for it now, at least nothing."""
-        *below, root = self.path
-        left = root.subtree(slot) - root.usage(slot)
-        for node in reversed(below):
-            kept, used, limit = node.guaranteed(slot), node.usage(slot), node.quota(slot).borrowing
-            if limit is not None:
-                left = min(left, node.subtree(slot) - kept - max(ZERO, used - kept) + limit)
-            left = max(ZERO, kept - used) + left
-        return max(ZERO, left)
-
     def borrowed(self, slot: Slot) -> Fraction:
-        """What it uses beyond its own."""
+        """Return its usage beyond its own quota."""
         return max(ZERO, self.usage(slot) - self.subtree(slot))
 
     @property
+    def members(self) -> list[Node]:
+        """The node and all nodes below it."""
+        nodes: list[Node] = [self]
+        for node in nodes:
+            nodes += node.children
+        return nodes
+
+    @property
     def path(self) -> list[Node]:
-        """From itself to the root."""
-        found: list[Node] = [self]
-        while found[-1].parent is not None:
-            found.append(found[-1].parent)
-        return found
+        """The nodes from this one to the root."""
+        nodes: list[Node] = [self]
+        while nodes[-1].parent is not None:
+            nodes.append(nodes[-1].parent)
+        return nodes
 
 
 @dataclass(frozen=True)
 class Tree:
-    """queues, cohorts: by name. cycles: cohorts that are their own ancestors, each cycle in its order; none of them, and
-    nothing below them, has a parent here."""
+    """All ClusterQueues and Cohorts.
+
+    Args:
+        queues: ClusterQueues by name.
+        cohorts: Cohorts by name.
+        cycles: Cohorts that are their own ancestors, each cycle in its order. Members of a cycle have no parent in the tree.
+    """
 
     queues: Mapping[str, Node]
     cohorts: Mapping[str, Node]
     cycles: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
-    def looped(self) -> frozenset[str]:
-        """Cohorts of a cycle, or below one."""
-        found = [self.cohorts[name] for cycle in self.cycles for name in cycle]
-        for node in found:
-            found += [child for child in node.children if not child.queue]
-        return frozenset(node.name for node in found)
+    def in_cycles(self) -> frozenset[str]:
+        """Names of the cohorts in a cycle, or below one."""
+        nodes = [self.cohorts[name] for name in chain.from_iterable(self.cycles)]
+        for node in nodes:
+            nodes += [child for child in node.children if not child.queue]
+        return frozenset(node.name for node in nodes)
 
 
 def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fraction]] | None = None) -> Tree:
-    """Of ClusterQueues and Cohorts; other kinds, and what has no name or no quantities, is passed over. A cohort that only
-    others name exists. usage: name of a ClusterQueue -> what its workloads have reserved."""
+    """Return the tree of the ClusterQueues and Cohorts among documents.
+
+    Args:
+        documents: Objects of Kueue; other kinds, and objects without a name or with a quantity that is not valid, are ignored. A
+            cohort exists if an object refers to it.
+        usage: Name of a ClusterQueue to the quota that its workloads have reserved; default: none.
+    """
     queues: dict[str, Node] = {}
     cohorts: dict[str, Node] = {}
     parents: dict[str, str] = {}
@@ -148,7 +168,7 @@ def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fracti
     for name in {cohort for _, cohort in above} | set(parents.values()):
         cohorts.setdefault(name, Node(name, False))
     cycles = _cycles(parents)
-    inside = {name for cycle in cycles for name in cycle}
+    inside = set(chain.from_iterable(cycles))
     above += [(cohorts[name], parent) for name, parent in parents.items() if name not in inside]
     for node, cohort in above:
         node.parent = cohorts[cohort]
@@ -157,19 +177,17 @@ def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fracti
 
 
 def quotas(spec: Mapping[str, Any]) -> Iterator[tuple[Slot, Quota]]:
-    """Of the resource groups of a ClusterQueue or Cohort."""
-    for group in listed(spec.get("resourceGroups")):
-        for flavor in listed(section(group).get("flavors")):
-            for resource in listed(section(flavor).get("resources")):
-                slot = (str(section(flavor).get("name")), str(section(resource).get("name")))
-                nominal, borrowing, lending = (
-                    amount(section(resource).get(name)) for name in ("nominalQuota", "borrowingLimit", "lendingLimit")
-                )
-                yield slot, Quota(nominal or ZERO, borrowing, lending)
+    """Yield the quotas in the resource groups of a ClusterQueue or Cohort."""
+    for group in map(section, listed(spec.get("resourceGroups"))):
+        for flavor in map(section, listed(group.get("flavors"))):
+            for resource in map(section, listed(flavor.get("resources"))):
+                nominal = amount(resource.get("nominalQuota")) or ZERO
+                limits = amount(resource.get("borrowingLimit")), amount(resource.get("lendingLimit"))
+                yield (str(flavor.get("name")), str(resource.get("name"))), Quota(nominal, *limits)
 
 
 def amount(value: Any) -> Fraction | None:
-    """Of a quantity; None if there is none, or if it is not known."""
+    """Return the amount of a quantity; None if the value is not a valid quantity or not known yet."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return None
     try:
@@ -178,8 +196,8 @@ def amount(value: Any) -> Fraction | None:
         return None
 
 
-def text(resource: str, value: Fraction) -> str:
-    """As Kueue prints an amount of a resource: pkg/resources/resource_formatter.go there."""
+def format_amount(resource: str, value: Fraction) -> str:
+    """Return an amount of a resource as Kueue prints it (pkg/resources/resource_formatter.go)."""
     if resource == "cpu":
         return Quantity.parse(f"{math.ceil(value * 1000)}m").text
     whole = math.ceil(value)
@@ -188,6 +206,7 @@ def text(resource: str, value: Fraction) -> str:
 
 
 def _cycles(parents: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    """Return the cycles in a mapping of cohorts to their parents."""
     found: list[tuple[str, ...]] = []
     done: set[str] = set()
     for start in sorted(parents):

@@ -1,45 +1,42 @@
-"""Whether the nodes that there are could ever hold a job where its topology wants it, with nothing else on them.
+"""Decides whether the existing nodes have capacity for a job in its topology while nothing else runs on them.
 
-Counted as in https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/tas_flavor_snapshot.go, and never less:
-taints, node selectors and pods of others are left out.
+Counts as https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/tas_flavor_snapshot.go, but ignores taints,
+node selectors and other pods, so it never underestimates the capacity.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import (
-    Document,
-    listed,
-    section,
-    texts,
-)
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, section, texts
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
-from pulumi_trainer.provider.kueue.labels import (
-    PREFERRED,
-    REQUIRED,
-    SLICE_LEVEL,
-    SLICE_SIZE,
-    SLICES,
-    UNCONSTRAINED,
-)
+from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, SLICE_LEVEL, SLICE_SIZE, SLICES, UNCONSTRAINED
 from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, amount
-from pulumi_trainer.provider.kueue.quota import text as shown
+from pulumi_trainer.provider.kueue.quota import format_amount as shown
 
 Domain = tuple[str, ...]
 """Values of the labels of the levels, from the widest."""
 
 
 @dataclass(frozen=True)
-class Cramped:
-    """Pods that have no room. level: of which one domain has to hold them; empty: anywhere in the topology will do. domain: the
-    one with most room, which is for so many of them. nodes: of the flavor."""
+class TooSmall:
+    """Pods that do not fit into the topology.
+
+    Args:
+        pods: The pods.
+        flavor: The flavor with most capacity.
+        level: Topology level of which one domain must fit all pods; empty if the whole topology may be used.
+        domain: The domain of that level with most capacity.
+        most: How many of the pods fit into that domain.
+        nodes: How many nodes the flavor has.
+    """
 
     pods: PodSet
     flavor: str
@@ -49,105 +46,123 @@ class Cramped:
     nodes: int
 
     def __str__(self) -> str:
-        each = ", ".join(f"{shown(name, n)} {name}" for name, n in sorted((_each(self.pods) or {}).items()) if n)
-        asked = f"{self.most} of {self.pods.count} pods of {self.pods.name} ({each} each), even when nothing else runs"
+        requests = sorted((_pod_requests(self.pods) or {}).items())
+        pod = ", ".join(f"{shown(name, n)} {name}" for name, n in requests if n)
+        room = f"{self.most} of {self.pods.count} pods of {self.pods.name} ({pod} each), even when nothing else runs"
         if not self.level:
-            return f"the {self.nodes} nodes of flavor {self.flavor} have room for {asked}"
-        where = f"the largest, {self.domain}, has room for {asked}"
-        return f"no domain of {self.level} in flavor {self.flavor} is large enough: {where}"
+            return f"the {self.nodes} nodes of flavor {self.flavor} have room for {room}"
+        largest = f"the largest, {self.domain}, has room for {room}"
+        return f"no domain of {self.level} in flavor {self.flavor} is large enough: {largest}"
+
+    @property
+    def hint(self) -> str:
+        """What to change in the job."""
+        return HINT if self.level else "ask for fewer nodes, or less a node"
 
 
-MEND = "ask for a wider level, fewer nodes, or less a node"
+HINT = "ask for a wider level, fewer nodes, or less a node"
 
 
-def cramped(sets: Sequence[PodSet], cluster_queue: Document, queues: Queues) -> Cramped | None:
-    """The first of some pod sets for which no flavor of the queue has room; None: there may be some, or not enough is known."""
+def find_unfitting_podset(sets: Sequence[PodSet], cluster_queue: Document, queues: Queues) -> TooSmall | None:
+    """Return the first pod set that fits into no flavor of a queue; None if all may fit, or if not enough is known."""
     if not queues.has_all("Node") or first_unknown(section(cluster_queue, "spec")) is not None:
         return None
-    return next((found for pods in sets if (found := _cramped(pods, cluster_queue, queues)) is not None), None)
-
-
-def _cramped(pods: PodSet, cluster_queue: Document, queues: Queues) -> Cramped | None:
-    notes, each = pods.annotations, _each(pods)
-    if (
-        not isinstance(notes, Mapping)
-        or SLICES in notes
-        or not pods.count
-        or not each
-        or first_unknown([*notes.values()])
-    ):
-        return None
-    if not any(key in notes for key in (REQUIRED, PREFERRED, UNCONSTRAINED)):
-        return None
-    for group in listed(section(cluster_queue, "spec").get("resourceGroups")):
-        if each.keys() & {*texts(section(group).get("coveredResources"))}:
-            names = [section(flavor).get("name") for flavor in listed(section(group).get("flavors"))]
-            found = [_in_flavor(pods, notes, each, queues.find("ResourceFlavor", name), queues) for name in names]
-            full = [one for one in found if one is not None]
-            if found and len(full) == len(found):
-                return max(full, key=lambda one: one.most)
+    for pods in sets:
+        if (found := _unfitting(pods, cluster_queue, queues)) is not None:
+            return found
     return None
 
 
+def _unfitting(pods: PodSet, cluster_queue: Document, queues: Queues) -> TooSmall | None:
+    annotations, requests = pods.annotations, _pod_requests(pods)
+    if not isinstance(annotations, Mapping) or SLICES in annotations or first_unknown([*annotations.values()]):
+        return None
+    explicit = bool(annotations.keys() & {REQUIRED, PREFERRED, UNCONSTRAINED})
+    if not pods.count or not requests or not (explicit or _is_implied(annotations, cluster_queue, queues)):
+        return None
+    for group in map(section, listed(section(cluster_queue, "spec").get("resourceGroups"))):
+        if not requests.keys() & {*texts(group.get("coveredResources"))}:
+            continue
+        flavors = [queues.find("ResourceFlavor", section(f).get("name")) for f in listed(group.get("flavors"))]
+        results = [_in_flavor(pods, annotations, requests, flavor, queues) for flavor in flavors]
+        failures = [result for result in results if result is not None]
+        if failures and len(failures) == len(results):
+            return max(failures, key=lambda failure: failure.most)
+    return None
+
+
+def _is_implied(annotations: Mapping[str, Any], cluster_queue: Document, queues: Queues) -> bool:
+    """Return whether Kueue places pods that request no topology in the topology of their flavor: it does if all flavors of the
+    queue have one."""
+    groups = map(section, listed(section(cluster_queue, "spec").get("resourceGroups")))
+    quotas = chain.from_iterable(listed(group.get("flavors")) for group in groups)
+    flavors = [section(queues.find("ResourceFlavor", section(each).get("name")), "spec") for each in quotas]
+    if annotations.keys() & {SLICE_LEVEL, SLICE_SIZE} or not flavors:
+        return False
+    return all(flavor.get("topologyName") for flavor in flavors)
+
+
 def _in_flavor(
-    pods: PodSet, notes: Mapping[str, Any], each: Mapping[str, Fraction], flavor: Document | None, queues: Queues
-) -> Cramped | None:
-    levels = queues.levels(flavor) if flavor is not None and first_unknown(flavor) is None else None
-    level, slice_ = notes.get(REQUIRED, ""), notes.get(SLICE_LEVEL)
-    if flavor is None or not levels or any(wanted and wanted not in levels for wanted in (level, slice_)):
+    pods: PodSet,
+    annotations: Mapping[str, Any],
+    requests: Mapping[str, Fraction],
+    flavor: Document | None,
+    queues: Queues,
+) -> TooSmall | None:
+    if flavor is None or first_unknown(flavor) is not None:
         return None
-    labels, size = section(flavor, "spec", "nodeLabels"), notes.get(SLICE_SIZE, "1")
+    levels = queues.levels(flavor)
+    level, slice_level = annotations.get(REQUIRED, ""), annotations.get(SLICE_LEVEL)
+    if not levels or any(wanted and wanted not in levels for wanted in (level, slice_level)):
+        return None
+    labels, size = section(flavor, "spec", "nodeLabels"), annotations.get(SLICE_SIZE, "1")
     nodes = [node for node in queues.of("Node") if labels.items() <= section(node, "metadata", "labels").items()]
-    free = _leaves(nodes, levels)
-    if not free or not re.fullmatch("[0-9]{1,10}", str(size)) or not int(size):
+    capacity = _capacity(nodes, levels)
+    if not capacity or not re.fullmatch("[0-9]{1,10}", str(size)) or not int(size):
         return None
-    room = {leaf: _pods(amounts, each) for leaf, amounts in free.items()}
-    if slice_:
-        whole = _within(room, levels.index(slice_))
-        room = {domain: n // int(size) * int(size) for domain, n in whole.items()}
-    by_domain: dict[Domain, int] = _within(room, levels.index(level)) if level else {(): sum(room.values())}
+    room = {domain: _pods_that_fit(amounts, requests) for domain, amounts in capacity.items()}
+    if slice_level:
+        slices = _sum_to_level(room, levels.index(slice_level))
+        room = {domain: n // int(size) * int(size) for domain, n in slices.items()}
+    by_domain: dict[Domain, int] = _sum_to_level(room, levels.index(level)) if level else {(): sum(room.values())}
     best = max(by_domain, key=lambda domain: by_domain[domain])
     if by_domain[best] >= (pods.count or 0):
         return None
     name = str(section(flavor, "metadata").get("name"))
-    return Cramped(pods, name, level, best[-1] if best else "", by_domain[best], len(nodes))
+    return TooSmall(pods, name, level, best[-1] if best else "", by_domain[best], len(nodes))
 
 
-def _leaves(nodes: Sequence[Document], levels: Sequence[str]) -> dict[Domain, dict[str, Fraction]]:
-    """What the nodes of each narrowest domain have; nothing where that is not known of all."""
+def _capacity(nodes: Sequence[Document], levels: Sequence[str]) -> dict[Domain, dict[str, Fraction]]:
+    """Return what the nodes of each narrowest domain can allocate; nothing if that is unknown for one of them."""
     found: dict[Domain, dict[str, Fraction]] = {}
     for node in nodes:
-        labels, there = section(node, "metadata", "labels"), section(node, "status", "allocatable")
+        labels, allocatable = section(node, "metadata", "labels"), section(node, "status", "allocatable")
         if not all(level in labels for level in levels):
             continue  # Kueue places nothing there
-        if not there:
+        if not allocatable:
             return {}
-        leaf = found.setdefault(tuple(str(labels[level]) for level in levels), {})
-        for resource, quantity in there.items():
-            leaf[resource] = leaf.get(resource, ZERO) + (amount(quantity) or ZERO)
+        domain = found.setdefault(tuple(str(labels[level]) for level in levels), {})
+        for resource, quantity in allocatable.items():
+            domain[resource] = domain.get(resource, ZERO) + (amount(quantity) or ZERO)
     return found
 
 
-def _within(room: Mapping[Domain, int], level: int) -> dict[Domain, int]:
-    """The room of the domains of a level."""
+def _sum_to_level(room: Mapping[Domain, int], level: int) -> dict[Domain, int]:
+    """Return how many pods fit into each domain of a level."""
     found: dict[Domain, int] = {}
     for domain, pods in room.items():
         found[domain[: level + 1]] = found.get(domain[: level + 1], 0) + pods
     return found
 
 
-def _pods(free: Mapping[str, Fraction], each: Mapping[str, Fraction]) -> int:
-    return min(int(free.get(resource, ZERO) // asked) for resource, asked in _asked(each))
+def _pods_that_fit(capacity: Mapping[str, Fraction], requests: Mapping[str, Fraction]) -> int:
+    return min(int(capacity.get(resource, ZERO) // request) for resource, request in requests.items() if request > 0)
 
 
-def _asked(each: Mapping[str, Fraction]) -> Iterator[tuple[str, Fraction]]:
-    yield from ((resource, asked) for resource, asked in each.items() if asked > 0)
-
-
-def _each(pods: PodSet) -> dict[str, Fraction] | None:
-    """What one of the pods asks for; None: nothing, or not known."""
+def _pod_requests(pods: PodSet) -> dict[str, Fraction] | None:
+    """Return what one of the pods requests; None if that is nothing, or unknown."""
     total = pods.requests()
     if total is None or not pods.count:
         return None
-    each = {resource: asked / pods.count for resource, asked in total.items()}
-    return each if any(True for _ in _asked(each)) else None
+    requests = {resource: request / pods.count for resource, request in total.items()}
+    return requests if any(request > 0 for request in requests.values()) else None

@@ -1,53 +1,48 @@
-"""What Kueue's webhooks make of ClusterQueues, Cohorts and ResourceFlavors, and have against them.
+"""Kueue's webhooks for ClusterQueues, Cohorts and ResourceFlavors: defaults and validation.
 
 Source: https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/webhooks (clusterqueue_webhook.go, cohort_webhook.go,
-resourceflavor_webhook.go, common.go), with the feature gates of that version as they are by default. The other kinds have no
-webhook.
+resourceflavor_webhook.go, common.go), with the default feature gates of that version. The other kinds have no webhook.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.field_errors import (
-    DUPLICATE,
-    FORBIDDEN,
-    NOT_SUPPORTED,
-    REQUIRED,
-)
-from pulumi_trainer.provider.kube.values.accessors import (
-    Document,
-    listed,
-    same,
-    section,
-    texts,
-)
+from pulumi_trainer.provider.kube.schema.field_errors import DUPLICATE, FORBIDDEN, NOT_SUPPORTED, REQUIRED
+from pulumi_trainer.provider.kube.values.accessors import Document, equal_as_go, listed, mappings, section, texts
 from pulumi_trainer.provider.kube.values.names import label_value, qualified_name, quoted
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.kueue.objects import FINALIZER, QUOTAS, printed
+from pulumi_trainer.provider.kueue.objects import FINALIZER, QUOTAS, with_canonical_quantities
 
 MUTATED = ("ClusterQueue", "ResourceFlavor")
 MOST_FLAVORS = 256
 MOST_PAIRS = 512
-"""Of flavors and resources in one resource group."""
+"""Combinations of a flavor and a resource in one resource group."""
 
 
-def mutated(stored: Document) -> Document:
-    """The object as the webhook hands it back when it is created: with Kueue's finalizer, and quantities as Go prints them.
-    Raises Invalid for a quantity that is none."""
+def mutate(stored: Document) -> Document:
+    """Return a new object as the webhook returns it: with Kueue's finalizer, and with quantities as Go prints them.
+
+    Raises:
+        Invalid: A quantity is not valid.
+    """
     metadata = stored["metadata"]
     finalizers = listed(metadata.get("finalizers"))
-    kept = finalizers if FINALIZER in finalizers else [*finalizers, FINALIZER]
-    found = {**stored, "metadata": {**metadata, "finalizers": kept}}
-    return {**found, "spec": printed(stored["spec"], "spec")} if "spec" in stored else found
+    if FINALIZER not in finalizers:
+        finalizers = [*finalizers, FINALIZER]
+    found = {**stored, "metadata": {**metadata, "finalizers": finalizers}}
+    if "spec" not in stored:
+        return found
+    return {**found, "spec": with_canonical_quantities(stored["spec"], "spec")}
 
 
-def validated(stored: Document, old: Document | None) -> Iterator[Problem]:
-    """What the validating webhook refuses. old: as it was stored; None on creation."""
+def validate(stored: Document, old: Document | None) -> Iterator[Problem]:
+    """Yield what the validating webhook rejects. old: The stored object; None on creation."""
     spec = section(stored, "spec")
     match stored["kind"]:
         case "ClusterQueue":
@@ -60,7 +55,7 @@ def validated(stored: Document, old: Document | None) -> Iterator[Problem]:
 
 
 def _cluster_queue(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Problem]:
-    groups = [group for group in listed(spec.get("resourceGroups")) if isinstance(group, dict)]
+    groups = mappings(spec.get("resourceGroups"))
     yield from _groups(spec, parent=spec.get("cohortName", "") != "", cohort=False)
     yield from _selector(section(spec, "namespaceSelector"), "spec.namespaceSelector")
     yield from _fair_sharing(spec)
@@ -75,12 +70,13 @@ def _cluster_queue(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> It
             why = f"number of flavor-resource combinations in a resourceGroup must be ≤ {MOST_PAIRS}, got {total}"
             yield Problem(f"{at}[{i}]", why)
     yield from _checks(spec, groups)
-    if old is not None and not same(spec.get("concurrentAdmissionPolicy"), old.get("concurrentAdmissionPolicy")):
+    if old is not None and not equal_as_go(spec.get("concurrentAdmissionPolicy"), old.get("concurrentAdmissionPolicy")):
         yield Problem("spec.concurrentAdmissionPolicy", "field is immutable")
 
 
 def _checks(spec: Mapping[str, Any], groups: list[Any]) -> Iterator[Problem]:
-    names: list[Any] = [section(f).get("name") for group in groups for f in listed(group.get("flavors"))]
+    flavors = chain.from_iterable(listed(group.get("flavors")) for group in groups)
+    names: list[Any] = [section(flavor).get("name") for flavor in flavors]
     if any(isinstance(name, (Unknown, type(None))) for name in names):
         return
     at = "spec.admissionChecksStrategy.admissionChecks"
@@ -109,17 +105,18 @@ def _groups(spec: Mapping[str, Any], *, parent: bool, cohort: bool) -> Iterator[
                 yield from _once(name, flavors, f"{here}.name", "one resource group has a flavor")
 
 
-def _once(name: str, seen: set[str], where: str, mend: str) -> Iterator[Problem]:
-    if name in seen:
-        yield Problem(where, f'Duplicate value: "{name}"', f"only {mend}", DUPLICATE)
-    seen.add(name)
+def _once(name: str, earlier: set[str], where: str, hint: str) -> Iterator[Problem]:
+    """Yield that a name occurs again, and add it to the earlier ones."""
+    if name in earlier:
+        yield Problem(where, f'Duplicate value: "{name}"', f"only {hint}", DUPLICATE)
+    earlier.add(name)
 
 
 def _quota(quota: Mapping[str, Any], covered: Any, at: str, *, parent: bool, cohort: bool) -> Iterator[Problem]:
     name = quota.get("name")
     if isinstance(name, str) and isinstance(covered, str) and name != covered:
-        mend = f"{covered} stands at this place there"
-        yield Problem(f"{at}.name", "must match the name in coveredResources", mend)
+        hint = f"coveredResources has {covered} at this position"
+        yield Problem(f"{at}.name", "must match the name in coveredResources", hint)
     amounts = {field: _amount(quota.get(field)) for field in QUOTAS}
     for field, amount in amounts.items():
         if isinstance(amount, str):
@@ -144,7 +141,7 @@ def _fair_sharing(spec: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _amount(value: Any) -> Fraction | str | None:
-    """What a quantity says; a text: what is wrong with it."""
+    """Return the amount of a quantity, a text that describes why it is not valid, or None if the value is not a quantity."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return None
     try:
@@ -169,28 +166,37 @@ def _selector(selector: Mapping[str, Any], at: str) -> Iterator[Problem]:
                     yield Problem(f"{here}.values", why, type=FORBIDDEN)
             case str():
                 yield Problem(f"{here}.operator", "not a valid selector operator", "In, NotIn, Exists or DoesNotExist")
-        yield from (
-            Problem(f"{here}.key", why) for key in texts([section(each).get("key")]) for why in qualified_name(key)
-        )
+        yield from _name(section(each).get("key"), f"{here}.key")
         for j, value in enumerate(texts(values)):
-            yield from (Problem(f"{here}.values[{j}]", why) for why in label_value(value))
+            yield from _value(value, f"{here}.values[{j}]")
 
 
 def _flavor(spec: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _labels(section(spec, "nodeLabels"), "spec.nodeLabels")
-    seen: set[tuple[Any, Any]] = set()
-    for i, taint in enumerate(listed(spec.get("nodeTaints"))):
-        at, said = f"spec.nodeTaints[{i}]", section(taint)
-        yield from (Problem(f"{at}.key", why) for key in texts([said.get("key")]) for why in qualified_name(key))
-        yield from (Problem(f"{at}.value", why) for value in texts([said.get("value")]) for why in label_value(value))
-        pair = (said.get("key"), said.get("effect"))
+    earlier: set[tuple[Any, Any]] = set()
+    for i, taint in enumerate(map(section, listed(spec.get("nodeTaints")))):
+        at = f"spec.nodeTaints[{i}]"
+        yield from _name(taint.get("key"), f"{at}.key")
+        yield from _value(taint.get("value"), f"{at}.value")
+        pair = (taint.get("key"), taint.get("effect"))
         if all(isinstance(each, str) for each in pair):
-            if pair in seen:
+            if pair in earlier:
                 yield Problem(at, "taints must be unique by key and effect pair", type=DUPLICATE)
-            seen.add(pair)
+            earlier.add(pair)
     for i, toleration in enumerate(listed(spec.get("tolerations"))):
-        keys = [key for key in texts([section(toleration).get("key")]) if key]
-        yield from (Problem(f"spec.tolerations[{i}].key", why) for key in keys for why in qualified_name(key))
+        yield from _name(section(toleration).get("key") or None, f"spec.tolerations[{i}].key")
+
+
+def _name(name: Any, where: str) -> Iterator[Problem]:
+    """Yield what is wrong with the name of a label or taint; nothing for a value that is not a string."""
+    if isinstance(name, str):
+        yield from (Problem(where, why) for why in qualified_name(name))
+
+
+def _value(value: Any, where: str) -> Iterator[Problem]:
+    """Yield what is wrong with the value of a label or taint; nothing for a value that is not a string."""
+    if isinstance(value, str):
+        yield from (Problem(where, why) for why in label_value(value))
 
 
 def _labels(labels: Mapping[str, Any], at: str) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Why Kueue holds a job, out of its Workload. Called for jobs that are suspended and have a queue.
+"""Why a job waits in its queue, derived from its Workload.
 
 Conditions: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/workload_types.go; the shapes of their
 messages: pkg/scheduler/flavorassigner, pkg/scheduler/scheduler.go and pkg/cache/queue there.
@@ -14,32 +14,35 @@ from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     condition,
     conditions,
-    rows,
-    seconds,
+    epoch_seconds,
+    mappings,
     section,
     text,
-    true,
+    true_condition,
 )
-from pulumi_trainer.provider.kube.values.wording import duration, ended, listed
-from pulumi_trainer.provider.kueue.topology_fit import MEND
+from pulumi_trainer.provider.kube.values.wording import duration, join_names, without_full_stop
+from pulumi_trainer.provider.kueue.topology_fit import HINT, TooSmall
 
 PATIENCE = 15.0
-"""Seconds after which a Workload should be there."""
+"""Seconds after which Kueue should have created a Workload."""
+SLOW = 60.0
+"""Seconds after which Kueue should have looked at a Workload, unless other jobs are before it."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A job that Kueue holds.
+    """A suspended job in a queue.
 
     Args:
         queue: Its LocalQueue.
-        workload: Kueue's Workload for it; None: there is none, or it cannot be read.
-        kind: Of the job, as Kueue's integrations call it.
-        age: Seconds since it was made.
-        message: The job's own words, in case there are no better ones.
+        workload: Kueue's Workload for it; None if not found, or if it cannot be read.
+        kind: Kind of the job, as Kueue's integrations call it.
+        age: Seconds since it was created.
+        message: The job's own message, used if there is no better one.
         readable: Whether Workloads can be read.
-        preemptor: The job that it had to make room for, as in "JobSet team/llama"; empty: none, or nobody has looked.
-        no_room: Why the nodes that there are never hold it where its topology wants it; empty likewise.
+        preemptor: The job that has preempted it, as in "team/llama (high)"; empty for none, or if it is not known.
+        no_room: Why the existing nodes have no capacity for it in its topology; None if they may, or if it was not computed.
+        inactive: Why its ClusterQueue takes no jobs, in Kueue's words; empty if it does, or if it was not looked up.
     """
 
     queue: str
@@ -49,7 +52,8 @@ class Waiting:
     message: str = ""
     readable: bool = True
     preemptor: str = ""
-    no_room: str = ""
+    no_room: TooSmall | None = None
+    inactive: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,11 @@ class Reason:
     """Why a job waits.
 
     Args:
-        reason: One word, Kueue's where it has one.
-        message: Kueue's own words.
+        reason: One word, Kueue's if it has one.
+        message: Kueue's own message.
         why: The same for people, a sentence without its beginning and full stop.
-        hint: What to do; empty if nothing.
-        admitted: Whether Kueue has admitted it, and starts it.
+        hint: What to do; empty for nothing.
+        admitted: Whether Kueue has admitted the job, and starts it.
     """
 
     reason: str
@@ -73,22 +77,29 @@ class Reason:
 
 @dataclass(frozen=True)
 class Shape:
-    """A message that is understood. never: waiting does not help. told: what it says, for people. mend: what to do."""
+    """A known form of Kueue's messages.
+
+    Args:
+        pattern: Matches the message.
+        never: Whether waiting does not help.
+        explain: Returns what the message means, for people.
+        hint: What to do.
+    """
 
     pattern: re.Pattern[str]
     never: bool
-    told: Callable[[re.Match[str]], str]
-    mend: str = ""
+    explain: Callable[[re.Match[str]], str]
+    hint: str = ""
 
 
-def _shape(pattern: str, told: str, mend: str = "", *, never: bool = False) -> Shape:
-    return Shape(re.compile(pattern), never, lambda m: m.expand(told), mend)
+def _shape(pattern: str, explanation: str, hint: str = "", *, never: bool = False) -> Shape:
+    return Shape(re.compile(pattern), never, lambda m: m.expand(explanation), hint)
 
 
 def _over_capacity(match: re.Match[str]) -> str:
     resource, flavor, others, own, most = match.groups()
-    asked = f"{own} of {resource}" + (f" besides {others} for its other pods" if others != "0" else "")
-    return f"it asks for {asked}, and its queue can never have more than {most} in flavor {flavor}"
+    request = f"{own} of {resource}" + (f" besides {others} for its other pods" if others != "0" else "")
+    return f"it asks for {request}, and its queue can never have more than {most} in flavor {flavor}"
 
 
 _SMALLER = "ask for less (fewer nodes, fewer devices a node), or choose another queue"
@@ -148,12 +159,12 @@ SHAPES = (
     _shape(
         r'topology "([^"]+)" allows to fit only (\d+) out of (\d+) pod\(s\)',
         r"there is quota, but in one domain of topology \1 only \2 of its \3 pods have room",
-        f"if no domain is that large, waiting is in vain: {MEND}; else it starts once one has room",
+        f"if no domain is that large, the job never starts: {HINT}; else it starts once one has room",
     ),
     _shape(
         r'topology "([^"]+)" doesn\'t allow to fit any of (\d+) pod\(s\)',
         r"there is quota, but in no domain of topology \1 is room for any of its \2 pods",
-        f"if no domain is that large, waiting is in vain: {MEND}; else it starts once one has room",
+        f"if no domain is that large, the job never starts: {HINT}; else it starts once one has room",
     ),
     _shape(
         r"no topology domains at level: ([^\s,;]+)",
@@ -163,7 +174,7 @@ SHAPES = (
     ),
     _shape(
         r"LocalQueue (\S+) doesn't exist",
-        r"there is no LocalQueue \1 in its namespace",
+        r"LocalQueue \1 does not exist in its namespace",
         "correct queue=, or create the LocalQueue",
         never=True,
     ),
@@ -187,6 +198,12 @@ SHAPES = (
         _QUEUE,
         never=True,
     ),
+    _shape(
+        r"resources didn't satisfy LimitRange constraints: (.*)",
+        r"a LimitRange of its namespace refuses its pods: \1",
+        "ask for what the LimitRange allows: kubectl describe limitrange shows it",
+        never=True,
+    ),
     _shape(r"The workload has failed admission checks", "an admission check has rejected it", _QUEUE),
     _shape(r"Workload no longer fits after processing another workload", "another job was admitted just before it"),
     _shape(
@@ -196,25 +213,29 @@ SHAPES = (
 )
 
 
-def explained(message: str) -> tuple[str, str, bool]:
-    """(what a message of Kueue's says, what to do, whether waiting is in vain); the message itself where it is unknown.
+def explain_message(message: str) -> tuple[str, str, bool]:
+    """Return the meaning of a message of Kueue, what to do, and whether the job can never start; an unknown message unchanged.
 
-    With several flavors a message tells of each: it is in vain only where none of them leaves hope.
+    With several flavors a message has a part for each; the job can never start only if all parts are permanent.
     """
-    found = [(shape, match) for shape in SHAPES for match in shape.pattern.finditer(message)]
-    if not found:
-        return ended(message), "", False
-    hopeful = [(s, m) for s, m in found if not s.never]
-    told = list(dict.fromkeys(s.told(m) for s, m in found))
-    mends = list(dict.fromkeys(s.mend for s, _ in hopeful or found if s.mend))
-    return "; ".join(told), mends[0] if mends else "", not hopeful
+    matched: list[Shape] = []
+    explanations: dict[str, None] = {}
+    for shape in SHAPES:
+        for match in shape.pattern.finditer(message):
+            matched.append(shape)
+            explanations[shape.explain(match)] = None
+    if not matched:
+        return without_full_stop(message), "", False
+    hopeful = [shape for shape in matched if not shape.never]
+    hint = next((shape.hint for shape in hopeful or matched if shape.hint), "")
+    return "; ".join(explanations), hint, not hopeful
 
 
 _CROWDED = re.compile(r'topology "[^"]+" (?:allows to fit only|doesn\'t allow to fit any)')
 
 
-def crowded(workload: Document | None) -> bool:
-    """Whether it waits for room in its topology, which there may never be."""
+def no_topology_capacity(workload: Document | None) -> bool:
+    """Return whether a job waits for capacity in its topology, which may never become free."""
     return _CROWDED.search(text(condition(conditions(workload), "QuotaReserved").get("message"))) is not None
 
 
@@ -224,96 +245,184 @@ _PREEMPTOR = re.compile(
 
 
 def preemptor(workload: Document | None) -> tuple[str, str] | None:
-    """UIDs of the Workload, and of the job, that a Workload had to make room for; None: it is not waiting because of that."""
+    """Return the UIDs of the Workload and the job that have preempted a Workload; None if it does not wait because of that."""
     found = conditions(workload)
-    said = text(true(found, "Preempted").get("message")) if true(found, "Evicted") else ""
-    match = _PREEMPTOR.search(said) if not true(found, "QuotaReserved") else None
+    if not true_condition(found, "Evicted") or true_condition(found, "QuotaReserved"):
+        return None
+    match = _PREEMPTOR.search(text(true_condition(found, "Preempted").get("message")))
     uids = dict(re.findall(r"(\w*UID): ([\w-]+)", match[1])) if match else {}
     return (uids.get("UID", ""), uids.get("JobUID", "")) if uids else None
 
 
-def preempted(message: str, by: str = "") -> str:
-    """By what, out of the words of an eviction. by: the job, where it is known better than by its UID."""
+_INACTIVE = re.compile(r"(?:ClusterQueue|LocalQueue) \S+ is inactive")
+
+
+def waits_for_queue(workload: Document | None) -> bool:
+    """Return whether a job waits because its queue is inactive."""
+    return _INACTIVE.search(text(condition(conditions(workload), "QuotaReserved").get("message"))) is not None
+
+
+def job_of(workload: Document) -> str:
+    """Return the job of a Workload with its priority class, as in "team/llama (high)"."""
+    about = section(workload, "metadata")
+    owner, rank = owner_of(workload) or about, priority_class(workload)
+    return f"{text(about.get('namespace'))}/{text(owner.get('name'))}" + (f" ({rank})" if rank else "")
+
+
+def owner_of(workload: Document) -> Document:
+    """Return the reference to the job of a Workload; empty if it has none."""
+    owners = mappings(section(workload, "metadata").get("ownerReferences"))
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
+def priority_class(workload: Document) -> str:
+    """Return the name of the priority class of a Workload; empty if it has none."""
+    spec = section(workload, "spec")
+    return text(section(spec, "priorityClassRef").get("name")) or text(spec.get("priorityClassName"))
+
+
+_PREEMPTIONS = {
+    "prioritization in the ClusterQueue": "which has a higher priority in its own queue",
+    "reclamation within the cohort": "whose queue takes back quota that it had lent",
+    "Fair Sharing within the cohort": "whose queue has less than its fair share",
+    "reclamation within the cohort while borrowing": "which has a higher priority, and whose queue borrows quota",
+}
+"""Kueue's reasons of a preemption (pkg/scheduler/preemption), as clauses about the job that it made room for."""
+
+
+def explain_preemption(message: str, by: str = "") -> str:
+    """Return which job has preempted a job, from the message of its eviction. by: The preempting job, if its name is known."""
     match = _PREEMPTOR.search(message)
     if not match:
-        return ended(message)
-    who, reason, path, _ = match.groups()
-    job = re.search(r"JobUID: ([\w-]+)", who)
-    by = by or (f"the job with UID {job[1]}" if job else f"a workload ({who})")
-    return f"Kueue has stopped it to make room for {by}" + (f" in {path}" if path else "") + f", due to {reason}"
+        return without_full_stop(message)
+    reason, path = match[2], match[3]
+    whose = _PREEMPTIONS.get(reason, f"due to {reason}")
+    if by:
+        return f"Kueue has stopped it for {by}, {whose}"
+    place = f" in {path}" if path else ""
+    return f"Kueue has stopped it for another job{place}, {whose}"
+
+
+def _with_name(message: str, by: str) -> str:
+    """Return a message about a preemption with the name of the job instead of its UIDs."""
+    match = _PREEMPTOR.search(message)
+    if match is None:
+        return message
+    return message.replace(f"a workload ({match[1]})", by or "another job")
 
 
 def why_queued(job: Waiting) -> Reason:
     """Return why a job waits."""
-    held = f"it waits in the LocalQueue {job.queue}"
+    waits = f"it waits in the LocalQueue {job.queue}"
     work = job.workload
     if work is None:
-        return _without_workload(job, held)
+        return _without_workload(job, waits)
     found = conditions(work)
-    if admitted := true(found, "Admitted"):
+    quota, evicted = condition(found, "QuotaReserved"), true_condition(found, "Evicted")
+    if (admitted := true_condition(found, "Admitted")) and not evicted:
         why = "Kueue has admitted it, and starts it"
         return Reason("Admitted", text(admitted.get("message")), why, admitted=True)
-    quota, evicted = condition(found, "QuotaReserved"), true(found, "Evicted")
     if section(work, "spec").get("active") is False:
-        return _deactivated(held, text(evicted.get("message")) or "spec.active of its Workload is false")
-    if quota.get("status") == "True":
+        return _deactivated(work, waits, text(evicted.get("message")) or "spec.active of its Workload is false")
+    if quota.get("status") == "True" and not evicted:
         return _checking(work, found, quota)
-    words = text(quota.get("message"))
-    told, mend, never = explained(words) if words else ("", "", False)
-    told, mend = (job.no_room, MEND) if job.no_room else (told, mend)
+    message = text(quota.get("message")) if quota.get("status") != "True" else ""
+    explanation, hint, never = explain_message(message) if message else ("", "", False)
+    if job.inactive:
+        explanation = f"its ClusterQueue is inactive: {without_full_stop(job.inactive)}"
+    if job.no_room:
+        explanation, hint = str(job.no_room), job.no_room.hint
+        waits = f"{waits} and does not fit the existing nodes"
     if evicted:
-        return _evicted(job, evicted, true(found, "Preempted"), words, told, mend)
+        quota_message = f"{message}; {_NEVER}" if never else message
+        if never:
+            explanation = f"{_NEVER}: {explanation}"
+        preempted = true_condition(found, "Preempted")
+        return _evicted(job, evicted, preempted, quota_message, explanation, hint or (_CHANGE if never else ""))
     reason = text(quota.get("reason"))
-    if not words:
-        return Reason(reason, job.message, f"{held}, and Kueue has not looked at it yet")
-    hopeless = f"Kueue will never admit it as it is (queue {job.queue})"
-    held = f"{held}, in vain with the nodes that there are" if job.no_room else held
-    hint = mend or ("" if never else "it starts by itself as soon as there is room")
-    return Reason(reason, words, f"{hopeless if never else held}: {told}", hint)
+    if not message:
+        return _not_looked_at(job, reason)
+    if never:
+        why = f"{_NEVER} (queue {job.queue}): {explanation}"
+        return Reason(reason, f"{message}; {_NEVER}", why, hint or _CHANGE)
+    return Reason(reason, message, f"{waits}: {explanation}", hint or "it starts by itself as soon as there is room")
 
 
-def _without_workload(job: Waiting, held: str) -> Reason:
+_NEVER = "Kueue will never admit it as it is"
+_CHANGE = "change the job, or choose another queue"
+_RUNNING = "does Kueue's controller run? kubectl get pods -n kueue-system"
+
+
+def _not_looked_at(job: Waiting, reason: str) -> Reason:
+    why = f"it waits in the LocalQueue {job.queue}, and Kueue has not looked at it"
+    if job.age < SLOW:
+        return Reason(reason, job.message, f"{why} yet")
+    since = duration(job.age)
+    message = f"Kueue has not looked at its Workload in {since}"
+    hint = f"jobs before it in a StrictFIFO queue hold it up, or Kueue does not answer: {_RUNNING}"
+    return Reason(reason or "NoAnswer", message, f"{why} in {since}", hint)
+
+
+def _without_workload(job: Waiting, waits: str) -> Reason:
     if not job.readable:
-        why = f"{held}; the Workload that says why cannot be read here: no such kind, or no permission"
+        why = f"{waits}; its Workload, which has the reason, cannot be read here: unknown kind or missing permission"
         return Reason("", job.message, why, "`pulumi-trainer rbac` prints the permissions; is Kueue installed?")
     if job.age < PATIENCE:
-        return Reason("", job.message, f"{held}, and Kueue has not looked at it yet")
+        return Reason("", job.message, f"{waits}, and Kueue has not looked at it yet")
     return Reason(
         "NoWorkload",
         f"Kueue has made no Workload for it in {duration(job.age)}",
         f"it has the queue {job.queue}, and Kueue has made no Workload for it since {duration(job.age)}",
-        f"is Kueue's controller running, does its configuration have {job.kind} in integrations.frameworks, and does it take"
-        " this namespace (managedJobsNamespaceSelector)?",
+        f"{_RUNNING} If it does: does its configuration have {job.kind} in integrations.frameworks, and does it take this"
+        " namespace (managedJobsNamespaceSelector)? kubectl get configmap -n kueue-system kueue-manager-config -o yaml",
     )
 
 
-def _deactivated(held: str, words: str) -> Reason:
-    mend = "set spec.active of the Workload to true, or run the job again (run=)"
-    if "maximum execution time" in words.lower():
-        mend = "raise max_execution=, which it has used up, and run it again (run=)"
-    why = f"{held}, and its Workload has been deactivated: {ended(words)}"
-    return Reason("Deactivated", words, why, f"Kueue does not try it again by itself: {mend}")
+DEACTIVATED = "Deactivated"
+"""Reason of a job whose Workload has `spec.active: false`."""
+
+
+def _deactivated(work: Document, waits: str, message: str) -> Reason:
+    about = section(work, "metadata")
+    patch = """--type merge -p '{"spec":{"active":true}}'"""
+    hint = (
+        f"run the job again (run=), or kubectl patch workload -n {about.get('namespace')} {about.get('name')} {patch}"
+    )
+    if "maximum execution time" in message.lower():
+        hint = "raise max_execution=, which it has used up, and run it again (run=)"
+    why = f"{waits}, and its Workload has been deactivated: {without_full_stop(message)}"
+    return Reason(DEACTIVATED, message, why, f"Kueue does not try it again by itself: {hint}")
 
 
 def _checking(work: Document, found: list[Document], quota: Document) -> Reason:
-    open_ = [c for c in rows(section(work, "status").get("admissionChecks")) if c.get("state") != "Ready"]
-    said = [
-        f"{c.get('name')} is {c.get('state')}" + (f" ({m})" if (m := text(c.get("message"))) else "") for c in open_
-    ]
+    checks = [c for c in mappings(section(work, "status").get("admissionChecks")) if c.get("state") != "Ready"]
+    unmet = join_names([*map(_check_state, checks)])
     admitted = condition(found, "Admitted")
     return Reason(
         text(admitted.get("reason")) or "UnsatisfiedAdmissionChecks",
-        listed(said) or text(admitted.get("message")) or text(quota.get("message")),
-        f"it has its quota, and waits for admission checks of its ClusterQueue: {listed(said) or 'none has answered yet'}",
+        unmet or text(admitted.get("message")) or text(quota.get("message")),
+        f"it has its quota, and waits for admission checks of its ClusterQueue: {unmet or 'none has answered yet'}",
     )
 
 
-def _evicted(job: Waiting, evicted: Document, victim: Document, words: str, told: str, mend: str) -> Reason:
-    reason, said = text(evicted.get("reason")), text(evicted.get("message"))
-    by = f"Kueue has stopped it: {ended(said)}"
+def _check_state(check: Document) -> str:
+    message = text(check.get("message"))
+    return f"{check.get('name')} is {check.get('state')}" + (f" ({message})" if message else "")
+
+
+def _evicted(
+    job: Waiting, evicted: Document, preemption: Document, quota_message: str, explanation: str, hint: str
+) -> Reason:
+    reason, message = text(evicted.get("reason")), text(evicted.get("message"))
+    why = f"Kueue has stopped it: {without_full_stop(message)}"
     if reason == "Preempted":
-        by = preempted(text(victim.get("message")) or said, job.preemptor)
-    at = seconds(section(job.workload, "status", "requeueState").get("requeueAt"))
-    again = "; it is queued again" + (" after a pause" if at else "") + (f": {told}" if told else "")
-    message = said + (f"; {words}" if words else "")
-    return Reason(reason, message, by + again, mend or "it starts again by itself as soon as there is room")
+        why = explain_preemption(text(preemption.get("message")) or message, job.preemptor)
+        message = _with_name(message, job.preemptor)
+    why += "; it is queued again"
+    if epoch_seconds(section(job.workload, "status", "requeueState").get("requeueAt")):
+        why += " after a pause"
+    if explanation:
+        why += f": {explanation}"
+    if quota_message:
+        message += f"; {quota_message}"
+    return Reason(reason, message, why, hint or "it starts again by itself as soon as there is room")

@@ -1,4 +1,1 @@
-"""What happens to a job over time: identity, changes, and the calls of a provider on plain data.
-
-`dynamic` calls `calls`; nothing here knows Pulumi or a client of a target.
-"""
+"""The lifecycle of a job on plain data, without Pulumi or a client: identity, changes, create/read/update/delete, diagnosis."""

@@ -1,9 +1,9 @@
-"""What a change does to a job: nothing, an update in place, or a replacement, and why.
+"""Classifies a change of a job: no effect, an update in place, or a replacement, and why.
 
 Rules: JobSet v0.12.0 `ValidateUpdate` (https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go)
 and the CEL rules of its CRD; for TrainJobs the CEL rules of
-https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apis/trainer/v1alpha1/trainjob_types.go. Of jobs with a queue Kueue has rules
-as well: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/validation.go.
+https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apis/trainer/v1alpha1/trainjob_types.go. Kueue has rules for jobs in a queue:
+https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/validation.go.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pulumi_trainer.provider.api.submission import Objects, differences, main_key
+from pulumi_trainer.provider.kube.values.accessors import only, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 
 Effect = Literal["update", "replace", "waiting"]
-"""waiting: an update as long as Kueue holds the job back, which the objects do not tell; a replacement once it runs."""
+"""waiting: an update while Kueue has suspended the job, which the objects do not show; a replacement once it runs."""
 
 _ALWAYS = (
     "spec.suspend",
@@ -27,7 +28,7 @@ _ALWAYS = (
     "metadata.annotations",
 )
 _WHERE_SET = ("failurePolicy", "activeDeadlineSeconds")
-"""Of spec: rules that such a field is immutable compare two of them, so it comes and goes."""
+"""Fields of spec that may be added and removed: the rule that makes them immutable only compares two values."""
 _WHILE_SUSPENDED = (
     "template.spec.template.metadata.labels",
     "template.spec.template.metadata.annotations",
@@ -38,8 +39,8 @@ _WHILE_SUSPENDED = (
 
 _TRAIN_JOB_ALWAYS = ("spec.suspend", "metadata.labels", "metadata.annotations")
 _TRAIN_JOB_SUSPENDED = ("spec.runtimePatches",)
-"""As a whole list: what in it is fixed is known to the server, which refuses the rest; and everything while pods run, so one
-that is suspended by the same change is late (`checkRuntimePatchesImmutability`,
+"""The whole list: the server rejects changes of its immutable parts, and every change while pods run, so suspending the job in
+the same change is too late (`checkRuntimePatchesImmutability`,
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go)."""
 
 
@@ -56,64 +57,63 @@ class Change:
 
 
 def compare(old: Objects, new: Objects) -> list[Change]:
-    """Every difference between two sets of rendered objects. Unknown leaves of `new` are no differences: what they turn
-    out to be is compared when it is known.
-    """
+    """Return every difference between two sets of rendered objects. Unknown values of `new` are compared once they are known."""
     changes: list[Change] = []
     suspended = _suspended(old) or (_suspended(new) and main_key(new).startswith("JobSet/"))
-    held: Effect = "update" if suspended else "waiting" if _queue(old) and _queue(new) else "replace"
+    while_suspended: Effect = "waiting" if queue_of(old) and queue_of(new) else "replace"
+    if suspended:
+        while_suspended = "update"
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if before is None or after is None:
             word = "removed" if after is None else "added"
             changes.append(Change(key, "replace", f"{word}: the objects of a run are fixed"))
         elif key.startswith(("JobSet/", "TrainJob/")):
-            changes += _queue_changes(key, before, after, held)
-            changes += _own_changes(key, before, after, held)
+            changes += _queue_changes(key, before, after, while_suspended)
+            changes += _jobset_or_train_job_changes(key, before, after, while_suspended)
         else:
-            changes += [
-                Change(f"{key}: {path}", "replace", "read once, when pods start") for path in differences(before, after)
-            ]
+            for path in differences(before, after):
+                changes.append(Change(f"{key}: {path}", "replace", "read once, when pods start"))
     return changes
 
 
-def _own_changes(key: str, before: Any, after: Any, held: Effect) -> Iterator[Change]:
-    """Of all that Kueue does not read."""
+def _jobset_or_train_job_changes(key: str, before: Any, after: Any, while_suspended: Effect) -> Iterator[Change]:
+    """Yield the changes of what Kueue does not read."""
     rule = _train_job_change if key.startswith("TrainJob/") else _jobset_change
     for path in differences(_unqueued(before), _unqueued(after)):
         name = path.removeprefix("spec.")
         if name in _WHERE_SET and (name in before["spec"]) != (name in after["spec"]):
             yield Change(f"{key}: {path}", "update", "may be added and taken away at any time")
         else:
-            yield rule(key, path, held)
+            yield rule(key, path, while_suspended)
 
 
-def _jobset_change(key: str, path: str, held: Effect) -> Change:
+def _jobset_change(key: str, path: str, while_suspended: Effect) -> Change:
     where = f"{key}: {path}"
     if _below(path, _ALWAYS):
         return Change(where, "update", "may change at any time")
     if any(f".{p}" in path for p in _WHILE_SUSPENDED) or path.endswith(".template.spec.template.metadata"):
-        return Change(where, held, f"may change {_ONLY[held]}while the JobSet is suspended")
+        return Change(where, while_suspended, f"may change {_ONLY[while_suspended]}while the JobSet is suspended")
     return Change(where, "replace", "immutable in a JobSet")
 
 
-def _train_job_change(key: str, path: str, held: Effect) -> Change:
+def _train_job_change(key: str, path: str, while_suspended: Effect) -> Change:
     where = f"{key}: {path}"
     if _below(path, _TRAIN_JOB_ALWAYS):
         return Change(where, "update", "may change at any time")
     if _below(path, _TRAIN_JOB_SUSPENDED):
-        return Change(where, held, f"may change {_ONLY[held]}while the TrainJob is suspended")
+        return Change(where, while_suspended, f"may change {_ONLY[while_suspended]}while the TrainJob is suspended")
     return Change(where, "replace", "immutable in a TrainJob")
 
 
 _ONLY: dict[Effect, str] = {"update": "", "replace": "only ", "waiting": "only "}
 
 
-def _queue_changes(key: str, before: Any, after: Any, held: Effect) -> Iterator[Change]:
-    """Of the labels and annotations that Kueue reads."""
+def _queue_changes(key: str, before: Any, after: Any, while_suspended: Effect) -> Iterator[Change]:
+    """Yield the changes of labels and annotations that Kueue reads."""
     placed, places = dict(_placing(before)), dict(_placing(after))
-    if first_unknown(after.get("spec")) is not None:  # what is not there may be in what is not known yet
-        placed = {path: value for path, value in placed.items() if path in places}
+    if first_unknown(after.get("spec")) is not None:  # a missing annotation may be in an unknown value
+        placed = only(placed, places)
     for path in differences(placed, places):
         yield Change(f"{key}: {path}", "replace", "Kueue has read it, and does not read it again")
     old, new = _labels(before), _labels(after)
@@ -123,18 +123,20 @@ def _queue_changes(key: str, before: Any, after: Any, held: Effect) -> Iterator[
         if was == now or isinstance(now, Unknown):
             continue
         if label == QUEUE and not (was and now):
-            why = "a job that joins a queue has to be held from the start" if now else "nobody would resume the job"
+            why = (
+                "a job that joins a queue has to be suspended from the start" if now else "nobody would resume the job"
+            )
             yield Change(where, "replace", why)
         elif label == PRIORITY and was and now:
             yield Change(where, "update", "may change at any time")
         elif label == PRIORITY and was:
             yield Change(where, "replace", "cannot be taken from a job")
         else:
-            yield Change(where, held, f"may change {_ONLY[held]}while the job waits")
+            yield Change(where, while_suspended, f"may change {_ONLY[while_suspended]}while the job waits")
 
 
 def _placing(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Path -> value of the annotations for topologies; they go into the Workload when it is made."""
+    """Yield path and value of the topology annotations; Kueue copies them into the Workload when it creates it."""
     if isinstance(value, list):
         for i, each in enumerate(value):
             name = each.get("name", i) if isinstance(each, dict) else i
@@ -151,9 +153,9 @@ _PLACING = "kueue.x-k8s.io/podset-"
 
 
 def _unqueued(value: Any) -> Any:
-    """Without those labels and annotations, and without metadata in which nothing else is."""
+    """Return the document without the labels and annotations that Kueue reads, and without metadata that is then empty."""
     if isinstance(value, list):
-        return [_unqueued(each) for each in value]
+        return [*map(_unqueued, value)]
     if not isinstance(value, dict):
         return value
     kept = {k: _unqueued(v) for k, v in value.items() if k not in _READ and not str(k).startswith(_PLACING)}
@@ -164,11 +166,11 @@ _READ = (QUEUE, PRIORITY, MAX_EXECUTION)
 
 
 def _labels(document: Any) -> dict[str, Any]:
-    labels = (document.get("metadata") or {}).get("labels")
-    return labels if isinstance(labels, dict) else {}
+    return section(document, "metadata", "labels")
 
 
-def _queue(objects: Objects) -> Any:
+def queue_of(objects: Objects) -> Any:
+    """Return the LocalQueue of a job; None for none, or `Unknown`."""
     return _labels(objects.get(main_key(objects), {})).get(QUEUE)
 
 

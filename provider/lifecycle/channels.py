@@ -1,9 +1,9 @@
-"""check, diff, create, update and delete of a channel of releases, on plain data.
+"""Checks, compares, creates, updates and deletes a channel of releases, on plain data.
 
-A channel makes nothing in a cluster: its state is the release in use, and its plan says what a move does to the jobs that take
-releases from it. Inputs: channel, runtime (name), release, document, releases (numbers of all that the catalogue has), target,
+A channel creates nothing in a cluster: its state is the release in use, and its plan shows what a move does to the jobs that
+follow it. Inputs: channel, runtime (name), release, document, releases (numbers of all releases in the catalogue), target,
 component; force where there is one; formerly, set here: "project/stack" of the stack before it was renamed. Outputs: the same,
-less the document, and with names, what the stack is and was called (absent in those of earlier versions).
+without the document, and with names, the current and former names of the stack (absent in those of earlier versions).
 """
 
 from __future__ import annotations
@@ -13,30 +13,20 @@ from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.submission import Consumer
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TrainerError
+from pulumi_trainer.provider.kube.values.accessors import only
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.lifecycle.calls import (
-    WHERE,
-    Checked,
-    Diff,
-    rerouted,
-    way,
-)
+from pulumi_trainer.provider.lifecycle.crud import LOCATION, Checked, Diff, connection_of, with_current_connection
 from pulumi_trainer.provider.lifecycle.identity import program_of
-from pulumi_trainer.provider.lifecycle.releases import (
-    Effect,
-    compare,
-    held_back,
-    level_of,
-)
+from pulumi_trainer.provider.lifecycle.releases import Effect, compare, follow_refusal, level_of
 
 Props = dict[str, Any]
 
 NAMES = 10
-"""Jobs that are told by name; of the others, how many they are."""
+"""How many jobs a note names; of the others it gives the number."""
 
 
 class Target(Protocol):
-    """What channels ask of a target."""
+    """The methods that channels need of a target."""
 
     def consumers(self, runtime: str) -> tuple[list[Consumer], str]: ...
     def identity(self) -> dict[str, str]: ...
@@ -46,7 +36,7 @@ Connect = Callable[[Mapping[str, Any]], Target]
 
 
 def check(olds: Props, news: Props, connect: Connect) -> Checked:
-    """Says what a move does, and refuses one that takes away a release that a job uses."""
+    """Return notes on what a move does to jobs. Rejects the removal of a release that a job uses."""
     if not olds or any(isinstance(news.get(k), Unknown) for k in ("release", "document", "runtime")):
         return Checked(news)
     if formerly := {*olds.get("formerly", ()), program_of(str(olds.get("component")))} - {_program(news), ""}:
@@ -54,42 +44,45 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     where = f"channel {news['channel']}"
     if olds["runtime"] != news["runtime"]:
         why = f"is of {olds['runtime']}, and its jobs would get {news['runtime']}"
-        return Checked(news, (str(Problem(where, why, "make another channel for it")),))
+        return Checked(news, (str(Problem(where, why, "create another channel for it")),))
     moved = olds["release"] != news["release"]
     removed = sorted(set(olds.get("releases", ())) - set(news["releases"]))
     if not moved and not removed:
         return Checked(news)
     try:
-        found, unseen = connect(news["target"]).consumers(news["runtime"])
+        found, note = connect(news["target"]).consumers(news["runtime"])
     except TrainerError as fault:
-        found, unseen = [], f"who uses it elsewhere could not be seen: {fault}"
-    notes = [f"{where}: {line}" for line in _move(olds, news, found)] if moved else []
-    notes += [f"{where}: {unseen}"] if unseen else []
+        found, note = [], f"could not list the jobs that use it: {fault}"
+    lines = _move_notes(olds, news, found) if moved else []
+    if note:
+        lines.append(note)
+    notes = tuple(f"{where}: {line}" for line in lines)
     users = [c for c in found if c.release in removed]
-    failures: tuple[str, ...] = ()
     if users and not news.get("force"):
-        why = f"the catalogue has no release {', '.join(removed)} any more, and {_used(users)}"
-        mend = "put it back, give those jobs another release first, or set force=True"
-        failures = (str(Problem(where, why, mend)),)
-    return Checked(news, failures, tuple(notes))
+        why = f"the catalogue has no release {', '.join(removed)} any more, and {_usage(users)}"
+        hint = "put it back, give those jobs another release first, or set force=True"
+        return Checked(news, (str(Problem(where, why, hint)),), notes)
+    return Checked(news, notes=notes)
 
 
 def diff(olds: Props, news: Props) -> Diff:
-    """olds are outputs, news are checked inputs."""
+    """Return whether the channel changes. olds: Outputs. news: Checked inputs."""
     renamed = "names" in olds and olds["names"] != _names(news)
-    return Diff(renamed or _kept(olds) != _kept(news) or way(olds) != way(news))
+    return Diff(renamed or _stored(olds) != _stored(news) or connection_of(olds) != connection_of(news))
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
+    """Return id and outputs of the channel; nothing is created in the target."""
     return str(inputs["channel"]), _outputs(inputs, inputs["target"], connect)
 
 
 def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
-    return _outputs(inputs, {**inputs["target"], **rerouted(outputs, inputs)["target"]}, connect)
+    """Return the outputs with the current release and connection settings."""
+    return _outputs(inputs, {**inputs["target"], **with_current_connection(outputs, inputs)["target"]}, connect)
 
 
 def read(outputs: Props, _connect: Connect) -> tuple[Props | None, list[str]]:
-    """As it was written: nothing of a channel is anywhere but in its stack."""
+    """Return the outputs as stored: a channel exists only in its stack."""
     return outputs, []
 
 
@@ -108,19 +101,21 @@ def removal_refusals(outputs: Props, connect: Connect, uses: Callable[[str], boo
     """Return why a channel cannot be removed.
 
     Args:
-        outputs: Of the channel.
-        uses: Tells of the namespace/name of a job that uses it now whether it will then.
+        outputs: Outputs of the channel.
+        uses: Returns whether the job (namespace/name) that uses the channel now still uses it after the removal.
     """
     if outputs.get("force"):
         return []
     found, _ = connect(outputs["target"]).consumers(outputs["runtime"])
-    users = [c for c in found if _takes(c, outputs["channel"], outputs.get("names")) and uses(c.where)]
+    users = [c for c in found if _follows(c, outputs["channel"], outputs.get("names")) and uses(c.where)]
+    if not users:
+        return []
     hint = "remove those jobs first, or set force=True and run `pulumi up` before it is removed"
-    return [Problem(f"channel {outputs['channel']}", _used(users), hint)] if users else []
+    return [Problem(f"channel {outputs['channel']}", _usage(users), hint)]
 
 
 def runtime_notes(olds: Props, news: Props, connect: Connect) -> list[str]:
-    """What a changed runtime of mode trainer does to jobs, and which were made from it."""
+    """Return what a changed runtime of mode trainer does to jobs, and which jobs were created from it."""
     before, after = olds.get("document"), news["document"]
     if before is None or first_unknown([before, after]) is not None or before.get("spec") == after.get("spec"):
         return []
@@ -128,52 +123,60 @@ def runtime_notes(olds: Props, news: Props, connect: Connect) -> list[str]:
     found = compare(before, after)
     lines = [f"it changes: {level_of(found)} for jobs", *_effects(found)]
     try:
-        jobs, unseen = connect(news["target"]).consumers(after["metadata"]["name"])
+        jobs, note = connect(news["target"]).consumers(after["metadata"]["name"])
     except TrainerError as fault:
-        jobs, unseen = [], f"who uses it could not be seen: {fault}"
-    lines += [f"jobs here that keep what they were made with until they run again: {len(jobs)}"] if jobs else []
-    lines += [f"  {named(job.where for job in jobs)}"] if jobs else []
-    return [f"{where}: {line}" for line in [*lines, *([unseen] if unseen else [])]]
+        jobs, note = [], f"could not list the jobs that use it: {fault}"
+    if jobs:
+        lines.append(f"jobs here that keep what they were made with until they run again: {len(jobs)}")
+        lines.append(f"  {name_list(job.where for job in jobs)}")
+    if note:
+        lines.append(note)
+    return [f"{where}: {line}" for line in lines]
 
 
 def _effects(found: Sequence[Effect]) -> list[str]:
-    shown = [f"  {effect.level} {effect}" for effect in found[:5]]
-    return [*shown, f"  and {len(found) - 5} more"] if len(found) > 5 else shown
+    lines = [f"  {effect.level} {effect}" for effect in found[:5]]
+    if len(found) > 5:
+        lines.append(f"  and {len(found) - 5} more")
+    return lines
 
 
-def named(jobs: Iterable[str]) -> str:
-    """The first of them, and how many more."""
+def name_list(jobs: Iterable[str]) -> str:
+    """Return the first jobs, and the number of the others."""
     found = sorted(jobs)
-    return ", ".join(found[:NAMES]) + (f" and {len(found) - NAMES} more" if len(found) > NAMES else "")
+    more = f" and {len(found) - NAMES} more" if len(found) > NAMES else ""
+    return ", ".join(found[:NAMES]) + more
 
 
-def _move(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str]:
+def _move_notes(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str]:
     before, after = olds["release"], news["release"]
     effects = compare(olds["document"], news["document"])
     lines = [f"{news['runtime']} {before} => {after}: {level_of(effects)} for jobs"]
     lines += _effects(effects)
     names = _names(news)
-    mine = [c for c in found if _takes(c, news["channel"], names)]
+    followers = [c for c in found if _follows(c, news["channel"], names)]
     groups: dict[str, list[str]] = {}
-    for job in mine:
+    for job in followers:
         if job.release == after:
-            said = f"on {after} already"
-        elif held_back(job.follow, job.release, after, level_of(effects)):
-            said = f'staying with {job.release} (follow="{job.follow}")'
+            outcome = f"on {after} already"
+        elif follow_refusal(job.follow, job.release, after, level_of(effects)):
+            outcome = f'staying with {job.release} (follow="{job.follow}")'
         else:
-            said = "on their next run, or at once where interrupt allows it"
-        groups.setdefault(said, []).append(_shown(job, news))
-    lines.append(f"jobs here that take releases from it: {len(mine)}")
-    lines += [f"  {len(jobs)} {said}: {named(jobs)}" for said, jobs in sorted(groups.items())]
-    if others := [_shown(c, news) for c in found if not _takes(c, news["channel"], names)]:
+            outcome = "on their next run, or at once where interrupt allows it"
+        groups.setdefault(outcome, []).append(_label(job, news))
+    lines.append(f"jobs here that take releases from it: {len(followers)}")
+    for outcome, jobs in sorted(groups.items()):
+        lines.append(f"  {len(jobs)} {outcome}: {name_list(jobs)}")
+    others = [_label(c, news) for c in found if not _follows(c, news["channel"], names)]
+    if others:
         lines.append(f"jobs with {news['runtime']} and without the channel, which keep what they have: {len(others)}")
-        lines.append(f"  {named(others)}")
+        lines.append(f"  {name_list(others)}")
     return lines
 
 
-def _takes(job: Consumer, channel: str, names: Sequence[str] | None) -> bool:
-    """Return whether a job takes its releases from a channel of that name, and of a stack that is or was called so. What is not
-    known counts: jobs and channels of earlier versions, and jobs of another stack than the channel."""
+def _follows(job: Consumer, channel: str, names: Sequence[str] | None) -> bool:
+    """Return whether a job follows a channel of that name, in a stack that has or had one of `names`. A job counts if that is not
+    known: jobs and channels of earlier versions, and jobs of another stack."""
     return job.channel == channel and (not names or job.channel_of in ("", *names))
 
 
@@ -185,21 +188,25 @@ def _program(props: Props) -> str:
     return program_of(str(props.get("component") or ""))
 
 
-def _shown(job: Consumer, news: Props) -> str:
-    return f"{job.where} (of this stack)" if job.stack and job.stack == news["target"].get("sweep") else job.where
+def _label(job: Consumer, news: Props) -> str:
+    if job.stack and job.stack == news["target"].get("sweep"):
+        return f"{job.where} (of this stack)"
+    return job.where
 
 
-def _used(users: Sequence[Consumer]) -> str:
+def _usage(users: Sequence[Consumer]) -> str:
     running = sum(not c.ended for c in users)
     count = "1 job uses it" if len(users) == 1 else f"{len(users)} jobs use it"
-    return f"{count}, {running or 'none'} of which may still run: {named(f'{c.where} ({c.release})' for c in users)}"
+    return (
+        f"{count}, {running or 'none'} of which may still run: {name_list(f'{c.where} ({c.release})' for c in users)}"
+    )
 
 
-def _kept(props: Props) -> Props:
+def _stored(props: Props) -> Props:
     return {k: props.get(k) for k in ("channel", "runtime", "release", "releases", "force", "digest")}
 
 
 def _outputs(inputs: Props, target: Mapping[str, Any], connect: Connect) -> Props:
     identity = connect(target).identity()
-    where = {**{k: v for k, v in target.items() if k in WHERE}, **identity}
-    return {**_kept(inputs), "names": _names(inputs), "target": where}
+    where = {**only(target, LOCATION), **identity}
+    return {**_stored(inputs), "names": _names(inputs), "target": where}

@@ -1,9 +1,9 @@
-"""Tells which data a job was started with, and whether it has changed since."""
+"""Compares the data that a job was started with to the current data."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pulumi_trainer.provider.api.submission import from_state
@@ -12,49 +12,60 @@ SHOWN = 5
 """Characters of a version that a note shows."""
 
 
-def data_notes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a note for each dataset or model that is not what the job was started with.
+def data_notes(olds: Mapping[str, Any], changes: Sequence[str]) -> tuple[str, ...]:
+    """Return a note for each change of the data of a job. olds: Previous inputs of the job."""
+    return tuple(
+        f"{olds['namespace']}/{olds['name']}: {each}; {next_run(olds['run'])} trains on it" for each in changes
+    )
 
-    olds, news: inputs of the job. A job that an earlier version has made is known by the volumes that it mounts.
+
+def data_changes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
+    """Return each dataset or model that has changed since the job was started, as text.
+
+    Args:
+        olds: Previous inputs of the job. The inputs of earlier versions do not have the version of the data; it is taken from the
+            mounted volumes.
+        news: Current inputs.
     """
     now = news.get("data")
     if not isinstance(now, Mapping):
-        return ()
+        return []
     before = olds.get("data") or dict(_mounted(from_state(olds["objects"]), now))
     found = []
     for kind, data in now.items():
         was = str((before.get(kind) or {}).get("version", data["version"]))
         if was != data.get("former") and data["version"] not in (was, "unknown"):
-            change = f"{kind} {data['name']} {_short(was)} -> {_short(data['version'])}"
-            found.append(f"{olds['namespace']}/{olds['name']}: {change}; {_next_run(olds['run'])} trains on it")
-    return tuple(found)
+            found.append(f"{kind} {data['name']} {_short(was)} -> {_short(data['version'])}")
+    return found
 
 
 def with_mounted_versions(olds: Mapping[str, Any], news: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job's new inputs with the versions of the volumes that it mounts: with `pulumi up --target` they may be those of
-    before."""
+    """Return a job's new inputs with the versions of the volumes that it mounts: `pulumi up --target` may leave the previous
+    ones."""
     data = news.get("data")
     if not isinstance(data, Mapping):
         return dict(news)
     before = olds.get("data") or {}
-    mounted = {
-        kind: found
-        for kind, found in _mounted(from_state(news["objects"]), data)
-        if not olds or found["version"] == (before.get(kind) or {}).get("version")
-    }
-    return {**news, "data": {kind: {**each, **mounted.get(kind, {})} for kind, each in data.items()}}
+    versions = {kind: dict(entry) for kind, entry in data.items()}
+    for kind, mounted in _mounted(from_state(news["objects"]), data):
+        if not olds or mounted["version"] == (before.get(kind) or {}).get("version"):
+            versions[kind].update(mounted)
+    return {**news, "data": versions}
 
 
 def _short(version: str) -> str:
     return version[:SHOWN] or "unreadable"
 
 
-def _next_run(run: str) -> str:
-    return f'run="{int(run) + 1}"' if re.fullmatch("[0-9]{1,18}", run) else "another run="
+def next_run(run: str) -> str:
+    """Return the argument that starts another run."""
+    if not re.fullmatch("[0-9]{1,18}", run):
+        return "another run="
+    return f'run="{int(run) + 1}"'
 
 
 def _mounted(value: Any, kinds: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield kind and version of the volumes of data that pods mount: the names of their claims end with the version."""
+    """Yield kind and version of the data volumes that pods mount: the names of their claims end with the version."""
     if isinstance(value, list):
         for each in value:
             yield from _mounted(each, kinds)

@@ -1,9 +1,9 @@
-"""create, diff, update and delete of what stands before a ClusterQueue, on plain data.
+"""Creates, compares, updates and deletes the guard of a ClusterQueue, on plain data.
 
-It is made after the ClusterQueue and its LocalQueues and deleted before them: its delete is where work is drained, or the
-deletion refused while nothing has been touched. Inputs: name, version (of the API), drain, seconds, target, stack, the mark of
-the queue's owner, and beside, the objects that are deleted after it: kind, version, namespace and name. Outputs: the same, with
-the identity of the cluster; guards of earlier versions have neither stack nor beside.
+The guard is created after the ClusterQueue and its LocalQueues and deleted before them: its deletion drains the queue, or is
+rejected before anything is touched. Inputs: name, version (of the API), drain, seconds, target, stack (the queue's owner), and
+beside, the objects that are deleted after the guard: kind, version, namespace and name. Outputs: the same, with the identity of
+the cluster; guards of earlier versions have neither stack nor beside.
 """
 
 from __future__ import annotations
@@ -11,21 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.lifecycle.calls import (
-    WHERE,
-    Checked,
-    Diff,
-    rerouted,
-    way,
-)
+from pulumi_trainer.provider.kube.values.accessors import only
+from pulumi_trainer.provider.lifecycle.crud import LOCATION, Checked, Diff, connection_of, with_current_connection
 
 Props = dict[str, Any]
 
-SAID = ("name", "version", "drain", "seconds")
+SETTINGS = ("name", "version", "drain", "seconds")
 
 
 class Target(Protocol):
-    """What draining asks of a target."""
+    """The methods that draining needs of a target."""
 
     def identity(self) -> dict[str, str]: ...
     def reopen_queue(self, name: str, version: str) -> None: ...
@@ -45,39 +40,44 @@ Connect = Callable[[Mapping[str, Any]], Target]
 
 
 def check(_olds: Props, news: Props, _connect: Connect) -> Checked:
-    """Nothing is asked before a queue goes."""
+    """Return the inputs unchanged."""
     return Checked(news)
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
-    """Safe to repeat. A queue that an interrupted deletion has stopped is opened again."""
+    """Create the guard. Reopens a queue that an interrupted deletion has stopped. Safe to repeat."""
     target = connect(inputs["target"])
     target.reopen_queue(inputs["name"], inputs["version"])
-    where = {**{k: v for k, v in inputs["target"].items() if k in WHERE}, **target.identity()}
-    return inputs["name"], {**{k: inputs[k] for k in SAID}, **_ownership(inputs), "target": where}
+    where = {**only(inputs["target"], LOCATION), **target.identity()}
+    return inputs["name"], {**{k: inputs[k] for k in SETTINGS}, **_ownership(inputs), "target": where}
 
 
 def diff(olds: Props, news: Props) -> Diff:
-    """olds are outputs."""
+    """Return whether the guard changes. olds: Outputs."""
     if olds["name"] != news["name"]:
         return Diff(True, ("name",))
-    others = any(k in olds and olds[k] != news.get(k) for k in OWNERSHIP)
-    return Diff(others or any(olds[k] != news[k] for k in SAID) or way(olds) != way(news))
+    ownership = any(k in olds and olds[k] != news.get(k) for k in OWNERSHIP)
+    settings = any(olds[k] != news[k] for k in SETTINGS)
+    return Diff(ownership or settings or connection_of(olds) != connection_of(news))
 
 
 def update(outputs: Props, inputs: Props, _connect: Connect) -> Props:
-    """Only what is to be done later."""
-    return {**rerouted(outputs, inputs), **{k: inputs[k] for k in SAID}, **_ownership(inputs)}
+    """Store the settings for the deletion."""
+    return {**with_current_connection(outputs, inputs), **{k: inputs[k] for k in SETTINGS}, **_ownership(inputs)}
 
 
 def read(outputs: Props, _connect: Connect) -> tuple[Props | None, list[str]]:
-    """As it was written: a guard stands in a stack alone."""
+    """Return the outputs as stored: a guard exists only in its stack."""
     return outputs, []
 
 
 def delete(outputs: Props, connect: Connect) -> list[str]:
-    """What to tell. Raises Refused while the queue has work or if it, or an object beside it, belongs to another stack by now,
-    TargetFault if it could not be drained in time."""
+    """Drain the queue and return notes for the user.
+
+    Raises:
+        Refused: The queue still has work, or the queue or an object beside it belongs to another stack.
+        TargetFault: The queue could not be drained in time.
+    """
     target = connect(outputs["target"])
     drain, seconds, stack = bool(outputs["drain"]), float(outputs["seconds"]), str(outputs.get("stack") or "")
     beside = outputs.get("beside") or []

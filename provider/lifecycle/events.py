@@ -1,4 +1,4 @@
-"""What happened to a job: Kubernetes' events about its objects, in order, repeated ones folded. Pure; called by `events`.
+"""Orders the Kubernetes events about a job's objects and folds repeated ones.
 
 Events: https://github.com/kubernetes/api/blob/v0.36.3/core/v1/types.go (Event).
 """
@@ -11,20 +11,19 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import (
-    Document,
-    name_of,
-    number,
-    seconds,
-    section,
-    text,
-)
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import Seen, moment
+from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, name_of, number, section, text
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import JobView, last_observed
 
 
 @dataclass
-class Happened:
-    """One thing that happened to one or more objects. first, last: seconds since the epoch. objects: names."""
+class JobEvent:
+    """An event about one or more objects.
+
+    Args:
+        first: Time of the first occurrence, in seconds since the epoch.
+        last: Time of the last occurrence.
+        objects: Names of the objects.
+    """
 
     first: float
     last: float
@@ -37,60 +36,71 @@ class Happened:
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As `--json` tells it."""
+        """Return the event as `--json` prints it."""
         return {**asdict(self), "first": _time(self.first), "last": _time(self.last)}
 
 
-def about(seen: Seen) -> re.Pattern[str]:
-    """Matches "Kind/name" of the objects of a job, those included that are no more."""
-    name = re.escape(seen.name)
-    steps = "|".join(re.escape(text(s.get("name"))) for s in seen.steps) or "[a-z0-9-]+?"
-    work = "|".join(
-        [f"(?:jobset|trainjob)-{name}-[0-9a-f]{{5}}", *([re.escape(name_of(seen.workload))] * bool(seen.workload))]
-    )
+def object_pattern(view: JobView) -> re.Pattern[str]:
+    """Return a pattern that matches "Kind/name" of a job's objects, including deleted ones."""
+    name = re.escape(view.name)
+    steps = "|".join(re.escape(text(s.name)) for s in view.steps) or "[a-z0-9-]+?"
+    work = f"(?:jobset|trainjob)-{name}-[0-9a-f]{{5}}"
+    if view.workload:
+        work += "|" + re.escape(name_of(view.workload))
     return re.compile(
         rf"(?:JobSet|TrainJob)/{name}|PodGroup/{name}(?:\.(?:{steps}))?|Workload/(?:{work})"
         rf"|Job/{name}-(?:{steps})-\d+|Pod/{name}-(?:{steps})-\d+-\d+-[a-z0-9]{{5}}"
     )
 
 
-def belongs(event: Document, objects: re.Pattern[str], since: float) -> bool:
-    """since: when the job was created; an earlier job of the same name is another one."""
-    about_ = section(event, "involvedObject")
+def is_about(event: Document, objects: re.Pattern[str], since: float) -> bool:
+    """Return whether an event is about a job.
+
+    Args:
+        event: The event.
+        objects: The result of `object_pattern`.
+        since: When the job was created; older events are about an earlier job of the same name.
+    """
+    involved = section(event, "involvedObject")
     return (
-        bool(objects.fullmatch(f"{text(about_.get('kind'))}/{text(about_.get('name'))}")) and moment(event) >= since - 1
+        bool(objects.fullmatch(f"{text(involved.get('kind'))}/{text(involved.get('name'))}"))
+        and last_observed(event) >= since - 1
     )
 
 
-def folded(events: Iterable[Document], name: str) -> list[Happened]:
-    """In the order in which they first happened. The same event is one, also of several objects of a kind. name: of the job,
-    with which the names of its objects begin."""
+def fold(events: Iterable[Document], name: str) -> list[JobEvent]:
+    """Return events in the order of their first occurrence. Equal events about several objects of a kind are one.
+
+    Args:
+        events: Events of one job.
+        name: Name of the job, the prefix of its objects' names.
+    """
     named = re.compile(rf"(?<![a-z0-9-]){re.escape(name)}-[a-z0-9-]+")
-    found: dict[tuple[str, ...], Happened] = {}
+    found: dict[tuple[str, ...], JobEvent] = {}
     for one in sorted(map(_happened, events), key=lambda h: (h.first, h.last)):
         general = named.sub("*", one.message)
         if one.reason == "Scheduled":
             general = general.rpartition(" to ")[0]
-        known = found.setdefault((one.kind, one.type, one.reason, general), one)
-        if known is not one:
-            known.count += one.count
-            known.last = max(known.last, one.last)
-            known.objects += [name for name in one.objects if name not in known.objects]
+        first_one = found.setdefault((one.kind, one.type, one.reason, general), one)
+        if first_one is not one:
+            first_one.count += one.count
+            first_one.last = max(first_one.last, one.last)
+            first_one.objects += [name for name in one.objects if name not in first_one.objects]
     return list(found.values())
 
 
-def _happened(event: Document) -> Happened:
-    about_ = section(event, "involvedObject")
-    first = min(t for t in (*map(seconds, (event.get("firstTimestamp"), event.get("eventTime"))), float("inf")) if t)
-    last = moment(event)
-    return Happened(
-        first=min(first, last),
+def _happened(event: Document) -> JobEvent:
+    involved = section(event, "involvedObject")
+    times = epoch_seconds(event.get("firstTimestamp")), epoch_seconds(event.get("eventTime"))
+    last = last_observed(event)
+    return JobEvent(
+        first=min([*filter(None, times), last]),
         last=last,
         count=max(number(event.get("count")), number(section(event, "series").get("count")), 1),
         type=text(event.get("type")),
         reason=text(event.get("reason")),
-        kind=text(about_.get("kind")),
-        objects=[text(about_.get("name"))],
+        kind=text(involved.get("kind")),
+        objects=[text(involved.get("name"))],
         message=text(event.get("message")),
         source=text(section(event, "source").get("component")) or text(event.get("reportingComponent")),
     )

@@ -1,4 +1,4 @@
-"""Names and ids: how a job is called, whose it is, and what counts as "what the user wrote"."""
+"""Computes names, owner ids, and digests of what the user wrote."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ SUFFIX = 5
 
 
 def job_name(logical: str, project: str, stack: str) -> str:
-    """The logical name made fit for Kubernetes, and a short digest of project and stack, so that two stacks don't
-    collide. Deterministic; at most 33 characters, the budget of a JobSet with a dataset initializer
-    (`<jobset>-dataset-initializer-0-0-abcde` is at most 63).
+    """Return a valid Kubernetes name for a job: the logical name and a short digest of project and stack.
+
+    The digest keeps two stacks apart. The name is deterministic and has at most 33 characters, because
+    `<jobset>-dataset-initializer-0-0-abcde` may have 63.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", logical.lower()).strip("-")
     stem = stem if stem[:1].isalpha() else f"j-{stem}".strip("-")
@@ -21,19 +22,21 @@ def job_name(logical: str, project: str, stack: str) -> str:
 
 
 def digest(value: Any) -> str:
-    """sha256 over the canonical JSON of plain data."""
+    """Return the sha256 of the canonical JSON of plain data."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def short_digest(value: Any, length: int) -> str:
-    """The first characters of a digest; starts with any hexadecimal digit."""
+    """Return the first characters of a digest; starts with any hexadecimal digit."""
     return digest(value)[:length]
 
 
 def owner_id(urn: str, content: str, run: str) -> str:
-    """The id of a job in its target. Computed once, then copied: a rename keeps it, and a create that crashed before its
-    state was written finds its own object again.
+    """Return the id of a job in its target.
+
+    The id is computed once and then copied: a rename keeps it, and a create that crashed before its state was written finds its
+    own object again.
     """
     return digest([urn, content, run])[:20]
 

@@ -1,7 +1,6 @@
-"""What a release of a runtime does to jobs, by the objects that are rendered with it, and which jobs take it.
+"""Computes what a release of a runtime changes in the objects of jobs, and whether a job follows it.
 
-patch: nothing but an image's digest, or labels. minor: only additions that a job need not know of. major: all else, as it could
-break a job.
+patch: only image digests or labels. minor: only additions that cannot break a job. major: everything else.
 """
 
 from __future__ import annotations
@@ -15,14 +14,7 @@ from typing import Any
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.api.versions import (
-    LEVELS,
-    VERSION,
-    Level,
-    by_version,
-    larger,
-    step,
-)
+from pulumi_trainer.provider.api.versions import LEVELS, VERSION, Level, by_version, larger, version_step
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline import render
@@ -33,13 +25,13 @@ KEYS = {
     "replicatedJobs": "name", "dependsOn": "name", "containers": "name", "initContainers": "name", "env": "name",
     "volumes": "name", "volumeMounts": "mountPath", "ports": "containerPort", "imagePullSecrets": "name",
 }  # fmt: skip
-"""Lists whose items are told apart by a field; of the others in `ADDITIONS` the whole item counts."""
+"""Lists whose items have a key field; in the other lists of `ADDITIONS` the whole item is the key."""
 ADDITIONS = ("env", "envFrom", "volumes", "volumeMounts", "ports", "tolerations", "imagePullSecrets")
-"""Lists to which something may be added without a job having to know."""
+"""Lists to which a release may add items without breaking a job."""
 REFERENCES = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap", "secretRef": "Secret", "configMapRef": "ConfigMap",
               "secret": "Secret", "configMap": "ConfigMap", "persistentVolumeClaim": "PersistentVolumeClaim",
               "hostPath": "hostPath"}  # fmt: skip
-"""What has to be there before a pod starts."""
+"""Fields that refer to something that has to exist before a pod starts -> its kind."""
 CONTROLLERS = ("k8s.io", "kubeflow.org", "kai.scheduler", "volcano.sh", "x-k8s.io")
 """Domains of labels that controllers and schedulers act on."""
 
@@ -48,7 +40,7 @@ _MISSING: Any = object()
 
 @dataclass(frozen=True)
 class Effect:
-    """One difference. path: where in the objects. what: in words."""
+    """One difference. path: The field in the objects. what: Description of the change."""
 
     level: Level
     path: str
@@ -59,7 +51,7 @@ class Effect:
 
 
 def level_of(effects: list[Effect]) -> Level:
-    """The largest."""
+    """Return the largest level."""
     found: Level = "none"
     for effect in effects:
         found = larger(found, effect.level)
@@ -67,8 +59,8 @@ def level_of(effects: list[Effect]) -> Level:
 
 
 def effects(before: Objects, after: Objects) -> list[Effect]:
-    """All differences between the objects of a job, made from one release and from another; the largest first. What is
-    not known yet is no difference."""
+    """Return all differences between the objects of a job, rendered from one release and from another; the largest first. An
+    unknown value does not count as a difference."""
     found = []
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key, _MISSING), after.get(key, _MISSING)
@@ -80,12 +72,19 @@ def effects(before: Objects, after: Objects) -> list[Effect]:
 
 
 def compare(before: Document, after: Document) -> list[Effect]:
-    """What the step from one runtime to another does to jobs: to some that stand for all. The largest first."""
+    """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first."""
     return list(_compared(json.dumps(before, sort_keys=True), json.dumps(after, sort_keys=True)))
 
 
-def held_back(follow: str, before: str, after: str, effect: Level = "none") -> str:
-    """Why a job on release `before` doesn't take `after`; empty: it does. effect: what that does to this very job."""
+def follow_refusal(follow: str, before: str, after: str, effect: Level = "none") -> str:
+    """Return why a job on release `before` does not follow to `after`; empty if it does.
+
+    Args:
+        follow: "patch", "minor", "any" or "pin".
+        before: The job's release.
+        after: The channel's release.
+        effect: What the change does to this job.
+    """
     if before == after:
         return ""
     if follow == "pin":
@@ -94,11 +93,11 @@ def held_back(follow: str, before: str, after: str, effect: Level = "none") -> s
         return ""
     if by_version(after) < by_version(before):
         return f'{after} is older than its {before}, and only follow="any" goes back'
-    told = step(before, after)
-    wide = larger(told, effect)
-    if wide == "major" or (wide == "minor" and follow == "patch"):
-        beyond = "" if wide == told else f", which its number ({told}) does not say"
-        return f'to this job it is {wide}{beyond}, and it has follow="{follow}"'
+    numbered = version_step(before, after)
+    level = larger(numbered, effect)
+    if level == "major" or (level == "minor" and follow == "patch"):
+        beyond = "" if level == numbered else f", although its number only announces {numbered}"
+        return f'to this job it is {level}{beyond}, and it has follow="{follow}"'
     return ""
 
 
@@ -109,7 +108,7 @@ PROBES: tuple[Document, ...] = (
     {"trainer": {"numProcPerNode": 2, "image": "probe:1"}},
     {"trainer": {}, "initializer": {"dataset": {"storageUri": "hf://a/b"}, "model": {"storageUri": "hf://a/b"}}},
 )  # fmt: skip
-"""`spec` of TrainJobs that stand for all: what a runtime says by itself, and where a job says something."""
+"""`spec` of TrainJobs that represent all: one that sets nothing, and some that override parts of the runtime."""
 
 
 @lru_cache(maxsize=256)
@@ -135,7 +134,7 @@ def _compared(before: str, after: str) -> tuple[Effect, ...]:
 
 
 def _rendered(runtime: Document, spec: Document) -> Objects | str:
-    """The objects, or why there are none."""
+    """Return the rendered objects, or why rendering fails."""
     metadata = {"name": "JOB", "namespace": "default"}
     reference = {"apiGroup": "trainer.kubeflow.org", "kind": runtime["kind"], "name": runtime["metadata"]["name"]}
     job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": metadata}
@@ -145,26 +144,32 @@ def _rendered(runtime: Document, spec: Document) -> Objects | str:
         return str(error)
 
 
-def _compare(old: Any, new: Any, path: tuple[str, ...], made: Objects) -> Iterator[Effect]:
+def _compare(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Iterator[Effect]:
     if isinstance(new, Unknown) or isinstance(old, Unknown) or old == new:
         return
     field = path[-1]
-    maps = [isinstance(v, Mapping) or (v is _MISSING and field in ("labels", "annotations")) for v in (old, new)]
-    if all(maps):
+    if _is_mapping(field, old) and _is_mapping(field, new):
         old, new = ({} if v is _MISSING else v for v in (old, new))
         for key in sorted({*old, *new}, key=str):
-            yield from _compare(old.get(key, _MISSING), new.get(key, _MISSING), (*path, str(key)), made)
+            yield from _compare(old.get(key, _MISSING), new.get(key, _MISSING), (*path, str(key)), objects)
     elif (field in KEYS or field in ADDITIONS) and all(v is _MISSING or isinstance(v, list) for v in (old, new)):
-        items = [{} if v is _MISSING else {_key(field, item): item for item in v} for v in (old, new)]
-        for key in dict.fromkeys([*items[0], *items[1]]):
-            yield from _compare(
-                items[0].get(key, _MISSING), items[1].get(key, _MISSING), (*path[:-1], f"{field}[{key}]"), made
-            )
+        olds, news = _by_key(field, old), _by_key(field, new)
+        for key in dict.fromkeys([*olds, *news]):
+            item = (*path[:-1], f"{field}[{key}]")
+            yield from _compare(olds.get(key, _MISSING), news.get(key, _MISSING), item, objects)
     else:
-        yield _judged(old, new, path, made)
+        yield _judged(old, new, path, objects)
 
 
-def _judged(old: Any, new: Any, path: tuple[str, ...], made: Objects) -> Effect:
+def _is_mapping(field: str, value: Any) -> bool:
+    return isinstance(value, Mapping) or (value is _MISSING and field in ("labels", "annotations"))
+
+
+def _by_key(field: str, items: Any) -> dict[str, Any]:
+    return {} if items is _MISSING else {_key(field, item): item for item in items}
+
+
+def _judged(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Effect:
     where, field = _shown(path), path[-1]
     what = _words(old, new)
     parent = path[-2] if len(path) > 1 else ""
@@ -174,28 +179,31 @@ def _judged(old: Any, new: Any, path: tuple[str, ...], made: Objects) -> Effect:
     if parent == "annotations":
         return Effect("minor" if old is _MISSING else "major", where, what)
     if field == "image" and isinstance(old, str) and isinstance(new, str):
-        same = old.partition("@")[0] == new.partition("@")[0]
-        return Effect("patch" if same else "major", where, what if not same else f"another digest: {what}")
+        if old.partition("@")[0] == new.partition("@")[0]:
+            return Effect("patch", where, f"another digest: {what}")
+        return Effect("major", where, what)
     if old is _MISSING and field.partition("[")[0] in ADDITIONS and "[" in field:
-        needs = [*_needs(new, made)]
-        return Effect("major" if needs else "minor", where, f"{what}; it needs {', '.join(needs)}" if needs else what)
+        needs = [*_needs(new, objects)]
+        if needs:
+            return Effect("major", where, f"{what}; it needs {', '.join(needs)}")
+        return Effect("minor", where, what)
     return Effect("major", where, what)
 
 
-def _needs(added: Any, made: Objects) -> Iterator[str]:
-    """What has to be there already, and does not come with the job."""
+def _needs(added: Any, objects: Objects) -> Iterator[str]:
+    """Yield what an added item refers to that is not among the job's objects."""
     if isinstance(added, Mapping):
         for key, value in added.items():
             kind = REFERENCES.get(key)
             if kind and isinstance(value, Mapping):
                 name = value.get("name") or value.get("secretName") or value.get("claimName") or value.get("path") or ""
-                if not value.get("optional") and f"{kind}/{name}" not in made:
+                if not value.get("optional") and f"{kind}/{name}" not in objects:
                     yield f"{kind} {name}".strip()
             else:
-                yield from _needs(value, made)
+                yield from _needs(value, objects)
     elif isinstance(added, list):
         for value in added:
-            yield from _needs(value, made)
+            yield from _needs(value, objects)
 
 
 def _key(field: str, item: Any) -> str:
@@ -208,7 +216,9 @@ def _key(field: str, item: Any) -> str:
 def _words(old: Any, new: Any) -> str:
     if old is _MISSING:
         return f"added {_short(new)}"
-    return f"removed {_short(old)}" if new is _MISSING else f"{_short(old)} => {_short(new)}"
+    if new is _MISSING:
+        return f"removed {_short(old)}"
+    return f"{_short(old)} => {_short(new)}"
 
 
 def _short(value: Any) -> str:
@@ -217,10 +227,12 @@ def _short(value: Any) -> str:
 
 
 def _shown(path: tuple[str, ...]) -> str:
-    """`node container[node].env[A]` for what lies deep in a step of the JobSet."""
+    """Return a short path, such as `step[node].containers[node].env[A]` for a field of a step of the JobSet."""
     text = ".".join(path[1:]).replace("spec.replicatedJobs[", "step[", 1)
     for long in (".template.spec.template.spec.", ".template.spec.template.", ".template.spec."):
         if long in text:
             text = text.replace(long, ".", 1)
             break
-    return text if path[0].startswith("JobSet/") else f"{path[0].partition('/')[0]} {text}".strip()
+    if path[0].startswith("JobSet/"):
+        return text
+    return f"{path[0].partition('/')[0]} {text}".strip()

@@ -1,9 +1,11 @@
-"""check, diff, create, update, read and delete of a volume, on plain data.
+"""Checks, compares, creates, updates, reads and deletes a volume, on plain data.
 
-Inputs: namespace, name, digest, target, component, retain (absent where it is not kept), and in a cluster `claim`: size,
-storageClass, accessMode, retain, and `chosen`, true where the user wrote the access mode. It keeps its name, and what it has,
-while its digest is the same. again, set here, counts how often somebody else has deleted it, so that it is made again (absent:
-never). generation is set here where a claim has been changed in place.
+Inputs: namespace, name, digest, target, component, retain (absent if the volume is not retained), and in a cluster `claim`: size,
+storageClass, accessMode, retain, and `chosen`, true if the user wrote the access mode. adopt: true if the job of the volume may
+take over a job of another owner (else absent). A volume keeps its name and content while its digest is the same. again, set here,
+counts how often the volume was deleted externally and created again (absent: never). retained, set here, is `retain` of a folder
+on this machine, once that was changed (absent: never).
+generation is set here if a claim, or the connection to its target, was changed in place.
 """
 
 from __future__ import annotations
@@ -14,23 +16,30 @@ from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.status import Loss, Owner
 from pulumi_trainer.provider.kube.errors import TrainerError, Unreadable
+from pulumi_trainer.provider.kube.values.accessors import without
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.lifecycle.calls import (
+from pulumi_trainer.provider.lifecycle.crud import (
     Checked,
     Diff,
-    leads_elsewhere,
-    rerouted,
+    connection_changed,
+    has_other_label,
+    keep_root_hint,
+    known_target,
+    label_of,
+    moved_root_note,
     root,
-    stay,
+    with_current_connection,
+    with_current_label,
     with_known_digest,
+    workers_of,
 )
 
 Props = dict[str, Any]
 
 
 class Target(Protocol):
-    """What volumes ask of a target. claim: see above; None on this machine."""
+    """The methods that volumes need of a target. claim: As in the inputs; None on this machine."""
 
     def create_volume(
         self, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any] | None = None
@@ -38,6 +47,7 @@ class Target(Protocol):
     def identity(self) -> dict[str, str]: ...
     def update_volume(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None: ...
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
+    def relabel_volume(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None: ...
     def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str: ...
     def lost_volume(self, namespace: str, name: str, owner: Owner) -> Loss: ...
     def describe_volume(self, namespace: str, name: str) -> str: ...
@@ -50,27 +60,90 @@ _NAMES = ("namespace", "name", "digest")
 
 
 def check(olds: Props, news: Props, connect: Connect) -> Checked:
-    """Freezes the inputs. What a claim cannot become is refused before anything is touched."""
+    """Return the inputs to store. A change that a claim does not support is rejected before anything is touched."""
     news = with_known_digest(olds, news)
     if not olds:
-        return Checked(news)
+        return Checked(news, failures=_owner_conflicts(news, connect))
     if _is_another(olds, news):
         was, now = root(olds), root(news)
         if was and now and was != now and Path(was).exists():
             why = f"is in {was}, and what replaces it would be in {now}, without the volumes of its jobs"
-            return Checked(news, failures=(f"{_where(olds)} {why}: {stay(olds, news)}",))
-        return Checked(news, notes=() if news.get("retain") else losses(olds, connect, "is to be deleted"))
-    known, notes, taken = _with_loss(olds, news, connect)
+            return Checked(news, failures=(f"{_where(olds)} {why}: {keep_root_hint(olds, news)}",))
+        return Checked(news, notes=_replaced_notes(olds, connect))
+    known, notes, taken = _check_loss(olds, news, connect)
+    if not taken and known.get(AGAIN) == olds.get(AGAIN):
+        notes += _retention_notes(olds, news, connect)
+    known = _with_retention(olds, news, known)
     before, after = olds.get("claim"), news.get("claim")
+    resized = before is not None and after is not None and before != after
+    if known.get(AGAIN) == olds.get(AGAIN) and (resized or connection_changed(olds, known)):
+        known = {**known, **_generation(known, connect)}
     if before is None or after is None or before == after:
         return Checked(known, notes=notes, failures=taken)
     failures = [f"{_where(olds)}: {why}; {_ANEW.format(**olds)}" for why in _impossible(before, after)]
-    kept = before["accessMode"]  # a volume that several nodes can mount serves one as well
-    claim = {**after, "accessMode": kept, **({"storageClass": c} if (c := before.get("storageClass")) else {})}
+    claim = {**after, "accessMode": before["accessMode"]}  # a volume that several nodes can mount serves one as well
+    if before.get("storageClass"):
+        claim["storageClass"] = before["storageClass"]
     if not after.get("size") and before.get("size"):
         claim["size"] = before["size"]
-    same = {} if known.get(AGAIN) != olds.get(AGAIN) else _generation(known, connect)
-    return Checked({**known, **same, "claim": claim}, failures=(*taken, *failures), notes=notes)
+    return Checked({**known, "claim": claim}, failures=(*taken, *failures), notes=notes)
+
+
+def _replaced_notes(olds: Props, connect: Connect) -> tuple[str, ...]:
+    """Return what becomes of a volume that is replaced. The `retain` of its last update decides, not that of the program."""
+    if is_retained(olds):
+        return remains(olds, connect, "stays, as it is retained, and another volume is created:")
+    return losses(olds, connect, "is to be deleted")
+
+
+def _with_retention(olds: Props, news: Props, known: Props) -> Props:
+    """Return the inputs with the current `retain`, if it was changed. Volumes of earlier versions keep the inputs they have."""
+    before, after = is_retained(olds), bool(news.get("retain"))
+    if before == after:
+        return known
+    changed = {**known, "retain": after}
+    return changed if "claim" in news else {**changed, RETAINED: after}
+
+
+def _retention_notes(olds: Props, news: Props, connect: Connect) -> tuple[str, ...]:
+    """Return what a change of `retain` means for what is in the volume."""
+    before, after = is_retained(olds), bool(news.get("retain"))
+    if before == after or not (content := _content(olds, connect)):
+        return ()
+    if after:
+        return (f"{_where(olds)} is kept from this update on when its job is deleted: {content}{_place(olds)}",)
+    return (f"{_where(olds)} is deleted with its job from this update on, with what is in it: {content}",)
+
+
+def is_retained(props: Props) -> bool:
+    """Return whether inputs or outputs of a volume say that it is kept. Outputs of earlier versions say so in a cluster only."""
+    claim = props.get("claim")
+    if claim is not None:
+        return bool(claim.get("retain"))
+    return bool(props.get(RETAINED, props.get("retain")))
+
+
+def _owner_conflicts(news: Props, connect: Connect) -> tuple[str, ...]:
+    """Return why the new volume of a job that adopts cannot be created: another owner has one of its name. Empty if that is not
+    known. Without `adopt` the name of the job itself is refused."""
+    if not news.get("adopt"):
+        return ()
+    if any(isinstance(news[key], Unknown) for key in ("namespace", "name", "component", "target")):
+        return ()
+    target = known_target(news)
+    if target is None:
+        return ()
+    try:
+        found = connect(target).volume(news["namespace"], news["name"])
+    except TrainerError:
+        return ()
+    if found is None:
+        return ()
+    me, current_owner = Owner(news["component"], label_of(news)), found[1]
+    if me.id == current_owner.id or me.stack == current_owner.stack != "":
+        return ()
+    why = f"exists and belongs to {current_owner.called_by(me)}. A volume is not handed over, nor is a job that writes to it"
+    return (f"{_where(news)}: {why}; give the resource another name",)
 
 
 def _is_another(olds: Props, news: Props) -> bool:
@@ -79,8 +152,8 @@ def _is_another(olds: Props, news: Props) -> bool:
 
 
 def _generation(known: Props, connect: Connect) -> Props:
-    """Return the generation of a volume that is changed in place: a preview shows inputs for what an update returns, and a fetch
-    would seem to be needed again."""
+    """Return the generation of a volume that is changed in place. A preview takes inputs for what an update returns, and would
+    otherwise announce another fetch."""
     try:
         found = connect(known["target"]).volume(known["namespace"], known["name"])
     except TrainerError:
@@ -88,11 +161,11 @@ def _generation(known: Props, connect: Connect) -> Props:
     return {"generation": found[0]["generation"]} if found is not None else {}
 
 
-def _with_loss(olds: Props, news: Props, connect: Connect) -> tuple[Props, tuple[str, ...], tuple[str, ...]]:
-    """Return the inputs of a volume that stays, what to tell if somebody else has deleted it, and why it cannot be made again: it
-    is, unless another one has its name."""
-    known = rerouted(olds, news)
-    owner = Owner(str(olds.get("component") or ""), str(olds["target"].get("sweep") or ""))
+def _check_loss(olds: Props, news: Props, connect: Connect) -> tuple[Props, tuple[str, ...], tuple[str, ...]]:
+    """Return the inputs of a volume that stays, notes if it was deleted externally, and failures if it cannot be created
+    again because another volume has its name."""
+    known = with_current_label(olds, news, with_current_connection(olds, news))
+    owner = Owner(str(olds.get("component") or ""), label_of(olds))
     try:
         lost = connect(known["target"]).lost_volume(olds["namespace"], olds["name"], owner)
     except TrainerError:
@@ -101,7 +174,7 @@ def _with_loss(olds: Props, news: Props, connect: Connect) -> tuple[Props, tuple
         return known, (), (f"{_where(olds)}: {_LOST[_is_written(olds)]}. {_TAKEN.format(**olds)}",)
     if lost is Loss.GONE:
         note = f"{_where(olds)}: {_LOST[_is_written(olds)]}; it is created again, empty"
-        lasting = {k: v for k, v in known.items() if k != "generation"}
+        lasting = without(known, "generation")
         return {**lasting, AGAIN: int(olds.get(AGAIN, 0)) + 1}, (note,), ()
     if lost is Loss.LEAVING:
         note = f"{_where(olds)}: somebody has deleted it. It goes, with what is in it, when no Pod mounts it any more"
@@ -113,21 +186,23 @@ _LOST = {
     True: "somebody has deleted it, with the output in it",
     False: "somebody has deleted it, with the data in it, which is fetched again",
 }
-"""Whether jobs write to it -> what has become of it."""
+"""Whether jobs write to a volume -> what was lost with it."""
 _TAKEN = (
     "Another claim has its name, which was not made by this program and is left alone; if nothing needs what is in it:"
     " kubectl delete pvc -n {namespace} {name}, and `pulumi up`; or give the resource another name"
 )
 AGAIN = "again"
+RETAINED = "retained"
 
 
 _ANEW = (
-    "copy what it holds, then `kubectl delete pvc -n {namespace} {name}`, `pulumi refresh` and `pulumi up`;"
+    "copy its content, then `kubectl delete pvc -n {namespace} {name}`, `pulumi refresh` and `pulumi up`;"
     " or leave it as it was"
 )
 
 
 def _impossible(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return which parts of a change a claim does not support."""
     found = []
     modes = before["accessMode"], after["accessMode"]
     if modes[0] != modes[1] and modes != (MANY, ONE):
@@ -142,88 +217,137 @@ def _impossible(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 
 def diff(olds: Props, news: Props) -> Diff:
-    """olds are outputs, news are checked inputs."""
+    """Return whether the volume changes. olds: Outputs. news: Checked inputs."""
     replaces = tuple(k for k in _NAMES if olds.get(k) != news.get(k))
-    changed = olds.get("claim") != news.get("claim") or leads_elsewhere(olds, news) or _is_made_again(olds, news)
+    changed = olds.get("claim") != news.get("claim") or connection_changed(olds, news) or _is_recreated(olds, news)
+    changed = changed or has_other_label(olds, news) or _changes_retention(olds, news)
     return Diff(bool(replaces) or changed, replaces)
 
 
-def _is_made_again(outputs: Props, news: Props) -> bool:
+def _changes_retention(outputs: Props, news: Props) -> bool:
+    return news.get(RETAINED) not in (None, outputs.get(RETAINED))
+
+
+def _is_recreated(outputs: Props, news: Props) -> bool:
     return news.get(AGAIN) not in (None, outputs.get(AGAIN))
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
-    """Safe to repeat; what is in it stays."""
+    """Create the volume. Safe to repeat; existing content stays."""
     namespace, name, target = inputs["namespace"], inputs["name"], inputs["target"]
     claim = inputs.get("claim")
-    kept = claim is None and inputs.get("retain")  # a folder that stays when its stack goes is any later stack's
+    kept = claim is None and inputs.get("retain")  # any later stack may use a retained folder
     made = connect(target).create_volume(
         namespace, name, inputs["component"], "" if kept else target["sweep"], claim=claim
     )
-    return f"{namespace}/{name}", {**_kept(inputs), **made, "owner": inputs["component"]}
+    return f"{namespace}/{name}", {**_stored(inputs), **made, "owner": inputs["component"]}
 
 
 def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
-    """Another size, and whether it is kept; another way to the target; one that somebody has deleted is made again."""
-    known = rerouted(outputs, inputs)
-    if _is_made_again(outputs, inputs):
+    """Change the size, the retention, the connection or the label, or create a volume again that was deleted externally."""
+    known = with_current_connection(outputs, inputs)
+    if has_other_label(outputs, inputs):
+        label = label_of(inputs)
+        known = {**known, "target": {**known["target"], "sweep": label}, "owner": inputs["component"]}
+        volume = known["namespace"], known["name"], known["generation"]
+        connect(known["target"]).relabel_volume(*volume, inputs["component"], label)
+    if _is_recreated(outputs, inputs):
         return create({**inputs, "target": known["target"]}, connect)[1]
+    if workers_of(outputs) != workers_of(known):
+        there: Any = connect(known["target"])
+        copied = known["namespace"], known["name"], known.get("owner", inputs["component"]), label_of(known)
+        there.copy_volume(*copied, inputs.get("claim") or {}, known["generation"])
     if outputs.get("claim") == inputs.get("claim"):
         target = connect(known["target"])
-        target.identity()  # a way that leads elsewhere is not written down
-        there = target.volume(known["namespace"], known["name"]) if root(outputs) != root(known) else None
-        return {**known, **there[0]} if there is not None else known
+        if _changes_retention(outputs, inputs):
+            target.update_volume(known["namespace"], known["name"], known["generation"], {"retain": inputs[RETAINED]})
+            known = {**known, RETAINED: inputs[RETAINED]}
+        target.identity()  # a connection to another cluster must not be stored
+        current = target.volume(known["namespace"], known["name"]) if root(outputs) != root(known) else None
+        return {**known, **current[0]} if current is not None else known
     place = outputs["namespace"], outputs["name"]
     connect(known["target"]).update_volume(*place, outputs["generation"], inputs["claim"])
     return {**known, "claim": inputs["claim"]}
 
 
 def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
-    """The volume as it is now, and what to tell; None: it is gone, or belongs to another stack."""
+    """Return the current outputs, and notes for the user. None: the volume is gone, or belongs to another stack."""
     try:
-        there = connect(outputs["target"]).volume(outputs["namespace"], outputs["name"])
+        current = connect(outputs["target"]).volume(outputs["namespace"], outputs["name"])
     except Unreadable as fault:
         return outputs, [f"{_where(outputs)} stays as it was in the state of this stack: {fault}"]
-    if there is None:
+    if current is None and (moved := moved_root_note(outputs)):
+        return outputs, [f"{_where(outputs)} {moved}"]
+    if current is None:
         lost = f"{_where(outputs)}: {_LOST[_is_written(outputs)]}"
         return None, [f"{lost}; it is no longer in the state of this stack, and `pulumi up` creates it again, empty"]
-    found, whose = there
+    found, whose = current
     if not _is_ours(outputs, whose):
-        return None, [f"{_where(outputs)} {whose.adopted}. It is left alone, and no longer in the state of this stack"]
+        lost = f"{_where(outputs)} {whose.adopted_from(_owner(outputs, whose))}"
+        return None, [f"{lost}. It is left alone, and no longer in the state of this stack"]
     return {**outputs, **found}, []
 
 
 def delete(outputs: Props, connect: Connect) -> list[str]:
-    """Returns what to tell: output that is lost, why the volume stays for now, or whose it is."""
+    """Delete the volume.
+
+    Returns:
+        Notes for the user: lost output, why the volume stays for now, or its current owner.
+    """
     lost = losses(outputs, connect, "is deleted")
     place = outputs["namespace"], outputs["name"]
-    left = connect(outputs["target"]).delete_volume(*place, outputs["generation"])
-    if isinstance(left, str):
-        return [left] if left else [*lost]
-    if _is_ours(outputs, left):  # of a later life of this stack
+    remaining = connect(outputs["target"]).delete_volume(*place, outputs["generation"])
+    if isinstance(remaining, str):
+        return [remaining] if remaining else [*lost]
+    if _is_ours(outputs, remaining):  # this stack was created again
         return []
-    return [f"{_where(outputs)} {left.adopted}. It is left alone"]
+    return [f"{_where(outputs)} {remaining.adopted_from(_owner(outputs, remaining))}. It is left alone"]
 
 
 def _is_ours(outputs: Props, whose: Owner) -> bool:
-    """Outputs of earlier versions do not have the owner's id."""
-    return Owner(outputs.get("owner", whose.id), str(outputs["target"].get("sweep") or "")).owns(whose)
+    return _owner(outputs, whose).owns(whose)
+
+
+def _owner(outputs: Props, whose: Owner) -> Owner:
+    """Return the owner of a volume in the state. Outputs of earlier versions do not have the owner's id."""
+    return Owner(outputs.get("owner", whose.id), label_of(outputs))
 
 
 def _where(props: Props) -> str:
     return f"volume {props['namespace']}/{props['name']}"
 
 
+def removal_notes(outputs: Props, connect: Connect) -> tuple[str, ...]:
+    """Return what becomes of a volume that leaves the program. outputs: As in the state."""
+    if is_retained(outputs):
+        return remains(outputs, connect, "has left the program and stays, as it is retained:")
+    becomes = "has left the program, and is to be deleted unless it was retained,"
+    return losses(outputs, connect, becomes)
+
+
 def losses(props: Props, connect: Connect, becomes: str) -> tuple[str, ...]:
-    """Return what is in a volume that goes, if a job has written it; what was fetched can be fetched again. One that a sweep
-    leaves alone is kept."""
-    if not _is_written(props) or (props.get("claim") or {}).get("retain"):
+    """Return a note on the output that is lost with a volume. Fetched data can be fetched again, and a retained volume stays."""
+    if not _is_written(props) or is_retained(props):
         return ()
+    content = _content(props, connect)
+    return (f"{_where(props)} {becomes} with the output in it: {content}{_KEEP}",) if content else ()
+
+
+def remains(props: Props, connect: Connect, stays: str) -> tuple[str, ...]:
+    """Return a note on a volume that is kept: what is in it, and where it is."""
+    return (f"{_where(props)} {stays} {_content(props, connect) or 'it is empty'}{_place(props)}",)
+
+
+def _content(props: Props, connect: Connect) -> str:
+    """Return size and age of what is in a volume; empty if nothing is."""
     try:
-        held = connect(props["target"]).describe_volume(props["namespace"], props["name"])
+        return connect(props["target"]).describe_volume(props["namespace"], props["name"])
     except TrainerError as fault:
-        held = f"what is in it cannot be seen: {fault}"
-    return (f"{_where(props)} {becomes} with the output in it: {held}{_KEEP}",) if held else ()
+        return f"its content cannot be listed: {fault}"
+
+
+def _place(props: Props) -> str:
+    return f", in {props['path']}" if props.get("path") else ""
 
 
 def _is_written(props: Props) -> bool:
@@ -232,9 +356,13 @@ def _is_written(props: Props) -> bool:
 
 
 OUTPUTS = ("", "claim")
-"""Digests of the volumes that jobs write to (`composition._mounted`); that of a fetched one is hexadecimal."""
+"""Digests of the volumes that jobs write to; the digest of a fetched volume is hexadecimal."""
 _KEEP = ". OutputVolume(retain=True), applied by an `up` before, keeps one"
 
 
-def _kept(inputs: Props) -> Props:
-    return {k: inputs[k] for k in ("namespace", "name", "target", "digest", "claim", AGAIN) if k in inputs}
+def _stored(inputs: Props) -> Props:
+    return {
+        k: inputs[k]
+        for k in ("namespace", "name", "target", "digest", "claim", "retain", RETAINED, AGAIN)
+        if k in inputs
+    }

@@ -1,13 +1,8 @@
-"""What a cluster with Kubeflow Trainer would make of documents, without one. The command line calls it."""
+"""An offline cluster: the results of documents in a cluster with Kubeflow Trainer."""
 
 from __future__ import annotations
 
 from pulumi_trainer.provider.offline.cluster import Cluster, Result
-from pulumi_trainer.provider.offline.verdicts import (
-    Verdicts,
-    judge,
-    report,
-    unusable,
-)
+from pulumi_trainer.provider.offline.verdicts import Verdicts, judge, report, unusable
 
 __all__ = ["Cluster", "Result", "Verdicts", "judge", "report", "unusable"]

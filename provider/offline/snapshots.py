@@ -1,7 +1,6 @@
-"""Trainer's snapshot of a runtime: a ConfigMap beside a TrainJob, from which its runtime is read once it is there.
+"""Trainer's snapshot of a runtime: a ConfigMap beside a TrainJob, which replaces its runtime from then on.
 
-`offline` reads those that are among the documents. As upstream:
-https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/snapshot.go
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/snapshot.go
 """
 
 from __future__ import annotations
@@ -9,37 +8,43 @@ from __future__ import annotations
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import listed
-from pulumi_trainer.provider.kube.values.documents import parsed
+from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.values.documents import parse
 
 SUFFIX = "-runtime-snapshot"
-"""Of the ConfigMap's name; what stands before it is the TrainJob's."""
+"""Suffix of the ConfigMap's name after the name of the TrainJob."""
 KEY = "runtime"
 
 
-def frozen(configmap: dict[str, Any], train_job: dict[str, Any]) -> dict[str, Any]:
-    """The runtime in a TrainJob's snapshot, as it stands there: no API server has seen it. Raises Invalid."""
+def runtime_of_snapshot(configmap: dict[str, Any], train_job: dict[str, Any]) -> dict[str, Any]:
+    """Return the runtime in a TrainJob's snapshot as written, without an API server's defaults.
+
+    Raises:
+        Invalid: The snapshot belongs to another object, or does not contain the TrainJob's runtime.
+    """
     name = configmap["metadata"]["name"]
-    mend = f"delete the ConfigMap {name}: it is made anew from the runtime"
+    hint = f"delete the ConfigMap {name}: it is made anew from the runtime"
     owners = listed(configmap["metadata"].get("ownerReferences"))
     owner = next((o for o in owners if isinstance(o, dict) and o.get("controller") is True), None)
     if owner is None or owner.get("uid") != train_job["metadata"]["uid"]:
-        raise Invalid(Problem(f"ConfigMap/{name}", "the runtime's snapshot belongs to another object", mend))
+        raise Invalid(Problem(f"ConfigMap/{name}", "the runtime's snapshot belongs to another object", hint))
     data = configmap.get("data")
     if not isinstance(data, dict) or not isinstance(data.get(KEY), str):
-        raise Invalid(Problem(f"ConfigMap/{name}", f"the runtime's snapshot has no key {KEY}", mend))
+        raise Invalid(Problem(f"ConfigMap/{name}", f"the runtime's snapshot has no key {KEY}", hint))
     try:
-        found = [d.content for d in parsed(data[KEY], f"ConfigMap/{name}: data.{KEY}")]
+        found = [d.content for d in parse(data[KEY], f"ConfigMap/{name}: data.{KEY}")]
     except Invalid as error:
-        raise Invalid(*(Problem(p.where, p.why, mend) for p in error.problems)) from None
+        raise Invalid(*(Problem(p.where, p.why, hint) for p in error.problems)) from None
     if len(found) != 1:
-        raise Invalid(Problem(f"ConfigMap/{name}", f"data.{KEY} has to hold one runtime, not {len(found)}", mend))
+        raise Invalid(Problem(f"ConfigMap/{name}", f"data.{KEY} has to hold one runtime, not {len(found)}", hint))
     runtime, reference = found[0], train_job["spec"]["runtimeRef"]
     metadata = runtime.get("metadata")
-    called = metadata.get("name") if isinstance(metadata, dict) else None
-    seen = (runtime["apiVersion"].rpartition("/")[0], runtime["kind"], called)
+    runtime_name = section(metadata).get("name")
+    actual = (runtime["apiVersion"].rpartition("/")[0], runtime["kind"], runtime_name)
     wanted = (reference.get("apiGroup"), reference.get("kind"), reference["name"])
-    if seen != wanted:
-        why = f"the runtime's snapshot is of {seen[1]} {seen[2]}, and the TrainJob refers to {wanted[1]} {wanted[2]}"
-        raise Invalid(Problem(f"ConfigMap/{name}", why, mend))
+    if actual != wanted:
+        why = (
+            f"the runtime's snapshot is of {actual[1]} {actual[2]}, and the TrainJob refers to {wanted[1]} {wanted[2]}"
+        )
+        raise Invalid(Problem(f"ConfigMap/{name}", why, hint))
     return runtime

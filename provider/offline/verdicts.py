@@ -1,4 +1,4 @@
-"""Documents through a cluster, and what is told about them: each verdict as it comes, and the last one as JSON."""
+"""Applies documents to an offline cluster, and reports the results: each as it comes, and the last one as JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.admission.warnings import Warning
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
 from pulumi_trainer.provider.kube.values.documents import Document
+from pulumi_trainer.provider.kube.values.wording import did_you_mean
 from pulumi_trainer.provider.offline.cluster import RUNTIMES, Cluster, Result
 
 JUDGED = (*RUNTIMES, "TrainJob")
@@ -18,8 +19,13 @@ _KINDS = ("JobSet", "PodGroup", "ConfigMap", "Secret")
 
 @dataclass
 class Verdicts:
-    """What is left once all documents are through. last: the last TrainJob's, or the last runtime's if there is none.
-    refused: all that were not admitted."""
+    """The results of all documents.
+
+    Args:
+        last: The result of the last TrainJob, or of the last runtime if there is no TrainJob.
+        status: The status of that TrainJob.
+        refused: All results that were not admitted.
+    """
 
     last: Result | None = None
     status: dict[str, Any] = field(default_factory=dict)
@@ -27,18 +33,24 @@ class Verdicts:
 
 
 def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -> Iterator[tuple[Document, Result]]:
-    """The result of each runtime and TrainJob, one after the other; what they come to is written into `verdicts`.
+    """Yield each document with its result, for runtimes and TrainJobs.
 
-    Raises Invalid, with file and document: one that no cluster could have, or no runtime and no TrainJob at all.
+    Args:
+        documents: The documents, in the order in which they are applied.
+        cluster: The offline cluster.
+        verdicts: Gets the results of all documents.
+
+    Raises:
+        Invalid: No cluster could have such a document, or none is a runtime or a TrainJob.
     """
-    others: set[str] = set()
+    others: dict[str, Document] = {}
     for document in documents:
         try:
             result = cluster.apply(document.content)
         except Invalid as error:
             raise Invalid(*(_placed(p, document) for p in error.problems)) from None
         if result is None:
-            others.add(str(document.content.get("kind")))
+            others.setdefault(str(document.content.get("kind")), document)
             continue
         if not result.admitted:
             verdicts.refused.append(result)
@@ -47,53 +59,51 @@ def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -
         yield document, result
     if verdicts.last is None:
         why = f"there is {', '.join(sorted(others))}, and" if others else "there is"
-        mend = f"kinds that are judged: {', '.join(sorted(JUDGED))}"
-        raise Invalid(Problem("", f"{why} neither a TrainJob nor a runtime to judge", mend))
+        judged = f"kinds that are judged: {', '.join(sorted(JUDGED))}"
+        kind, first = next(iter(others.items()), ("", None))
+        hint = f"{did_you_mean(kind, JUDGED)} {judged}".strip() if len(others) == 1 else judged
+        where = "" if first is None else f"{first}, line {first.line_of('kind')}"
+        raise Invalid(Problem(where, f"{why} neither a TrainJob nor a runtime to judge", hint))
     verdicts.status = cluster.status(verdicts.last)
 
 
 def report(verdicts: Verdicts) -> dict[str, Any]:
-    """The last verdict as the command line's JSON has it."""
+    """Return the last result as the JSON of the command line."""
     assert verdicts.last is not None
     result = verdicts.last
-    wordy = result.stage in ("decode", "mutating-webhook", "warning", "jobset")  # words of our own, not a server's
-    errors = [{"field": p.where, "type": p.type, "detail": _detail(p) if wordy else p.why} for p in result.errors]
+    own_words = result.stage in ("decode", "mutating-webhook", "warning", "jobset")  # not those of a server
+    errors = [{"field": p.where, "type": p.type, "detail": _detail(p) if own_words else p.why} for p in result.errors]
     return {
         "admitted": result.admitted,
         "stage": result.stage,
         "errors": errors,
-        "warnings": [
-            *result.warnings,
-            *map(str, result.found),
-            *map(str, result.notes),
-            *_refused_beside(verdicts),
-        ],
+        "warnings": [*result.warnings, *map(str, result.found), *map(str, result.notes), *_refused_beside(verdicts)],
         "objects": sorted(result.objects, key=_order),
         "status": verdicts.status,
     }
 
 
 def _refused_beside(verdicts: Verdicts) -> Iterator[str]:
-    """The report is about one document; that others are refused must not be lost."""
+    """Yield that other documents than the reported one are refused."""
     for result in verdicts.refused:
         if result is not verdicts.last:
             yield f"{result.kind} {result.name} is refused: {'; '.join(map(str, result.errors))}"
 
 
 def unusable(error: Invalid) -> dict[str, Any]:
-    """The report on input that cannot be read."""
+    """Return the report for input that cannot be read."""
     errors = [{"field": p.where, "type": p.type, "detail": _detail(p)} for p in error.problems]
     return {"admitted": False, "stage": "decode", "errors": errors, "warnings": [], "objects": [], "status": {}}
 
 
 def _detail(problem: Problem) -> str:
     code = f"{problem.code}: " if isinstance(problem, Warning) else ""
-    return f"{code}{problem.why}; {problem.mend}" if problem.mend else f"{code}{problem.why}"
+    return with_hint(f"{code}{problem.why}", problem.hint)
 
 
 def _placed(problem: Problem, document: Document) -> Problem:
     where = f"{document}, line {document.line_of(problem.where)}"
-    return Problem(f"{where}: {problem.where}", problem.why, problem.mend, problem.type)
+    return Problem(f"{where}: {problem.where}", problem.why, problem.hint, problem.type)
 
 
 def _order(document: dict[str, Any]) -> tuple[int, str, str]:

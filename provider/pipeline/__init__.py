@@ -1,7 +1,6 @@
-"""The pipeline: a runtime and a TrainJob in, the objects that run it out. Pure functions on plain documents.
+"""Renders a runtime and a TrainJob into the objects that run the job, with pure functions on plain documents.
 
-It does what Kubeflow Trainer's controller does
-in a cluster (https://github.com/kubeflow/trainer/tree/v2.3.0/pkg/runtime), so that a plan can show it.
+The result is that of Kubeflow Trainer's controller (https://github.com/kubeflow/trainer/tree/v2.3.0/pkg/runtime).
 """
 
 from __future__ import annotations
@@ -13,17 +12,24 @@ from typing import Any
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.pipeline import core
+from pulumi_trainer.provider.pipeline.disruptions import Disruptions, tolerate_disruptions
+from pulumi_trainer.provider.pipeline.hardening import harden_jobset
 from pulumi_trainer.provider.pipeline.modes import Mode, finish
-from pulumi_trainer.provider.pipeline.registry import refuse_own
+from pulumi_trainer.provider.pipeline.registry import reject_own_policies
 
-__all__ = ["MergeFailed", "Mode", "Rendered", "render", "validate"]
+__all__ = ["Disruptions", "MergeFailed", "Mode", "Rendered", "render", "validate"]
 
 MergeFailed = core.MergeFailed
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """objects: by "Kind/name", in the order in which they are applied. notes: what is odd and does no harm."""
+    """The result of rendering.
+
+    Args:
+        objects: The objects by "Kind/name", in the order in which they are applied.
+        notes: Unusual values that do no harm.
+    """
 
     objects: Objects
     notes: tuple[Problem, ...]
@@ -35,27 +41,49 @@ def render(
     *,
     mode: Mode = "jobset",
     status_server_ca: str | None = None,
+    restricted: bool = False,
+    disruptions: Disruptions | None = None,
 ) -> Rendered:
-    """The objects of a TrainJob: the same for the same input, byte by byte; the input is not changed.
+    """Return the objects of a TrainJob, byte by byte the same for the same input. The input is not changed.
 
-    runtime: a ClusterTrainingRuntime or TrainingRuntime, train_job: a TrainJob, both with the API server's defaults
-    (`admission.default_runtime`, `default_train_job`). mode "trainer": exactly what the controller would create.
-    "jobset": for a cluster, or a target, without it. status_server_ca: the certificate of the server that jobs report to,
-    where the controller's feature gate TrainJobStatus is on. An unknown leaf arrives wherever it decides a value.
-    Raises Invalid: wrong types, a policy without plugin, a patch that cannot be merged, no name.
+    An unknown leaf appears wherever it decides a value.
+
+    Args:
+        runtime: A ClusterTrainingRuntime or TrainingRuntime with the API server's defaults (`admission.default_runtime`).
+        train_job: A TrainJob with the API server's defaults (`default_train_job`).
+        mode: "trainer" for exactly what the controller would create; "jobset" for a cluster, or a target, without controller.
+        status_server_ca: Certificate of the server to which jobs report, if the controller's feature gate TrainJobStatus is on.
+        restricted: Whether Pods are hardened; in mode trainer by `hardening.with_patch` before.
+        disruptions: How the job goes on after disruptions. Default, and always in mode trainer: as its runtime declares.
+
+    Raises:
+        Invalid: A type is wrong, a policy has no plugin, a patch cannot be merged, a name is missing, or a Pod
+            cannot be hardened.
     """
     info, job, notes = core.read(runtime, train_job, status_server_ca=status_server_ca)
-    refuse_own(info, mode)
+    reject_own_policies(info, mode)
     objects = core.build(info, job)
     finish(objects, info, job, mode)
+    if disruptions is not None and mode == "jobset":
+        objects = [_tolerant(document, disruptions) for document in objects]
+    if restricted:
+        objects = [_hardened(document, info.ml_policy or {}, mode) for document in objects]
     return Rendered(_keyed(objects), notes)
+
+
+def _tolerant(document: dict[str, Any], disruptions: Disruptions) -> dict[str, Any]:
+    return tolerate_disruptions(document, disruptions) if document["kind"] == "JobSet" else document
+
+
+def _hardened(document: dict[str, Any], ml_policy: dict[str, Any], mode: Mode) -> dict[str, Any]:
+    return harden_jobset(document, ml_policy, mode) if document["kind"] == "JobSet" else document
 
 
 def _keyed(objects: list[dict[str, Any]]) -> Objects:
     keyed: Objects = {}
     for document in objects:
         key = f"{document['kind']}/{document['metadata']['name']}"
-        if key in keyed:  # two kinds of PodGroup
+        if key in keyed:  # PodGroups of two APIs
             group = document["apiVersion"].partition("/")[0]
             key = f"{document['kind']}.{group}/{document['metadata']['name']}"
         keyed[key] = document
@@ -63,16 +91,20 @@ def _keyed(objects: list[dict[str, Any]]) -> Objects:
 
 
 def validate(
-    runtime: dict[str, Any],
-    train_job: dict[str, Any],
-    *,
-    exists: Callable[[str, str, str], bool] | None = None,
+    runtime: dict[str, Any], train_job: dict[str, Any], *, exists: Callable[[str, str, str], bool] | None = None
 ) -> tuple[Problem, ...]:
-    """What the plugins have against a new TrainJob: those rules of Trainer's webhook that need the merged runtime.
+    """Return what the plugins reject of a new TrainJob: those rules of Trainer's webhook that need the merged runtime.
 
-    exists: whether the cluster has an object of that kind, namespace ("" for none) and name; None: such rules are left
-    out. Takes and raises what `render` does; MergeFailed where the real webhook panics. Source: `Validate` of the plugins, from
-    https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/webhooks/trainjob_webhook.go
+    Source: `Validate` of the plugins, called by https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/webhooks/trainjob_webhook.go
+
+    Args:
+        runtime: As in `render`.
+        train_job: As in `render`.
+        exists: Returns whether the cluster has an object of a kind, namespace ("" for cluster-wide kinds) and name; None leaves
+            out the rules that need it.
+
+    Raises:
+        Invalid: As in `render`; MergeFailed where the real webhook panics.
     """
     info, job, _ = core.read(runtime, train_job, exists=exists)
     return tuple(core.validate(info, job))

@@ -1,6 +1,6 @@
-"""How plugins change the lists of a container: what comes later replaces its like in place, or is appended.
+"""Merges lists of a container as plugins change them: a new item replaces one of the same key in place, or is appended.
 
-As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apply/apply.go
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apply/apply.go
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 
 def upsert(current: Any, new: Any, key: str) -> Any:
-    """`current` with each of `new` in the place of the first item of equal `key`, else at the end."""
+    """Return `current` with each item of `new` in place of the first item with an equal `key`, or at the end."""
     if isinstance(current, Unknown) or isinstance(new, Unknown):
         return current if isinstance(current, Unknown) else new
     merged = list(current)
@@ -26,7 +26,7 @@ def upsert(current: Any, new: Any, key: str) -> Any:
 
 
 def upsert_ports(current: Any, new: Any) -> Any:
-    """Ports are the same if their number or their name is: so two without a name are."""
+    """Return `current` with the ports of `new`; ports are equal if their numbers or names are, two missing names included."""
     if isinstance(current, Unknown) or isinstance(new, Unknown):
         return current if isinstance(current, Unknown) else new
     merged: list[Any] = []
@@ -59,8 +59,8 @@ def _key(item: Any, key: str) -> Any:
 
 
 def env_vars(given: Any) -> Any:
-    """A document's env as Trainer writes it: a value if only "", of a source no more than what it knows."""
-    return [_env_var(env) for env in given or ()] if not isinstance(given, Unknown) else given
+    """Return a document's env as Trainer writes it: a value only if it is not empty, of a source only the known fields."""
+    return [*map(_env_var, given or ())] if not isinstance(given, Unknown) else given
 
 
 def _env_var(env: Any) -> Any:
@@ -85,4 +85,6 @@ def _env_var(env: Any) -> Any:
 
 
 def _kept(ref: Any, **zero: Any) -> Any:
-    return {name: ref.get(name, value) for name, value in zero.items()} if isinstance(ref, dict) else ref
+    if not isinstance(ref, dict):
+        return ref
+    return {name: ref.get(name, value) for name, value in zero.items()}

@@ -1,4 +1,4 @@
-"""How many Pods a gang has, and what they request together: for PodGroups."""
+"""Number and requests of the Pods of a gang, for PodGroups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def min_member(info: Info) -> int | Unknown:
 
 
 def min_resources(info: Info) -> dict[str, Any] | Unknown:
-    """Return the requests of all those Pods: resource -> quantity. Unknown where it cannot be told which resources there are."""
+    """Return the requests of all these Pods: resource -> quantity. Unknown if the names of the resources are not known."""
     total = requests_together((pod_set.pod_spec, pod_set.count) for pod_set in info.pod_sets)
     if isinstance(total, Unknown):
         return total

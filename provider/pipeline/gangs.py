@@ -1,16 +1,17 @@
-"""Gangs where no controller of Trainer's is: a PodGroup for each stage of a job, of the replicated jobs that start together.
+"""Splits the PodGroup of a job into one for each stage: the replicated jobs that start together.
 
-Trainer makes one for all Pods of a job, initializers too, which waits for ever where some are made only when others have
-ended (https://github.com/kubeflow/trainer/issues/2525).
+Trainer creates one PodGroup for all Pods of a job, initializers included. It waits forever if some Pods are only created after
+others have ended (https://github.com/kubeflow/trainer/issues/2525).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.values.accessors import items, section
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.pipeline.info import Info, PodSet, TrainJob
 from pulumi_trainer.provider.pipeline.plugins.coscheduling import Coscheduling
 from pulumi_trainer.provider.pipeline.plugins.volcano import Volcano
@@ -18,11 +19,11 @@ from pulumi_trainer.provider.pipeline.plugins.volcano import Volcano
 _PLUGINS = (Coscheduling(), Volcano())
 
 
-def by_stage(objects: list[dict[str, Any]], info: Info, job: TrainJob) -> None:
-    """Replaces the PodGroups that the plugins have built, and what the Pods say of them, in place.
+def split_by_stage(objects: list[dict[str, Any]], info: Info, job: TrainJob) -> None:
+    """Replace the PodGroups of the plugins, and the references of the Pods to them, in place.
 
-    A job of one stage keeps the names of Trainer; else each stage is called `<job>.<its first replicated job>`, which
-    is no other job's name. All Jobs of a replicated job count, where upstream counts one.
+    A job of one stage keeps the names of Trainer; else a stage is called `<job>.<its first replicated job>`, which is not a valid
+    name of another job. All Jobs of a replicated job count; upstream counts one.
     """
     stages = _stages(info)
     for plugin in _PLUGINS:
@@ -33,11 +34,11 @@ def by_stage(objects: list[dict[str, Any]], info: Info, job: TrainJob) -> None:
         for place, stage in enumerate(stages):
             name = next((each.name for each in stage if isinstance(each.name, str)), place)
             own = replace(job, name=job.name if len(stages) == 1 else f"{job.name}.{name}")
-            part = replace(info, pod_sets=[_of_all_jobs(each) for each in stage], pod_labels={}, pod_annotations={})
+            part = replace(info, pod_sets=[*map(_of_all_jobs, stage)], pod_labels={}, pod_annotations={})
             groups += plugin.build(part, own)
             plugin.enforce_pod_group_policy(part, own)
             for pod_set in stage:
-                _mark(pod_set, part)
+                _set_pod_group(pod_set, part)
         objects[at[0] : at[0] + 1] = groups
 
 
@@ -46,7 +47,7 @@ def _built_by(plugin: Coscheduling | Volcano, document: dict[str, Any]) -> bool:
 
 
 def _stages(info: Info) -> list[list[PodSet]]:
-    """Those with the same dependsOn start together; with InOrder each by itself."""
+    """Return the pod sets by stage: those with the same dependsOn, or each alone with InOrder."""
     in_order = section(info.spec, "startupPolicy").get("startupPolicyOrder") == "InOrder"
     stages: dict[Any, list[PodSet]] = {}
     for place, pod_set in enumerate(info.pod_sets):
@@ -57,8 +58,8 @@ def _stages(info: Info) -> list[list[PodSet]]:
 def _waits_for(pod_set: PodSet, place: int) -> Any:
     given = pod_set.job.get("dependsOn") or []
     pairs = [(each.get("name"), each.get("status")) for each in items(pod_set.job, "dependsOn")]
-    if not isinstance(given, list) or len(pairs) < len(given) or any(isinstance(v, Unknown) for p in pairs for v in p):
-        return place  # nobody knows: one that waits for nobody does no harm
+    if not isinstance(given, list) or len(pairs) < len(given) or any_unknown(chain.from_iterable(pairs)):
+        return place  # unknown; a stage of its own does no harm
     return frozenset(pairs)
 
 
@@ -69,7 +70,7 @@ def _of_all_jobs(pod_set: PodSet) -> PodSet:
     return replace(pod_set, count=pod_set.count * replicas)
 
 
-def _mark(pod_set: PodSet, info: Info) -> None:
+def _set_pod_group(pod_set: PodSet, info: Info) -> None:
     metadata = section(pod_set.job, "template", "spec", "template", "metadata")
     for part, values in (("labels", info.pod_labels), ("annotations", info.pod_annotations)):
         if isinstance(metadata.get(part), dict):

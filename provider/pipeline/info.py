@@ -1,7 +1,7 @@
-"""What the phases of the pipeline share about one TrainJob.
+"""The state of one TrainJob in the pipeline.
 
-`core` makes an `Info` of the documents, plugins change its Pod sets, the JobSet plugin writes them back.
-As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/runtime.go
+`core` creates an `Info`, plugins change its Pod sets, and the JobSet plugin writes them back.
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/runtime.go
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.views import ReplicatedJob
 
 TRAINER = "trainer"
 DATASET_INITIALIZER = "dataset-initializer"
@@ -26,7 +27,7 @@ COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-ind
 
 @dataclass
 class TrainJob:
-    """A TrainJob as plugins see it. They may change its spec: some rewrite the trainer's command."""
+    """A TrainJob for plugins. They may change its spec: some rewrite the trainer's command."""
 
     name: str
     namespace: str
@@ -37,19 +38,22 @@ class TrainJob:
 
     @property
     def trainer(self) -> dict[str, Any] | None:
-        """`spec.trainer`; None if there is none, which is not the same as an empty one."""
+        """`spec.trainer`; None if it is missing, which differs from an empty one."""
         trainer = self.spec.get("trainer")
         return trainer if isinstance(trainer, dict) else None
 
     @property
     def runtime_name(self) -> Any:
+        """Name of the runtime."""
         reference = self.spec.get("runtimeRef")
-        return reference if isinstance(reference, Unknown) else section(reference).get("name", "")
+        if isinstance(reference, Unknown):
+            return reference
+        return section(reference).get("name", "")
 
 
 @dataclass
 class Container:
-    """What plugins may change of a container. command and image: empty for unchanged."""
+    """The fields of a container that plugins may change. Empty command and image mean unchanged."""
 
     name: Any
     image: Any
@@ -60,7 +64,8 @@ class Container:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Container:
-        given = (document.get(k) for k in ("env", "ports", "volumeMounts"))
+        """Return the container of a document."""
+        given = map(document.get, ("env", "ports", "volumeMounts"))
         lists = (list(each) if isinstance(each, list) else each or [] for each in given)
         return cls(document.get("name", ""), document.get("image", ""), document.get("command", []), *lists)
 
@@ -69,8 +74,10 @@ class Container:
 class PodSet:
     """The equal Pods of one replicated job.
 
-    count: Pods of one Job, also its parallelism and completions. job: the replicated job of the JobSet it is
-    written back to. endpoints: host names of all Pods, known after PreBuildSync.
+    Args:
+        count: Pods of one Job, also its parallelism and completions.
+        job: The replicated job of the JobSet, into which the pod set is written back.
+        endpoints: Returns the host names of all Pods; available after PreBuildSync.
     """
 
     name: str
@@ -84,7 +91,7 @@ class PodSet:
 
     @property
     def pod_spec(self) -> dict[str, Any]:
-        return pod_spec(self.job)
+        return ReplicatedJob(self.job).pod.spec
 
     def container(self, name: str) -> Container | None:
         return next((c for c in self.containers if c.name == name), None)
@@ -94,10 +101,16 @@ class PodSet:
 class Info:
     """A TrainJob and its runtime, merged.
 
-    labels, annotations: of the JobSet; pod_labels, pod_annotations: added to every Pod. ml_policy: None if
-    there is none, which is not the same as an empty one. spec: of the JobSet, as an apply configuration. exists:
-    whether the cluster has an object of that kind, namespace and name; None: nobody knows. status_server_ca: of the
-    server that jobs report to; None: they do not. incomplete: the template, or the patches, are not known yet.
+    Args:
+        labels: Labels of the JobSet.
+        annotations: Annotations of the JobSet.
+        pod_labels: Labels added to every Pod.
+        pod_annotations: Annotations added to every Pod.
+        ml_policy: `spec.mlPolicy`; None if it is missing, which differs from an empty one.
+        spec: Spec of the JobSet, as an apply configuration.
+        exists: Returns whether the cluster has an object of a kind, namespace and name; None if unknown.
+        status_server_ca: Certificate of the server to which jobs report; None if they do not.
+        incomplete: Whether the template, or the patches, are not known yet.
     """
 
     labels: dict[str, Any]
@@ -113,17 +126,17 @@ class Info:
     incomplete: bool = False
 
     def policy(self, name: str) -> dict[str, Any] | None:
-        """One framework's part of `spec.mlPolicy`."""
+        """Return one framework's part of `spec.mlPolicy`."""
         found = (self.ml_policy or {}).get(name)
         return found if isinstance(found, dict) else None
 
     def gang(self, name: str) -> dict[str, Any] | None:
-        """One scheduler's part of `spec.podGroupPolicy`."""
+        """Return one scheduler's part of `spec.podGroupPolicy`."""
         found = (self.pod_group_policy or {}).get(name)
         return found if isinstance(found, dict) else None
 
     def take_num_nodes(self, train_job: TrainJob) -> None:
-        """The TrainJob's number of nodes, over the runtime's, for the Pods that train."""
+        """Set the number of Pods that train: the TrainJob's number of nodes, else the runtime's."""
         nodes = (train_job.trainer or {}).get("numNodes")
         if nodes is not None and self.trainer_pod_set:
             self.trainer_pod_set.count = nodes
@@ -132,13 +145,13 @@ class Info:
         return next((pod_set for pod_set in self.pod_sets if pod_set.name == name), None)
 
     def may_have_more(self) -> bool:
-        """Whether a job or a container that is not found may be among what is not known yet."""
+        """Return whether unknown parts may contain further jobs or containers."""
         jobs = self.spec.get("replicatedJobs", [])
-        return self.incomplete or isinstance(jobs, Unknown) or any(_hides_containers(job) for job in jobs)
+        return self.incomplete or isinstance(jobs, Unknown) or any(map(_hides_containers, jobs))
 
     @property
     def trainer_pod_set(self) -> PodSet | None:
-        """The first with ancestor trainer: where trainers work."""
+        """The first Pod set with ancestor trainer."""
         return next((ps for ps in self.pod_sets if ps.ancestor == TRAINER), None)
 
     @property
@@ -147,50 +160,55 @@ class Info:
         return pod_set.container(NODE) if pod_set else None
 
     def find_container(self, pod_set: str, name: str) -> Container | None:
-        """By the names of its Pod set and itself, regular ones before init containers."""
+        """Return a container by the names of its Pod set and itself, regular containers before init containers."""
         found = self.pod_set(pod_set)
-        return next((c for c in [*found.containers, *found.init_containers] if c.name == name), None) if found else None
+        if not found:
+            return None
+        return next((c for c in [*found.containers, *found.init_containers] if c.name == name), None)
 
 
-def hidden(document: Any, *path: str) -> bool:
-    """Whether what stands at `path` is not known yet, or what would hold it."""
+def is_unknown_at(document: Any, *path: str) -> bool:
+    """Return whether the value at a path, or one of its parents, is unknown."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else document
     return isinstance(document, Unknown)
 
 
 def _hides_containers(job: Any) -> bool:
-    if hidden(job, "name") or hidden(job, "template", "spec", "template", "spec"):
+    if is_unknown_at(job, "name") or is_unknown_at(job, "template", "spec", "template", "spec"):
         return True
-    spec = pod_spec(job)
+    spec = ReplicatedJob(job).pod.spec
     lists = [spec.get("containers", []), spec.get("initContainers", [])]
-    return any(isinstance(each, Unknown) or any(hidden(container, "name") for container in each) for each in lists)
+    return any(
+        isinstance(each, Unknown) or any(is_unknown_at(container, "name") for container in each) for each in lists
+    )
 
 
-def pod_spec(job: dict[str, Any]) -> dict[str, Any]:
-    """The Pod spec of a replicated job."""
-    return section(job, "template", "spec", "template", "spec")
+def defaulted_field(policy: dict[str, Any], place: str) -> Any:
+    """Return a field that an API server defaults.
 
-
-def defaulted(policy: dict[str, Any], place: str) -> Any:
-    """A field that an API server fills in. Raises Invalid: it is not there, as in a snapshot that somebody wrote."""
+    Raises:
+        Invalid: The field is missing, as in a snapshot written by hand.
+    """
     value = policy.get(place.rpartition(".")[2])
     if value is None:
-        why = "is missing, without which Trainer's controller fails for ever: an API server would have filled it in"
+        why = "is missing: an API server would set the default, and Trainer's controller fails without it"
         raise Invalid(Problem(f"spec.{place}", why, "write it into the runtime"))
     return value
 
 
 def head_node(train_job: TrainJob) -> str:
-    """Host name of Pod 0 of a job called node, whatever the trainer's job or the subdomain is called."""
+    """Return the host name of Pod 0 of a job called node, whatever the names of the trainer's job and the subdomain."""
     return f"{train_job.name}-{NODE}-0-0.{train_job.name}"
 
 
 def text(value: int | str | Unknown) -> str | Unknown:
-    """A number as the value of an environment variable."""
+    """Return a number as the value of an environment variable."""
     return value if isinstance(value, Unknown) else str(value)
 
 
 def metadata(name: str, train_job: TrainJob) -> dict[str, Any]:
-    """Of an object beside the JobSet."""
-    return {"name": name, "namespace": train_job.namespace} if train_job.namespace else {"name": name}
+    """Return the metadata of an object beside the JobSet."""
+    if train_job.namespace:
+        return {"name": name, "namespace": train_job.namespace}
+    return {"name": name}

@@ -1,6 +1,6 @@
-"""The phases of the pipeline: one small protocol each, with Trainer's names. A plugin has those it takes part in.
+"""The phases of the pipeline: a protocol for each, with Trainer's names. A plugin implements those of its phases.
 
-`registry.run` runs them in this order, for each phase in the order of `plugins.REGISTRY`, own ones after it. As upstream:
+`registry.run` runs them in this order, and each phase in the order of `plugins.REGISTRY`, users' plugins last. Source:
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/interface.go
 """
 
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Plugin(Protocol):
-    """policies: the parts of a runtime that this plugin serves, such as "mlPolicy.torch"; render refuses others. Of a
-    plugin that is not built in: classes of its own."""
+    """A plugin.
+
+    Attributes:
+        policies: The parts of a runtime that the plugin implements, such as "mlPolicy.torch"; `render` rejects others. For a
+            user's plugin: its Policy classes.
+    """
 
     name: str
     policies: tuple[str | type[Policy], ...]
@@ -27,35 +31,35 @@ class Plugin(Protocol):
 
 @runtime_checkable
 class CustomValidationPlugin(Plugin, Protocol):
-    """Rules that need the runtime and the TrainJob merged: upstream's validating webhook."""
+    """Validates runtime and TrainJob merged, as upstream's validating webhook."""
 
     def validate(self, info: Info, train_job: TrainJob) -> Iterable[Problem]: ...
 
 
 @runtime_checkable
 class EnforceMLPolicyPlugin(Plugin, Protocol):
-    """Writes what the runtime's `spec.mlPolicy` asks for into the Pod sets: counts, env, ports, volumes."""
+    """Writes the effects of the runtime's `spec.mlPolicy` into the Pod sets: counts, env, ports, volumes."""
 
     def enforce_ml_policy(self, info: Info, train_job: TrainJob) -> None: ...
 
 
 @runtime_checkable
 class EnforcePodGroupPolicyPlugin(Plugin, Protocol):
-    """Writes what the runtime's `spec.podGroupPolicy` asks for: labels and annotations of Pods."""
+    """Writes the effects of the runtime's `spec.podGroupPolicy`: labels and annotations of Pods."""
 
     def enforce_pod_group_policy(self, info: Info, train_job: TrainJob) -> None: ...
 
 
 @runtime_checkable
 class EnforcePodSpecPlugin(Plugin, Protocol):
-    """Writes into the Pods what no policy of the runtime asks for."""
+    """Writes changes into the Pods that no policy requests."""
 
     def enforce_pod_spec(self, info: Info, train_job: TrainJob) -> None: ...
 
 
 @runtime_checkable
 class PreComponentBuilderPlugin(Plugin, Protocol):
-    """Brings the template in line with the Pod sets before anything is built, and finds their host names."""
+    """Updates the template from the Pod sets before objects are built, and sets their host names."""
 
     def pre_build_sync(self, info: Info, train_job: TrainJob) -> None: ...
 

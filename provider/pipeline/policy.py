@@ -1,7 +1,7 @@
-"""Base of a plugin's own policies: fields of a runtime that Trainer does not know, typed with pydantic.
+"""The base class of policies of users' plugins: fields of a runtime that Trainer does not have, typed with pydantic.
 
-A plugin's author derives a class from `Policy`. A program gives it as `ml_policy=`, `registry` checks documents with it,
-and the plugin reads with it what a runtime says.
+A plugin's author derives a class from `Policy`. Programs pass it as `ml_policy=`, `registry` validates documents with it, and the
+plugin reads a runtime's policy with it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin
 
-from pulumi_trainer.provider.api.model import Model, problems
-from pulumi_trainer.provider.kube.errors import Problem
-from pydantic import PrivateAttr
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.wording import did_you_mean, short_repr
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+from pydantic.alias_generators import to_camel
+
+
+class Model(BaseModel):
+    """An object with the API's camelCase names, strict types and no unknown fields."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, populate_by_name=False)
+
 
 P = TypeVar("P", bound="Policy")
 
@@ -21,7 +30,7 @@ else:
 
     class _Keeping(type(Model)):
         """An instance that a program makes keeps what it is given, as all arguments do: Pulumi outputs are not values
-        yet, and what is wrong is told with everything else. `model_validate` checks as pydantic does."""
+        yet, and problems are reported with all others. `model_validate` checks as pydantic does."""
 
         def __call__(cls, **given: Any) -> Any:
             made = cls.model_construct(**given)
@@ -32,9 +41,11 @@ else:
 class Policy(Model, metaclass=_Keeping):
     """One policy of a plugin: a class with pydantic fields and `serves = "mlPolicy.tensorflow"`.
 
-    serves: its place in a runtime's spec, `mlPolicy.NAME` or `podGroupPolicy.NAME`; empty in a class for a part of a
-    policy. Fields have Python's names in programs and the API's camelCase ones in documents; types are strict. num_nodes:
-    in programs, `mlPolicy.numNodes`: of jobs that don't say.
+    Fields have Python's names in programs and the API's camelCase ones in documents; types are strict.
+
+    Attributes:
+        serves: Place in a runtime's spec, `mlPolicy.NAME` or `podGroupPolicy.NAME`; empty in a class for a part of a policy.
+        num_nodes: In programs, `mlPolicy.numNodes`: the default for jobs.
     """
 
     serves: ClassVar[str] = ""
@@ -50,15 +61,15 @@ class Policy(Model, metaclass=_Keeping):
 
     @classmethod
     def parts(cls) -> tuple[str, str]:
-        """Part of the spec, and name there: ("mlPolicy", "tensorflow")."""
+        """Return part of the spec, and name in it: ("mlPolicy", "tensorflow")."""
         part, _, name = cls.serves.partition(".")
         return part, name
 
     @classmethod
     def read(cls: type[P], info: Any) -> P | None:
-        """For plugins: the policy of a runtime, defaults filled in; None where it has none.
+        """Return the policy of a runtime with its defaults, for plugins; None if not found.
 
-        Documents are checked before, so nothing is checked here; a value that is not known yet is an `Unknown`.
+        Documents are validated before, so this does not validate; a value that is not known yet is an `Unknown`.
         """
         part, name = cls.parts()
         given = ((info.ml_policy if part == "mlPolicy" else info.pod_group_policy) or {}).get(name)
@@ -66,22 +77,22 @@ class Policy(Model, metaclass=_Keeping):
 
     @classmethod
     def problems(cls, document: Any) -> list[Problem]:
-        """What is wrong with the policy of a runtime, by its path in the runtime."""
-        return [p.below(f"spec.{cls.serves}") for p in problems(cls, document)]
+        """Return the problems of a runtime's policy, by their paths in the runtime."""
+        return problems_below(f"spec.{cls.serves}", _wrong(cls, document))
 
     @classmethod
     def api_names(cls, value: Any) -> Any:
-        """The policy of a runtime by the API's names, where a program has given it as a mapping by Python's."""
+        """Return a runtime's policy with the API's names, where a program has passed a mapping with Python's names."""
         return _api_names(cls, value)
 
     @property
     def framework(self) -> str:
-        """The runtime's label `trainer.kubeflow.org/framework`, where the runtime gives none."""
+        """Value of the label `trainer.kubeflow.org/framework` for runtimes without one."""
         part, name = self.parts()
         return name if part == "mlPolicy" else ""
 
     def document(self) -> dict[str, Any]:
-        """What was given, by the API's names: all that stands at `mlPolicy` or `podGroupPolicy`."""
+        """Return the given fields by the API's names: the value of `mlPolicy` or `podGroupPolicy`."""
         given = {name: _plain(value) for name, value in self._given.items() if value is not None}
         part, name = self.parts()
         nodes = {"numNodes": given.pop("num_nodes")} if part == "mlPolicy" and "num_nodes" in given else {}
@@ -90,15 +101,17 @@ class Policy(Model, metaclass=_Keeping):
         return {**nodes, name: own} if name else own
 
     def place(self, where: str) -> str:
-        """The field that stands at a path of the document: `tensorflow.psReplicas` -> `ps_replicas`."""
+        """Return the field for a path of the document: `tensorflow.psReplicas` becomes `ps_replicas`."""
         own = where.removeprefix(f"{self.parts()[1]}.")
         names = {info.alias: field for field, info in type(self).model_fields.items() if info.alias}
         names["numNodes"] = "num_nodes"
-        return "" if own == self.parts()[1] else ".".join(names.get(word, word) for word in own.split("."))
+        if own == self.parts()[1]:
+            return ""
+        return ".".join(names.get(word, word) for word in own.split("."))
 
 
 def _api_names(type_: Any, value: Any) -> Any:
-    """Along the types of a policy: names of fields become the API's, keys of mappings stay."""
+    """Return a value with field names replaced by the API's, along the types of a policy; keys of mappings stay."""
     if isinstance(type_, type) and issubclass(type_, Model) and isinstance(value, dict):
         aliases: dict[Any, str] = {field: info.alias or field for field, info in type_.model_fields.items()}
         types: dict[Any, Any] = {aliases[field]: info.annotation for field, info in type_.model_fields.items()}
@@ -118,7 +131,87 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Policy):
         return value.document()
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [*map(_plain, value)]
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     return value
+
+
+_WORDS = {
+    "missing": "is required",
+    "string_type": "must be a string",
+    "int_type": "must be a whole number",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping",
+    "list_type": "must be a list",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+}
+
+
+def _wrong(model: type[Model], document: Any) -> list[Problem]:
+    """Return the problems of a document with the API's paths; unknown leaves count as valid."""
+    try:
+        model.model_validate(document)
+    except ValidationError as error:
+        found: list[Problem] = []
+        for e in error.errors(include_url=False, include_context=True):
+            if isinstance(e["input"], Unknown):
+                continue
+            problem = _problem(model, e["type"], e["loc"], e["input"], e["msg"])
+            if problem not in found:
+                found.append(problem)
+        return found
+    return []
+
+
+def _problem(model: type[Model], kind: str, loc: tuple[int | str, ...], value: Any, message: str) -> Problem:
+    where = _path(loc)
+    if kind == "extra_forbidden":
+        known = _names(model, loc[:-1])
+        hint = did_you_mean(str(loc[-1]), known, f"known: {', '.join(known)}" if known else "")
+        return Problem(where, "unknown field", hint)
+    if kind == "missing":
+        return Problem(where, _WORDS[kind])
+    if kind == "value_error":
+        return Problem(where, message.removeprefix("Value error, "))
+    if kind in ("too_long", "too_short", "string_too_long", "string_too_short"):
+        return Problem(where, f"must{message.partition('should')[2].replace(' after validation', '')}")
+    why = _WORDS.get(kind) or message.replace("Input should be", "must be")
+    if "env" in loc[:-1] and loc[-1] == "value":  # it may be a secret
+        return Problem(where, f"{why}, not {type(value).__name__}")
+    return Problem(where, f"{why}, not {short_repr(value)}")
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part.replace("_", "").isalnum():
+            text += f".{part}" if text else part
+        else:
+            text += f"[{part!r}]"
+    return text
+
+
+def _names(model: type[Model], loc: tuple[int | str, ...]) -> list[str]:
+    """Return the field names of the model at `loc`."""
+    current: Any = model
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        info = next((f for f in current.model_fields.values() if f.alias == part), None)
+        current = _model_in(info.annotation) if info else None
+        if current is None:
+            return []
+    return [f.alias or n for n, f in current.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[Model] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return annotation
+    for arg in getattr(annotation, "__args__", ()):
+        if found := _model_in(arg):
+            return found
+    return None

@@ -1,7 +1,6 @@
-"""Which plugins there are: the built-in ones, those of installed packages, and those that a program has registered.
+"""The registry of plugins: built-in ones, those of installed packages, and those that a program has registered.
 
-`core` runs the phases through it, admission asks it for own policies, and components for launchers. A plugin that is no
-part of this package is checked when it comes in, and its faults are told as problems that name it.
+Plugins outside this package are validated when they are loaded, and problems name the plugin.
 """
 
 from __future__ import annotations
@@ -14,12 +13,14 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pulumi_trainer.provider.api.go_structs import fields
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.values.typed import Findings, fields
+from pulumi_trainer.provider.kube.values.accessors import section, without
+from pulumi_trainer.provider.kube.values.typed import Findings
 from pulumi_trainer.provider.pipeline import interface
 from pulumi_trainer.provider.pipeline.info import Info, TrainJob
 from pulumi_trainer.provider.pipeline.interface import Plugin
@@ -47,10 +48,15 @@ _registered: list[Plugin] = []
 
 
 def register_plugin(plugin: Plugin) -> None:
-    """Adds a plugin for all that is rendered by this process afterwards; for its phases, see `interface`.
+    """Add a plugin for everything that this process renders afterwards; `interface` has the phases.
 
-    The same plugin once more (class and attributes are equal) changes nothing. Raises Invalid: it is no plugin, its name
-    is taken, or a policy that it serves.
+    Registering the same plugin again (equal class and attributes) changes nothing.
+
+    Args:
+        plugin: The plugin.
+
+    Raises:
+        Invalid: It is not a valid plugin, or its name or one of its policies is taken.
     """
     if any(_identity(p) == _identity(plugin) for p in _packaged()):
         return
@@ -62,57 +68,82 @@ def register_plugin(plugin: Plugin) -> None:
 
 
 def own_plugins() -> tuple[Plugin, ...]:
-    """Those that are not built in: of packages by the names of their entry points, then as registered. Raises Invalid."""
+    """Return the users' plugins: of packages by the names of their entry points, then as registered.
+
+    Raises:
+        Invalid: A plugin of a package is not valid.
+    """
     return (*_packaged(), *_registered)
 
 
 def own_policies() -> dict[str, type[Policy]]:
-    """The policies of own plugins, by their places: `mlPolicy.tensorflow`. Raises Invalid."""
-    return {
-        policy.serves: policy for plugin in own_plugins() for policy in plugin.policies if not isinstance(policy, str)
-    }
+    """Return the policies of users' plugins by their places: `mlPolicy.tensorflow`.
+
+    Raises:
+        Invalid: A plugin of a package is not valid.
+    """
+    policies = chain.from_iterable(plugin.policies for plugin in own_plugins())
+    return {policy.serves: policy for policy in policies if not isinstance(policy, str)}
 
 
-def own_in(spec: dict[str, Any], findings: Findings) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """A runtime's spec without the policies of own plugins, and these by their part of it. What is wrong with them is
-    found here. Raises Invalid."""
+def split_own_policies(spec: dict[str, Any], findings: Findings) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return a runtime's spec without the policies of users' plugins, and these policies by part of the spec.
+
+    Args:
+        spec: Spec of the runtime.
+        findings: Problems of the policies are added to it.
+
+    Raises:
+        Invalid: A plugin of a package is not valid.
+    """
     rest = dict(spec)
     own: dict[str, dict[str, Any]] = {}
     for place, policy in own_policies().items():
         part, name = policy.parts()
         if not isinstance(given := rest.get(part), dict) or given.get(name) is None:
             continue
-        rest[part] = {key: value for key, value in given.items() if key != name}
+        rest[part] = without(given, name)
         own.setdefault(part, {})[name] = copy.deepcopy(given[name])
         findings.problems += policy.problems(given[name])
-        if others := [key for key in rest[part] if f"{part}.{key}" in served()]:
-            why = f"stands beside {' and '.join(others)}, and a runtime has one policy"
+        if others := [key for key in rest[part] if f"{part}.{key}" in served_policies()]:
+            why = f"conflicts with {' and '.join(others)}: a runtime has one policy"
             findings.problems.append(Problem(f"spec.{place}", why))
     return rest, own
 
 
-def refuse_own(info: Info, mode: str) -> None:
-    """In mode trainer the runtime is stored in the cluster, whose CRD drops what it does not know: the controller would
-    run the job without the policy. Raises Invalid."""
+def reject_own_policies(info: Info, mode: str) -> None:
+    """Raise Invalid for policies of users' plugins in mode trainer.
+
+    The CRD in the cluster would drop them, and the controller run the job without them.
+    """
     parts = {"mlPolicy": info.ml_policy or {}, "podGroupPolicy": info.pod_group_policy or {}}
-    if mode == "trainer" and (found := foreign(parts)):
+    if mode == "trainer" and (found := own_policy_problems(parts)):
         raise Invalid(*found)
 
 
-def foreign(spec: Mapping[str, Any]) -> list[Problem]:
-    """The own policies in a runtime's spec, as problems for whoever gives it to Kubeflow Trainer."""
+def own_policy_problems(spec: Mapping[str, Any]) -> list[Problem]:
+    """Return a problem for each policy of a user's plugin in a runtime's spec that goes to Kubeflow Trainer."""
     why = "is a plugin's own policy, which Kubeflow Trainer does not know"
     found = [p.serves for p in own_policies().values() if p.parts()[1] in section(spec, p.parts()[0])]
     return [Problem(f"spec.{place}", why, "use mode jobset") for place in found]
 
 
-def served() -> list[str]:
-    """The places of all policies that a plugin serves. Raises Invalid."""
-    return sorted(_place(policy) for plugin in (*REGISTRY, *own_plugins()) for policy in plugin.policies)
+def served_policies() -> list[str]:
+    """Return the places of all policies that a plugin implements.
+
+    Raises:
+        Invalid: A plugin of a package is not valid.
+    """
+    plugins = (*REGISTRY, *own_plugins())
+    return sorted(map(_place, chain.from_iterable(plugin.policies for plugin in plugins)))
 
 
 def launcher(framework: str) -> tuple[str, ...] | None:
-    """What starts user code, where an own plugin says so for the framework of its `mlPolicy`. Raises Invalid."""
+    """Return the command that starts user code, if a user's plugin defines one for the framework of its `mlPolicy`; else None.
+
+    Raises:
+        Invalid: A plugin of a package is not valid.
+    """
     for plugin in own_plugins():
         if f"mlPolicy.{framework}" in map(_place, plugin.policies):
             return tuple(getattr(plugin, "launcher", ())) or None
@@ -120,10 +151,10 @@ def launcher(framework: str) -> tuple[str, ...] | None:
 
 
 def run(phase: str, info: Info, job: TrainJob) -> Iterator[Any]:
-    """What the plugins of a phase yield, one after the other; a phase without results has to be run through as well.
+    """Yield the results of a phase's plugins, one after the other; iterate also over phases without results.
 
-    Built-in plugins come first, so that own ones find counts and host names. But the JobSet is built last: what its
-    Pods mount comes before it, and a builder may still change Pod sets.
+    Built-in plugins come first, so that users' plugins find counts and host names. The JobSet is built last: objects that its
+    Pods mount come before it, and a builder may still change Pod sets.
     """
     builtin, own = list(REGISTRY), list(own_plugins())
     order = [*builtin[:-1], *own, builtin[-1]] if phase == "build" else [*builtin, *own]
@@ -185,7 +216,7 @@ def _packaged() -> tuple[Plugin, ...]:
 
 @cache
 def _load() -> tuple[tuple[Plugin, ...], tuple[Problem, ...]]:
-    """The plugins of installed packages, and what is wrong with them. Once a process: it takes some milliseconds."""
+    """Return the plugins of installed packages, and their problems. Cached, as it takes some milliseconds."""
     from importlib.metadata import entry_points
 
     plugins: list[Plugin] = []
@@ -207,11 +238,11 @@ def _load() -> tuple[tuple[Plugin, ...], tuple[Problem, ...]]:
 def _packaged_fault(entry: EntryPoint, fault: Problem) -> Problem:
     package = f"package {entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
     why = f"{package}: entry point {entry.name} = {entry.value}: {fault.why}"
-    return replace(fault, why=why, mend=fault.mend or "uninstall it")
+    return replace(fault, why=why, hint=fault.hint or "uninstall it")
 
 
 def _faults(plugin: Any, others: Iterable[Plugin]) -> Iterator[Problem]:
-    """Why an object is no plugin, or cannot stand beside the others."""
+    """Yield why an object is not a valid plugin, or conflicts with other plugins."""
     if inspect.isclass(plugin):
         yield _problem(plugin, "is a class", f"give an instance: {plugin.__name__}()")
         return
@@ -230,7 +261,7 @@ def _faults(plugin: Any, others: Iterable[Plugin]) -> Iterator[Problem]:
     for other in others:
         if other.name == getattr(plugin, "name", None):
             yield _problem(plugin, f"there is another plugin of this name, {_home(other)}", "give it another name")
-        for place in {_place(p) for p in policies} & {_place(p) for p in other.policies}:
+        for place in {*map(_place, policies)} & {*map(_place, other.policies)}:
             yield _problem(plugin, f"the policy {place} is already served by plugin {other.name}, {_home(other)}")
 
 
@@ -263,8 +294,8 @@ def _policy_faults(plugin: Any, policy: Any) -> Iterator[Problem]:
     from pydantic import PydanticUserError  # loaded for those who have policies of their own only
 
     if not inspect.isclass(policy) or not issubclass(policy, Policy):
-        mend = "derive a class from Policy, and name the class in policies"
-        yield _problem(plugin, f"{policy!r} in policies is no class of a policy", mend)
+        hint = "derive a class from Policy, and name the class in policies"
+        yield _problem(plugin, f"{policy!r} in policies is not a class of a policy", hint)
         return
     part, name = policy.parts()
     if part not in _TYPES or not _NAME.fullmatch(name):
@@ -291,10 +322,10 @@ def _place(policy: str | type[Policy]) -> str:
     return policy if isinstance(policy, str) else policy.serves
 
 
-def _problem(plugin: Any, why: str, mend: str = "") -> Problem:
+def _problem(plugin: Any, why: str, hint: str = "") -> Problem:
     name = getattr(plugin, "name", None)
     kind = plugin if inspect.isclass(plugin) else type(plugin)
-    return Problem("", f"plugin {name if isinstance(name, str) and name else kind.__name__}: {why}", mend)
+    return Problem("", f"plugin {name if isinstance(name, str) and name else kind.__name__}: {why}", hint)
 
 
 def _home(plugin: Any) -> str:

@@ -1,6 +1,6 @@
-"""How many GPUs and CPUs a node has, as plugins count them to choose the number of processes.
+"""Counts the GPUs and CPUs of a node, from which plugins derive the number of processes.
 
-As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/runtime.go
+Sources: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/runtime.go
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/torch/torch.go
 """
 
@@ -12,16 +12,11 @@ from typing import Any
 from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pipeline.info import (
-    NODE,
-    TRAINER,
-    Info,
-    TrainJob,
-)
+from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, Info, TrainJob
 
 
 def resources_per_node(info: Info, train_job: TrainJob) -> Any:
-    """What is counted: the TrainJob's resourcesPerNode alone if given, else the node's own resources."""
+    """Return the resources to count: the TrainJob's resourcesPerNode if given, else the node's own resources."""
     given = (train_job.trainer or {}).get("resourcesPerNode")
     if given is not None:
         return given
@@ -34,26 +29,27 @@ def resources_per_node(info: Info, train_job: TrainJob) -> Any:
 
 
 def gpus(resources: Any) -> int | Unknown:
-    """Of requests, else of limits: the first with "gpu" in its name, so nvidia.com/mig-1g.5gb is none."""
-    requested = _amount(resources, "requests", _is_gpu)
+    """Return the GPUs of requests, else of limits: the first with "gpu" in its name, so nvidia.com/mig-1g.5gb does not count."""
+    requested = _amount(resources, "requests", is_gpu)
     if requested:
         return requested
-    limit = _amount(resources, "limits", _is_gpu)
+    limit = _amount(resources, "limits", is_gpu)
     return limit if isinstance(limit, Unknown) else max(limit, 0)
 
 
 def cpus(resources: Any) -> int | Unknown:
-    """Requested CPUs, else the limit, rounded up."""
+    """Return the requested CPUs, else the limit, rounded up."""
     requested = _amount(resources, "requests", "cpu".__eq__)
     return requested if requested else _amount(resources, "limits", "cpu".__eq__)
 
 
 def int32(number: int) -> int:
-    """As Go narrows a number where upstream does: more than it can hold wraps around."""
+    """Return a number as Go converts it to int32 where upstream does: larger numbers wrap around."""
     return (number + 2**31) % 2**32 - 2**31
 
 
-def _is_gpu(name: str) -> bool:
+def is_gpu(name: str) -> bool:
+    """Return whether a resource counts as a GPU."""
     return "gpu" in name.lower()
 
 

@@ -1,4 +1,4 @@
-"""From the `target` input of a resource to the target itself."""
+"""Connects to the target that the `target` input of a resource describes."""
 
 from __future__ import annotations
 
@@ -7,80 +7,108 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.extras import missing, not_installed
+from pulumi_trainer.provider.api.submission import WORKERS
 from pulumi_trainer.provider.kube.errors import Problem, Refused
-from pulumi_trainer.provider.lifecycle.calls import WAY
+from pulumi_trainer.provider.kube.values.accessors import only, section, without
+from pulumi_trainer.provider.lifecycle.crud import CONNECTION, ISOLATION, LOG_BYTES, MAX_PARALLEL
 from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 CONFIGURED = ("kubeconfig", "context")
-"""What the stack's configuration says of it."""
+"""Connection settings that the stack's configuration may set."""
 
 _stack: dict[str, str] = {}
 _warn: list[Callable[[Problem], None]] = []
 _lock = threading.Lock()
 
 
-class Reach(dict[str, Any]):
-    """A `target` input in a program: what is secret or not known yet is an Output. plain: with the values of those that are
-    known, which `connect` takes instead. needs: resources that say where it is."""
+class TargetInput(dict[str, Any]):
+    """A `target` input in a program; secret or unknown values are Outputs.
+
+    Args:
+        plain: The same settings with plain values, which `connect` uses.
+        needs: Resources that the connection depends on.
+    """
 
     plain: Mapping[str, Any]
     needs: Sequence[Any] = ()
 
 
 def configure(config: Mapping[str, Any]) -> None:
-    """The stack's configuration, for all targets of this process: it wins over what was recorded of a cluster."""
+    """Set the stack's configuration for all targets of this process; it overrides recorded settings."""
     _stack.clear()
     _stack.update({k: str(config[k]) for k in CONFIGURED if config.get(k)})
 
 
 def warn_with(show: Callable[[Problem], None]) -> None:
-    """Shows what is unwise about the access to a cluster, such as insecure-skip-tls-verify, in every call of this process."""
+    """Set the function that receives warnings about the access to a cluster, such as insecure-skip-tls-verify."""
     _warn[:] = [show]
 
 
 def connect(target: Mapping[str, Any]) -> LocalTarget | KubernetesTarget:
-    """The target that `target` describes; nothing is asked of it yet."""
-    if isinstance(target, Reach):
+    """Return the target that `target` describes, without a request.
+
+    Raises:
+        Refused: The root of a local target is not a private folder, or the settings of a cluster are not valid.
+    """
+    if isinstance(target, TargetInput):
         target = target.plain
     if target.get("kind") == "local":
-        return _local(str(target.get("root", "")), str(target.get("python", "")))
-    names = (*WAY, "cluster", "mode", "namespace")
-    known = {k: target[k] for k in names if isinstance(target.get(k), str)}
-    known["unknown"] = next((k for k in WAY if k in target and k not in known and target[k] is not None), "")
-    with _lock:  # lru_cache lets threads that ask at once make one each, and each would ask the cluster anew
+        return _local(
+            str(target.get("root", "")),
+            str(target.get("python", "")),
+            target.get(LOG_BYTES),
+            str(target.get(ISOLATION, "")),
+        )
+    names = (*CONNECTION, "cluster", "mode", "namespace")
+    known: dict[str, Any] = {k: target[k] for k in names if isinstance(target.get(k), str)}
+    unknown = (k for k in CONNECTION if k in target and k not in (*known, WORKERS) and target[k] is not None)
+    known = {**known, "unknown": next(unknown, ""), **_worker_connections(target)}
+    with _lock:  # lru_cache alone would let concurrent calls open a client each
         return _kubernetes(json.dumps(known, sort_keys=True), json.dumps(_stack, sort_keys=True))
 
 
+def _worker_connections(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the connections to the worker clusters of MultiKueue; empty if the target has none."""
+    found = {name: only(section(given), CONFIGURED) for name, given in section(target.get(WORKERS)).items()}
+    return {WORKERS: found} if found else {}
+
+
 @lru_cache(maxsize=16)
-def _local(root: str, python: str) -> LocalTarget:
+def _local(root: str, python: str, log_bytes: Any, isolation: str) -> LocalTarget:
     _check_root(Path(root))
-    return LocalTarget(Path(root), python=python) if python else LocalTarget(Path(root))
+    made = LocalTarget(Path(root), python=python) if python else LocalTarget(Path(root))
+    if isinstance(log_bytes, (int, float)):  # the engine has no integers
+        made.tuning = made.tuning.with_log_bytes(int(log_bytes))
+    made.isolation = isolation
+    return made
 
 
 def _check_root(root: Path) -> None:
-    """Refuses a folder in which somebody else can write: what lies there says what is run and ended. A state names it."""
+    """Raise Refused for a folder that other users can write to: its files determine which processes are started and killed."""
     if not root.is_absolute() or "\0" in str(root):
         raise Refused(
             Problem(f"root {root}", "is not an absolute path without NUL, so somebody has changed the stack's state")
         )
-    with suppress(FileNotFoundError):
+    try:
         found = root.stat()
-        if not stat.S_ISDIR(found.st_mode):
-            raise Refused(Problem(f"root {root}", "is not a folder", "name another one in Local(root=...)"))
-        if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
-            who = "belongs to another user" if found.st_uid != os.geteuid() else "can be changed by every user"
-            raise Refused(
-                Problem(f"root {root}", f"{who} of this machine", "name a folder of your own in Local(root=...)")
-            )
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+        raise Refused(Problem(f"root {root}", why, "name another one in Local(root=...)")) from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise Refused(Problem(f"root {root}", "is not a folder", "name another one in Local(root=...)"))
+    if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+        who = "belongs to another user" if found.st_uid != os.geteuid() else "can be changed by every user"
+        raise Refused(Problem(f"root {root}", f"{who} of this machine", "name a folder of your own in Local(root=...)"))
 
 
 @lru_cache(maxsize=64)
@@ -91,7 +119,10 @@ def _kubernetes(target: str, overrides: str) -> KubernetesTarget:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
     known = json.loads(target)
-    client = open_client(known, overrides=json.loads(overrides), warn=_warn[0] if _warn else None)
+    warn = _warn[0] if _warn else None
+    client = open_client(known, overrides=json.loads(overrides), warn=warn)
+    workers = {name: open_client(each, warn=warn) for name, each in known.get(WORKERS, {}).items()}
+    client = client.with_workers(workers) if workers else client
     return KubernetesTarget(
         client,
         cluster=lambda: cluster_id(client),
@@ -100,7 +131,24 @@ def _kubernetes(target: str, overrides: str) -> KubernetesTarget:
     )
 
 
-def local(root: str, python: str) -> dict[str, Any]:
-    """The description of this machine as a target."""
+def of_job(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `target` input of a job. How many jobs run at once belongs to the target, so a change of it changes no job."""
+    return without(target, MAX_PARALLEL)
+
+
+def local(
+    root: str, python: str, max_parallel: int | None = None, log_bytes: int | None = None, isolation: str | None = None
+) -> dict[str, Any]:
+    """Return the `target` input for this machine.
+
+    Args:
+        root: Folder of the jobs and volumes; `~` and relative paths are resolved.
+        python: Name or path of the interpreter that replaces the images.
+        max_parallel: How many jobs run at once; None: the default.
+        log_bytes: Bytes of the log that is kept of each container; None: the default.
+        isolation: `bwrap`; None: processes see the whole machine.
+    """
     python = str(Path(python).expanduser().absolute()) if os.sep in python else python
-    return {"kind": "local", "host": host_id(), "root": str(Path(root).expanduser().absolute()), "python": python}
+    found = {"kind": "local", "host": host_id(), "root": str(Path(root).expanduser().absolute()), "python": python}
+    settings = {MAX_PARALLEL: max_parallel, LOG_BYTES: log_bytes, ISOLATION: isolation}
+    return {**found, **{name: value for name, value in settings.items() if value is not None}}

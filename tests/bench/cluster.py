@@ -1,8 +1,9 @@
 """Measures what docs/benchmarks.md reports of the Kubernetes target, beside the other ways, in one run. `make bench-cluster`.
 
 The cluster is one of its own, or that of KUBECONFIG and PULUMI_TRAINER_TEST_CONTEXT. Arguments: many (300 suspended jobs), flat
-(100, 300, 1,000), large (no-op previews of 1,000 jobs, `status` of 500), running (1,000 running jobs), queues (10 teams); all
-without any.
+(100, 300, 1,000), large (no-op previews of 1,000 jobs, `status` of 500), running (1,000 running jobs), queues (10 teams), usage
+(10,000 records), exporter (1,000 jobs in 50 queues);
+all without any.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.submission import from_state
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 
 from tests.cluster.proxy import Proxy
@@ -27,7 +28,7 @@ from tools.cluster.cluster import say
 from tools.cluster.existing import Existing
 
 from . import __main__ as bench
-from . import queues, running
+from . import exporter, queues, running, starting, usage
 
 NAMESPACE = "bench"
 
@@ -73,11 +74,7 @@ def ours(
 
 
 def theirs(
-    folder: Path,
-    kubeconfig: Path,
-    plugin: Path,
-    objects: list[dict[str, Any]],
-    more: Mapping[str, str] | None = None,
+    folder: Path, kubeconfig: Path, plugin: Path, objects: list[dict[str, Any]], more: Mapping[str, str] | None = None
 ) -> Seconds:
     """The same JobSets as CustomResources of pulumi-kubernetes, and ConfigMaps where there are some."""
     folder.mkdir(parents=True)
@@ -235,7 +232,7 @@ def cluster(folder: Path) -> Iterator[Path]:
 
 def main() -> None:
     """All tables, or those named."""
-    chosen = sys.argv[1:] or ["many", "running", "flat", "large", "queues"]
+    chosen = sys.argv[1:] or ["many", "starting", "running", "flat", "large", "queues", "usage", "exporter"]
     programs = build.built(["pulumi-resource-kubernetes", *([] if shutil.which("kubectl") else ["kubectl"])], say)
     plugin = programs["pulumi-resource-kubernetes"] / "bin"
     kubectl = shutil.which("kubectl") or str(programs["kubectl"] / "bin" / "kubectl")
@@ -245,10 +242,16 @@ def main() -> None:
             many(300, folder, kubeconfig, plugin, kubectl)
             once(300, folder, kubeconfig, plugin)
             requests(30, folder / "requests", kubeconfig, plugin)
+        if "starting" in chosen:
+            starting.measure(200, folder / "starting", kubeconfig, kubectl)
         if "running" in chosen:
             running.measure(1000, folder, kubeconfig)
         if "queues" in chosen:
             queues.live(folder / "queues", kubeconfig, plugin)
+        if "usage" in chosen:
+            usage.table(kubeconfig)
+        if "exporter" in chosen:
+            exporter.table(kubeconfig)
         if "large" in chosen:
             large(folder, kubeconfig)
         if "flat" in chosen:

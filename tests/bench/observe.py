@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, NAMESPACE
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, NAMESPACE
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.kueue.objects_review import conflicts, refusals
+from pulumi_trainer.provider.kueue.object_checks import conflicts, refusals
 
 TEAMS = """
 import pulumi_trainer as trainer

@@ -33,9 +33,13 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
     yield "one TrainJob in Python: admission, rendering, status", f"{one_job() * 1000:.2f} ms", "", "2 ms"
     with tempfile.TemporaryDirectory() as folder:
         cases = Path(folder) / "cases"
-        shutil.copytree(CASES, cases)
+        for case in CASES.iterdir():
+            if (
+                "oracle/v1" not in (case / "input.yaml").read_text()
+            ):  # steps of the recorder, which the command does not know
+                shutil.copytree(case, cases / case.name)
         batch = shown(ran([str(COMMAND), "validate", "--mode", "trainer", "--batch", str(cases)]))
-        yield "the 309 golden cases in one process", *batch, "4 s"
+        yield f"{len(list(cases.iterdir()))} golden cases in one process", *batch, "4 s"
         for count, limit in ((1_000, ""), (10_000, "20 s")):
             file = Path(folder) / "jobs.yaml"
             file.write_text("---\n".join(jobs(count)))

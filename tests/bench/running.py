@@ -20,8 +20,8 @@ import psutil
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import NAMESPACE, POD
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import NAMESPACE, POD
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.cluster.jobs import jobset
@@ -134,7 +134,7 @@ def _watched(
 
 def main() -> None:
     """The program: somebody waits for all jobs; a line for each phase that it sees."""
-    from pulumi_trainer.provider.targets.waiting import source
+    from pulumi_trainer.provider.targets.status_source import source
 
     kubeconfig, count = sys.argv[1], int(sys.argv[2])
     target = {"kind": "kubernetes", "kubeconfig": kubeconfig, "namespace": SPACE}

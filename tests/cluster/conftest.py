@@ -12,6 +12,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,15 +96,28 @@ def namespace(admin: ApiClient) -> Iterator[str]:
 @pytest.fixture
 def user_kubeconfig(cluster: Cluster | Existing, admin: ApiClient, namespace: str, tmp_path: Path) -> Iterator[Path]:
     """Of a user with the least rights, in this namespace: what `pulumi-trainer rbac` prints."""
+    with least_user(cluster.kubeconfig, admin, namespace, tmp_path / "kubeconfig-user") as file:
+        yield file
+
+
+@contextmanager
+def least_user(kubeconfig: Path, admin: ApiClient, namespace: str, file: Path) -> Iterator[Path]:
+    """Writes the kubeconfig of a new service account with the least rights in a namespace.
+
+    Args:
+        kubeconfig: That of the cluster.
+        admin: Client of the cluster.
+        namespace: The namespace.
+        file: Where the new kubeconfig is written.
+    """
     api = client.CoreV1Api(admin)
     api.create_namespaced_service_account(namespace, {"metadata": {"name": USER}})
     binding = least.grant(admin, namespace, USER)
     asked: Any = {"spec": {"expirationSeconds": 3600, "audiences": []}}
     token = api.create_namespaced_service_account_token(USER, namespace, asked).status.token
-    content = yaml.safe_load(cluster.kubeconfig.read_text())
+    content = yaml.safe_load(kubeconfig.read_text())
     content["users"] = [{"name": "user", "user": {"token": token}}]
     content["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "user", "namespace": namespace}}]
-    file = tmp_path / "kubeconfig-user"
     file.write_text(json.dumps(content))
     yield file
     least.revoke(admin, namespace, binding)

@@ -78,14 +78,14 @@ class Driver:
 
 
 def _call(name: str, args: list[Any]) -> Any:
-    from pulumi_trainer.provider.lifecycle import calls, volumes
+    from pulumi_trainer.provider.lifecycle import crud, volumes
     from pulumi_trainer.provider.targets.connection import connect
 
     if name == "sweep":
         target, label = args
         return connect(target).sweep(label)
     call = name.partition("_")[0]
-    return getattr(volumes if name.endswith("_volume") else calls, call)(*args, connect)
+    return getattr(volumes if name.endswith("_volume") else crud, call)(*args, connect)
 
 
 def _child(name: str, args: list[Any], out: int) -> None:
@@ -102,7 +102,7 @@ def _child(name: str, args: list[Any], out: int) -> None:
 
 
 def main() -> None:
-    from pulumi_trainer.provider.lifecycle import calls  # noqa: F401
+    from pulumi_trainer.provider.lifecycle import crud  # noqa: F401
     from pulumi_trainer.provider.targets import connection, kubernetes  # noqa: F401
 
     for module in pkgutil.iter_modules(kubernetes.__path__, f"{kubernetes.__name__}."):

@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, JOB, POD, SECRET, SERVICE, Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
 T = TypeVar("T")
 Document = dict[str, Any]
+
+DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", False)
 
 
 def jobset(name: str, *, pods: int = 1, simulate: dict[str, str] | None = None, **spec: Any) -> Document:

@@ -10,7 +10,9 @@ from kubernetes.client import ApiClient, ApiException
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import Permission, Subject
 
-EVERYTHING = rbac.needed("jobset") + [p for p in rbac.needed("trainer") if p not in rbac.needed("jobset")]
+EVERYTHING = rbac.job_permissions("jobset") + [
+    p for p in rbac.job_permissions("trainer") if p not in rbac.job_permissions("jobset")
+]
 """Of both modes."""
 
 

@@ -11,7 +11,7 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.plan.outputs import put_back
+from pulumi_trainer.plan.outputs import restore_outputs
 from pulumi_trainer.provider.api.submission import Submission
 
 Document = dict[str, Any]
@@ -20,13 +20,13 @@ Document = dict[str, Any]
 def plan(patch: pytest.MonkeyPatch, runtime: Document, namespace: str, mode: Any = "jobset", **given: Any) -> Plan:
     """Of a TrainJob called `job`, on a runtime document; without problems."""
     patch.setattr(pulumi.runtime.settings, "SETTINGS", pulumi.runtime.Settings(project="project", stack="stack"))
-    for finder in ("_named", "from_catalogue"):
+    for finder in ("_runtime_by_name", "from_catalogue"):
         patch.setattr(runtime_ref, finder, lambda *_: (copy.deepcopy(runtime), []))
 
     async def planning() -> Plan:
         where = trainer.Kubernetes(mode=mode, namespace=namespace)
-        args = trainjob_plan.TrainJobArgs(**{"runtime": "r", "target": where, "name": "job", **given})
-        return await trainjob_plan.plan("job", args)
+        args = trainjob_plan.TrainJobArgs("job", **{"runtime": "r", "target": where, "name": "job", **given})
+        return await trainjob_plan.plan(args)
 
     made = asyncio.run(planning())
     assert [str(p) for p in made.problems] == []
@@ -41,4 +41,4 @@ def sent(made: Plan, *, owner: str = "owner", digest: str = "digest") -> Submiss
 def named(made: Plan, documents: Any) -> Any:
     """Documents with the names of the plan's claims in them."""
     claims: Any = {token: claim.name for token, claim in made.claims.items()}
-    return put_back(documents, claims)
+    return restore_outputs(documents, claims)

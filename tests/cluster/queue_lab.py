@@ -12,15 +12,10 @@ from typing import Any
 import yaml
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import POD, Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import POD, Kind
 from pulumi_trainer.provider.kueue.labels import QUEUE
-from pulumi_trainer.provider.kueue.objects import (
-    GROUP,
-    KINDS,
-    NAMESPACED,
-    NEWEST,
-)
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
 
 from tests.engine.conftest import Project
 from tools.cluster import build
@@ -56,11 +51,11 @@ class Lab(Project):
         )
         return {o["metadata"]["name"]: o for o in mine}
 
-    def job(self, name: str) -> None:
-        """A JobSet of one pod with a core, in the LocalQueue that is called like the test."""
+    def job(self, name: str, *, cpu: str = "1", queue: str = "") -> None:
+        """A JobSet of one pod with a core, or more, in a LocalQueue; default: the one that is called like the test."""
         job = jobset(name)
-        job["metadata"] |= {"namespace": self.namespace, "labels": {QUEUE: self.prefix}}
-        pod_template(job)["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+        job["metadata"] |= {"namespace": self.namespace, "labels": {QUEUE: queue or self.prefix}}
+        pod_template(job)["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
         self.root_client.create(JOBSET, job)
 
     def running(self) -> set[str]:

@@ -19,13 +19,13 @@ from kubernetes.client import ApiClient
 from pulumi_trainer import runtimes
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import Kind
-from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY
-from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
-from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY
+from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, explain
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tools.cluster import simulation
@@ -158,7 +158,7 @@ class Teams:
 
     def why(self, name: str) -> str:
         seen = snapshot(self.client, self.namespace, name)
-        return why(seen, diagnose(seen, 0), 0)
+        return explain(seen, diagnose(seen, 0), 0)
 
     def says(self, name: str, pattern: str) -> None:
         """The paragraph of `why`, once it is there."""

@@ -19,8 +19,8 @@ import yaml
 from kubernetes.client import ApiClient, CoreV1Api
 from pulumi_trainer.provider.kube.client import access, kubeconfig
 from pulumi_trainer.provider.kube.client.access import cluster_id, open_client
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.errors import Refused, TargetFault
 from pulumi_trainer.provider.targets.connection import configure, connect
 
@@ -172,7 +172,7 @@ class TestWhoWeAre:
     def test_a_token_that_is_not_accepted(self, plane: Cluster, tmp_path: Path) -> None:
         canary = "canary-6b0f1d"
         made = opened(tmp_path / "a", document(plane, {"token": canary}))
-        with pytest.raises(ApiError, match=r"Unauthorized; log in again") as caught:
+        with pytest.raises(ApiError, match=r"Unauthorized. Hint: log in again") as caught:
             who(made)
         assert canary not in str(caught.value)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster
@@ -75,11 +75,11 @@ def test_plain_text_is_refused_before_anything_is_asked(bare: Lab, user_kubeconf
     for target in (f"content={text}", f"content=pulumi.Output.from_input({text})"):
         bare.program(program(target), head())
         result = bare.preview(ok=False)
-        assert "content: is plain text; credentials would stand in plan and state" in result.out, result
+        assert "content: is plain text, so the plan and the state would show its credentials" in result.out, result
         assert token not in result.out
     bare.program(program(f"kubeconfig={json.dumps(chr(10) + token)}"), head())
     result = bare.preview(ok=False)
-    assert "kubeconfig: is the content of a kubeconfig, and a path is wanted here" in result.out, result
+    assert "kubeconfig: must be the path of a kubeconfig file, not its content" in result.out, result
     assert token not in result.out and "Traceback" not in result.out
 
 

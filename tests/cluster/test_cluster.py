@@ -21,7 +21,7 @@ from kubernetes.client import ApiClient, ApiException
 from tools.cluster import ALL, Broken, Cluster, processes
 from tools.cluster.cluster import end
 
-from .test_smoke import Objects, jobset
+from .test_smoke import Document, Objects, jobset
 
 ROOT = Path(__file__).parents[2]
 CORE = ("etcd", "apiserver")
@@ -279,6 +279,51 @@ class TestSimulation:
 @pytest.fixture
 def objects(admin: ApiClient, namespace: str) -> Objects:
     return Objects(admin, namespace)
+
+
+def test_a_train_job_completes_under_kueue(objects: Objects, admin: ApiClient) -> None:
+    custom, suffix = client.CustomObjectsApi(admin), objects.namespace
+    group, version = "kueue.x-k8s.io", "v1beta2"
+    flavor, queue = {"name": suffix}, {"name": "nvidia.com/gpu", "nominalQuota": 4}
+    resources = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [{**flavor, "resources": [queue]}]}]
+    only = {"matchLabels": {"kubernetes.io/metadata.name": suffix}}
+    made: list[tuple[str, Document]] = [
+        ("resourceflavors", {"kind": "ResourceFlavor"}),
+        ("clusterqueues", {"kind": "ClusterQueue", "spec": {"namespaceSelector": only, "resourceGroups": resources}}),
+    ]
+    for plural, document in made:
+        body = {"apiVersion": f"{group}/{version}", "metadata": {"name": suffix}, **document}
+        custom.create_cluster_custom_object(group, version, plural, body)
+    local = {
+        "apiVersion": f"{group}/{version}",
+        "kind": "LocalQueue",
+        "metadata": {"name": "team"},
+        "spec": {"clusterQueue": suffix},
+    }
+    objects.create(local, "localqueues")
+    patch = {
+        "manager": "test.dev/simulation",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [
+            {"name": "node", "template": {"spec": {"template": {"metadata": {"annotations": {"sim/run": "1s"}}}}}}
+        ]}}},
+    }  # fmt: skip
+    train = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+        "metadata": {"name": "train", "labels": {"kueue.x-k8s.io/queue-name": "team"}},
+        "spec": {
+            "runtimeRef": {"name": "torch-distributed"}, "runtimePatches": [patch],
+            "trainer": {"numNodes": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}},
+        },
+    }  # fmt: skip
+    try:
+        objects.create(train, "trainjobs")
+        objects.condition("trainer.kubeflow.org", "v1alpha1", "trainjobs", "train", "Complete")
+        (workload,) = custom.list_namespaced_custom_object(group, version, objects.namespace, "workloads")["items"]
+        assert {c["type"] for c in workload["status"]["conditions"]} >= {"QuotaReserved", "Admitted"}
+        objects.condition(group, version, "workloads", workload["metadata"]["name"], "Finished")
+    finally:
+        for plural, _ in reversed(made):
+            custom.delete_cluster_custom_object(group, version, plural, suffix)
 
 
 def test_ctrl_c_ends_the_starter_and_its_cluster(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.errors import Refused
 from pulumi_trainer.provider.lifecycle import channels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
@@ -52,7 +52,9 @@ def test_the_jobs_of_a_runtime(root: Client, namespace: str, elsewhere: str, use
         (f"{elsewhere}/plain", "1.0.0", "", "", f"stack-{elsewhere}", False),
         (f"{elsewhere}/theirs", "1.1.0", "stable", "pin", f"stack-{elsewhere}", False),
     ]
-    assert target.held(namespace, "mine") == (namespace, "1.0.0") and target.held(namespace, "nobody") == ("", "")
+    assert target.runtime_of_job(namespace, "mine") == (namespace, "1.0.0") and target.runtime_of_job(
+        namespace, "nobody"
+    ) == ("", "")
     for kind, name in ((JOBSET, "theirs"), (CONFIG_MAP, "theirs"), (CONFIG_MAP, "theirs-code")):
         labels = (root.get(kind, elsewhere, name) or {})["metadata"]["labels"]
         assert (labels[RUNTIME], labels[RELEASE]) == (namespace, "1.1.0")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, TRAINING_RUNTIME
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 

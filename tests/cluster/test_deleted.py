@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
-from pulumi_trainer.provider.kube.client.kinds import CLAIM, CONFIG_MAP, NAMESPACE, POD, SECRET, Kind
-from pulumi_trainer.provider.kueue.resources import WORKLOAD
+from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP, NAMESPACE, POD, SECRET, Kind
+from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
@@ -392,7 +392,7 @@ def test_a_stranger_is_not_the_job_of_the_stack_either(lab: Lab, parts: tuple[st
     assert found == {**dict.fromkeys(parts, "Running"), "record": "Deleted"}
     assert "the JobSet of that name is another one, which is left alone" in of_stack(lab, "why", "record")
     for command in ("logs", "events"):
-        assert "another job has its name by now" in of_stack(lab, command, "record")
+        assert "another job has this name now" in of_stack(lab, command, "record")
     assert lab.root_client.delete(JOBSET, lab.namespace, "record")
 
 

@@ -10,31 +10,28 @@ from typing import Any
 
 import pytest
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
+from pulumi_trainer.provider.api.kinds import POD_GROUP
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kube.cache.discovery import Facts
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
-from pulumi_trainer.provider.lifecycle.diagnosis import pods as diagnosis_of_pods
-from pulumi_trainer.provider.targets.kubernetes.observe import waking
-from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
+from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, explain
+from pulumi_trainer.provider.lifecycle.diagnosis import pod_faults as diagnosis_of_pods
+from pulumi_trainer.provider.targets.kubernetes.observe import gang_wakeup
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
-from pulumi_trainer.provider.targets.kubernetes.preflight.review import review
-from pulumi_trainer.provider.targets.kubernetes.preflight.schedulers import idle
+from pulumi_trainer.provider.targets.kubernetes.preflight.schedulers import scheduler_problems
+from pulumi_trainer.provider.targets.kubernetes.preflight.server_review import review
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from . import least
 from .conftest import USER
+from .gangs_support import made_nodes, step, with_node  # noqa: F401 (the fixture add_nodes)
 from .jobs import jobset, pod_template, slip, submission, until
 from .programs import plan, sent
 
 Document = dict[str, Any]
-ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
-SCHEDULER = "scheduler-plugins-scheduler"
-MINE = "test/gang"
-"""Label of the nodes of a test."""
 
 
 @pytest.fixture
@@ -45,53 +42,11 @@ def target(user_kubeconfig: Path, namespace: str) -> KubernetesTarget:
 
 @pytest.fixture
 def observer(target: KubernetesTarget, monkeypatch: pytest.MonkeyPatch) -> Iterator[Observer]:
-    monkeypatch.setattr(waking, "LOOK", 0.5)
-    monkeypatch.setattr(waking, "AGAIN", 0.5)
+    monkeypatch.setattr(gang_wakeup, "LOOK", 0.5)
+    monkeypatch.setattr(gang_wakeup, "AGAIN", 0.5)
     made = Observer(target.client, target.namespace, stack="stack").start()
     yield made
     made.stop()
-
-
-@pytest.fixture
-def add_nodes(root: Client, namespace: str) -> Iterator[Callable[[int], None]]:
-    """Adds simulated nodes of 8 GPUs, which only pods of this test may use."""
-    made: list[str] = []
-
-    def add(count: int) -> None:
-        like = next(n for n in root.list(kinds.NODE)[0] if n["metadata"]["name"] == "gpu-0")
-        for _ in range(count):
-            name = f"{namespace}-{len(made)}"
-            about = like["metadata"]
-            labels = {**about["labels"], "kubernetes.io/hostname": name, MINE: namespace}
-            metadata = {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}}
-            taint = {"key": MINE, "value": namespace, "effect": "NoSchedule"}
-            status = {part: like["status"][part] for part in ("allocatable", "capacity")}
-            document = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": [taint]}}
-            root.create(kinds.NODE, {**document, "status": status})
-            made.append(name)
-
-    yield add
-    for document in root.list(JOBSET, namespace)[0]:
-        root.delete(JOBSET, namespace, document["metadata"]["name"], propagation="Background")
-    for name in made:
-        root.delete(kinds.NODE, "", name)
-
-
-def step(name: str, namespace: str, *, gpus: int, simulate: Document, **more: Any) -> Document:
-    """A replicated job of a runtime, on the nodes of this test."""
-    resources = {"limits": {"nvidia.com/gpu": gpus}, "requests": {"nvidia.com/gpu": gpus}} if gpus else {}
-    pod = {
-        "schedulerName": SCHEDULER,
-        "nodeSelector": {MINE: namespace},
-        "tolerations": [{"key": MINE, "operator": "Exists"}],
-        "restartPolicy": "Never",
-        "containers": [{"name": name, "image": "trainer:1", "resources": resources}],
-    }
-    annotations = {f"sim/{key}": value for key, value in simulate.items()}
-    template = {"metadata": {"annotations": annotations}, "spec": pod}
-    ancestor = name if name.endswith("initializer") else "trainer"
-    job = {"metadata": {"labels": {ANCESTOR: ancestor}}, "spec": {"backoffLimit": 0, "template": template}}
-    return {"name": name, "replicas": 1, "template": job, **more}
 
 
 def runtime(*steps: Document, nodes: int = 4) -> Document:
@@ -106,12 +61,6 @@ def runtime(*steps: Document, nodes: int = 4) -> Document:
         "metadata": {"name": "r"},
         "spec": spec,
     }
-
-
-def with_node(root: Client, namespace: str, step: str = "node") -> list[str]:
-    """Nodes of the pods of a step that have one."""
-    pods, _ = root.list(kinds.POD, namespace, labels=f"jobset.sigs.k8s.io/replicatedjob-name={step}")
-    return sorted(p["spec"]["nodeName"] for p in pods if p["spec"].get("nodeName"))
 
 
 def test_nothing_starts_on_too_few_nodes_then_all(
@@ -135,13 +84,13 @@ def test_nothing_starts_on_too_few_nodes_then_all(
         time.sleep(0.05)
     assert "start together or not at all" in observer.why("job") and "kubectl annotate" in observer.why("job")
     group = root.get(POD_GROUP, namespace, "job") or {}
-    assert group["spec"]["minMember"] == 4 and waking.WOKEN not in group["metadata"].get("annotations", {})
+    assert group["spec"]["minMember"] == 4 and gang_wakeup.WOKEN not in group["metadata"].get("annotations", {})
 
     add_nodes(1)
     until(lambda: len(with_node(root, namespace)) == 4)
     assert len(set(with_node(root, namespace))) == 4
     until(lambda: (status := observer.status("job")) is not None and status.phase == "Succeeded")
-    assert waking.WOKEN in (root.get(POD_GROUP, namespace, "job") or {})["metadata"]["annotations"]
+    assert gang_wakeup.WOKEN in (root.get(POD_GROUP, namespace, "job") or {})["metadata"]["annotations"]
 
 
 def waits(observer: Observer, words: str) -> bool:
@@ -193,13 +142,13 @@ def test_who_may_not_count_nodes_or_touch_podgroups_is_told_what_to_do(
     add_nodes(1)
     target.create(sent(plan(monkeypatch, runtime(step("node", namespace, gpus=8, simulate={}), nodes=2), namespace)))
     until(lambda: (root.get(POD_GROUP, namespace, "job") or {}).get("status", {}).get("phase") == "Scheduling")
-    monkeypatch.setattr(waking, "LOOK", 0.0)
+    monkeypatch.setattr(gang_wakeup, "LOOK", 0.0)
     until(lambda: refused(target.client))
-    waker = waking.Waker(target.client, namespace)
+    waker = gang_wakeup.Waker(target.client, namespace)
     before = target.client.requests
-    waker.look({"job": time.time()})
+    waker.wake({"job": time.time()})
     asked = target.client.requests - before
-    waker.look({"job": time.time()})
+    waker.wake({"job": time.time()})
     assert (asked, target.client.requests - before) == (1, 1)
     why = until(lambda: told(target.client, namespace))
     assert f"kubectl annotate -n {namespace} podgroups.scheduling.x-k8s.io job --overwrite woken=1" in why
@@ -216,7 +165,7 @@ def refused(client: Client) -> bool:
 def told(client: Client, namespace: str) -> str:
     seen, now = snapshot(client, namespace, "job"), time.time()
     status = diagnose(seen, now)
-    return why(seen, status, now) if status.reason == "WaitingForGang" else ""
+    return explain(seen, status, now) if status.reason == "WaitingForGang" else ""
 
 
 def test_a_gang_that_has_waited_before_is_woken_once(
@@ -226,23 +175,22 @@ def test_a_gang_that_has_waited_before_is_woken_once(
     spec = {"minMember": 2}
     metadata = {"name": "old", "namespace": namespace}
     root.create(
-        POD_GROUP,
-        {"apiVersion": POD_GROUP.api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec},
+        POD_GROUP, {"apiVersion": POD_GROUP.api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
     )
-    monkeypatch.setattr(waking, "LOOK", 0.0)
-    waker = waking.Waker(target.client, namespace)
+    monkeypatch.setattr(gang_wakeup, "LOOK", 0.0)
+    waker = gang_wakeup.Waker(target.client, namespace)
 
     def woken() -> str:
         about = (root.get(POD_GROUP, namespace, "old") or {})["metadata"]
-        return str(about.get("annotations", {}).get(waking.WOKEN, ""))
+        return str(about.get("annotations", {}).get(gang_wakeup.WOKEN, ""))
 
-    waker.look({"old": time.time()})
+    waker.wake({"old": time.time()})
     assert not woken()
-    other = waking.Waker(target.client, namespace)
-    other.look({"old": time.time() - 2 * waking.OLD, "gone": 1.0})
+    other = gang_wakeup.Waker(target.client, namespace)
+    other.wake({"old": time.time() - 2 * gang_wakeup.OLD, "gone": 1.0})
     assert woken()
     root.patch(POD_GROUP, namespace, "old", {"metadata": {"annotations": None}})
-    other.look({"old": time.time() - 2 * waking.OLD})
+    other.wake({"old": time.time() - 2 * gang_wakeup.OLD})
     assert not woken()
 
 
@@ -309,11 +257,13 @@ def test_schedulers_that_do_not_run(root: Client, target: KubernetesTarget, name
         shown(root, where, name, what, value)
     document = jobset("job")
     pod_template(document)["spec"]["schedulerName"] = name
-    said = idle(Facts.of(root), {"JobSet/job": document})
+    said = scheduler_problems(Facts.of(root), {"JobSet/job": document})
     where = "JobSet/job.spec.replicatedJobs[0].template.spec.template.spec.schedulerName"
     assert [p.where for p in said] == [where] * bool(wanted)
     assert all(p.why.startswith(wanted.format(name=name, namespace=namespace)) for p in said), said
-    assert idle(Facts.of(target.client), {"JobSet/job": document}) == []  # the least role sees nothing of it
+    assert (
+        scheduler_problems(Facts.of(target.client), {"JobSet/job": document}) == []
+    )  # the least role sees nothing of it
     _, warnings = review(root, Draft(namespace, "job", "digest", {"JobSet/job": document}))
     assert [p.where for p in warnings] == [p.where for p in said]
     root.delete(kinds.LEASE, "default", name)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from pulumi_trainer.provider.api.kinds import POD_GROUP
-from pulumi_trainer.provider.kube.client import kinds
-from pulumi_trainer.provider.kueue.resources import QUEUE_PRIORITY, WORKLOAD
-from pulumi_trainer.provider.targets.kubernetes.observe import waking
+from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY, WORKLOAD
+from pulumi_trainer.provider.targets.kubernetes.observe import gang_wakeup
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
 from .jobs import until
@@ -40,7 +40,7 @@ def members(teams: Teams, name: str) -> int:
 @pytest.fixture
 def observer(teams: Teams, mode: str) -> Iterator[Observer]:
     for name, seconds in (("LOOK", 0.5), ("OLD", 2.0)):
-        teams.patch.setattr(waking, name, seconds)
+        teams.patch.setattr(gang_wakeup, name, seconds)
     made = Observer(teams.client, teams.namespace, stack="stack", trainer=mode == "trainer").start()
     yield made
     made.stop()
@@ -75,7 +75,7 @@ def test_a_gang_waits_for_its_queue_is_preempted_and_starts_again(teams: Teams, 
     teams.submit("high", 2, queue="red", priority=teams.name("high"), document=gang(teams))
     runs(observer, "high")
     teams.becomes("low", "Queued", "Preempted")
-    teams.says("low", "due to prioritization in the ClusterQueue; it is queued again")
+    teams.says("low", "which has a higher priority in its own queue; it is queued again")
     assert len(scheduled(teams, "high")) == 2 and scheduled(teams, "low") == set()
     assert members(teams, "low") == 2
 

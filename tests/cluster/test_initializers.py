@@ -10,7 +10,7 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
@@ -174,7 +174,7 @@ trainer.DatasetInitializer("revision", storage_uri="hf://a/b@main")
 trainer.ModelInitializer("folder", storage_uri="hf://a/b/weights")
 trainer.DatasetInitializer("big", storage_uri="file://big.bin")
 trainer.DatasetInitializer("mode", storage_uri="hf://a/b", access_mode="ReadWriteAlways", size="much")
-inline = trainer.Initializer(dataset=trainer.Source(storage_uri="file://big.bin"))
+inline = trainer.Initializer(dataset=trainer.DataSource(storage_uri="file://big.bin"))
 trainer.TrainJob("inline", runtime="torchtune-llama3.2-1b", initializer=inline)
 chosen = trainer.DatasetInitializer("chosen", storage_uri="hf://a/b", access_mode="ReadWriteOnce")
 trainer.TrainJob(
@@ -186,7 +186,8 @@ trainer.TrainJob(
     )
     said = lab.preview(ok=False).out
     for words in (
-        'DatasetInitializer("revision")', "know no @REVISION", "no path below a repository", "no more travels with a job",
+        'DatasetInitializer("revision")', "do not support @REVISION", "do not support a path in a repository",
+        "no more travels with a job",
         "access_mode: must be one of", "is a path of this machine, which a cluster cannot read",
         'DatasetInitializer("chosen"), which is ReadWriteOnce',
     ):  # fmt: skip

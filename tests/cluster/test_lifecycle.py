@@ -13,12 +13,12 @@ import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.status import Owner, Phase, Presence
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, NAMESPACE, POD, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, Kind
 from pulumi_trainer.provider.kube.errors import Conflict, TargetFault, TrainerError
 from pulumi_trainer.provider.lifecycle.changes import compare
-from pulumi_trainer.provider.targets import keys
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets import generated_secrets
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import deletion
 from pulumi_trainer.provider.targets.kubernetes.observe import overview
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
@@ -60,10 +60,18 @@ class TestCreate:
             assert not meta["ownerReferences"][0].get("controller")
             assert (
                 meta["labels"].items()
-                >= {marks.MANAGED_BY: "pulumi-trainer", marks.STACK: "stack", marks.JOB: "a"}.items()
+                >= {
+                    owner_labels.MANAGED_BY: "pulumi-trainer",
+                    owner_labels.STACK: "stack",
+                    owner_labels.JOB: "a",
+                }.items()
             )
         notes = (root.get(JOBSET, namespace, "a") or {})["metadata"]["annotations"]
-        assert (notes[marks.OWNER], notes[marks.DIGEST], notes[marks.RUN]) == ("owner", "digest", "1")
+        assert (notes[owner_labels.OWNER], notes[owner_labels.DIGEST], notes[owner_labels.RUN]) == (
+            "owner",
+            "digest",
+            "1",
+        )
 
     def test_a_second_create_of_the_same_finds_its_own(
         self, target: KubernetesTarget, client: Client, namespace: str
@@ -84,9 +92,13 @@ class TestCreate:
         known = target.overview(namespace).record("before")
         made = target.create(submission(namespace, jobset("a")))
         sent = client.requests
-        told = target.glance(namespace, "a", made.uid, "Starting", OURS)
+        told = target.cached_status(namespace, "a", made.uid, "Starting", OURS)
         assert told is not None and told.phase == "Starting" and client.requests == sent
-        assert known is not None and target.glance(namespace, "before", known.uid, "", OURS) and client.requests > sent
+        assert (
+            known is not None
+            and target.cached_status(namespace, "before", known.uid, "", OURS)
+            and client.requests > sent
+        )
 
     def test_what_a_crash_has_left_is_completed(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
         wanted = submission(namespace, jobset("a"))
@@ -103,10 +115,12 @@ class TestCreate:
     ) -> None:
         target.create(submission(namespace, jobset("a")))
         before = client.get(JOBSET, namespace, "a")
-        with pytest.raises(Conflict, match="belongs to another program; give the TrainJob another name, or take"):
+        with pytest.raises(
+            Conflict, match=r"belongs to another program. Hint: give the TrainJob another name, or take"
+        ):
             target.create(submission(namespace, jobset("a"), owner="other", sweep="theirs"))
         with pytest.raises(
-            Conflict, match=r"from an `up` of this stack that was cut off or .* kubectl delete configmap"
+            Conflict, match=r"from an `up` of this stack that was cut off or .* kubectl delete jobset,configmap"
         ):
             target.create(submission(namespace, jobset("a"), owner="other"))
         for owner in ("owner", "other"):
@@ -114,7 +128,7 @@ class TestCreate:
                 target.create(submission(namespace, jobset("a"), owner=owner, sweep="stack-elsewhere"))
         after = client.get(JOBSET, namespace, "a")
         assert before and after and before["metadata"]["generation"] == after["metadata"]["generation"]
-        with pytest.raises(Conflict, match="from an earlier state of this program; run `pulumi refresh`"):
+        with pytest.raises(Conflict, match=r"from an earlier state of this program. Hint: run `pulumi refresh`"):
             target.create(submission(namespace, jobset("a"), digest="newer"))
 
     def test_a_config_map_of_that_name_is_not_taken_for_a_record(
@@ -122,7 +136,7 @@ class TestCreate:
     ) -> None:
         mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": namespace}}
         client.create(CONFIG_MAP, {**mine, "data": {"mine": "1"}})
-        with pytest.raises(Conflict, match="is not a record of a job; give the TrainJob another name"):
+        with pytest.raises(Conflict, match=r"is not a record of a job. Hint: give the TrainJob another name"):
             target.create(submission(namespace, jobset("a"), owner="other"))
         assert (client.get(CONFIG_MAP, namespace, "a") or {})["data"] == {"mine": "1"}
 
@@ -140,7 +154,7 @@ class TestCreate:
     def test_keys_are_generated_once(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
         wanted = submission(namespace, jobset("a", suspend=True))
         key = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a-ssh"}}
-        data = {"id": keys.SSH_PRIVATE_KEY, "id.pub": keys.SSH_PUBLIC_KEY}
+        data = {"id": generated_secrets.SSH_PRIVATE_KEY, "id.pub": generated_secrets.SSH_PUBLIC_KEY}
         wanted.objects["Secret/a-ssh"] = {**key, "data": data}
         target.create(wanted)
         first = (root.get(SECRET, namespace, "a-ssh") or {})["data"]
@@ -204,7 +218,7 @@ class TestAdopt:
         assert target.delete(namespace, "a", uid=first.uid, owner=lost) == status.whose
         with pytest.raises(Conflict, match="belongs to the stack lab/ours"):
             target.update(submission(namespace, jobset("a", pods=2, suspend=True), owner="theirs", sweep="theirs"))
-        told = target.glance(namespace, "a", first.uid, "Running", lost)
+        told = target.cached_status(namespace, "a", first.uid, "Running", lost)
         assert told is not None and told.whose == status.whose == Owner("ours", "ours", "lab/ours")
         assert self.pods(root, namespace) == before
         assert target.sweep("theirs") == []
@@ -239,19 +253,19 @@ class TestEnd:
     ) -> None:
         wanted = submission(namespace, jobset("a"))
         made = target.create(wanted)
-        assert target.seen(namespace, "a") == Presence(OURS)
+        assert target.presence(namespace, "a") == Presence(OURS)
         root.delete(JOBSET, namespace, "a")
         until(lambda: root.get(JOBSET, namespace, "a") is None)
         status = target.status(namespace, "a")
         assert status and (status.phase, status.reason) == (Phase.DELETED, "DeletedByOthers")
         fresh = KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
-        seen = fresh.seen(namespace, "a")
+        seen = fresh.presence(namespace, "a")
         assert seen is not None and seen.owner == OURS and seen.deleted
         assert target.create(wanted).uid == made.uid
         assert client.get(JOBSET, namespace, "a")
         root.delete(JOBSET, namespace, "a")
         until(lambda: root.get(JOBSET, namespace, "a") is None)
-        again = KubernetesTarget(client, cluster=lambda: "", namespace=namespace).seen(namespace, "a")
+        again = KubernetesTarget(client, cluster=lambda: "", namespace=namespace).presence(namespace, "a")
         assert again is not None and again.deleted not in ("", seen.deleted)
 
 
@@ -357,10 +371,7 @@ class TestChange:
         """A suspended and a running JobSet, that stay as they are: changes are dry runs."""
         root = open_client({"kind": "kubernetes", "kubeconfig": str(cluster.kubeconfig)}, overrides={})
         namespace = f"changes-{int(time.time() * 1000)}"
-        root.create(
-            NAMESPACE,
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-        )
+        root.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         target = KubernetesTarget(root, cluster=lambda: "", namespace=namespace)
         target.create(submission(namespace, jobset("held", pods=2, suspend=True), code=False))
         target.create(submission(namespace, jobset("runs", pods=2), code=False))
@@ -431,7 +442,7 @@ class TestChange:
         target.create(submission(namespace, jobset("a", ttlSecondsAfterFinished=60)))
         edit(root, namespace, "a", {"spec": {"ttlSecondsAfterFinished": 5}})
         wanted = submission(namespace, jobset("a", ttlSecondsAfterFinished=90), digest="second")
-        with pytest.raises(Conflict, match=r'ttlSecondsAfterFinished: is held by the field manager "kubectl-edit"'):
+        with pytest.raises(Conflict, match=r'ttlSecondsAfterFinished: is managed by the field manager "kubectl-edit"'):
             target.update(wanted)
         target.update(wanted, force=True)
         assert (root.get(JOBSET, namespace, "a") or {})["spec"]["ttlSecondsAfterFinished"] == 90
@@ -439,7 +450,7 @@ class TestChange:
     def test_an_update_of_a_job_that_is_gone_creates_nothing(
         self, target: KubernetesTarget, client: Client, namespace: str
     ) -> None:
-        with pytest.raises(TargetFault, match="is gone; run `pulumi refresh`"):
+        with pytest.raises(TargetFault, match=r"is gone. Hint: run `pulumi refresh`"):
             target.update(submission(namespace, jobset("a")))
         target.create(submission(namespace, jobset("b"), owner="theirs"))
         with pytest.raises(Conflict, match="belongs to another TrainJob of this stack"):
@@ -546,6 +557,29 @@ class TestDelete:
         target.create(submission(namespace, jobset("c", suspend=True), sweep="theirs"))
         assert target.sweep("ours") == [f"{namespace}/a"]
         assert sorted(j["metadata"]["name"] for j in root.list(JOBSET, namespace)[0]) == ["b", "c"]
+
+    def test_a_job_of_another_label_does_not_go_with_the_old_one(
+        self, target: KubernetesTarget, root: Client, namespace: str
+    ) -> None:
+        """As `pulumi state move` leaves it: the owner is the same, and the stack another one."""
+        made = target.create(submission(namespace, jobset("a"), sweep="old"))
+        theirs = submission(namespace, jobset("a"), owner="other", sweep="new")
+        with pytest.raises(Conflict, match="belongs to"):
+            target.relabel(theirs, Owner("other", "old"))
+        for _ in range(2):
+            target.relabel(submission(namespace, jobset("a"), sweep="new"), Owner("owner", "old"))
+        assert target.sweep("old") == []
+        status = target.status(namespace, "a")
+        assert status is not None and (status.uid, status.stack) == (made.uid, "new")
+        (job,) = root.list(JOBSET, namespace)[0]
+        assert job["metadata"]["labels"][owner_labels.STACK] == "new"
+        volume = target.create_volume(namespace, "v", "urn:old", "old")
+        target.relabel_volume(namespace, "v", "another", "urn:new", "new")
+        assert target.volume(namespace, "v") == (volume, Owner("urn:old", "old"))
+        target.relabel_volume(namespace, "v", volume["generation"], "urn:new", "new")
+        assert target.volume(namespace, "v") == (volume, Owner("urn:new", "new"))
+        assert target.sweep("old") == []
+        assert sorted(target.sweep("new")) == [f"{namespace}/a", f"{namespace}/v"]
 
 
 def test_a_namespace_that_is_going(target: KubernetesTarget, root: Client, namespace: str) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import POD
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import POD
-from pulumi_trainer.provider.targets.kubernetes.logs import following, podlogs
-from pulumi_trainer.provider.targets.kubernetes.logs.loglines import Line
-from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish
+from pulumi_trainer.provider.targets.kubernetes.logs import log_follow, pod_logs
+from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Line
+from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
 from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 
 from tools.cluster import Cluster
@@ -37,7 +37,7 @@ def user(user_kubeconfig: Path) -> Client:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A simulated kubelet does not end a log that is followed when its container ends."""
-    monkeypatch.setattr(podlogs, "IDLE", 1.0)
+    monkeypatch.setattr(pod_logs, "IDLE", 1.0)
 
 
 def running(client: Client, namespace: str, name: str, pods: int, attempt: int = 0) -> list[str]:
@@ -102,7 +102,7 @@ def test_broken_connections(
     with Proxy(cluster.kubeconfig) as proxy:
         proxy.rule = cuts = Cuts(40)
         client = open_client({"kubeconfig": str(proxy.kubeconfig(tmp_path / "proxied", like=user_kubeconfig))})
-        found, thread = collect(tail(client, namespace, "a", Wish(), follow=True))
+        found, thread = collect(tail(client, namespace, "a", LogSelection(), follow=True))
         number = 3
         while cuts.left or number < 60:
             for pod in pods:
@@ -132,7 +132,7 @@ def test_a_server_that_is_killed(own_small_cluster: Cluster) -> None:
     (pod,) = running(client, namespace, "a", 1)
     cluster.pod_logs(namespace, pod, ["before"])
     notes: list[str] = []
-    found, thread = collect(tail(client, namespace, "a", Wish(), follow=True, note=notes.append))
+    found, thread = collect(tail(client, namespace, "a", LogSelection(), follow=True, note=notes.append))
     until(lambda: len(found) == 1)
     cluster.kill("apiserver")
     until(lambda: notes)
@@ -152,7 +152,7 @@ def test_a_jobset_that_restarts(cluster: Cluster, root: Client, user: Client, na
     create(root, namespace, jobset("a", simulate=simulate, failurePolicy={"maxRestarts": 1}))
     (first,) = running(root, namespace, "a", 1)
     cluster.pod_logs(namespace, first, ["one"])
-    found, thread = collect(tail(user, namespace, "a", Wish(), follow=True))
+    found, thread = collect(tail(user, namespace, "a", LogSelection(), follow=True))
     (second,) = running(root, namespace, "a", 1, attempt=1)
     cluster.pod_logs(namespace, second, ["two"])
     thread.join(60)
@@ -171,7 +171,7 @@ def test_a_container_that_starts_again(
     cluster.pod_logs(namespace, pod, ["first"], previous=["nothing"])
     folder = cluster.place.run("kwok") / "logs" / namespace
     now, earlier = folder / f"{pod}.log", folder / f"{pod}.previous.log"
-    found, thread = collect(tail(user, namespace, "a", Wish(), follow=True))
+    found, thread = collect(tail(user, namespace, "a", LogSelection(), follow=True))
     until(lambda: of(found, pod) == ["first"])
 
     def restarts() -> int:
@@ -210,20 +210,22 @@ def test_which_lines(cluster: Cluster, root: Client, user: Client, namespace: st
         for pod in pods:
             cluster.pod_logs(namespace, pod, [f"{pod[9]}{i}"], previous=["earlier"] if i == 0 else [])
 
-    def texts(wish: Wish) -> list[str]:
+    def texts(wish: LogSelection) -> list[str]:
         return [line.text for line in tail(user, namespace, "a", wish)]
 
-    assert texts(Wish()) == ["00", "10", "20", "01", "11", "21", "02", "12", "22"]  # by time
-    assert texts(Wish(lines=1)) == ["02", "12", "22"]
-    assert texts(Wish(lines=0)) == []
-    assert texts(Wish(step="node", lines=1)) == ["02", "12", "22"]
-    assert texts(Wish(since=3600, lines=2)) == ["01", "11", "21", "02", "12", "22"]
-    with pytest.raises(Exception, match="has no step nodes; it has: node"):
-        texts(Wish(step="nodes"))
+    assert texts(LogSelection()) == ["00", "10", "20", "01", "11", "21", "02", "12", "22"]  # by time
+    assert texts(LogSelection(lines=1)) == ["02", "12", "22"]
+    assert texts(LogSelection(lines=0)) == []
+    assert texts(LogSelection(step="node", lines=1)) == ["02", "12", "22"]
+    assert texts(LogSelection(since=3600, lines=2)) == ["01", "11", "21", "02", "12", "22"]
+    with pytest.raises(Exception, match=r"has no step nodes. Hint: available: node"):
+        texts(LogSelection(step="nodes"))
 
 
-@pytest.mark.parametrize("wish", [Wish(lines=0), Wish(lines=1)])
-def test_following_from_the_end(cluster: Cluster, root: Client, user: Client, namespace: str, wish: Wish) -> None:
+@pytest.mark.parametrize("wish", [LogSelection(lines=0), LogSelection(lines=1)])
+def test_following_from_the_end(
+    cluster: Cluster, root: Client, user: Client, namespace: str, wish: LogSelection
+) -> None:
     """What was there before and was not asked for does not come later."""
     create(root, namespace, jobset("a"))
     (pod,) = running(root, namespace, "a", 1)
@@ -248,7 +250,7 @@ def test_more_pods_than_threads(
     cluster: Cluster, root: Client, user: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("AT_ONCE", 4), ("TURNS", 2), ("TURN_SECONDS", 0.2)):
-        monkeypatch.setattr(following, name, value)
+        monkeypatch.setattr(log_follow, name, value)
     create(root, namespace, jobset("a", pods=20))
     pods = running(root, namespace, "a", 20)
 
@@ -258,7 +260,7 @@ def test_more_pods_than_threads(
 
     write("0")
     before = threading.active_count()
-    found, thread = collect(tail(user, namespace, "a", Wish(), follow=True))
+    found, thread = collect(tail(user, namespace, "a", LogSelection(), follow=True))
     until(lambda: len(found) == 20)
     for i in range(1, 4):
         write(str(i))

@@ -12,15 +12,16 @@ from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP, POD, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CLAIM, CONFIG_MAP, POD, SECRET, Kind
 from pulumi_trainer.provider.kube.errors import Refused, TrainerError
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NEWEST
 from pulumi_trainer.provider.lifecycle import draining
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
+from tests.engine.test_cli import cli
 
 from .jobs import jobset, submission
 from .test_up import Lab, head, lab, program, second  # noqa: F401 (a fixture)
@@ -114,9 +115,9 @@ def _check(root: Client, namespace: str, owner: Owner, same: Any) -> None:
     assert record and live and code and secret
     assert same is None or live["metadata"]["uid"] == same["metadata"]["uid"]
     for each in (record, live):
-        assert each["metadata"]["annotations"][marks.OWNER] == owner.id
+        assert each["metadata"]["annotations"][owner_labels.OWNER] == owner.id
     for each in (record, live, code, secret):
-        assert each["metadata"]["labels"][marks.STACK] == owner.stack
+        assert each["metadata"]["labels"][owner_labels.STACK] == owner.stack
     assert "changed" not in live["metadata"]["labels"]
     assert code["data"] == {"main.py": "print(1)"}
     assert secret["data"] == {"TOKEN": "Y2FuYXJ5LTdkMWY="}
@@ -140,6 +141,9 @@ def test_an_adopted_job_is_left_alone_by_the_stack_that_has_lost_it(lab: Lab) ->
     lab.program(program('), name="a0",'), head())
     assert WHOSE in lab.preview("--expect-no-changes").out
     assert WHOSE in lab.up().out
+    for args in (("status",), ("status", "--json"), ("why", "a0")):
+        shown = cli(lab, *args, "--stack", "test").stdout
+        assert f"{lab.namespace}/a0 {WHOSE}" in shown and "Running" in shown, shown
     lab.program(program('), name="a0", run="2", interrupt="allow",'), head())
     assert WHOSE in lab.preview(ok=False).out
     lab.program(program('), name="a0",'), head())
@@ -151,13 +155,44 @@ def test_an_adopted_job_is_left_alone_by_the_stack_that_has_lost_it(lab: Lab) ->
     assert lab.root_client.list(POD, lab.namespace)[0] == []
 
 
+def test_a_plan_says_what_is_taken_over(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
+    def adopts(name: str, more: str) -> str:
+        return program(f'env={{"TOKEN": pulumi.Output.secret("canary")}}), name="{name}", {more}')
+
+    def plan() -> str:
+        return " ".join(lab.preview().out.split())
+
+    where = f"{lab.namespace}/a0"
+    values = "the values of its Secret a0-env become those of this program"
+    lab.program(adopts("a0", ""), head())
+    lab.up()
+    second(lab)
+    lab.program(adopts("a0", "adopt=True,"), head())
+    assert f"{where}: belongs to the stack lab/test and is taken over; {values}" in plan()
+    lab.up()
+    assert "taken over" not in plan()
+    lab.program(adopts("a0", 'adopt=True, run="2", interrupt="allow",'), head())
+    assert "taken over" not in plan()
+    lab.up()
+    target = KubernetesTarget(opened(user_kubeconfig), cluster=lambda: "", namespace=lab.namespace)
+    live = lab.root_client.get(JOBSET, lab.namespace, "a0")
+    assert live is not None
+    lab.run("stack", "rm", "--force", "--yes", "--preserve-config")
+    lab.run("stack", "init")
+    assert f"{where}: belongs to another stack of this name: in another backend" in (lost := plan()), lost
+    assert f"and is taken over; {values}" in lost
+    orphan = submission(lab.namespace, {**live, "metadata": {"name": "a0", "namespace": lab.namespace}}, owner="other")
+    lab.root_client.delete(CONFIG_MAP, lab.namespace, "a0", propagation="Orphan")
+    assert target.check_adoption(orphan) == f"was made by pulumi-trainer and is taken over; {values}"
+
+
 def test_a_name_that_another_program_holds_is_refused_in_the_plan(lab: Lab) -> None:  # noqa: F811
     lab.program(program('), name="a0",'), head())
     lab.up()
     pods = lab.pods(2)
     second(lab)
     refused = lab.preview(ok=False).out
-    held = f"{lab.namespace}/a0: exists and belongs to the stack lab/test; give the TrainJob another name"
+    held = f"{lab.namespace}/a0: exists and belongs to the stack lab/test. Hint: give the TrainJob another name"
     assert held in refused and "adopt=True" in refused, refused
     lab.up(ok=False)
     assert lab.pods(2) == pods
@@ -168,7 +203,7 @@ def test_a_name_that_another_program_holds_is_refused_in_the_plan(lab: Lab) -> N
     assert "hand" in refused and "adopt=True" in refused, refused
     lab.up(ok=False)
     found = lab.root_client.get(JOBSET, lab.namespace, "hand")
-    assert found is not None and marks.OWNER not in (found["metadata"].get("annotations") or {})
+    assert found is not None and owner_labels.OWNER not in (found["metadata"].get("annotations") or {})
 
 
 MANY = """

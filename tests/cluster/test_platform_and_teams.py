@@ -1,4 +1,5 @@
-"""examples/platform-and-teams, as its two teams run it: a channel moved, previewed by the team, trained with, and rolled back."""
+"""examples/platform-and-teams, as its two teams run it: a channel moved, previewed by the team, trained with, and rolled back;
+a hardened job in a restricted namespace, a policy pack, and what the team has used."""
 
 from __future__ import annotations
 
@@ -10,19 +11,16 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, NAMESPACE, Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kueue.labels import QUEUE
-from pulumi_trainer.provider.kueue.objects import (
-    GROUP,
-    KINDS,
-    NAMESPACED,
-    NEWEST,
-)
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
+from tests.engine.test_policy import pack  # noqa: F401 (a fixture)
 
 from .queue_lab import with_plugin
+from .test_usage import usage
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "platform-and-teams"
 
@@ -70,6 +68,32 @@ def jobset(root: Client, namespace: str) -> tuple[str, str, bool]:
     pod = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     env = {e["name"] for e in pod["containers"][0]["env"]}
     return labels[RELEASE], notes["pulumi-trainer.dev/run"], "NCCL_DEBUG" in env
+
+
+def test_hardening_policy_and_usage_together(
+    stacks: tuple[Project, Project],
+    root: Client,
+    namespace: str,
+    pack: str,  # noqa: F811
+    user_kubeconfig: Path,
+) -> None:
+    platform, team = stacks
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    root.patch(NAMESPACE, "", namespace, label)
+    platform.up()
+    team.config("nodes", "3")
+    refused = team.preview("--policy-pack", pack, ok=False).out
+    assert "asks for 24 GPUs; more than 16 need priority='high'" in refused
+    team.config("priority", "high")
+    assert "asks for" not in team.preview("--policy-pack", pack).out
+    assert "Succeeded" in team.up("--policy-pack", pack).out
+    (found,) = root.list(JOBSET, namespace)[0]
+    pod = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] and pod["automountServiceAccountToken"] is False
+    (row,) = usage(user_kubeconfig, "-n", namespace, "--by", "team")["rows"]
+    assert row["team"] == "sorters" and row["jobs"] == 1 and row["gpuHours"] > 0
+    team.destroy()
+    platform.destroy()
 
 
 def test_a_channel_moved_previewed_trained_with_and_rolled_back(

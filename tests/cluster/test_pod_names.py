@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.admission.pod_names import pod_name_problems
+from pulumi_trainer.provider.kube.client.api_resources import POD
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import POD
 from pulumi_trainer.provider.kube.client.transport import ApiError
 
 LONG = "x" * 300

@@ -7,16 +7,16 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pulumi_trainer.provider.admission.podgroups import refusals
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
 from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.kube.client.api_resources import JOB
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import JOB
 
+from tests.documented import blocks
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tests.unit.podgroups_support import BAD, GOOD
 from tools.cluster.build import PLUGIN, built
@@ -25,8 +25,7 @@ from .jobs import until
 from .test_owners import second
 from .test_up import Lab, lab  # noqa: F401 (a fixture)
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "gangs.md"
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+PROGRAMS = [block.text for block in blocks("docs/gangs.md", __file__)]
 
 
 @pytest.mark.parametrize("name", [*GOOD, *BAD])
@@ -94,7 +93,9 @@ def test_runtimes_of_other_schedulers(stack: Lab, program: str) -> None:
     stack.program(f"{text}\n{job}\n", "")
     out = stack.preview("--diff", ok="VolcanoPolicy" not in program).out
     if "VolcanoPolicy" in program:
-        assert "the cluster has no Volcano (scheduling.volcano.sh/v1beta1); install Volcano before the job" in out, out
+        assert (
+            "the cluster has no Volcano (scheduling.volcano.sh/v1beta1). Hint: install Volcano before the job" in out
+        ), out
         assert "PT1" not in out and re.search(r'queue-name\s*: "research"', out), out
     else:
         assert re.search(r'schedulerName\s*: "kai-scheduler"', out) and "PT1" not in out, out
@@ -116,7 +117,7 @@ def test_a_podgroup_of_its_own(stack: Lab, root: Client, cluster: Any) -> None:
     assert groups(root, stack.namespace)["sweep"]["minMember"] == 1
     stack.program(PROGRAMS[4].replace("min_member=2", "min_member=0, min_resources_={}"), "")
     refused = stack.preview(ok=False).out
-    assert "2 problems" in refused and "unknown field; did you mean min_resources?" in refused, refused
+    assert "2 problems" in refused and "unknown field. Hint: did you mean min_resources?" in refused, refused
     assert ".min_member: " in refused, refused
     stack.destroy()
     assert groups(root, stack.namespace) == {}
@@ -131,7 +132,10 @@ def test_a_podgroup_of_another_stack_or_of_a_job_is_not_taken(stack: Lab, root: 
     second(stack)
     stack.program(own, head)
     refused = stack.preview(ok=False).out
-    assert "PodGroup gang exists since" in refused and "belongs to the stack organization/lab/test; choose" in refused
+    assert (
+        "PodGroup gang exists since" in refused
+        and "belongs to the stack organization/lab/test. Hint: choose" in refused
+    )
     take = f"kubectl annotate --overwrite podgroups.scheduling.x-k8s.io -n {stack.namespace} gang"
     assert f"{take} pulumi-trainer.dev/made-by=organization/lab/second" in refused
     stack.up(ok=False)

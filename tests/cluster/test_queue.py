@@ -11,12 +11,13 @@ import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.kueue.labels import QUEUE
-from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import jobset, until
@@ -126,6 +127,11 @@ def test_kueue_suspends_and_resumes_and_no_apply_of_ours_does(
     assert target.drift(namespace, "job") == {}
     until(lambda: len(root.list(kinds.POD, namespace, fields="status.phase=Running")[0]) == 2)
 
+    with pytest.raises(TrainerError) as moved:
+        target.update(job(monkeypatch, namespace, mode, queue="other", priority=namespace, annotations={"a": "c"}))
+    assert "field is immutable. Hint: Kueue has admitted the job since; `pulumi preview` shows" in str(moved.value)
+    assert (client.get(kind, namespace, "job") or {})["spec"] == after["spec"], "it goes on"
+
 
 def test_the_rule_is_needed(client: Client, root: Client, namespace: str, queue: str) -> None:
     """A manager that has applied `suspend` once resumes the job when it leaves the field out, or says false: the job would
@@ -136,7 +142,7 @@ def test_the_rule_is_needed(client: Client, root: Client, namespace: str, queue:
     client.apply(JOBSET, document)
     assert suspended(client, JOBSET, namespace, "held") is True, "Kueue's webhook has done that"
     del document["spec"]["suspend"]
-    assert client.apply(JOBSET, document, dry_run=True)["spec"].get("suspend") is None
+    assert not client.apply(JOBSET, document, dry_run=True)["spec"].get("suspend"), "Kueue may write false as well"
     document["spec"]["suspend"] = False
     assert client.apply(JOBSET, document, dry_run=True)["spec"]["suspend"] is False
 

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.kinds import NODE
-from pulumi_trainer.provider.kueue.resources import WORKLOAD
+from pulumi_trainer.provider.kube.client.api_resources import NODE
+from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
+from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.kueue.occupancy import occupancy
+from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview
 
 from tools.cluster import simulation
 
@@ -57,10 +60,18 @@ def test_other_levels_are_another_topology_and_jobs_go_on(lab: Lab, node: str) -
     queue = lab.objects("ClusterQueue")[f"{lab.prefix}-{lab.prefix}"]
     assert queue["spec"]["resourceGroups"][0]["flavors"][0]["name"] == moved["metadata"]["name"]
     assert lab.running() == {"first"} and [row["flavor"] for row in lab.outputs()["quotas"]] == [lab.prefix]
+    until(lambda: used_of(lab, queue["metadata"]["name"]) == [(moved["metadata"]["name"], "1", "1")])
     lab.preview("--expect-no-changes", "--refresh")
     lab.root_client.delete(JOBSET, lab.namespace, "first", propagation="Background")
     lab.destroy()
     assert lab.count() == {}
+
+
+def used_of(lab: Lab, queue: str) -> list[tuple[str, str, str]]:  # noqa: F811
+    """Flavor, usage and quota of the cpu of a ClusterQueue, as `queues` counts them."""
+    (found,) = [q for q in occupancy(*overview(lab.root_client)).cluster_queues if q.name == queue]
+    shares = [share.to_dict() for share in found.shares if share.resource == "cpu"]
+    return [(share["flavor"], share["used"], share["nominal"]) for share in shares]
 
 
 FROZEN = """
@@ -81,9 +92,9 @@ def test_what_never_changes_is_said_in_the_plan_and_another_name_mends_it(lab: L
     for told in (lab.preview(ok=False).out, lab.up(ok=False).out):
         assert f'Topology("{lab.prefix}-t") (__main__.py:' in told and "immutable" not in told
         for said in (
-            "levels: never changes, and is kubernetes.io/hostname in the cluster; give this Topology another name (name=)",
+            "levels: never changes, and is kubernetes.io/hostname in the cluster. Hint: give this Topology another name (name=)",
             'node_labels: never changes while the flavor has a topology, and is {"type": "a"} in the cluster',
-            "controller_name: never changes, and is example.com/a in the cluster; give this AdmissionCheck another name",
+            "controller_name: never changes, and is example.com/a in the cluster. Hint: give this AdmissionCheck another name",
         ):
             assert said in told, told
     assert "generation': 1" in str(lab.objects("Topology"))
@@ -149,3 +160,117 @@ def test_a_plan_says_what_work_a_queue_has_that_leaves(lab: Lab) -> None:  # noq
     lab.up()
     assert lab.count() == {"ResourceFlavor": 1}
     until(lambda: lab.running() == set())
+
+
+SHARED = """
+trainer.ResourceFlavor("{name}-f")
+def quotas(cpu):
+    return [trainer.ResourceGroup(flavors=[trainer.FlavorQuotas(flavor="{name}-f", resources={{"cpu": cpu}})])]
+reclaim = trainer.Preemption(reclaim_within_cohort="Any")
+trainer.Cohort("{name}")
+trainer.ClusterQueue("{name}", resource_groups=quotas({cpu}), cohort="{name}")
+trainer.ClusterQueue("{name}-other", resource_groups=quotas({other}), cohort="{name}", preemption=reclaim)
+trainer.LocalQueue("{name}", cluster_queue="{name}")
+"""
+
+
+def test_a_plan_says_whom_less_quota_affects(lab: Lab) -> None:  # noqa: F811
+    name = lab.prefix
+    lab.up_of(lab.text(SHARED, cpu=2, other=1))
+    for job in ("first", "second"):
+        lab.job(job)
+    until(lambda: lab.running() == {"first", "second"})
+    lab.job("large", cpu="3")
+    until(lambda: len(lab.root_client.list(WORKLOAD, lab.namespace)[0]) == 3)
+    lab.preview("--expect-no-changes")
+
+    lab.program(lab.text(SHARED, cpu=1, other=1))
+    told = " ".join(lab.preview().out.split())
+    over = re.search(
+        rf"PT215: ClusterQueue {name}: spec.resourceGroups: jobs hold 2 cpu in flavor {name}-f, .*?PT215", told
+    )
+    assert over and "1 more than the new quota of 1" in over[0], told
+    assert len(re.findall(rf"{lab.namespace}/(?:first|second)", over[0])) == 1, "the one that Kueue preempts first"
+    assert f"unless Kueue preempts them for jobs of {name}-other, which take back their quota" in over[0]
+    assert f"waiting jobs never fit any more: {lab.namespace}/large (couldn't assign flavors" in told
+    lab.up()
+    assert lab.running() == {"first", "second"}, "they run until they end"
+    lab.preview("--expect-no-changes")
+    for job in ("first", "second", "large"):
+        lab.root_client.delete(JOBSET, lab.namespace, job, propagation="Background")
+    lab.destroy()
+
+
+TWO_TEAMS = """
+queues = trainer.GpuQueues(
+    "{name}", resource="cpu", priorities=(), others={{"memory": "1Gi"}}, gpus={{"{name}": None}}, teams={{
+        "{name}{suffix}": trainer.Team(gpus=1, namespace="{namespace}", borrowing=False, {given}),
+        "{name}-b": trainer.Team(gpus=1, namespace="{namespace}"),
+    }},
+)
+"""
+
+
+def test_a_team_is_held_and_renamed_while_it_has_jobs(lab: Lab) -> None:  # noqa: F811
+    """Running jobs go on, waiting ones keep their place, and a job moves to the new name while it waits."""
+    name = lab.prefix
+
+    def program(suffix: str = "", given: str = "") -> str:
+        return lab.text(TWO_TEAMS, suffix=suffix, given=given)
+
+    def queues_of(job: str) -> str:
+        (found,) = [w for w in lab.root_client.list(WORKLOAD, lab.namespace)[0] if job in w["metadata"]["name"]]
+        return str(found["spec"]["queueName"])
+
+    lab.up_of(program())
+    cluster_queue = lab.objects("ClusterQueue")[f"{name}-{name}"]["metadata"]["uid"]
+    lab.job("first")
+    until(lambda: lab.running() == {"first"})
+    lab.job("second")
+    until(lambda: len(lab.root_client.list(WORKLOAD, lab.namespace)[0]) == 2)
+
+    renamed = f'renamed_from="{name}"'
+    lab.program(program("-new", renamed))
+    assert "to delete" not in lab.preview().out
+    lab.up()
+    assert {*lab.objects("LocalQueue")} >= {name, f"{name}-new"} and lab.running() == {"first"}
+    assert lab.objects("ClusterQueue")[f"{name}-{name}"]["metadata"]["uid"] == cluster_queue
+    assert lab.objects("LocalQueue")[name]["metadata"]["annotations"]["pulumi-trainer.dev/renamed-to"] == f"{name}-new"
+    lab.preview("--expect-no-changes", "--refresh")
+
+    second = {"apiVersion": JOBSET.api_version, "kind": "JobSet", "metadata": {
+        "name": "second", "namespace": lab.namespace, "labels": {QUEUE: f"{name}-new"},
+    }}  # fmt: skip
+    lab.root_client.apply(JOBSET, second, force=True)
+    until(lambda: queues_of("second") == f"{name}-new")
+    lab.program(program("-new", f"{renamed}, hold=True"))
+    lab.up()
+    lab.root_client.delete(JOBSET, lab.namespace, "first", propagation="Background")
+    held = {"status": "False", "reason": "Stopped"}
+    until(lambda: held.items() <= active(lab, f"{name}-new").items())
+    until(lambda: lab.running() == set())
+    lab.job("guest", queue=f"{name}-b", cpu="2")
+    until(lambda: lab.running() == {"guest"})  # it borrows the quota of the team that is held
+    lab.root_client.delete(JOBSET, lab.namespace, "guest", propagation="Background")
+
+    lab.program(program("-new", renamed))
+    lab.up()
+    until(lambda: lab.running() == {"second"})
+
+    lab.program(program("-new"))
+    refused = lab.preview(ok=False).out
+    assert (
+        f"ClusterQueue {name}-{name}: is no longer in the program, and its deletion is refused while it has work"
+        in refused
+    )
+    lab.root_client.delete(JOBSET, lab.namespace, "second", propagation="Background")
+    until(lambda: not lab.root_client.list(WORKLOAD, lab.namespace)[0])
+    lab.up()
+    assert name not in lab.objects("LocalQueue") and f"{name}-{name}-new" in lab.objects("ClusterQueue")
+    lab.destroy()
+    assert lab.count() == {}
+
+
+def active(lab: Lab, queue: str) -> dict[str, str]:  # noqa: F811
+    conditions = (lab.objects("LocalQueue")[queue].get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == "Active"), {})

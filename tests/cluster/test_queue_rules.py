@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kueue.objects import KINDS, NEWEST, at_version
 
 from .queue_cases import CASES, UPDATES, Document, document, label

@@ -12,15 +12,10 @@ from kubernetes.client import ApiClient
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.kinds import Kind
-from pulumi_trainer.provider.kueue.objects import (
-    GROUP,
-    KINDS,
-    NAMESPACED,
-    NEWEST,
-)
-from pulumi_trainer.provider.kueue.resources import WORKLOAD
-from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import queue_admin
+from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
+from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import queue_admin_permissions
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
@@ -28,7 +23,7 @@ from . import least
 from .conftest import USER
 from .jobs import until
 from .queue_cases import GOOD
-from .queue_lab import Lab, lab_on
+from .queue_lab import HEAD, Lab, lab_on
 
 
 @pytest.fixture
@@ -41,7 +36,7 @@ def lab(
     user_kubeconfig: Path,
 ) -> Iterator[Lab]:
     """By a user with what `pulumi-trainer rbac` prints for jobs and for a platform team's queues, and no more."""
-    least.grant(admin, namespace, USER, [*least.EVERYTHING, *queue_admin()])
+    least.grant(admin, namespace, USER, [*least.EVERYTHING, *queue_admin_permissions()])
     made = lab_on(tmp_path / "lab", pulumi_home, user_kubeconfig, namespace)
     made.root_client = open_client({"kubeconfig": str(cluster.kubeconfig)})
     yield made
@@ -86,7 +81,10 @@ def test_what_another_stack_has_made_is_not_taken(lab: Lab, tmp_path: Path, user
     other.program(lab.text(SET, teams=["a", "b"]))
     for refused in (other.preview(ok=False).out, other.up(ok=False).out):
         for kind in ("WorkloadPriorityClass", "Cohort", "ResourceFlavor", "ClusterQueue"):
-            assert f"{kind} {lab.prefix}" in refused and "belongs to the stack organization/lab/test; choose" in refused
+            assert (
+                f"{kind} {lab.prefix}" in refused
+                and "belongs to the stack organization/lab/test. Hint: choose" in refused
+            )
         assert (
             f"kubectl annotate --overwrite cohorts.kueue.x-k8s.io {lab.prefix} pulumi-trainer.dev/made-by=" in refused
         )
@@ -107,7 +105,7 @@ queue = trainer.ClusterQueue("{name}", resource_groups=[
     lab.up()
     lab.program(lab.text(queues + local.replace("NAMESPACE", '"{name}-nowhere"')))
     for refused in (lab.preview(ok=False).out, lab.up(ok=False).out):
-        assert f"namespace: namespace {lab.prefix}-nowhere does not exist; create it" in refused
+        assert f"namespace: namespace {lab.prefix}-nowhere does not exist. Hint: create it" in refused
     assert lab.objects("LocalQueue")[lab.prefix]["metadata"]["namespace"] == lab.namespace
     made = """
 import pulumi_kubernetes
@@ -253,6 +251,40 @@ def test_a_queue_with_work_is_not_deleted_unless_it_is_to_be_drained(lab: Lab) -
     assert all(j["spec"]["suspend"] for j in lab.root_client.list(JOBSET, lab.namespace)[0])
 
 
+def test_a_job_that_waits_in_a_deleted_queue(lab: Lab) -> None:
+    """Its plan warns although nothing changes, and the wait says that it is in vain."""
+    train = """
+trainer.TrainJob(
+    "train", runtime="torch-distributed", queue="{name}", target=trainer.Kubernetes(), {more} trainer=trainer.Trainer(
+        image="trainer:1", command=["python", "x.py"], num_nodes=1, resources_per_node={{"cpu": 1}}))
+"""
+    queue, job = lab.text(WORK), lab.text(train).removeprefix(HEAD)
+    lab.program(queue)
+    lab.up()
+    lab.job("first")
+    until(lambda: lab.running() == {"first"})
+    lab.program(queue + job)
+    lab.up()
+    gone = f"queue: LocalQueue {lab.prefix} does not exist in namespace {lab.namespace}: its jobs never start. Hint: create it"
+    assert gone not in lab.preview("--expect-no-changes").out
+    local = Kind(f"{GROUP}/{NEWEST}", "LocalQueue", KINDS["LocalQueue"], True)
+    lab.root_client.delete(local, lab.namespace, lab.prefix)
+    until(lambda: lab.root_client.get(local, lab.namespace, lab.prefix) is None)
+    assert gone in " ".join(lab.preview("--expect-no-changes").out.split())
+    waits = 'wait_for="running", timeouts={"running": 3},'
+    lab.program(queue + lab.text(train, more=waits).removeprefix(HEAD))
+    told = " ".join(lab.up(ok=False).out.split())
+    assert f"LocalQueue {lab.prefix} doesn't exist; Kueue will never admit it as it is" in told, told
+    lab.refresh()
+    lab.program(queue + job)
+    assert gone in " ".join(lab.up().out.split())
+    assert gone not in lab.preview("--expect-no-changes").out
+    lab.root_client.delete(JOBSET, lab.namespace, "first", propagation="Background")
+    until(lambda: len(lab.running()) == 1 and "first" not in lab.running())
+    lab.destroy()
+    assert lab.count() == {}
+
+
 def test_a_job_of_the_same_stack_goes_with_its_queue(lab: Lab) -> None:
     """Both deletions begin at once; the queue waits for what is on its way out."""
     lab.program(lab.text(WORK))
@@ -350,7 +382,7 @@ def test_a_job_that_multikueue_sends_away_without_what_it_needs_is_refused(lab: 
             where = (
                 f"MultiKueue sends the job to {lab.prefix} (AdmissionCheck {lab.prefix} of ClusterQueue {lab.prefix}),"
             )
-            assert f"{where} {told}; choose a queue without MultiKueue" in refused, refused
+            assert f"{where} {told}. Hint: name {lab.prefix} in target=Kubernetes(workers=...)" in refused, refused
         assert lab.root_client.list(JOBSET, lab.namespace)[0] == []
     finally:
         for kind in reversed(kinds) if not own else ():

@@ -15,8 +15,8 @@ import yaml
 from kubernetes import client
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import ACCESS_REVIEW, RULES_REVIEW
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import ACCESS_REVIEW, RULES_REVIEW
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import IDENTITY, Permission
@@ -102,7 +102,7 @@ def without(admin: ApiClient, namespace: str, user: Client) -> Iterator[Callable
 
     def take(resource: str, verb: str) -> KubernetesTarget:
         kept = []
-        for p in rbac.needed("jobset"):
+        for p in rbac.job_permissions("jobset"):
             if p.rule["resources"][0] == resource and not p.names:
                 p = replace(p, verbs=tuple(v for v in p.verbs if v != verb))
             kept += [p] if p.verbs else []

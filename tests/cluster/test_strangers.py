@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
+from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CLAIM, CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.errors import Conflict
-from pulumi_trainer.provider.targets import keys
+from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
@@ -125,7 +125,7 @@ def test_of_mpi_s_keys(user_kubeconfig: Any, root: Client, namespace: str) -> No
 
 
 def keys_secret(name: str) -> dict[str, Any]:
-    data = {"ssh-privatekey": keys.SSH_PRIVATE_KEY, "ssh-publickey": keys.SSH_PUBLIC_KEY}
+    data = {"ssh-privatekey": generated_secrets.SSH_PRIVATE_KEY, "ssh-publickey": generated_secrets.SSH_PUBLIC_KEY}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "data": data}
 
 

@@ -13,9 +13,9 @@ import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY
 from pulumi_trainer.provider.kueue.labels import REQUIRED, TOGETHER
-from pulumi_trainer.provider.kueue.resources import QUEUE_PRIORITY
 
 from .jobs import until
 from .programs import sent
@@ -47,12 +47,13 @@ def test_two_teams_share_what_the_other_leaves(teams: Teams, mode: str) -> None:
     teams.becomes("borrows", "Queued", "Preempted")
     teams.says(
         "borrows",
-        f"make room for {MODES[mode].kind} {teams.namespace}/reclaims in /.* reclamation within the cohort; it is queued again",
+        f"stopped it for {teams.namespace}/reclaims, whose queue takes back quota that it had lent; it is queued again",
     )
     teams.submit("urgent", queue="red", priority=teams.name("high"))
     teams.becomes("urgent", "Running")
     teams.becomes("own", "Queued", "Preempted")
-    teams.says("own", "due to prioritization in the ClusterQueue; it is queued again")
+    who = re.escape(f"{teams.namespace}/urgent ({teams.name('high')})")
+    teams.says("own", f"stopped it for {who}, which has a higher priority in its own queue; it is queued again")
 
     teams.root.delete(MODES[mode], teams.namespace, "reclaims", propagation="Background")
     until(lambda: sum(teams.looks(name)[0] == "Running" for name in ("own", "borrows", "waits")) == 1)
@@ -169,7 +170,9 @@ def test_the_command_tells_who_holds_borrows_and_waits(teams: Teams) -> None:
     found = teams.queues()
     red = next(q for q in found["clusterQueues"] if q["name"] == teams.name("red"))
     h100 = teams.name("h100")
-    share = {"flavor": h100, "resource": teams.gpu, "nominal": "8", "used": "16", "borrowed": "8", "most": "16"}
+    share = {
+        "flavor": h100, "resource": teams.gpu, "nominal": "8", "used": "16", "borrowed": "8", "most": "16", "lends": "8",
+    }  # fmt: skip
     assert red == {
         "name": teams.name("red"), "cohort": teams.namespace, "active": True, "message": "", "admitted": 2, "pending": 1,
         "resources": [share],
@@ -182,9 +185,8 @@ def test_the_command_tells_who_holds_borrows_and_waits(teams: Teams) -> None:
     assert not grey["active"] and grey["message"] and found["unseen"] == []
 
     shown = teams.cli("queues", "-n", teams.namespace).stdout
-    assert re.search(
-        rf"{teams.name('red')} +{teams.namespace} +{h100} +{teams.gpu} +━+ +16 of 8 +8 +16 +2 +1", shown
-    ), shown
+    assert re.search(rf"^{teams.namespace}/ +{h100} +{teams.gpu} +━+ +16 of 16 +8$", shown, re.MULTILINE), shown
+    assert re.search(rf"^  {teams.name('red')} +{h100} +{teams.gpu} +━+ +16 of 8 +8 +8 +16 +2 +1", shown, re.MULTILINE)
     assert re.search(r"waits +red +waits +8 \S+ .*it waits in the LocalQueue red: 8 more of", shown), shown
 
     mine = teams.queues(kubeconfig=teams.own)

@@ -10,6 +10,7 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.client import ApiError
+from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.labels import (
     MAX_EXECUTION,
@@ -23,7 +24,6 @@ from pulumi_trainer.provider.kueue.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
-from pulumi_trainer.provider.kueue.resources import QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.lifecycle.changes import compare
 
 from .jobs import jobset, pod_template, until
@@ -167,5 +167,5 @@ def test_kueue_refuses_what_we_refuse_and_says_the_same(teams: Teams) -> None:
             said = error.message
         assert bool(ours) == bool(said) == (name != "all is right"), (name, ours, said)
         for problem in ours:
-            assert problem.why.partition("it is no JSON")[0] in said, (name, problem, said)
+            assert problem.why.partition("it is not a JSON")[0] in said, (name, problem, said)
             assert problem.where.partition("[kueue")[0] in said or ".annotations" not in said, (name, problem, said)

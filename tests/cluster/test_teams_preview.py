@@ -11,7 +11,7 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD
+from pulumi_trainer.provider.kueue.api_resources import ADMISSION_CHECK, CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 
 from . import least
@@ -94,7 +94,7 @@ def test_a_preview_says_never_as_kueue_does_later(teams: Teams, name: str) -> No
     if code == "PT209":
         assert words == "workload namespace doesn't match ClusterQueue selector"
     else:
-        assert told[0].partition("; ")[0].endswith(words), (told[0], words)
+        assert told[0].partition(". Hint")[0].endswith(words), (told[0], words)
     teams.says("job", "Kueue will never admit it as it is")
 
 
@@ -103,7 +103,7 @@ def test_a_rack_that_is_too_small_is_warned_of_and_why_says_so(teams: Teams, mod
     """PT211: Kueue has quota for the job, and says how many pods have room; whether waiting helps, it does not say."""
     teams.mode = mode
     teams.in_racks(3)
-    teams.queue("red", 64)
+    teams.queue("red", 32)
     teams.ready("red")
     made = teams.seeing().plan("job", 3, queue="red", topology=trainer.Required(teams.rack))
     (told,) = [str(w) for w in made.warnings]
@@ -112,16 +112,52 @@ def test_a_rack_that_is_too_small_is_warned_of_and_why_says_so(teams: Teams, mod
         " 2 of 3 pods of node"
         f" (8 {teams.gpu} each), even when nothing else runs"
     )
-    assert told.startswith("PT211: queue: ") and f"{said}; ask for a wider level" in told
+    assert told.startswith("PT211: queue: ") and f"{said}. Hint: ask for a wider level" in told
     teams.submit("job", 3, queue="red", topology=trainer.Required(teams.rack))
     until(lambda: "allows to fit only 2 out of 3 pod(s)" in teams.words("job"))
     why = teams.cli("why", "job", "-n", teams.namespace).stdout
-    assert "it waits in the LocalQueue red, in vain with the nodes that there are: " in why
+    assert "it waits in the LocalQueue red and does not fit the existing nodes: " in why
     assert f"{said}. Ask for a wider level, fewer nodes" in " ".join(why.split())
     why = teams.cli("why", "job", "-n", teams.namespace, kubeconfig=teams.own).stdout
     assert (
-        "only 2 of its 3 pods have room. If no domain is that large, waiting is in vain: ask for a wider level" in why
+        "only 2 of its 3 pods have room. If no domain is that large, the job never starts: ask for a wider level" in why
     )
+
+
+def test_nodes_that_are_too_few_for_a_job_that_asks_for_no_topology(teams: Teams) -> None:
+    """PT211: Kueue places it in the topology that all flavors of its queue have."""
+    teams.in_racks(2)
+    teams.queue("red", 32)
+    teams.ready("red")
+    (told,) = [str(w) for w in teams.seeing().plan("job", 3, queue="red").warnings]
+    said = f"the 2 nodes of flavor {teams.name('h100')} have room for 2 of 3 pods of node (8 {teams.gpu} each)"
+    assert (
+        told.startswith("PT211: queue: ")
+        and said in told
+        and told.endswith(". Hint: ask for fewer nodes, or less a node")
+    )
+    teams.submit("job", 3, queue="red")
+    until(lambda: "allows to fit only 2 out of 3 pod(s)" in teams.words("job"))
+    why = " ".join(teams.cli("why", "job", "-n", teams.namespace).stdout.split())
+    assert f"it waits in the LocalQueue red and does not fit the existing nodes: {said}" in why
+    teams.submit("fits", 2, queue="red")
+    teams.becomes("fits", "Running")
+
+
+def test_a_job_in_a_queue_that_is_inactive(teams: Teams) -> None:
+    """`why` has the ClusterQueue's words, as far as it may be read."""
+    teams.flavor()
+    check = teams.name("check")
+    teams.make(ADMISSION_CHECK, check, spec={"controllerName": "example.com/nobody"})
+    teams.queue("red", 8, admissionChecksStrategy={"admissionChecks": [{"name": check}]})
+    until(lambda: teams.active("red") == "False")
+    teams.submit("job", queue="red")
+    until(lambda: "is inactive" in teams.words("job"))
+    why = " ".join(teams.cli("why", "job", "-n", teams.namespace).stdout.split())
+    assert "its ClusterQueue is inactive: Can't admit new workloads: references inactive AdmissionCheck(s)" in why, why
+    assert check in why
+    shown = teams.cli("why", "job", "-n", teams.namespace, kubeconfig=teams.own).stdout
+    assert "is inactive: it" in " ".join(shown.split()), shown
 
 
 def test_what_fits_is_not_warned_of(teams: Teams) -> None:
@@ -153,10 +189,11 @@ def test_queues_that_lead_nowhere(teams: Teams) -> None:
     h100, cohort = teams.name("h100"), teams.name("a")
     assert [w.partition(":")[0] for found in told.values() for w in found] == ["PT204", "PT205", "PT210", "PT201"]
     assert re.match(rf"PT204: ResourceFlavor {h100}: spec.nodeLabels: none of \d+ nodes has the labels", told["red"][0])
-    assert f"Cohort {cohort}: spec.parentName: {cohort} -> {teams.name('b')} -> {cohort} is a circle" in told["blue"][0]
-    assert f"there is no ResourceFlavor {teams.name('none')}: the queue is inactive" in told["blue"][1]
+    assert f"Cohort {cohort}: spec.parentName: {cohort} -> {teams.name('b')} -> {cohort} is a cycle" in told["blue"][0]
+    assert f"ResourceFlavor {teams.name('none')} does not exist: the queue is inactive" in told["blue"][1]
     assert (
-        f"there is no ClusterQueue {teams.name('rd')}" in told["grey"][0] and f"{teams.name('red')}?" in told["grey"][0]
+        f"ClusterQueue {teams.name('rd')} does not exist" in told["grey"][0]
+        and f"{teams.name('red')}?" in told["grey"][0]
     )
     assert "FlavorNotFound" in json.dumps(teams.root.get(CLUSTER_QUEUE, "", teams.name("blue")))
 
@@ -166,7 +203,9 @@ def test_who_sees_less_is_told_less(teams: Teams) -> None:
     plain(teams)
     teams.ready("red")
     assert [str(w) for w in teams.seeing(teams.own).plan("job", 3, queue="red").warnings] == []
-    binding = least.grant(teams.admin, teams.namespace, "trainer-user", [*rbac.needed(), *rbac.quotas()])
+    binding = least.grant(
+        teams.admin, teams.namespace, "trainer-user", [*rbac.job_permissions(), *rbac.quota_permissions()]
+    )
     assert binding
     assert [str(w).partition(":")[0] for w in teams.seeing(teams.own).plan("job", 3, queue="red").warnings] == ["PT203"]
 

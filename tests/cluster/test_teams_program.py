@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pulumi_trainer.provider.kube.client import kinds
-from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
+from pulumi_trainer.provider.api.labels import RENAMED_TO
+from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
@@ -44,12 +45,19 @@ def of_queue(queue: str, before: str = "") -> str:
 
 def test_a_job_changes_its_queue_while_it_waits(lab: Lab, queues: None) -> None:  # noqa: F811
     top = head().replace("pod_spec={", 'pod_spec={"node_selector": {"kubernetes.io/os": "linux"}, ', 1)
+    renamed = {"metadata": {"name": "red", "namespace": lab.namespace, "annotations": {RENAMED_TO: "blue"}}}
+    lab.root_client.apply(LOCAL_QUEUE, {"apiVersion": KUEUE, "kind": "LocalQueue", **renamed})
     lab.program(of_queue("red"), top)
-    lab.up()
+    assert (
+        'PT216: queue: LocalQueue red is called blue now, and its earlier name may go. Hint: set queue="blue": '
+        in lab.up().out
+    )
     (job,) = lab.jobs().values()
     assert job["spec"]["suspend"] is True
 
     lab.program(of_queue("blue"), top)
+    told = lab.preview().out
+    assert "waits in queue red and moves to queue blue without a new run; if Kueue admits it before the update" in told
     assert "replace" not in lab.up().out
     pods = lab.pods(2)
     (after,) = lab.jobs().values()
@@ -77,18 +85,18 @@ def queue(kind, name, **spec):
     place = {{"namespace": "{lab.namespace}"}} if kind == "LocalQueue" else {{}}
     return {{"apiVersion": "{KUEUE}", "kind": kind, "metadata": {{"name": name, **place}}, "spec": spec}}
 
-session.current().queues += [
+session.current().queues[""] = [
     queue("LocalQueue", "grey", clusterQueue="grey"), queue("ClusterQueue", "grey", namespaceSelector={{}}, cohortName="a"),
     queue("Cohort", "a", parentName="b"), queue("Cohort", "b", parentName="a"),
 ]
 """
     lab.program(of_queue("grey", made), head())
     told = lab.preview().out
-    assert told.partition("Diagnostics:")[2].count("PT205: Cohort a: spec.parentName: a -> b -> a is a circle") == 1, (
+    assert told.partition("Diagnostics:")[2].count("PT205: Cohort a: spec.parentName: a -> b -> a is a cycle") == 1, (
         told
     )
     assert "LocalQueue grey does not exist" not in told
     lab.config("trainer:warnings", '{"PT205": "error"}')
     refused = lab.preview(ok=False).out
-    assert "PT205" in refused and "nothing was sent" in refused
+    assert "PT205" in refused and "not created or changed" in refused
     until(lambda: lab.jobs() == {})

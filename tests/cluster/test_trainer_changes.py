@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api.kinds import TRAIN_JOB
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.lifecycle.changes import compare

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,23 +17,24 @@ from kubernetes.client import ApiClient, CustomObjectsApi
 from pulumi_trainer import runtimes
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.plan.outputs import put_back
+from pulumi_trainer.plan.outputs import restore_outputs
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME, of
+from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME, kind_of
+from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Objects, Submission, differences
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.errors import Conflict, Refused, TrainerError
-from pulumi_trainer.provider.lifecycle.status import seconds
+from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds
 from pulumi_trainer.provider.offline import Cluster
 from pulumi_trainer.provider.pipeline import render
 from pulumi_trainer.provider.pipeline.modes import MULTIKUEUE
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
-from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
+from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 
 from .jobs import left, submission, until
 from .test_owners import second
@@ -78,7 +80,7 @@ def as_admitted(root: Client, rendered: Document) -> Document:
     elsewhere["metadata"].pop("ownerReferences", None)  # of an object in another namespace
     if rendered["kind"] == "Secret":  # placeholders of keys that the controller makes
         elsewhere["data"] = dict.fromkeys(rendered["data"], "eA==")
-    answer = root.create(of(rendered), elsewhere, dry_run=True)
+    answer = root.create(kind_of(rendered), elsewhere, dry_run=True)
     answer["metadata"]["ownerReferences"] = rendered["metadata"].get("ownerReferences", [])
     return comparable(answer)
 
@@ -109,7 +111,7 @@ def compare(root: Client, namespace: str, rendered: Objects) -> None:
     follow (docs/differences.md); for the catalogue's runtimes both make the same, so nothing is excepted here."""
     found = []
     for key, mine in rendered.items():
-        kind, name = of(mine), mine["metadata"]["name"]
+        kind, name = kind_of(mine), mine["metadata"]["name"]
         theirs = until(lambda kind=kind, name=name: root.get(kind, namespace, name))  # type: ignore[misc]
         found += [f"{key}: {path}" for path in differences(comparable(theirs), as_admitted(root, mine))]
     assert found == []
@@ -149,7 +151,7 @@ def asked(name: str) -> dict[str, Any]:
             storage_uri="cache://schema/table", metadata_loc="s3://b/m.json", num_data_nodes=2, iam_role="role"
         )
         both["initializer"] = trainer.Initializer(dataset=cache)
-    if name.startswith("torchtune-"):
+    if runtimes.load(name)["metadata"]["labels"][FRAMEWORK] == "torchtune":
         config = trainer.TorchTuneConfig(epochs=2, batch_size=4)
         return {**both, "trainer": trainer.BuiltinTrainer(config=config), "initializer": fetched}
     code = trainer.CustomTrainer(
@@ -187,7 +189,7 @@ def test_the_status_where_the_controller_makes_no_objects(
         time.sleep(3)
     live = stored()
     assert live is not None and root.get(JOBSET, namespace, "job") is None
-    offline = Cluster("trainer", now=seconds(live["metadata"]["creationTimestamp"], 0.0) + 5)
+    offline = Cluster("trainer", now=epoch_seconds(live["metadata"]["creationTimestamp"], 0.0) + 5)
     results = [offline.apply(document) for document in (runtime, snapshot, {**job, "metadata": live["metadata"]})]
     assert results[-1] is not None and results[-1].admitted and not results[-1].objects
     assert conditions(offline.status(results[-1])) == conditions(live.get("status"))
@@ -202,19 +204,19 @@ def test_a_program_runs_as_it_is_planned(
     target.apply_runtime(runtime, "owner", "stack")
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
-    monkeypatch.setattr(runtime_ref, "_named", lambda *_: (copy.deepcopy(runtime), []))
+    monkeypatch.setattr(runtime_ref, "_runtime_by_name", lambda *_: (copy.deepcopy(runtime), []))
 
     async def planning() -> Plan:
         where = trainer.Kubernetes(mode="trainer", namespace=namespace)
         return await trainjob_plan.plan(
-            "job", trainjob_plan.TrainJobArgs(runtime="r", target=where, name="job", **asked(name))
+            trainjob_plan.TrainJobArgs("job", runtime="r", target=where, name="job", **asked(name))
         )
 
     plan = asyncio.run(planning())
     assert [str(p) for p in plan.problems] == []
     assert sorted(key.partition("/")[0] for key in plan.objects) in (["ConfigMap", "TrainJob"], ["TrainJob"])
     unknown = {"output": "job-output"}
-    objects, planned = (put_back(documents, unknown) for documents in (plan.objects, plan.made))  # type: ignore[arg-type]
+    objects, planned = (restore_outputs(documents, unknown) for documents in (plan.objects, plan.made))  # type: ignore[arg-type]
     for claim in plan.claims.values():
         target.create_volume(namespace, claim.name, "urn:a", "stack", claim.spec)
     target.create(Submission(namespace, "job", "owner", "digest", objects, sweep="stack"))
@@ -247,8 +249,8 @@ def test_a_runtime_lives_as_an_object_of_its_own(platform: KubernetesTarget, roo
     uid = target.apply_runtime(own, "owner", "stack")
     live = target.runtime("ClusterTrainingRuntime", "", name)
     assert live is not None and live["metadata"]["uid"] == uid
-    assert live["metadata"]["labels"][marks.MANAGED_BY] == "pulumi-trainer"
-    assert live["metadata"]["labels"][marks.STACK] == "stack"
+    assert live["metadata"]["labels"][owner_labels.MANAGED_BY] == "pulumi-trainer"
+    assert live["metadata"]["labels"][owner_labels.STACK] == "stack"
 
     changed = copy.deepcopy(own)
     changed["spec"]["mlPolicy"]["numNodes"] = 4
@@ -297,13 +299,13 @@ def test_a_runtime_held_by_a_finalizer_is_named(
 ) -> None:
     """Trainers before 2.3 hold a runtime so, by a finalizer that newer ones remove at once."""
     target = platform
-    from pulumi_trainer.provider.targets.kubernetes.jobs import runtimes as module
+    from pulumi_trainer.provider.targets.kubernetes.jobs import runtime_objects as module
 
     monkeypatch.setattr(module, "GONE_SECONDS", 0.3)
     uid, name = target.apply_runtime(own, "owner", ""), own["metadata"]["name"]
     finalizer = {"metadata": {"finalizers": ["tests/held"]}}
     root.patch(CLUSTER_RUNTIME, "", name, finalizer)
-    with pytest.raises(TrainerError, match="is being deleted, and held by tests/held; "):
+    with pytest.raises(TrainerError, match=r"is being deleted, and held by tests/held. Hint: "):
         target.delete_runtime(own, uid, OWNER)
     root.patch(CLUSTER_RUNTIME, "", name, {"metadata": {"finalizers": None}})
 
@@ -443,6 +445,67 @@ def test_one_runtime_serves_the_jobs_of_several_namespaces(
         root.delete(kinds.NAMESPACE, "", other)
 
 
+def test_a_namespaced_runtime_stays_when_jobs_change_their_order_or_leave(
+    lab: Lab, root: Client, cluster: Any, namespace: str  # noqa: F811
+) -> None:  # fmt: skip
+    places = [f"{namespace}-{letter}" for letter in "bcd"]
+    name = f"plain-{namespace}"
+    for place in places:
+        root.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place}})
+    lab.config("trainer:kubeconfig", str(cluster.kubeconfig))
+    lab.config("trainer:mode", "trainer")
+    top = head("run: 1s").replace('"simulated"', f'"{name}"').replace("ClusterTrainingRuntime", "TrainingRuntime")
+    job = (
+        'trainer.TrainJob("in-{0}", runtime=simulated, trainer=trainer.Trainer(command=["true"]),'
+        ' wait_for="complete", target=trainer.Kubernetes(namespace="{0}"))\n'
+    )
+
+    def uids() -> dict[str, str]:
+        found = {place: root.get(TRAINING_RUNTIME, place, name) for place in places}
+        return {place: live["metadata"]["uid"] for place, live in found.items() if live is not None}
+
+    def has(*order: str) -> None:
+        lab.program("".join(job.format(place) for place in order), top)
+
+    b, c, d = places
+    try:
+        has(b, c)
+        lab.up()
+        made = uids()
+        assert [*made] == [b, c]
+        has(c, b)
+        lab.preview("--expect-no-changes")
+        lab.up()
+        assert uids() == made
+        _named_by_order(lab, name, [namespace, b, c])
+        lab.preview("--expect-no-changes")
+        has(d, c, b)
+        lab.up()
+        now = uids()
+        assert {b: now[b], c: now[c]} == made and d in now
+        lab.up("--replace", "**Runtime::*")
+        assert uids() == now, "the object that was applied again is not deleted as the one before"
+        has(d, c)
+        lab.up()
+        assert uids() == {c: now[c], d: now[d]}
+        lab.preview("--expect-no-changes")
+        lab.destroy("--run-program")
+        assert uids() == {}
+    finally:
+        for place in places:
+            root.delete(kinds.NAMESPACE, "", place)
+
+
+def _named_by_order(project: Project, name: str, order: list[str]) -> None:
+    """Give the runtimes in a stack the names that earlier versions gave them, and to no use of today's names."""
+    text = json.dumps(project.export())
+    for count, place in enumerate(order, 1):
+        former = f"{name}-{count}" if count > 1 else name
+        text = text.replace(f'Runtime::{name}-{place}"', f'Runtime::{former}"')
+    (project.folder / "stack.json").write_text(text)
+    assert project.run("stack", "import", "--file", "stack.json").code == 0
+
+
 def test_nothing_starts_anew_while_a_train_job_is_deleted(lab: Lab, root: Client, namespace: str) -> None:  # noqa: F811
     """Trainer makes the JobSet again of a TrainJob that is deleted in the foreground."""
     top = head("outcome: forever").replace('"simulated"', f'"plain-{namespace}"')
@@ -517,9 +580,7 @@ def test_another_stack_adopts_a_train_job_with_code_and_is_refused_its_runtime(
     lab.up()
     pods = lab.pods(2)
     second(lab)
-    belongs = (
-        f"ClusterTrainingRuntime {name}: exists and is another program's; to use it as it is, give TrainJobs runtime="
-    )
+    belongs = f"ClusterTrainingRuntime {name}: exists and is another program's. Hint: to use it as it is, give TrainJobs runtime="
     lab.program(program('), name="a1",'), top)
     assert belongs in lab.preview(ok=False).out
     theirs = program('), name="a0", adopt=True,').replace("runtime=simulated", f'runtime="{name}"')

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, POD, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, EVENT, POD, SECRET, Kind
 
 from tests.engine.conftest import HEAD, Project, pulumi_home  # noqa: F401 (a fixture)
 

@@ -13,16 +13,11 @@ import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Draft
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.errors import (
-    Conflict,
-    Invalid,
-    Refused,
-    TrainerError,
-)
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Refused, TrainerError
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.kubernetes.storage.classes import ONE_NODE
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
@@ -96,7 +91,7 @@ def test_a_claim_is_made_once_and_goes_with_its_generation(
     live = claim(root, namespace)
     assert first["path"] == "pvc://data" and live["spec"]["resources"]["requests"]["storage"] == claims.SIZE
     assert live["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert live["metadata"]["labels"] == {marks.MANAGED_BY: "pulumi-trainer", marks.STACK: "stack"}
+    assert live["metadata"]["labels"] == {owner_labels.MANAGED_BY: "pulumi-trainer", owner_labels.STACK: "stack"}
     assert target.volume(namespace, "data") == (first, Owner("urn:a", "stack"))
 
     second = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
@@ -121,7 +116,9 @@ def test_a_claim_of_others_is_left_alone(target: KubernetesTarget, root: Client,
     target.update_volume(namespace, "data", made["generation"], {**ONE, "retain": True})
     theirs = target.create_volume(namespace, "data", "urn:a", "another", {**ONE, "retain": True})
     assert theirs["generation"] != made["generation"]
-    assert claim(root, namespace)["metadata"]["labels"][marks.STACK] == "another", "kept ones are for a later life"
+    assert claim(root, namespace)["metadata"]["labels"][owner_labels.STACK] == "another", (
+        "kept ones are for a later life"
+    )
     assert target.delete_volume(namespace, "data", made["generation"]) == Owner("urn:a", "another")
     with pytest.raises(Conflict, match="belongs to"):
         target.update_volume(namespace, "data", made["generation"], {**ONE, "size": "40Gi"})
@@ -266,7 +263,7 @@ def test_a_bound_claim_grows_and_another_says_why_not(
     target.update_volume(namespace, "data", volume["generation"], {"size": "2Gi", "retain": True})
     live = claim(root, namespace)
     assert live["spec"]["resources"]["requests"]["storage"] == "2Gi"
-    assert live["metadata"]["annotations"][marks.RETAIN] == "true"
+    assert live["metadata"]["annotations"][owner_labels.RETAIN] == "true"
     with pytest.raises(TrainerError, match="can not be less than"):
         target.update_volume(namespace, "data", volume["generation"], {"size": "1Gi"})
     waits = target.create_volume(namespace, "waits", "urn:a", "stack", ONE)
@@ -324,8 +321,8 @@ def test_a_class_that_there_is_not_is_a_warning_and_then_an_error(
 ) -> None:
     wanted = {**ONE, "storageClass": "nosuch"}
     (refused,), warned = target.review_volume(namespace, "data", wanted, "job", "urn:a", adopt=False)
-    assert warned == [] and "there is no StorageClass 'nosuch'" in refused.why and made in refused.mend
-    with pytest.raises(TrainerError, match="there is no StorageClass 'nosuch'"):
+    assert warned == [] and "StorageClass 'nosuch' does not exist" in refused.why and made in refused.hint
+    with pytest.raises(TrainerError, match="StorageClass 'nosuch' does not exist"):
         target.create_volume(namespace, "data", "urn:a", "stack", wanted)
     assert target.volume(namespace, "data") is None, "it would wait for ever"
 

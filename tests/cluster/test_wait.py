@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
 
 from .jobs import left, until
 from .test_up import PLAIN, Lab, head, lab, program, pulumi_home  # noqa: F401 (fixtures)
@@ -50,8 +50,7 @@ def test_a_job_that_somebody_has_deleted_is_created_again_and_waited_for(lab: La
 
 def test_a_timeout_says_what_it_waited_for_and_why(lab: Lab) -> None:  # noqa: F811
     lab.program(
-        program('resources_per_node={"nvidia.com/gpu": 64}), wait_for="running", timeouts={"running": 3},'),
-        head(),
+        program('resources_per_node={"nvidia.com/gpu": 64}), wait_for="running", timeouts={"running": 3},'), head()
     )
     told = lab.up(ok=False).out
     assert "is not running after 3s" in told
@@ -78,4 +77,4 @@ def test_the_jobs_of_a_stack_are_looked_at_by_their_names_in_the_program(lab: La
     assert "is Running" in cli("why", "train")
     assert cli("queues").startswith(f"namespace {lab.namespace} has no queues of Kueue, and no jobs in any\n")
     assert "train" in cli("events", "train")
-    assert "nothing: no such job in the stack; it has: train" in cli("why", "nothing", code=1)
+    assert "nothing: no such job in the stack. Hint: available: train" in cli("why", "nothing", code=1)

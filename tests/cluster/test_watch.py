@@ -14,14 +14,14 @@ from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import RECORD
 from pulumi_trainer.provider.kube.cache import reflector
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, POD
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, POD
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import document
-from pulumi_trainer.provider.targets.kubernetes.observe import jobstore, watch
-from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
+from pulumi_trainer.provider.targets.kubernetes.observe import job_store, watch
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
@@ -114,7 +114,7 @@ class TestNumber:
         observing: Callable[..., Observer],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(jobstore, "YOUNG", 0.5)
+        monkeypatch.setattr(job_store, "YOUNG", 0.5)
         for i in range(5):
             foreign = jobset(f"theirs-{i}", pods=2, simulate={"outcome": "forever"})
             root.create(JOBSET, {**foreign, "metadata": {"name": f"theirs-{i}", "namespace": target.namespace}})
@@ -132,7 +132,7 @@ class TestNumber:
         observing: Callable[..., Observer],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(jobstore, "YOUNG", 0.5)
+        monkeypatch.setattr(job_store, "YOUNG", 0.5)
         job = jobset("job", simulate={"outcome": "forever"})
         root.create(JOBSET, {**job, "metadata": {"name": "job", "namespace": target.namespace}})
         until(lambda: snapshot(root, target.namespace, "job").pods)
@@ -215,7 +215,7 @@ class TestFaults:
         monkeypatch.setattr(watch, "REFUSED", 1.0)
         proxy.rule = lambda _: Answer(401, reason="Unauthorized", message="Unauthorized")
         observer = observing()
-        with pytest.raises(TrainerError, match="Unauthorized; log in again"):
+        with pytest.raises(TrainerError, match=r"Unauthorized. Hint: log in again"):
             until(lambda: observer.trouble() == "never")
 
     def test_a_kind_that_may_not_be_read_is_left_out_and_told_once(
@@ -248,7 +248,7 @@ class TestMemory:
         observer = observing()
         target.create(submission(target.namespace, job, code=False))
         assert phases(observer, ["a"])["a"][-1] == "Failed"
-        until(lambda: not observer.seen("a").pods)
+        until(lambda: not observer.job_view("a").pods)
         ended = observer.conclude("a")
         assert ended is not None and "exit code 7" in ended.message
         record = target.client.get(CONFIG_MAP, target.namespace, "a") or {}
@@ -260,7 +260,7 @@ class TestMemory:
         observer = observing()
         submit(target, "a", ttlSecondsAfterFinished=0)
         assert phases(observer, ["a"])["a"][-1] == "Succeeded"
-        until(lambda: observer.seen("a").jobset is None)
+        until(lambda: observer.job_view("a").jobset is None)
         ended = observer.conclude("a")
         assert ended is not None and ended.phase == "Succeeded"
         again = target.status(target.namespace, "a")
@@ -272,7 +272,7 @@ class TestMemory:
         observer = observing()
         submit(target, "a", simulate={"outcome": "forever"})
         observer.first("a")
-        (pod,) = until(lambda: [p for p in observer.seen("a").pods if p["status"].get("phase") == "Running"])
+        (pod,) = until(lambda: [p for p in observer.job_view("a").pods if p["status"].get("phase") == "Running"])
         line = '{"trainerStatus": {"progressPercentage": 40, "metrics": [{"name": "loss", "value": 0.5}]}}'
         cluster.pod_logs(target.namespace, pod["metadata"]["name"], ["starting", line])
 
@@ -304,7 +304,7 @@ class TestServer:
         time.sleep(1)
         own_cluster.restart("apiserver")
         assert phases(observer, ["r"], 120)["r"][-1] == "Succeeded"
-        assert observer.seen("r").jobset["status"]["restarts"] == 1  # type: ignore[index]
+        assert observer.job_view("r").jobset["status"]["restarts"] == 1  # type: ignore[index]
 
         own_cluster.kill("jobset")
         made = jobset("b", suspend=True)  # its webhook is down as well: nothing can be created
@@ -313,8 +313,8 @@ class TestServer:
         own_cluster.restart("jobset")
         own_cluster.kill("kcm")
         submit(target, "c")
-        until(lambda: observer.seen("c").jobs, 60)
-        status = diagnose(observer.seen("c"), time.time() + 20)
+        until(lambda: observer.job_view("c").jobs, 60)
+        status = diagnose(observer.job_view("c"), time.time() + 20)
         assert (status.phase, status.reason) == ("Pending", "NoJobController")
         own_cluster.restart("kcm")
         assert phases(observer, ["c"], 120)["c"][-1] == "Succeeded"

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
-from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, QUEUE_PRIORITY, WORKLOAD
-from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, why
-from pulumi_trainer.provider.targets.kubernetes.observe.listing import seen_all
-from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
+from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, explain
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
+from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
@@ -353,7 +353,7 @@ ROWS = [
         {"name": "node", "image": "trainer:1", "resources": {"limits": {"amd.com/gpu": 1}}}])), "Queued", "Pending",
         "resource amd.com/gpu unavailable in ClusterQueue", "no quota for amd.com/gpu at all"),
     Row("queue: none", lambda w: w.slip(job(queue="nosuch")), "Queued", "Inadmissible", "LocalQueue nosuch doesn't exist",
-        "there is no LocalQueue nosuch in its namespace. Correct queue="),
+        "LocalQueue nosuch does not exist in its namespace. Correct queue="),
     Row("queue: leads nowhere", dangling, "Queued", "Inadmissible", "ClusterQueue .*-nosuch doesn't exist",
         "which does not exist"),
     Row("queue: held", queued(16, lambda: job(gpus=1, queue="team"), stopPolicy="Hold"), "Queued", "Inadmissible",
@@ -361,15 +361,15 @@ ROWS = [
     Row("queue: admitted", queued(16, lambda: job(gpus=1, queue="team")), "Running", "", "^$", "its pods run"),
     Row("queue: done", queued(16, lambda: job(gpus=1, queue="team", simulate={"run": "200ms"})), "Succeeded", "AllJobsCompleted",
         "jobset completed successfully", "all is done"),
-    Row("queue: preempted", preempted, "Queued", "Preempted", "^Preempted to accommodate a workload .* 16 more needed",
-        r"make room for (the job with UID [\w-]+|JobSet \S+/other) in /\S+, due to prioritization in the ClusterQueue;"),
+    Row("queue: preempted", preempted, "Queued", "Preempted", "^Preempted to accommodate .* 16 more needed",
+        r"stopped it for (another job in /\S+|\S+/other \(\S+\)), which has a higher priority in its own queue"),
     Row("queue: reclaimed", reclaimed, "Queued", "Preempted", "preemptor path: /.*-other; preemptee path: /.*-team",
-        "due to reclamation within the cohort"),
+        "whose queue takes back quota that it had lent"),
     Row("queue: topology", topology, "Queued", "Pending", r"allows to fit only \d out of 6 pod\(s\)",
         r"there is quota, but in one domain of topology \S+ only \d of its 6 pods have room"),
     Row("queue: deactivated", deactivated, "Queued", "Deactivated", "", "Kueue does not try it again by itself"),
     Row("TrainJob: no queue", lambda w: train_job(w, "nosuch"), "Queued", "Inadmissible", "LocalQueue nosuch doesn't exist",
-        "there is no LocalQueue nosuch", watched=False),
+        "LocalQueue nosuch does not exist", watched=False),
     Row("TrainJob: admitted, done", admitted_train_job, "Succeeded", "AllJobsCompleted", "", "all is done", watched=False),
     Row("deleted", deleted, "Deleted", "DeletedByOthers", "somebody has deleted it", "it is no more"),
     Row("its time to live is over", expired, "Deleted", "OutcomeUnknown", "it has a TTL and is gone", "it is no more",
@@ -412,7 +412,7 @@ def test_a_list_of_all_jobs_says_which_pods_are_refused(world: World, client: Cl
     with_quota(3, lambda: job(pods=5, simulate=FOREVER))(world)
 
     def listed() -> str:
-        (seen,) = seen_all(client, world.namespace)
+        (seen,) = snapshot_jobs(client, world.namespace)
         status = diagnose(seen, time.time())
         return f"{status.phase} {status.reason} {status.message}"
 
@@ -446,6 +446,6 @@ def asked(row: Row, world: World) -> Told:
     """By direct questions."""
     seen, now = snapshot(world.target.client, world.namespace, "job"), time.time() + row.later
     status = diagnose(seen, now)
-    paragraph = why(seen, status, now)
+    paragraph = explain(seen, status, now)
     assert paragraph.startswith(f"{world.namespace}/job is {status.phase}")
     return status.phase, status.reason, status.message, paragraph

@@ -81,6 +81,8 @@ class Project:
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         argv = ["pulumi", *args, "--stack", self.stack, "--non-interactive"]
+        # Python takes its bytecode for a program of the same size that is written within the same second.
+        shutil.rmtree(self.folder / "__pycache__", ignore_errors=True)
         return subprocess.Popen(
             argv, cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL, start_new_session=True,

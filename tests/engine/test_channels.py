@@ -34,6 +34,7 @@ WRONG = """
 trainer.RuntimeChannel("none", release="plain")
 trainer.RuntimeChannel("moved", release="plain@1.0.0", catalog=trainer.RuntimeCatalog.from_git("--upload-pack=x", "v1"))
 trainer.RuntimeChannel("typo", release="plain@1.0.0", catalog=trainer.RuntimeCatalog.from_dir("runtims"))
+trainer.RuntimeChannel("direct", release="plain@1.0.0", catalog=trainer.RuntimeCatalog("x", "url"))
 trainer.RuntimeChannel("word", release="plain@1.0.0", catalogue=catalog, catalog="runtimes")
 trainer.RuntimeChannel("case", release="Plain@1.1.0", catalog=catalog)
 trainer.TrainJob("a", runtime="torch-distributed", follow="any")
@@ -46,15 +47,16 @@ trainer.ClusterTrainingRuntime("plain", release=stable.urn, catalog=catalog, opt
 trainer.RuntimeChannel("later", release=stable.urn)
 """
 WRONG_SAYS = (
-    'RuntimeChannel("none") (__main__.py:', "must be name@release", "is no address of a git repository",
+    "catalog: RuntimeCatalog('x', 'url'): names no location of a catalogue. Hint: use RuntimeCatalog.from_dir(folder)",
+    'RuntimeChannel("none") (__main__.py:', "must be name@release", "not an address of a git repository",
     'TrainJob("a") (__main__.py:', "follow: is for a runtime that is a RuntimeChannel",
-    "must be one of pin, patch, minor, any, not 'all'", "runtime: is no offer of a RuntimeChannel",
-    "release: '3.0.0' is no release of plain of the catalogue runtimes", "catalog: is for a release of it",
-    ".catalog: runtims: is no folder; did you mean runtimes? a catalogue has one folder a runtime",
-    ".relase: unknown field; did you mean release?", ".release: must be text, such as 2.3.0, not Output",
+    "must be one of pin, patch, minor, any, not 'all'", "runtime: is not an offer of a RuntimeChannel",
+    "release: '3.0.0' is not a release of plain of the catalogue runtimes", "catalog: is for a release of it",
+    ".catalog: runtims: is not a folder. Hint: did you mean runtimes? a catalogue has one folder a runtime",
+    ".relase: unknown field. Hint: did you mean release?", ".release: must be text, such as 2.3.0, not Output",
     ".release: must be name@release, such as torch-distributed@2.3.0, not Output",
-    ".catalogue: unknown field; did you mean catalog?", ".catalog: must be a RuntimeCatalog, not 'runtimes'",
-    ".release: 'Plain' is no runtime of the catalogue runtimes; did you mean plain?",
+    ".catalogue: unknown field. Hint: did you mean catalog?", ".catalog: must be a RuntimeCatalog, not 'runtimes'",
+    ".release: 'Plain' is not a runtime of the catalogue runtimes. Hint: did you mean plain?",
     ".catalog: runtimes/plain/1.0.0.yaml: has been edited since it was released",
 )  # fmt: skip
 
@@ -165,16 +167,20 @@ for name, runtime, target in (
 
 def test_a_deprecated_release_is_told_to_each_who_uses_it(project: Project) -> None:
     write(project.folder / "runtimes", release("1.0.0"), release("1.1.0", LEVEL="1"))
-    about = 'plain: {deprecated: {"1.0.0": {date: 2027-03-31, successor: 1.1.0}}}\n'
+    about = 'plain: {deprecated: {"1.0.0": {date: 2999-03-31, successor: 1.1.0}}}\n'
     (project.folder / "runtimes" / "about.yaml").write_text(about)
     project.program(DEPRECATED, head="")
     out = project.preview().out
-    told = "plain@1.0.0 is deprecated, and not offered any more from 2027-03-31 on; take 1.1.0"
+    told = "plain@1.0.0 is deprecated, and not offered any more from 2999-03-31 on; take 1.1.0"
     assert {line.strip() for line in out.partition("Diagnostics:")[2].splitlines() if "deprecated" in line} == {
         f'warning: RuntimeChannel("old"): {told}', f"warning: runtime: {told}"
     }, out  # fmt: skip
     named = {w for w in ("follows", "named", "right", "upstream") if f"trainer:index:TrainJob ({w}):" in out}
     assert named == {"follows", "named", "upstream"}, out
+
+    (project.folder / "runtimes" / "about.yaml").write_text(about.replace("2999", "2020"))
+    out = " ".join(project.preview().out.split())
+    assert "runtime: plain@1.0.0 is deprecated and has not been offered since 2020-03-31. Hint: use 1.1.0" in out
 
 
 def test_a_git_ref_that_has_moved_changes_nothing(project: Project) -> None:

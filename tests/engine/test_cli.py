@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,9 +15,9 @@ from .test_faults import FAILING
 from .test_jobs import LONG, QUICK
 
 
-def cli(project: Project, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def cli(project: Project, *args: str, timeout: float = 60, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["pulumi-trainer", *args], cwd=project.folder, env={**project.environment, "COLUMNS": "200"}, text=True,
+        ["pulumi-trainer", *args], cwd=cwd or project.folder, env={**project.environment, "COLUMNS": "200"}, text=True,
         capture_output=True, timeout=timeout, check=False,
     )  # fmt: skip
 
@@ -32,11 +33,29 @@ def test_status_logs_and_render(project: Project) -> None:
     for args in (["logs"], ["logs", "quick", "--step", "node"], ["logs", "-f"]):
         logs = cli(project, *args, "--stack", "test")
         assert logs.returncode == 0 and logs.stdout.count("hello $HOME `id`") == 2, logs
-    assert cli(project, "logs", "--step", "launcher", "--stack", "test").stdout == ""
+    wrong = cli(project, "logs", "--step", "launcher", "--stack", "test")
+    assert (
+        wrong.returncode == 1 and wrong.stdout == "" and "has no step launcher. Hint: available: node" in wrong.stderr
+    ), wrong
+    wrong = cli(project, "logs", "--rank", "9", "--stack", "test")
+    assert wrong.returncode == 1 and wrong.stdout == "", wrong
+    assert " has no rank 9. Hint: available: 0 and 1" in wrong.stderr, wrong
     rendered = list(yaml.safe_load_all(cli(project, "render", "--stack", "test").stdout))
     assert {o["kind"] for o in rendered} == {"JobSet", "ConfigMap"}
     wrong = cli(project, "status", "nothing", "--stack", "test")
-    assert wrong.returncode == 1 and "nothing: no such job in the stack; it has: quick" in wrong.stderr
+    assert wrong.returncode == 1 and "nothing: no such job in the stack. Hint: available: quick" in wrong.stderr
+
+
+def test_commands_say_what_they_need_of_pulumi(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+    project.program("")
+    wrong = cli(project, "doctor", "--stack", "nosuch")
+    assert "no stack named 'nosuch' found. Hint: `pulumi stack ls` lists the stacks" in wrong.stderr, wrong
+    for args in (["doctor"], ["render", "digits"]):
+        nowhere = cli(project, *args, cwd=tmp_path_factory.mktemp("nowhere"))
+        assert nowhere.stderr.startswith(
+            "error: no Pulumi.yaml in this folder or above. Hint: run the command in the folder of a Pulumi project"
+        ), nowhere
+        assert nowhere.returncode == 1 and nowhere.stderr.count("\n") == 1
 
 
 def test_status_of_a_failed_job_tells_why(project: Project) -> None:

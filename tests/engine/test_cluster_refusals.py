@@ -162,7 +162,9 @@ def test_a_job_that_multikueue_sends_away_without_what_it_needs(project: Project
     project.program(JOB.replace("OUTPUT", "True").replace("CODE", "True"))
     out = " ".join(project.preview(ok=False).out.split())
     why = "queue: MultiKueue sends the job to w1, w2 (AdmissionCheck elsewhere of ClusterQueue gpus), and what its pods need"
-    what = "stays in this cluster: ConfigMap job-code, PersistentVolumeClaim job-output, Secret job-env; choose a queue without"
+    what = (
+        "stays in this cluster: ConfigMap job-code, PersistentVolumeClaim job-output, Secret job-env. Hint: name w1, w2"
+    )
     assert f"{why} {what}" in out
     project.program(JOB.replace("OUTPUT", "False").replace("CODE", "False"))
     assert "MultiKueue" not in project.preview().out, "nothing of it stays"
@@ -190,5 +192,34 @@ def test_a_job_with_a_secret_of_its_own_and_one_that_is_missing(project: Project
         name="node", pod=trainer.PodPatch(service_account_name="robot"))])],"""
     project.program(JOB.replace("OUTPUT", f"False, {patch[:-1]}").replace("CODE", "True"))
     out = project.preview(ok=False).out
-    assert "1 problem; nothing was sent" in out and "ServiceAccount robot does not exist in namespace default" in out
+    assert "1 problem found" in out and "ServiceAccount robot does not exist in namespace default" in out
     assert "job-env" not in out and api.writes == []
+
+
+COLLIDING = """
+def train():
+    pass
+
+for name in ("sweep", "{other}"):
+    trainer.TrainJob(
+        name, name=name, runtime=plain, output={output},
+        trainer=trainer.CustomTrainer(func=train, env={{"TOKEN": pulumi.Output.secret("canary")}}),
+    )
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "output", "both"),
+    [("sweep-code", False, "ConfigMap 'sweep-code'"), ("sweep-more", True, "")],
+    ids=["collides", "fits"],
+)
+def test_jobs_whose_objects_have_one_name_are_refused_in_the_plan(
+    project: Project, api: Api, other: str, output: bool, both: str
+) -> None:
+    project.program(COLLIDING.format(other=other, output=output))
+    shown = project.preview(ok=not both).out
+    assert "Traceback" not in shown
+    if both:
+        assert f'TrainJob("sweep") (__main__.py:23) makes {both} too' in shown, shown
+        assert "give one of the two another name: name=" in shown, shown
+    assert api.writes == []

@@ -166,7 +166,7 @@ def read():
 
 job = trainer.TrainJob(
     "inline", runtime=RUNTIME, wait_for="complete", trainer=trainer.CustomTrainer(func=read),
-    initializer=trainer.Initializer(dataset=trainer.Source(storage_uri="file://first")),
+    initializer=trainer.Initializer(dataset=trainer.DataSource(storage_uri="file://first")),
 )
 pulumi.export("steps", job.steps)
 """
@@ -175,7 +175,14 @@ pulumi.export("steps", job.steps)
 def test_an_initializer_inside_a_job(project: Project) -> None:
     prepared(project)
     project.program(INLINE.replace("RUNTIME", "plain"))
-    assert "must have dataset-initializer job" in project.preview(ok=False).out
+    refused = project.preview(ok=False).out
+    assert (
+        "runtime: must have dataset-initializer job when trainJob is configured with input datasetConfig. Hint: "
+        in refused
+    )
+    assert (
+        "initializer=Initializer(dataset=DatasetInitializer(...)); or use a runtime with this replicated job" in refused
+    )
     project.program(INLINE.replace("RUNTIME", "stepped"))
     project.up()
     assert "AAA" in project.logs("inline")

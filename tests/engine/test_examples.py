@@ -135,7 +135,7 @@ def test_quickstart_previews_for_a_cluster_without_one(quickstart: Project) -> N
         assert text in preview, text
     assert re.search(r"completions *: 2", preview) and "import torch.distributed as dist" in preview
     up = quickstart.up(ok=False)
-    assert "point KUBECONFIG to a file that is there" in up.out and "Traceback" not in up.out
+    assert "set KUBECONFIG to an existing file" in up.out and "Traceback" not in up.out
 
 
 RANK = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pulumi_trainer.provider.api.extras import EXTRAS
+from pulumi_trainer.provider.api.extras import EXTRAS, install_command
 
 from .conftest import Project
 
@@ -42,7 +42,7 @@ def refused(project: Project, program: str, *said: tuple[str, str]) -> None:
     project.program(program)
     told = project.preview(ok=False).out
     for where, extra in said:
-        command = f'pip install "pulumi-trainer[{extra}]"'
+        command = install_command(extra)
         assert any(where in line and command in line for line in told.splitlines()), (
             f"{where}: {command} is not in\n{told}"
         )

@@ -45,8 +45,8 @@ trainer.DatasetInitializer("credentials", storage_uri="hf://a/b", access_token="
 SAYS = [
     'TrainJob("type") (__main__.py:',
     "trainer.num_nodes: must be a whole number, not 'two'",
-    "trainer.num_node: unknown field; did you mean num_nodes?",
-    "initialiser: unknown field; did you mean initializer?",
+    "trainer.num_node: unknown field. Hint: did you mean num_nodes?",
+    "initialiser: unknown field. Hint: did you mean initializer?",
     "trainer.resources_per_node",
     "'3 cores'",
     "63",
@@ -356,6 +356,8 @@ trainer.TrainJob("function", runtime=plain, trainer=work)
 def test_names_in_messages_are_those_that_were_written(project: Project) -> None:
     project.program(MISSPELT)
     out = project.preview(ok=False).out
-    assert "trainer.num_nodes: unknown field numNodes; did you mean num_nodes?" in out, out
+    assert "trainer.num_nodes: unknown field numNodes. Hint: did you mean num_nodes?" in out, out
     assert 'trainer.func_args["GIVEN"]: work(given: str) has no such argument' in out, out
-    assert "must be Trainer or BuiltinTrainer, not function; give CustomTrainer(func=...)" in out, out
+    assert (
+        "must be CustomTrainer, Trainer or BuiltinTrainer, not function. Hint: give CustomTrainer(func=...)" in out
+    ), out

@@ -40,7 +40,7 @@ def test_a_full_disk_fails_the_job_and_ends_the_update(project: Project) -> None
     project.env["PYTHONPATH"] = str(site)
     project.program(f"FULL = {str(site / 'full')!r}\n{FILLS}", head="")
     result = project.up(ok=False)
-    assert re.search(r"Failed \(DiskFull\)\n.*No space left on device; free some space there", result.out), result
+    assert re.search(r"Failed \(DiskFull\)\n.*No space left on device. Hint: free some space there", result.out), result
     (site / "full").unlink()
     project.destroy()
 
@@ -180,6 +180,9 @@ def test_a_requirement_that_pip_cannot_read_is_a_problem_of_the_plan(project: Pr
     project.program(INSTALLING.replace("no-such-package-anywhere==1", "scikit learn"))
     out = project.preview(ok=False).out
     assert "trainer.packages_to_install[0]: 'scikit learn' is not a valid requirement" in out
+    project.program(INSTALLING.replace("no-such-package-anywhere==1", "numpy; rm -rf /"))
+    out = project.preview(ok=False).out
+    assert "trainer.packages_to_install[0]: 'numpy; rm -rf /' is not a valid requirement" in out
 
 
 TORCH = """
@@ -210,6 +213,46 @@ def test_a_program_that_is_missing_is_a_problem_of_the_plan(project: Project, tm
     assert any('TrainJob("lacks")' in line and 'add packages_to_install=["torch"]' in line for line in refused), result
     assert not any('TrainJob("brings")' in line for line in refused)
     assert any("JobSet/may-bring" in line for line in refused) and "warning" in result.out, result
+
+
+ELSEWHERE = """
+trainer.TrainJob("elsewhere", runtime=plain, target=trainer.Local(root=ROOT), trainer=trainer.CustomTrainer(command=["true"]))
+"""
+
+
+def test_a_root_that_cannot_be_made_is_a_problem_of_the_plan(project: Project) -> None:
+    project.program(ELSEWHERE.replace("ROOT", "None"))
+    absent = project.folder / "not-mounted" / "trainer"
+    project.root.symlink_to(absent)
+    said = f"target.root: {project.root} is a link to {absent}, which does not exist"
+    assert said in project.preview(ok=False).out
+    assert said in project.up(ok=False).out
+    project.root.unlink()
+    (project.folder / "loop").symlink_to("loop")
+    for root, why in (
+        (str(project.folder / "loop"), "Too many levels of symbolic links"),
+        ("/proc/x", "cannot be made: /proc is not for files"),
+        (str(project.folder / "Pulumi.yaml" / "x"), "Pulumi.yaml is not a folder"),
+    ):
+        project.program(ELSEWHERE.replace("ROOT", repr(root)))
+        out = project.preview(ok=False).out
+        assert root in out and why in out and "Traceback" not in out, out
+
+
+UNSTARTABLE = """
+given = (
+    {"command": [""]}, {"command": ["echo", "a\\0b"]}, {"command": ["true"], "env": {"A": "a\\0b"}},
+)
+for number, one in enumerate(given):
+    trainer.TrainJob(f"job-{number}", runtime=plain, trainer=trainer.CustomTrainer(**one))
+"""
+
+
+def test_what_no_process_can_be_given_is_a_problem_of_the_plan(project: Project) -> None:
+    project.program(UNSTARTABLE)
+    out = project.preview(ok=False).out
+    assert 'TrainJob("job-0")' in out and "command[0]: is empty: it names the program to start" in out, out
+    assert "command[1]: holds a NUL" in out and "env[A].value: holds a NUL" in out, out
 
 
 BLOCKS = """

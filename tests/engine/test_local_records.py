@@ -1,9 +1,10 @@
-"""A record that cannot be read costs itself alone, through the real engine."""
+"""Records that cannot be read, and jobs whose supervisor never came so far as to write one; through the real engine."""
 
 from __future__ import annotations
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +60,71 @@ def test_a_record_that_cannot_be_read_costs_itself_alone(project: Project, file:
     volume.unlink()
     project.destroy()
     assert not project.resources()
+
+
+DIES = """
+import os, sys
+if any(word.endswith("local.supervisor") for word in sys.orig_argv) and os.path.exists({file!r}):
+    os.kill(os.getpid(), 9)
+"""
+WORK = """
+trainer.TrainJob(
+    "work", runtime=plain, wait_for="{wait_for}", suspend={suspend}, run="{run}",
+    trainer=trainer.Trainer(command=["sh", "-c", "echo trained"]),
+)
+"""
+
+
+@pytest.fixture
+def deadly(project: Project) -> Path:
+    """While this file exists, each supervisor is killed before it has written anything."""
+    file = project.folder / "site" / "deadly"
+    file.parent.mkdir()
+    (file.parent / "sitecustomize.py").write_text(DIES.format(file=str(file)))
+    project.env["PYTHONPATH"] = str(file.parent)
+    return file
+
+
+def work(project: Project, wait_for: str = "created", suspend: bool = False, run: str = "") -> None:
+    project.program(WORK.format(wait_for=wait_for, suspend=suspend, run=run))
+
+
+def test_a_job_whose_supervisor_was_killed_at_once_is_started_by_the_next_up(project: Project, deadly: Path) -> None:
+    deadly.touch()
+    for suspend in (False, True, False):  # created, replaced by nothing, resumed
+        work(project, suspend=suspend)
+        project.up()
+    status = project.job("work")
+    assert (status.phase, status.reason) == ("Pending", "NotStarted")
+    shown = project.preview().out
+    assert re.search(r"~ .*JobSet.*update", shown) and "; this update starts it" in shown, shown
+    work(project, "complete")
+    failed = project.up(ok=False).out  # its supervisor is killed again
+    assert re.search(r"Pending \(NotStarted\)\n.*`pulumi up` starts it", failed), failed
+    deadly.unlink()
+    project.refresh()
+    project.up()
+    assert project.job("work").phase == "Succeeded" and project.logs("work") == "trained\n"
+    assert "unchanged" in project.preview("--expect-no-changes").out
+
+
+def test_a_new_run_does_not_wait_for_one_that_was_not_started(project: Project, deadly: Path) -> None:
+    deadly.touch()
+    work(project)
+    project.up()
+    deadly.unlink()
+    work(project, "complete", run="2")
+    project.up()
+    assert project.logs("work") == "trained\n"
+
+
+def test_a_finished_job_is_not_run_again_because_its_status_was_removed(project: Project) -> None:
+    work(project, "complete")
+    project.up()
+    status = project.job("work")
+    folder = project.root / "jobs" / status.namespace / status.name
+    (folder / "status.json").unlink()
+    assert "status.json: is gone" in cli(project, "why", "work").stdout
+    assert "status.json: is gone" in project.refresh().out
+    assert "status.json: is gone" in project.up(ok=False).out
+    assert project.logs("work") == "trained\n"

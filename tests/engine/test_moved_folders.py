@@ -49,7 +49,7 @@ def test_a_new_run_in_another_root_is_refused_where_it_would_lack_its_volumes(pr
     project.env["RUN"] = "2"
     for ask in (project.preview, project.up):
         refused = ask(ok=False).out
-        assert "without them: go on there with target=Local(root=" in refused and "Traceback" not in refused, refused
+        assert "without them: keep target=Local(root=" in refused and "Traceback" not in refused, refused
     assert len(outputs(project.folder / "x")) == 1 and not (project.folder / "y" / "volumes").exists()
     project.program(at("x"))
     project.up()
@@ -69,11 +69,11 @@ def test_changed_data_in_another_root_make_nothing_there_before_the_refusal(proj
     project.program(at("r1", "forty-three"))
     for ask in (project.preview, project.up):
         refused = ask(ok=False).out
-        assert f"move that folder to {str(project.folder / 'r1')!r}" in refused and "Traceback" not in refused, refused
+        assert f"move the folder to {str(project.folder / 'r1')!r}" in refused and "Traceback" not in refused, refused
         assert not (project.folder / "r1").exists()
     (project.folder / "r1").mkdir()
     refused = project.preview(ok=False).out
-    assert "cannot be moved, as" in refused and "move that folder" not in refused, refused
+    assert "cannot be moved because" in refused and "move that folder" not in refused, refused
     (project.folder / "r1").rmdir()
     project.root.rename(project.folder / "r1")
     project.program(at("r1", "forty-two"))
@@ -124,6 +124,40 @@ def test_a_project_that_was_moved_finds_its_jobs_and_volumes(project: Project, t
     moved.env["RUN"] = "2"
     moved.up()
     assert moved.job("one").uid != uid and moved.logs("one").count("forty-two") == 1
+    moved.destroy()
+    assert outputs(moved.root) == [] and [*moved.target.jobs()] == []
+
+
+MOVED = """
+data = trainer.DatasetInitializer("data", storage_uri="file://data")
+trainer.TrainJob(
+    "one", runtime=plain, output=True, wait_for="complete", initializer=trainer.Initializer(dataset=data),
+    trainer=trainer.Trainer(command=["sh", "-c", "cat /workspace/dataset/a.txt > $TRAINER_OUTPUT_DIR/a.txt"]),
+)
+pulumi.export("path", data.path)
+"""
+
+
+@pytest.mark.parametrize("first", ["preview", "refresh"])
+def test_a_project_whose_source_moves_along_goes_on(project: Project, tmp_path: Path, first: str) -> None:
+    (project.folder / "data").mkdir()
+    (project.folder / "data" / "a.txt").write_text("forty-two\n")
+    project.program(MOVED)
+    project.up()
+    uid = project.job("one").uid
+    moved = replace(project, folder=tmp_path.with_name(f"{tmp_path.name}-moved"), env={})
+    project.folder.rename(moved.folder)
+    if first == "refresh":
+        told = f"default/one-b3ff0 stays as it was in the state of this stack: {project.folder} is not there"
+        assert told in (shown := moved.refresh().out), shown
+    shown = moved.preview().out
+    assert "create" not in shown and "replace" not in shown, shown
+    moved.up()
+    assert moved.job("one").uid == uid and moved.outputs()["path"].startswith(str(moved.root))
+    moved.preview("--expect-no-changes")
+    assert not project.folder.exists()
+    (moved.folder / "data" / "a.txt").write_text("forty-three\n")
+    moved.up()
     moved.destroy()
     assert outputs(moved.root) == [] and [*moved.target.jobs()] == []
 

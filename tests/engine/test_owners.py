@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Project, eventually
+from .test_cli import cli
 
 SLEEP = 'trainer=trainer.Trainer(command=["sleep", "300"])'
 WHOSE = "belongs to the stack lab/second now, which has adopted it"
@@ -59,6 +60,31 @@ def test_an_adopted_job_is_left_alone_by_the_stack_that_has_lost_it(adopted: Pro
     assert WHOSE in gone.out and "left alone" in gone.out
     assert (status := adopted.job("a0")).uid == uid and status.phase == "Running"
     assert status.program == "lab/second"
+
+
+def test_the_command_line_says_who_has_adopted_a_job(adopted: Project) -> None:
+    for args in (("status",), ("status", "--json"), ("why", "a0")):
+        shown = cli(adopted, *args, "--stack", "test").stdout
+        assert f"default/a0 {WHOSE}" in shown and "Running" in shown, shown
+        assert WHOSE not in cli(adopted, *args, "--stack", "second").stdout
+
+
+def test_a_plan_says_that_a_job_is_taken_over(project: Project) -> None:
+    """Its next run replaces the adopted one, although adopt=True is still set."""
+    taken = "default/a0: belongs to the stack lab/test and is taken over"
+    project.program(job())
+    project.up()
+    uid = project.job("a0").uid
+    second(project)
+    project.program(job("adopt=True,"))
+    assert taken in project.preview().out
+    project.up()
+    assert project.job("a0").uid == uid
+    assert "taken over" not in project.preview("--expect-no-changes").out
+    project.program(job('adopt=True, run="2", interrupt="allow",'))
+    assert "taken over" not in project.preview().out
+    project.up()
+    assert project.job("a0").uid != uid
 
 
 def test_a_wait_for_a_lost_job_fails(adopted: Project) -> None:
@@ -141,9 +167,31 @@ def test_a_name_that_another_stack_holds_is_an_error_of_the_plan(project: Projec
     project.up()
     second(project)
     for refused in (project.preview(ok=False).out, project.up(ok=False).out):
-        why = (
-            "default/a0: exists and belongs to the stack lab/test; give the TrainJob another name, or take the job over"
-        )
+        why = "default/a0: exists and belongs to the stack lab/test. Hint: give the TrainJob another name, or take the job over"
         assert why in refused and "Traceback" not in refused
     project.program(job("adopt=True,", sleep=False))
     project.preview()
+
+
+def test_a_job_with_a_volume_of_another_stack_is_not_taken_over(project: Project) -> None:
+    """Neither in a plan: the volume is not handed over, so that the job could not be updated."""
+    project.program(job("output=True,"))
+    project.up()
+    uid = project.job("a0").uid
+    second(project)
+    project.program(job("output=True, adopt=True,"))
+    for refused in (project.preview(ok=False).out, project.up(ok=False).out):
+        assert (
+            "volume default/a0-output: exists and belongs to the stack lab/test. A volume is not handed over" in refused
+        )
+        assert "Traceback" not in refused
+    assert project.job("a0").uid == uid and project.job("a0").program == "lab/test"
+    project.program(job('output=True, adopt=True, name="a1",').replace('name="a0", ', ""))
+    project.preview()
+
+
+def test_a_job_that_may_adopt_keeps_its_own_volume(project: Project) -> None:
+    project.program(job("output=True,"))
+    project.up()
+    project.program(job("output=True, adopt=True,"))
+    project.preview("--expect-no-changes")

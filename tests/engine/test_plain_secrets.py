@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from .conftest import Project
@@ -22,7 +24,8 @@ trainer.TrainJob("env", runtime=plain, trainer=trainer.CustomTrainer(
     func=work, env={"GITHUB_TOKEN": CANARY, "DB_PASS": CANARY, "KAGGLE_KEY": CANARY, "MAX_TOKENS": "4096"},
     func_args={"conf": {"token": CANARY}, "auth": ["alice", CANARY], "dsn": "https://x/y?api_key=" + CANARY},
     packages_to_install=["git+https://me:" + CANARY + "@host/x.git"], pip_index_urls=["https://me:" + CANARY + "@index/simple"],
-), annotations={"note": TOKEN, "vault.corp/token": CANARY})
+), annotations={"note": TOKEN, "vault.corp/token": CANARY}, labels={"who": "ghp_" + CANARY}, run="ghp_" + CANARY)
+trainer.DatasetInitializer("s3", storage_uri="s3://bucket/x", endpoint="https://me:" + CANARY + "@host")
 trainer.TrainJob("args", runtime=plain, trainer=trainer.Trainer(
     image="x", command=["train", "--api-key=" + CANARY], args=["--token", CANARY, "--pad-token", "<pad>"],
 ), initializer=trainer.Initializer(
@@ -35,7 +38,7 @@ PLACES = [
     'trainer.env["GITHUB_TOKEN"]', 'trainer.env["DB_PASS"]', "trainer.func_args.conf.token",
     'trainer.env["KAGGLE_KEY"]', "trainer.func_args.auth[1]", "trainer.func_args.dsn", "annotations.vault.corp/token",
     "trainer.packages_to_install[0]",
-    "trainer.pip_index_urls[0]", "annotations.note", "trainer.command[1]", "trainer.args[1]",
+    "trainer.pip_index_urls[0]", "annotations.note", "labels.who", "run", "endpoint", "trainer.command[1]", "trainer.args[1]",
     'initializer.dataset.env["MY_PASSWORD"]', '["API_KEY"]', '["RUNTIME_KEY_API_KEY"]',
 ]  # fmt: skip
 
@@ -82,3 +85,31 @@ def test_no_message_about_another_mistake_shows_a_value(project: Project) -> Non
     result = project.preview("--diff", ok=False)
     assert [text for text in TOLD if text not in result.out] == [], result.out
     assert "canary1234" not in result.out and "Traceback" not in result.out
+
+
+HUB = """
+token = pulumi.Config().require_secret("token")
+http = {"HF_ENDPOINT": "http://hub.example.com"}
+trainer.DatasetInitializer("fetched", storage_uri="hf://a/b", access_token=token, env=http)
+trainer.ModelInitializer("model", storage_uri="hf://a/b", secret_ref="hub", env=http)
+inline = trainer.HuggingFaceDatasetInitializer(storage_uri="hf://a/b", access_token=token, env=http)
+trainer.TrainJob("inline", runtime="torch-distributed", trainer=trainer.Trainer(command=["true"]),
+                 initializer=trainer.Initializer(dataset=inline))
+trainer.DatasetInitializer("public", storage_uri="hf://a/b", env=http)
+trainer.DatasetInitializer("here", storage_uri="hf://a/b", access_token=token, env={"HF_ENDPOINT": "http://127.0.0.1:8000"})
+"""
+
+
+@pytest.mark.parametrize("target", ["local", "kubernetes"])
+def test_a_token_of_a_hub_never_goes_over_http(project: Project, target: str) -> None:
+    project.config("token", "hf_canary1234", "--secret")
+    project.config("trainer:target", target)
+    project.env["KUBECONFIG"] = str(project.folder / "none")
+    project.program(HUB)
+    result = project.preview(ok=False)
+    why = 'env["HF_ENDPOINT"]: is an http:// address, so the token of Hugging Face would be sent unencrypted'
+    places = {line.strip().partition(why)[0] for line in result.out.splitlines() if why in line}
+    assert {re.sub(r" \(.*\)", "", place) for place in places} == {
+        'DatasetInitializer("fetched").', 'ModelInitializer("model").', 'TrainJob("inline").initializer.dataset.',
+    }, result.out  # fmt: skip
+    assert "canary1234" not in result.out

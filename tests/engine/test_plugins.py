@@ -169,11 +169,11 @@ trainer.TrainJob("other", runtime=runtime("slurm", {"slurm": {}}), trainer=code)
     for text in (
         "register_plugin (__main__.py:",
         "): plugin Nothing: takes part in no phase",
-        ": plugin Ray: is a class; give an instance: Ray()",
+        ": plugin Ray: is a class. Hint: give an instance: Ray()",
         'TrainJob("fails") (__main__.py:48): plugin Ray: enforce_ml_policy failed: ZeroDivisionError',
         "(ray_plugin.py:20)",
         "ml_policy.port: must be greater than or equal to 1024, not 80",
-        "ml_policy.ray.prot: unknown field; did you mean port?",
+        "ml_policy.ray.prot: unknown field. Hint: did you mean port?",
         "ml_policy.slurm: unknown field",
         "a plugin's own policy needs register_plugin(...)",
     ):

@@ -25,7 +25,9 @@ def refused(project: Project, program: str, *args: str) -> Result:
 def told(result: Result) -> list[str]:
     """The problems, each a line."""
     found = re.search(
-        r"^ +error: (\d+) problems?; nothing was sent for what is named here:\n((?: {6}.*\n)+)", result.out, re.M
+        r"^ +error: (\d+) problems? found. These resources were not created or changed:\n((?: {6}.*\n)+)",
+        result.out,
+        re.M,
     )
     assert found, result
     lines = [line.strip() for line in found[2].splitlines()]
@@ -39,7 +41,7 @@ trainer.TrainJob("nested", runtime="torch-distributd", follow="mayor", run=2, in
                  trainer=trainer.CustomTrainer(func=lambda: 0, num_nodes="two", envv=1), suspend="yes")
 trainer.TrainJob("e", trainer=...)
 trainer.TrainJob("n", "torch-distributed")
-trainer.TrainJob("c", runtime="torch-distributed", trainer=trainer.CustomTrainer(print), opts=5)
+trainer.TrainJob("c", runtime="torch-distributed", trainer=trainer.CustomTrainer(print), opts=5, checkpoint=True)
 trainer.ClusterTrainingRuntime("r", ml_polcy=trainer.PlainPolicy(), templat=...)
 trainer.ClusterTrainingRuntime("s", template=...)
 trainer.DatasetInitializer("d", storage_url="hf://a/b")
@@ -50,34 +52,36 @@ trainer.VolcanoPodGroup("h", min_member=2, target=5)
 trainer.GpuQueues("u", teams={"a": 1}, resource=[], name={})
 """
 NAMED = [
-    'TrainJob("four") (__main__.py:7).num_nodes: unknown field; give it as trainer=CustomTrainer(num_nodes=...)',
-    'TrainJob("four") (__main__.py:7).envv: unknown field; did you mean trainer=CustomTrainer(env=...)?',
-    "TrainJob(\"four\") (__main__.py:7).follow: must be one of pin, patch, minor, any, not 'mayor'; did you mean minor?",
-    "TrainJob(\"four\") (__main__.py:7).runtime: 'torch-distributd' is no runtime of the catalogue; did you mean torch-d",
-    'TrainJob("nested") (__main__.py:8).run: must be str, not 2',
-    "TrainJob(\"nested\") (__main__.py:8).interrupt: must be one of refuse, allow, not 'alow'",
-    "TrainJob(\"nested\") (__main__.py:8).follow: must be one of pin, patch, minor, any, not 'mayor'; did you mean minor?",
-    'TrainJob("nested") (__main__.py:8).trainer.envv: unknown field; did you mean env?',
-    "TrainJob(\"nested\") (__main__.py:8).runtime: 'torch-distributd' is no runtime of the catalogue; did you mean torch-d",
+    'TrainJob("four") (__main__.py:7).num_nodes: unknown field. Hint: give it as trainer=CustomTrainer(num_nodes=...)',
+    'TrainJob("four") (__main__.py:7).envv: unknown field. Hint: did you mean trainer=CustomTrainer(env=...)?',
+    "TrainJob(\"four\") (__main__.py:7).follow: must be one of pin, patch, minor, any, not 'mayor'. Hint: did you mean minor?",
+    "TrainJob(\"four\") (__main__.py:7).runtime: 'torch-distributd' is not a runtime of the catalogue. "
+    "Hint: did you mean torch-d",
+    'TrainJob("nested") (__main__.py:8).run: must be a string, not 2. Hint: give run="2"',
+    "TrainJob(\"nested\") (__main__.py:8).interrupt: must be one of refuse, allow, checkpoint, not 'alow'",
+    "TrainJob(\"nested\") (__main__.py:8).follow: must be one of pin, patch, minor, any, not 'mayor'. Hint: did you mean minor?",
+    'TrainJob("nested") (__main__.py:8).trainer.envv: unknown field. Hint: did you mean env?',
+    "TrainJob(\"nested\") (__main__.py:8).runtime: 'torch-distributd' is not a runtime of the catalogue. "
+    "Hint: did you mean torch-d",
     "TrainJob(\"nested\") (__main__.py:8).trainer.num_nodes: must be a whole number, not 'two'",
     "TrainJob(\"nested\") (__main__.py:8).suspend: must be true or false, not 'yes'",
     'TrainJob("nested") (__main__.py:8).trainer.func: ',
-    'TrainJob("e") (__main__.py:10).runtime: is required',
-    'TrainJob("e") (__main__.py:10).trainer: must be Trainer or BuiltinTrainer, not ellipsis',
-    'TrainJob("n") (__main__.py:11).runtime: takes its value by name; give runtime=...',
+    'TrainJob("e") (__main__.py:10).runtime: is required. Hint: name one that `pulumi-trainer runtime list` shows, such as',
+    'TrainJob("e") (__main__.py:10).trainer: must be CustomTrainer, Trainer or BuiltinTrainer, not ellipsis',
+    'TrainJob("n") (__main__.py:11).runtime: takes its value by name. Hint: give runtime=...',
     'TrainJob("c") (__main__.py:12).opts: must be pulumi.ResourceOptions(...), not int',
-    'TrainJob("c") (__main__.py:12).trainer.image: takes its value by name; give image=...',
-    'TrainJob("c") (__main__.py:12).trainer: takes exactly one of func, script and command, not none',
-    'ClusterTrainingRuntime("r") (__main__.py:13).ml_polcy: unknown field; did you mean ml_policy?',
-    'ClusterTrainingRuntime("r") (__main__.py:13).templat: unknown field; did you mean template?',
+    'TrainJob("c") (__main__.py:12).checkpoint: must be CheckpointPolicy, not True. Hint: give CheckpointPolicy(...)',
+    'TrainJob("c") (__main__.py:12).trainer.func: takes its value by name. Hint: give func=...',
+    'ClusterTrainingRuntime("r") (__main__.py:13).ml_polcy: unknown field. Hint: did you mean ml_policy?',
+    'ClusterTrainingRuntime("r") (__main__.py:13).templat: unknown field. Hint: did you mean template?',
     'ClusterTrainingRuntime("s") (__main__.py:14).template: must be a JobSetTemplate or a mapping, not ellipsis',
-    'DatasetInitializer("d") (__main__.py:15).storage_url: unknown field; did you mean storage_uri?',
+    'DatasetInitializer("d") (__main__.py:15).storage_url: unknown field. Hint: did you mean storage_uri?',
     'DatasetInitializer("d") (__main__.py:15).storage_uri: is required',
-    'RuntimeChannel("ch") (__main__.py:16).relase: unknown field; did you mean release?',
+    'RuntimeChannel("ch") (__main__.py:16).relase: unknown field. Hint: did you mean release?',
     'RuntimeChannel("ch") (__main__.py:16).release: is required',
-    'CoschedulingPodGroup("g") (__main__.py:17).min_memeber: unknown field; did you mean min_member?',
+    'CoschedulingPodGroup("g") (__main__.py:17).min_memeber: unknown field. Hint: did you mean min_member?',
     'CoschedulingPodGroup("g") (__main__.py:17).min_member: is required',
-    'LocalQueue("q") (__main__.py:18).clusterqueue: unknown field; did you mean cluster_queue?',
+    'LocalQueue("q") (__main__.py:18).clusterqueue: unknown field. Hint: did you mean cluster_queue?',
     'LocalQueue("q") (__main__.py:18).cluster_queue: is required',
     'VolcanoPodGroup("h") (__main__.py:19).target: must be Local(...) or Kubernetes(...), not 5',
     'GpuQueues("u") (__main__.py:20).resource: must be text, not []',
@@ -96,12 +100,51 @@ def test_a_call_that_does_not_fit_is_a_problem_beside_all_others(project: Projec
     assert "Traceback" not in result.out
 
 
+MISTAKEN = """
+more = trainer.CustomTrainer(command=["true"], gpus=8, nproc_per_node=2, environment={})
+model = trainer.HuggingFaceModelInitializer(storage_uri="hf://a/b")
+token = trainer.CustomTrainer(command=["true"], env={"HF_TOKEN": "hf_0123456789abcdefghijklmno"})
+trainer.TrainJob("a", runtime="plain", trainer=more, nodes=2, namespace="team")
+trainer.TrainJob("b", runtime="plain", trainer={"func": 1}, initializer=model)
+trainer.TrainJob("c", trainer=command)
+trainer.DatasetInitializer("e", storage_uri="data/train")
+trainer.TrainJob("f", runtime="plain", trainer=token)
+trainer.TrainJob("g", runtime="plain", trainer=command, target=trainer.Kubernetes(namespace="Team_A"))
+"""
+HINTED = [
+    'TrainJob("a") (__main__.py:10).trainer.gpus: unknown field. Hint: give it as resources_per_node={"gpu": ...}',
+    'TrainJob("a") (__main__.py:10).trainer.nproc_per_node: unknown field. Hint: give it as num_proc_per_node=...',
+    'TrainJob("a") (__main__.py:10).trainer.environment: unknown field. Hint: give it as env=...',
+    'TrainJob("a") (__main__.py:10).nodes: unknown field. Hint: give it as trainer=CustomTrainer(num_nodes=...)',
+    'TrainJob("a") (__main__.py:10).namespace: unknown field. Hint: give it as target=Kubernetes(namespace=...)',
+    "TrainJob(\"b\") (__main__.py:11).trainer: must be CustomTrainer, Trainer or BuiltinTrainer, not {'func': 1}. "
+    "Hint: give CustomTrainer(func=...)",
+    'TrainJob("b") (__main__.py:11).initializer: must be Initializer, not HuggingFaceModelInitializer. '
+    "Hint: give Initializer(model=...)",
+    'TrainJob("c") (__main__.py:12).runtime: is required. Hint: name one that `pulumi-trainer runtime list` shows, such as '
+    'runtime="torch-distributed"',
+    "DatasetInitializer(\"e\") (__main__.py:13).storage_uri: 'data/train' is not a URI. Hint: begin a path with file://; ",
+    'TrainJob("f") (__main__.py:14).trainer.env["HF_TOKEN"]: is a plain-text secret; it would be readable in plan and state. '
+    "Hint: pass a secret in env: pulumi.Config().require_secret(...), or valueFrom.secretKeyRef",
+    'TrainJob("g") (__main__.py:15).target.namespace: a lowercase RFC 1123 label must consist of',
+]
+
+
+def test_what_others_call_an_argument_has_a_hint(project: Project) -> None:
+    lines = told(refused(project, MISTAKEN))
+    for expected in HINTED:
+        assert [line for line in lines if line.startswith(expected)], f"{expected} is not in\n{lines}"
+    assert not [line for line in lines if line.endswith("PIP_INDEX_URL there")]
+    (bare,) = told(refused(project, 'trainer.TrainJob("d", runtime="plain")'))
+    assert bare.endswith("Hint: give the TrainJob a trainer=, or the container of its runtime a command"), bare
+
+
 RAISES = {
     "ValueError: of the program": 'raise ValueError("of the program")',
-    "AttributeError: module 'pulumi_trainer' has no attribute 'TrainJbo'; did you mean TrainJob?": 'trainer.TrainJbo("x")',
+    "AttributeError: module 'pulumi_trainer' has no attribute 'TrainJbo'. Hint: did you mean TrainJob?": 'trainer.TrainJbo("x")',
     "ZeroDivisionError: division by zero": 'pulumi.Output.from_input(0).apply(lambda n: 1 / n)',
-    'TrainJob (__main__.py:7): needs a name of its own; give TrainJob("NAME", ...)': 'trainer.TrainJob(runtime="plain")',
-    'TrainJob("bad") (__main__.py:7): there is one of this name at __main__.py:6; give each its own name':
+    'TrainJob (__main__.py:7): needs a name of its own. Hint: give TrainJob("NAME", ...)': 'trainer.TrainJob(runtime="plain")',
+    'TrainJob("bad") (__main__.py:7): another TrainJob at __main__.py:6 has the same name. Hint: give each a name of its own':
         'trainer.TrainJob("bad", runtime="torch-distributed", trainer=command)',
 }  # fmt: skip
 
@@ -114,7 +157,7 @@ def test_what_ends_the_program_is_told_beside_its_problems(project: Project, rai
     assert raised in result.out, result
     (line,) = told(result)
     assert line.startswith(
-        "TrainJob(\"bad\") (__main__.py:6).runtime: 'torch-distributd' is no runtime of the catalogue"
+        "TrainJob(\"bad\") (__main__.py:6).runtime: 'torch-distributd' is not a runtime of the catalogue"
     )
 
 
@@ -153,12 +196,12 @@ trainer.TrainJob("e", runtime="torch-distributed", trainer=command, opts=pulumi.
 def test_two_jobs_of_one_name_are_problems(project: Project) -> None:
     lines, hint = told(refused(project, NAMES)), "give each job a name of its own"
     assert lines[:2] == [
-        f'TrainJob("a") (__main__.py:7).name: TrainJob("b") (__main__.py:8) is called \'one\' too; {hint}',
-        f'TrainJob("b") (__main__.py:8).name: TrainJob("a") (__main__.py:7) is called \'one\' too; {hint}',
+        f'TrainJob("a") (__main__.py:7).name: TrainJob("b") (__main__.py:8) is called \'one\' too. Hint: {hint}',
+        f'TrainJob("b") (__main__.py:8).name: TrainJob("a") (__main__.py:7) is called \'one\' too. Hint: {hint}',
     ]
     assert [re.sub(r"'e-\w+'", "it", line) for line in lines[2:]] == [
-        f'TrainJob("e") (__main__.py:12).name: TrainJob("e") (__main__.py:13) is called it too; {hint}',
-        f'TrainJob("e") (__main__.py:13).name: TrainJob("e") (__main__.py:12) is called it too; {hint}',
+        f'TrainJob("e") (__main__.py:12).name: TrainJob("e") (__main__.py:13) is called it too. Hint: {hint}',
+        f'TrainJob("e") (__main__.py:13).name: TrainJob("e") (__main__.py:12) is called it too. Hint: {hint}',
     ]
 
 
@@ -190,16 +233,16 @@ def test_two_objects_of_one_name_are_problems(project: Project) -> None:
     lines = told(refused(project, OF_ONE_NAME))
     assert [line for line in lines if "makes" in line] == [
         'ClusterTrainingRuntime("r2") (__main__.py:14).name: ClusterTrainingRuntime("r1") (__main__.py:14) makes '
-        "ClusterTrainingRuntime 'runtime' too; give each ClusterTrainingRuntime a name of its own",
+        "ClusterTrainingRuntime 'runtime' too. Hint: give each ClusterTrainingRuntime a name of its own",
         'CoschedulingPodGroup("g2") (__main__.py:17).name: CoschedulingPodGroup("g1") (__main__.py:16) makes '
-        "CoschedulingPodGroup 'group' too; give each CoschedulingPodGroup a name of its own",
+        "CoschedulingPodGroup 'group' too. Hint: give each CoschedulingPodGroup a name of its own",
         'RuntimeChannel("stable") (__main__.py:21).name: RuntimeChannel("stable") (__main__.py:20) makes '
-        "RuntimeChannel 'stable' too; give each RuntimeChannel a name of its own",
+        "RuntimeChannel 'stable' too. Hint: give each RuntimeChannel a name of its own",
         'ClusterQueue("q2") (__main__.py:25).name: ClusterQueue("q1") (__main__.py:24) makes '
-        "ClusterQueue 'queue' too; give each ClusterQueue a name of its own",
+        "ClusterQueue 'queue' too. Hint: give each ClusterQueue a name of its own",
     ], lines
     volumes = [line for line in lines if "Initializer(" in line]
-    assert [re.sub(r"'digits-\w+'", "it", line.split(";")[0]) for line in volumes] == [
+    assert [re.sub(r"'digits-\w+'", "it", line.split(". Hint")[0]) for line in volumes] == [
         'DatasetInitializer("digits") (__main__.py:22).name: ModelInitializer("digits") (__main__.py:23) is called it too',
         'ModelInitializer("digits") (__main__.py:23).name: DatasetInitializer("digits") (__main__.py:22) is called it too',
     ], lines
@@ -294,8 +337,8 @@ def test_a_held_job_never_runs(project: Project) -> None:
     )  # fmt: skip
     lines = told(refused(project, waits))
     assert [re.sub(r" \(.*?\)", "", line) for line in lines] == [
-        f'TrainJob("{wait}").suspend: holds the job, which then never gets as far as wait_for={wait!r} says; '
-        "leave out wait_for, or suspend"
+        f'TrainJob("{wait}").suspend: holds the job, so wait_for={wait!r} would never be reached. '
+        "Hint: leave out wait_for, or suspend"
         for wait in ("admitted", "running", "complete")
     ]
 
@@ -313,9 +356,9 @@ def test_the_configuration_of_the_stack_has_its_names_and_values(project: Projec
     project.config("trainer:kubeconfig", "apiVersion: v1\nclusters: []\n")
     project.config("lab:targt", "of the project itself")
     assert told(refused(project, JOBS)) == [
-        "trainer:targt: unknown key of the configuration; did you mean target?; pulumi config rm trainer:targt",
-        "trainer:mode: must be one of jobset, trainer, not 'trainr'; did you mean trainer?",
-        "trainer:kubeconfig: is the content of a kubeconfig, and a path is wanted here; give a path, or target=Kubernetes"
+        "trainer:targt: unknown key of the configuration. Hint: did you mean target?; pulumi config rm trainer:targt",
+        "trainer:mode: must be one of jobset, trainer, not 'trainr'. Hint: did you mean trainer?",
+        "trainer:kubeconfig: must be the path of a kubeconfig file, not its content. Hint: give a path, or target=Kubernetes"
         '(content=pulumi.Config().require_secret("kubeconfig"))',
     ]
     for key in ("targt", "mode", "kubeconfig"):
@@ -340,7 +383,7 @@ def test_a_project_that_is_called_trainer_has_keys_of_its_own(project: Project) 
     project.preview()
     project.config("target", "kubernets")
     assert told(refused(project, JOBS)) == [
-        "trainer:target: must be one of local, kubernetes, not 'kubernets'; did you mean kubernetes?"
+        "trainer:target: must be one of local, kubernetes, not 'kubernets'. Hint: did you mean kubernetes?"
     ]
 
 
@@ -375,8 +418,8 @@ def test_names_of_resources_and_an_initializer_that_is_none(project: Project) ->
     result = refused(project, RESOURCES)
     a, b, *rest = told(result)
     why = "must be a standard resource type or fully qualified"
-    assert re.search(rf'"a".*\.resources_per_node\["gpus"\]: {why}; did you mean gpu\?', a), a
-    assert re.search(rf'"b".*\.resources_per_node\["mem"\]: {why}; did you mean memory\?', b), b
+    assert re.search(rf'"a".*\.resources_per_node\["gpus"\]: {why}. Hint: did you mean gpu\?', a), a
+    assert re.search(rf'"b".*\.resources_per_node\["mem"\]: {why}. Hint: did you mean memory\?', b), b
     assert any(re.search(rf'"c".*limits\[gpus\]: Invalid value: "gpus": {why}', line) for line in rest), rest
     assert not any('"d"' in line for line in rest), rest
     assert any('"e"' in line and "initializer: must be Initializer" in line for line in rest), rest
@@ -406,14 +449,81 @@ def test_a_place_on_this_machine_that_is_no_path_is_a_problem_of_the_plan(projec
     out = project.preview(ok=False).out
     assert "Traceback" not in out and "x6" not in out.partition("Diagnostics")[2], out
     for name, said in (
-        ("x0", "root: must be text or a path, not Output; "),
+        ("x0", "root: must be text or a path, not Output. Hint: "),
         ("x1", "root: must be text or a path, not ['x']"),
-        ("x2", "root: is no path: ''"),
-        ("x3", "python: must be text or a path, not Output; "),
+        ("x2", "root: is not a path: ''"),
+        ("x3", "python: must be text or a path, not Output. Hint: "),
         ("x4", "python: must be text or a path, not 3"),
-        ("x5", "root: is no path: "),
+        ("x5", "root: is not a path: "),
     ):
         assert len(re.findall(rf'TrainJob\("{name}"\) .*\.target\.{re.escape(said)}', out)) == 1, out
     assert len(re.findall(r'DatasetInitializer\("data"\) .*\.target\.root: must be text or a path, not 5', out)) == 1, (
         out
     )
+
+
+SHADOWING = """
+import builtins
+import zlib
+from io import open
+from math import *
+
+max = builtins.max
+
+def hash(text):
+    return zlib.crc32(text.encode())
+
+def split(rows):
+    print([row for row in rows if hash(row) % 2], pow(3, 2))
+
+def made():
+    def len(rows):
+        return 1
+
+    def closes(rows):
+        print(len(rows))
+
+    def defaults(rows, count=len):
+        print(count(rows))
+
+    return closes, defaults
+
+def own(rows):
+    global kept
+    kept = max(rows)
+
+    def inner():
+        return kept, open(__file__), __name__
+
+    print(inner())
+
+kept_before = 0
+
+def lacks(rows):
+    global kept_before
+
+    def inner():
+        return kept_before
+
+    kept_before = inner() or rows
+
+closes, defaults = made()
+for func in (split, closes, defaults, own, lacks):
+    trainer.TrainJob(func.__name__, runtime="torch-distributed",
+                     trainer=trainer.CustomTrainer(func=func, func_args={"rows": ["a"]}))
+"""
+
+
+def test_a_name_of_the_program_that_is_also_a_builtin_is_not_lost(project: Project) -> None:
+    found = told(refused(project, SHADOWING))
+    expected = [
+        ('TrainJob("split")', "split uses hash, which is defined outside of it and would be lost"),
+        ('TrainJob("split")', "split uses pow, which is defined outside of it and would be lost"),
+        ('TrainJob("closes")', "closes closes over len, which would be lost"),
+        ('TrainJob("lacks")', "lacks uses kept_before, which is defined outside of it and would be lost"),
+        ('TrainJob("defaults")', "defaults has other defaults by now than in its def"),
+    ]
+    for job, why in expected:
+        assert any(line.startswith(job) and why in line for line in found), (job, why, found)
+    lost = [line for line in found if "would be lost" in line or "defaults" in line]
+    assert not any("own uses" in line or "max" in line or "open" in line for line in lost), found

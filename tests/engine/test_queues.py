@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from .conftest import Project, Result
@@ -44,9 +46,9 @@ SAID = [
     "resource_groups[0].flavors: must have at most 64 items",
     'preemption.within_cluster_queue: supported values: "Never", "LowerPriority", "LowerOrNewerEqualPriority"',
     "borrowingLimit must be nil when cohort is empty",
-    "cohort_name: unknown field; did you mean cohort?",
+    "cohort_name: unknown field. Hint: did you mean cohort?",
     "cohort: must be a Cohort or its name, not a ResourceFlavor",
-    "leads in a circle: q-1 -> q-2 -> q-1",
+    "is a cycle: q-1 -> q-2 -> q-1",
     "name: must be no more than 253 characters",
     'WorkloadPriorityClass("q-p") (__main__.py:23): Checked value must be of type integer with format int32 in value',
     'stop_policy: supported values: "None", "Hold", "HoldAndDrain"',
@@ -56,9 +58,9 @@ SAID = [
     "another LocalQueue of the program is called default too",
     "teams[a].gpus: must be 0 or more, not -1",
     "teams[b].gpus: must be a number of GPUs, not 'x'",
-    "teams[c].lendin: unknown field; did you mean lending?",
+    "teams[c].lendin: unknown field. Hint: did you mean lending?",
     "borrowing: must be 0 or more, not -2",
-    "priority: unknown field; did you mean priorities?",
+    "priority: unknown field. Hint: did you mean priorities?",
 ]
 
 
@@ -91,25 +93,25 @@ trainer.Cohort("cohort", target="cluster")
 """
 BOTH = [
     'ClusterQueue("both") (__main__.py:4).cohort: must be a Cohort or its name, not 5',
-    "preemtion: unknown field; did you mean preemption?",
+    "preemtion: unknown field. Hint: did you mean preemption?",
     "on_delete: must be refuse or drain, not 'never'",
     "labels: must be a mapping, not str",
     "resource_groups[0].flavors[0]: must be a FlavorQuotas, not int",
-    'resources["cpu"].borowing_limit: unknown field; did you mean borrowing_limit?',
+    'resources["cpu"].borowing_limit: unknown field. Hint: did you mean borrowing_limit?',
     "resources[cpu].nominal_quota: must be greater than or equal to 0",
     "resources[memory].nominal_quota: must be a quantity such as 3, 500m or 4Gi, not 'x'",
     'LocalQueue("late") (__main__.py:11).fair_sharing.weight: spec.fairSharing.weight in body should match',
-    'TrainJob("job") (__main__.py:12).trainr: unknown field; did you mean trainer?',
+    'TrainJob("job") (__main__.py:12).trainr: unknown field. Hint: did you mean trainer?',
     "max_execution: must be a whole number of seconds from 1 to 2147483647, not 4h",
-    "topology.level: 'a b' is no node label",
+    "topology.level: 'a b' is not a node label",
     "target: must be Local(...) or Kubernetes(...), not 'cluster'",
-    "target: queues are objects of a cluster; give a Kubernetes(...)",
+    "target: queues are objects of a cluster. Hint: give a Kubernetes(...)",
 ]
 
 
 def test_wrong_words_and_wrong_values_are_said_together(project: Project) -> None:
     project.program(SHAPES_AND_VALUES, HEAD)
-    assert f"{len(BOTH)} problems;" in says_all(project.preview(ok=False), BOTH)
+    assert f"{len(BOTH)} problems found" in says_all(project.preview(ok=False), BOTH)
 
 
 OF_TEAMS = """
@@ -123,21 +125,21 @@ queues = trainer.GpuQueues("third", teams={"a": 3, "b": 1}, cohort="gpus", borro
 trainer.Cohort("child", parent="A B", opts=pulumi.ResourceOptions(parent=queues))
 """
 BY_ARGUMENT = [
-    ("gpus", "teams[a b]: 'a b' can be no name: a lowercase RFC 1123 subdomain"),
-    ("gpus", "teams[ok].borowing: unknown field; did you mean borrowing?"),
+    ("gpus", "teams[a b]: 'a b' is not a valid name: a lowercase RFC 1123 subdomain"),
+    ("gpus", "teams[ok].borowing: unknown field. Hint: did you mean borrowing?"),
     ("gpus", "others[cpu]: must be 0 or more, not -1"),
-    ("gpus", "others[a key]: 'a key' can be no resource: "),
+    ("gpus", "others[a key]: 'a key' is not a valid resource name: "),
     ("gpus", "gpus[gpus]"),
     ("gpus", "topology: the kubernetes.io/hostname label can only be used at the lowest level"),
     ("gpus", "drain_seconds: must be a number of seconds, 0 to 86400, not -1"),
-    ("second", 'teams: must name at least one team and its GPUs; for example teams={"nlp": 16}'),
+    ("second", 'teams: must name at least one team and its GPUs. Hint: for example teams={"nlp": 16}'),
     (
         "second",
-        'priorities: GpuQueues("gpus") (__main__.py:4) makes low, normal, high too; give the second one priorities=(),',
+        'priorities: GpuQueues("gpus") (__main__.py:4) makes low, normal, high too. Hint: give the second one priorities=() or',
     ),
     ("third", 'priorities: GpuQueues("gpus") (__main__.py:4) makes low, normal, high too'),
-    ("third", 'cohort: GpuQueues("gpus") (__main__.py:4) makes a cohort gpus too; make a Cohort and give it to both'),
-    ("Bad Name", "name: 'Bad Name' can be no name: a lowercase RFC 1123 subdomain"),
+    ("third", 'cohort: GpuQueues("gpus") (__main__.py:4) makes a cohort gpus too. Hint: create one Cohort for both'),
+    ("Bad Name", "name: 'Bad Name' is not a valid name: a lowercase RFC 1123 subdomain"),
     ("third", "others[cpu]: must be a quantity, not {'of': 1}"),
 ]
 
@@ -191,11 +193,14 @@ def test_a_stack_for_this_machine_checks_them_and_makes_none(project: Project) -
     ]
     rows = project.outputs()["quotas"]
     assert [(r["team"], r["own"], r["borrows"], r["lends"], r["of"]) for r in rows] == [
-        ("nlp", 16, None, None, 24), ("vision", 8, 4, 2, 24),
+        ("nlp", 16, None, None, 18), ("vision", 8, 4, 2, 24),
     ]  # fmt: skip
     assert project.outputs()["names"] == ["nlp", "gpus-nlp", "low", "normal", "high"]
     project.program(teams.replace('"nlp": 16', '"nlp": 16, "-": 4'), HEAD)
-    assert "teams[-]: '-' can be no name" in (told := project.up(ok=False).out) and "must consist of lower case" in told
+    assert (
+        "teams[-]: '-' is not a valid name" in (told := project.up(ok=False).out)
+        and "must consist of lower case" in told
+    )
 
 
 def test_a_team_that_is_not_there_is_told_without_a_traceback(project: Project) -> None:
@@ -210,3 +215,60 @@ def test_a_team_that_is_not_there_is_told_without_a_traceback(project: Project) 
         project.program(program % gpus, HEAD)
         told = project.up(ok=False).out
         assert " ".join(said.split()) in " ".join(told.split()) and "Traceback" not in told
+
+
+def test_a_renamed_team_keeps_its_cluster_queue(project: Project) -> None:
+    project.config("trainer:target", "local")
+    program = """
+    queues = trainer.GpuQueues("gpus", teams={"research": trainer.Team(gpus=8, %s), "nlp": 16})
+    pulumi.export("names", [queues.queues["research"].name, queues.cluster_queues["research"].name])
+    pulumi.export("rows", [[row["team"], row["cluster_queue"]] for row in queues.quotas])
+    """
+    project.program(program % 'namespace="rl", renamed_from="rl", hold=True', HEAD)
+    told = project.up().out
+    assert re.findall(r"trainer:index:LocalQueue +(\S+)", told) and "PT213" not in told, told
+    assert project.outputs() == {
+        "names": ["research", "gpus-rl"],
+        "rows": [["research", "gpus-rl"], ["nlp", "gpus-nlp"]],
+    }
+    for given, said in (
+        ('renamed_from="rl"', "teams[research].renamed_from: needs the namespace of the team, as jobs stay in it"),
+        ('namespace="x", renamed_from="nlp"', "teams[research].renamed_from: nlp is a team here"),
+        ('namespace="x", renamed_from="R L"', "teams[research].renamed_from: 'R L' is not a valid name"),
+        ('hold="yes"', "teams[research].hold: must be True or False, not 'yes'"),
+    ):
+        project.program(program % given, HEAD)
+        told = project.up(ok=False).out
+        assert said in told and "Traceback" not in told, told
+
+
+WITHOUT_CLUSTER_QUEUE = """
+trainer.LocalQueue("lost", cluster_queue="nowhere", namespace="team")
+trainer.ClusterQueue("held", stop_policy="Hold")
+"""
+
+
+def test_a_stack_whose_target_is_local_gets_no_warnings_about_queues(project: Project) -> None:
+    project.program(WITHOUT_CLUSTER_QUEUE, HEAD)
+    project.config("trainer:kubeconfig", str(project.folder / "nowhere"))
+    assert "PT213: ClusterQueue held: spec.stopPolicy: is Hold" in project.preview(ok=False).out
+    project.config("trainer:target", "local")
+    assert not re.search(r"PT2\d\d", (out := project.preview().out)), out
+
+
+TWO_PRIORITIES = """
+queues = trainer.GpuQueues("gpus", teams={"nlp": 1}, priorities=%s)
+pulumi.export("values", {name: made.document["value"] for name, made in queues.priorities.items()})
+"""
+
+
+def test_one_of_two_priorities_has_the_value_of_jobs_without_one(project: Project) -> None:
+    project.config("trainer:target", "local")
+    project.program(TWO_PRIORITIES % '("batch", "prod")', HEAD)
+    told = " ".join(project.up().out.split())
+    assert ".priorities: 'prod' has the value 0, the priority of jobs without a class. Hint: give the values: " in told
+    assert "priorities={'batch': -1000, 'prod': 1000}" in told
+    assert project.outputs()["values"] == {"batch": -1000, "prod": 0}, "stacks of earlier versions have these values"
+    for named in ("{'batch': -1000, 'prod': 1000}", "('low', 'normal', 'high')"):
+        project.program(TWO_PRIORITIES % named, HEAD)
+        assert "has the value 0" not in project.preview().out

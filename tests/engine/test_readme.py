@@ -1,18 +1,59 @@
-"""The programs of the README, as two teams run them: on this machine, where queues are checked and not made."""
+"""The README: its program and its picture. The programs of two teams in docs/training-jobs.md, on this machine, where queues are
+checked and not made."""
 
 from __future__ import annotations
 
 import re
 import shutil
+from importlib.metadata import version
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+
+from tests.documented import Block, blocks
 
 from .conftest import Project
 
 ROOT = Path(__file__).parents[2]
 CATALOGUE = ROOT / "examples" / "platform-and-teams" / "platform" / "runtimes"
-PLATFORM, TEAM = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+PICTURE = ROOT / "docs" / "quickstart.svg"
+TRAIN = """
+def train():
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    print(f"rank {dist.get_rank()} of {dist.get_world_size()}", flush=True)
+    dist.barrier()  # nobody leaves while another one still connects
+    dist.destroy_process_group()
+"""
+
+
+def programs(found: list[Block]) -> list[str]:
+    return [block.text for block in found if block.kind == "python"]
+
+
+def test_the_program_of_the_readme_trains_on_two_nodes(project: Project) -> None:
+    (text,) = programs(blocks("README.md", __file__))
+    (project.folder / "train.py").write_text(TRAIN)
+    project.program(text, head="")
+    project.up()
+    assert project.outputs() == {"phase": "Succeeded"}
+    logs = project.logs("classifier")
+    assert "rank 0 of 2" in logs and "rank 1 of 2" in logs, logs
+
+
+def test_the_wheel_has_the_version_of_the_package() -> None:
+    named = set(re.findall(r"pulumi_trainer-(\S+?)-py3-none-any.whl", (ROOT / "README.md").read_text()))
+    assert named == {version("pulumi-trainer")}
+
+
+def test_the_picture_is_small_and_has_plan_progress_and_result() -> None:
+    assert f"docs/{PICTURE.name}" in (ROOT / "README.md").read_text()
+    assert PICTURE.stat().st_size < 60_000
+    text = "".join(ElementTree.parse(PICTURE).getroot().itertext()).replace("\N{NO-BREAK SPACE}", " ")
+    for part in ("pulumi preview", "JobSet/classifier", "PET_NNODES", "pulumi up", "epoch", "Succeeded", "accuracy"):
+        assert part in text, part
 
 
 @pytest.mark.core
@@ -23,7 +64,7 @@ def test_two_teams_two_stacks(tmp_path: Path, pulumi_home: Path) -> None:
         Project(tmp_path / name, pulumi_home, name=name, stack="prod", env={"PULUMI_BACKEND_URL": f"file://{state}"})
         for name in ("platform", "team")
     )
-    for project, text in ((platform, PLATFORM), (team, TEAM)):
+    for project, text in zip((platform, team), programs(blocks("docs/training-jobs.md", __file__)), strict=True):
         project.folder.mkdir()
         (project.folder / "Pulumi.yaml").write_text(f"name: {project.name}\nruntime: python\n")
         assert project.run("stack", "init").code == 0

@@ -134,3 +134,48 @@ def test_a_job_that_is_renamed_together_with_a_new_value_reads_it_when_it_is_cre
     lab.target.delete(job.namespace, job.name)
     assert "it is taken for unfinished and created again" in lab.up().out
     eventually(lambda: lab.logs("job").count(READ["second-canary"]) == 2)
+
+
+CHAINED = """
+import os
+
+def prepare(rows):
+    print(rows)
+
+def fit(folder, given):
+    import os, time
+    while not os.path.exists(STOP):
+        time.sleep(0.1)
+
+before = trainer.TrainJob(
+    "before", runtime=plain, output=True,
+    trainer=trainer.CustomTrainer(func=prepare, func_args={"rows": os.environ.get("ROWS", "1")}),
+)
+folder = pulumi.Output.all(before.completion, before.output_path).apply(lambda both: f"{both[1]}#{os.environ.get('ROWS')}")
+given = {"folder": folder, "given": SECRET}
+trainer.TrainJob(
+    "job", runtime=plain, interrupt="allow", wait_for="running",
+    trainer=trainer.CustomTrainer(func=fit, func_args=given),
+)
+"""
+
+
+@pytest.mark.parametrize("secret", ['pulumi.Config().require_secret("token")', '"plain"'])
+def test_values_that_are_not_known_yet_are_no_new_secrets_and_may_start_a_new_run(lab: Project, secret: str) -> None:
+    stop = lab.folder / "stop"
+    lab.program(CHAINED.replace("SECRET", secret).replace("STOP", repr(str(stop))))
+    lab.up()
+    uid = lab.job("job").uid
+    lab.env["ROWS"] = "2"
+    shown = lab.preview("--diff").out
+    assert "new secret value" not in shown, shown
+    note = "is Running: it depends on values that are not known yet, and may start a new run, which would end the running one"
+    assert note in shown, shown
+    lab.up()
+    assert lab.job("job").uid != uid
+    assert "may start" not in lab.preview("--expect-no-changes").out
+    stop.touch()
+    eventually(lambda: lab.job("job").phase == "Succeeded")
+    lab.env["ROWS"] = "3"
+    shown = lab.preview("--diff").out
+    assert "is Succeeded: it depends on values that are not known yet, and may start a new run\n" in shown, shown

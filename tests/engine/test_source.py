@@ -60,7 +60,7 @@ def test_code_that_would_not_run_is_refused_in_the_plan(project: Project) -> Non
         in told
     )
     assert "work(epochs: int, lr: float = 0.1) requires epochs" in told
-    assert 'TrainJob("outputs")' in told and "has no such argument; did you mean epochs?" in told
+    assert 'TrainJob("outputs")' in told and "has no such argument. Hint: did you mean epochs?" in told
     assert "4 problems" in told and "Traceback" not in told
 
 

@@ -77,12 +77,15 @@ def test_an_output_that_the_other_stack_does_not_have(tmp_path: Path, pulumi_hom
     team.program(TEAM + MISSING, head="")
     refused = team.preview(ok=False).out
     lines = [line.strip() for line in refused.splitlines() if line.startswith("      ")]
-    why = "is None: the stack organization/platform/prod has no such output; it has: queue-nlp, stable, token"
+    why = "is None: the stack organization/platform/prod has no such output. Hint: available: queue-nlp, stable, token"
     for component, places in SAID.items():
         told = {line.partition("): ")[2] or line.partition(").")[2] for line in lines if line.startswith(component)}
         assert {t.partition(": ")[0] for t in told} == places, (component, told, refused)
         assert all(t.endswith(why) for t in told), told
-    assert "organization/platform/none has no such output; it has none at all: bring it up first" in refused
-    assert 'not StackReference; give what it exports: get_output("NAME") of the StackReference' in refused
+    assert (
+        "organization/platform/none has no such output. Hint: it has no outputs: run `pulumi up` in that stack first"
+        in refused
+    )
+    assert 'not StackReference. Hint: give what it exports: get_output("NAME") of the StackReference' in refused
     assert '"g") (__main__.py:27).queue: must be a string, not {' in refused, refused
     assert "Traceback" not in refused

@@ -8,6 +8,8 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from .conftest import HEAD, Project, eventually
 
@@ -233,6 +235,7 @@ job("secret-label", labels={"x.y/z": secret}, annotations={"n": [[secret]]})
 job("secret-labels", labels=Output.secret({"a": "b"}))
 job("secret-number", trainer=trainer.CustomTrainer(func=train, env={"A": Output.secret(3)}))
 job("secret-list", trainer=trainer.CustomTrainer(func=train, env=Output.secret([1])))
+job("path", trainer=trainer.CustomTrainer(func=train, env={"A": pathlib.Path("x")}))
 job("secret-image", trainer=trainer.CustomTrainer(func=train, image=secret, packages_to_install=[[secret]]))
 """
 
@@ -264,6 +267,7 @@ def test_what_is_no_json_and_secrets_elsewhere_are_problems_with_their_place(pro
         "loop": 'trainer.func_args["conf"]["loop"]: contains itself',
         "deep": "has more than 100 levels",
         "int": "an int of more than 4300 digits",
+        "path": 'trainer.env["A"]: must be a string, not PosixPath',
         "list": "trainer.func_args: must be a mapping, not list",
         "secret-uri": "initializer.model.storage_uri: is secret",
         "secret-label": 'labels["x.y/z"]: is secret',
@@ -310,7 +314,7 @@ def test_what_is_no_json_in_runtimes_and_datasets_is_a_problem_with_its_place(pr
         ("ClusterTrainingRuntime", "labels", "labels.a: not a JSON value: datetime.date"),
         ("ClusterTrainingRuntime", "policy", "ml_policy.torch[1]: not a JSON key: int (expected str)"),
         ("ClusterTrainingRuntime", "pods", "replicated_jobs[0].pod_spec.node_selector.my_zone: not a JSON value: set"),
-        ("ClusterTrainingRuntime", "later", "labels.a: must be a string"),
+        ("ClusterTrainingRuntime", "later", "labels.a: must be plain data (mappings, lists, strings, numbers)"),
         ("DatasetInitializer", "patterns", "ignore_patterns[0]: must be a string, not date"),
         ("DatasetInitializer", "endpoint", "endpoint: must be a string, not dict"),
         ("DatasetInitializer", "endpoint", "size: must be a string, not date"),
@@ -423,3 +427,79 @@ def test_outputs_that_fail_are_problems_with_their_place(project: Project) -> No
         'job("fails", o=Output.secret("canary").apply(lambda value: {}[value]))'
     ) + 1
     assert f'func_args["o"]: an Output that cannot be computed: KeyError (__main__.py:{line})' in out, out
+
+
+KEYS = """
+def train(**given):
+    print(given)
+
+def job(name, func_args):
+    return trainer.TrainJob(name, runtime=plain, trainer=trainer.CustomTrainer(func=train, func_args=func_args))
+
+job("whole", pulumi.Output.from_input({"a": {1: 2}}))
+job("leaf", {"a": [pulumi.Output.secret({1: 2})]})
+job("applied", pulumi.Output.secret("canary").apply(lambda _: {1: 2}))
+job("nested", {"a": pulumi.Output.secret("canary").apply(lambda _: {"b": {1: 2}})})
+job("beside", {"a": pulumi.Output.from_input({1: 2}), "b": pulumi.Output.secret("canary")})
+"""
+
+
+def test_keys_that_are_no_strings_in_outputs_are_problems_without_a_traceback(project: Project) -> None:
+    """The SDK fails at such keys itself, and would end the program with a traceback that names no line of it."""
+    project.program(KEYS)
+    for out in (project.preview(ok=False).out, project.up(ok=False).out):
+        for name, said in {
+            "whole": "func_args: an Output of a mapping with a key that is not a string",
+            "leaf": 'func_args["a"][0]: an Output of a mapping with a key that is not a string',
+            "applied": "func_args[1]: not a JSON key: int (expected str)",
+            "nested": 'func_args["a"]["b"][1]: not a JSON key: int (expected str)',
+            "beside": 'func_args["a"]: an Output of a mapping with a key that is not a string',
+        }.items():
+            assert f"trainer.{said}. Hint: pass str(key)" in job_lines(out, name), f"{name}\n{out}"
+        assert "Traceback" not in out and "canary" not in out and "5 problems" in out, out
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+GENERATED = """
+import json
+
+def train(place, literal, later):
+    with open(place, "w") as file:
+        print(ascii(literal), file=file)
+        print(ascii(later), file=file)
+
+with open("values.json", encoding="utf-8") as file:
+    values = json.load(file)
+later = pulumi.Output.from_input(values)
+for name, given in {"plain": later, "secret": pulumi.Output.secret(values)}.items():
+    trainer.TrainJob(name, runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(
+        func=train, func_args={"place": FOLDER + name, "literal": values, "later": given}))
+"""
+
+
+def generated_values() -> list[Any]:
+    made: list[Any] = []
+
+    @settings(max_examples=150, derandomize=True, database=None)
+    @given(JSON)
+    def keep(value: Any) -> None:
+        made.append(value)
+
+    keep()
+    return made
+
+
+def test_any_json_value_arrives_verbatim_on_this_machine(project: Project) -> None:
+    """As an argument, as an Output and in a Secret."""
+    values = generated_values()
+    (project.folder / "values.json").write_text(json.dumps(values))
+    project.program(GENERATED.replace("FOLDER", repr(f"{project.folder}/received-")))
+    project.up()
+    for name in ("plain", "secret"):
+        received = (project.folder / f"received-{name}").read_text()
+        assert received == f"{values!a}\n" * 2, name
+    project.preview("--expect-no-changes")

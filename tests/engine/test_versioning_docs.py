@@ -10,10 +10,12 @@ import pytest
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.runtimes import RuntimeCatalog
 
+from tests.documented import blocks
+
 from .conftest import Project
 
 PAGE = Path(__file__).parents[2] / "docs" / "versioning-runtimes.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+BLOCKS = [(block.kind, block.text) for block in blocks("docs/versioning-runtimes.md", __file__)]
 
 
 def run(folder: Path, text: str) -> None:
@@ -73,5 +75,5 @@ def test_the_catalogues_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     exec("\n".join(line for line in lines if "runtime = " not in line), found)
     assert "torch-distributed" in found["installed"].names()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Invalid, match="runtimes: is no folder"):
+    with pytest.raises(Invalid, match="runtimes: is not a folder"):
         found["here"].names()

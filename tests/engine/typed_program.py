@@ -5,7 +5,9 @@ import pulumi_trainer as trainer
 from pulumi_kubernetes.core.v1 import ContainerArgs, PodSpecArgs
 
 config = pulumi.Config()
-cluster = trainer.Kubernetes(namespace="team", mode="jobset", context="lab")
+cluster = trainer.Kubernetes(
+    workers={"west": trainer.Worker(kubeconfig="west", context="west")}, namespace="team", mode="jobset", context="lab"
+)
 machine = trainer.Local(root="jobs", python="python3")
 
 
@@ -59,8 +61,8 @@ dataset = trainer.DatasetInitializer("digits", storage_uri="hf://acme/digits", a
 model = trainer.ModelInitializer(
     "llama", storage_uri="s3://bucket/llama", region="eu-west-1", access_mode="ReadWriteMany"
 )
-sources: list[trainer.Source] = [
-    trainer.Source(storage_uri="file://data"),
+sources: list[trainer.DataSource] = [
+    trainer.DataSource(storage_uri="file://data"),
     trainer.HuggingFaceDatasetInitializer(storage_uri="hf://acme/digits", access_token=token),
     trainer.HuggingFaceModelInitializer(storage_uri="hf://acme/llama"),
     trainer.S3DatasetInitializer(storage_uri="s3://bucket/digits", endpoint="http://s3"),
@@ -106,6 +108,7 @@ shared = trainer.ClusterQueue(
 queue = trainer.LocalQueue("team", cluster_queue=shared, namespace="team")
 urgent = trainer.WorkloadPriorityClass("urgent", value=1000, description="Before all others")
 gpus = trainer.GpuQueues("gpus", teams={"nlp": 16, "vision": trainer.Team(gpus=8, borrowing=4)}, target=cluster)
+trainer.NetworkPolicy("alone", job="train", egress=[trainer.Egress(cidr="10.0.0.0/8", ports=[443], protocol="TCP")])
 trainer.CoschedulingPodGroup("four", min_member=4, min_resources={"nvidia.com/gpu": 32})
 trainer.VolcanoPodGroup("three", min_member=3, min_task_member={"node": 3}, queue="research")
 
@@ -122,6 +125,22 @@ patch = trainer.RuntimePatch(
     ],
 )
 job = trainer.TrainJob(
+    "project",
+    runtime=plain,
+    trainer=trainer.CustomTrainer(
+        module="pkg.train",
+        source=trainer.Source("..", include=["pkg/"], exclude=["*.csv"]),
+        requirements="requirements.txt",
+    ),
+)
+trainer.TrainJob(
+    "revision",
+    runtime=plain,
+    trainer=trainer.CustomTrainer(
+        script="train.py", source=trainer.Source(".", git="https://example.com/a.git", revision="v1")
+    ),
+)
+trainer.TrainJob(
     "train",
     runtime=plain,
     trainer=trainer.CustomTrainer(func=train, func_args={"lr": 0.1}, num_nodes=2, env={"TOKEN": token}),
@@ -134,8 +153,18 @@ job = trainer.TrainJob(
     wait_for="running",
     timeouts={"admitted": 600, "running": 60},
     interrupt="allow",
+    hardening="restricted",
     target=cluster,
     opts=pulumi.ResourceOptions(protect=True),
+)
+trainer.TrainJob(
+    "saves",
+    runtime=plain,
+    trainer=trainer.CustomTrainer(func=train, func_args={"lr": 0.1}, num_nodes=2),
+    checkpoint=trainer.CheckpointPolicy(
+        every="10m", keep=2, grace=60, max_restarts=1, to=trainer.OutputVolume(size="1Gi")
+    ),
+    interrupt="checkpoint",
 )
 for place in (trainer.Preferred("rack"), trainer.Unconstrained(slice_size=2, slice_level="rack")):
     trainer.TrainJob("placed", runtime=channel, follow="minor", topology=place, queue=gpus.queues["nlp"], name="placed")
@@ -156,6 +185,31 @@ trainer.TrainJob(
         )
     ),
 )
+
+
+def short(completions: list[str], **columns: object) -> list[float]:
+    return [-float(len(each)) for each in completions]
+
+
+for tool, made in {
+    "trl-distributed": trainer.TRLTrainer(
+        method="grpo",
+        reward=short,
+        config={"seed": 1},
+        lora=trainer.LoraConfig(),
+        generation=trainer.GenerationServer(resources_per_node={"cpu": 1}, config={"max_model_len": 4096}),
+    ),
+    "transformers-distributed": trainer.TransformersTrainer(config={"seed": 1}, num_nodes=2),
+    "llamafactory": trainer.LlamaFactoryTrainer(stage="sft", config={"seed": 1}, resources_per_node={"gpu": 8}),
+    "torchtune-distributed": trainer.TorchTuneTrainer(
+        recipe="lora_finetune_distributed",
+        base="llama3_2/1B_lora",
+        config={"optimizer.lr": 1e-4},
+        lora=trainer.LoraConfig(),
+    ),
+    "unsloth": trainer.UnslothTrainer(config={"seed": 1}, lora=trainer.LoraConfig(), resources_per_node={"gpu": 1}),
+}.items():
+    trainer.TrainJob(tool, runtime=tool, trainer=made, output=True)
 
 
 def shown(progress: trainer.Progress | None) -> str:

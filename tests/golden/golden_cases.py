@@ -7,6 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.offline import Cluster, Result
+
 CASES = Path(__file__).parent / "cases"
 NAMES = sorted(path.name for path in CASES.iterdir())
 
@@ -18,3 +22,22 @@ def expected(name: str) -> dict[str, Any]:
 
 def having(key: str) -> list[str]:
     return [name for name in NAMES if expected(name).get(key)]
+
+
+class RecordedCluster(Cluster):
+    """An offline cluster that also takes the recorder's steps between objects.
+
+    `OracleConfig` sets feature gates, `OracleDelete` deletes the object that its `target` names.
+    """
+
+    def apply(self, document: dict[str, Any]) -> Result | None:
+        if document["apiVersion"] != "oracle/v1":
+            return super().apply(document)
+        if document["kind"] == "OracleConfig":
+            self.gates = {name: value for name, value in document.items() if isinstance(value, bool)}
+            return None
+        target = section(document, "target")
+        if not isinstance(target.get("apiVersion"), str) or not isinstance(target.get("kind"), str):
+            raise Invalid(Problem("target", "must have apiVersion, kind and metadata of the object to delete"))
+        self.delete(target)
+        return None

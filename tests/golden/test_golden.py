@@ -7,21 +7,12 @@ import functools
 from typing import Any
 
 import pytest
-from golden_cases import CASES, NAMES, expected, having
-from pulumi_trainer.provider.admission import (
-    default_runtime,
-    default_train_job,
-    review,
-    review_jobset,
-)
+from golden_cases import CASES, NAMES, RecordedCluster, expected, having
+from pulumi_trainer.provider.admission import default_runtime, default_train_job, review, review_jobset
+from pulumi_trainer.provider.api.go_structs import as_go_struct
 from pulumi_trainer.provider.kube.values.documents import documents
-from pulumi_trainer.provider.kube.values.typed import Findings, typed
-from pulumi_trainer.provider.offline import (
-    Cluster,
-    Verdicts,
-    judge,
-    report,
-)
+from pulumi_trainer.provider.kube.values.typed import Findings
+from pulumi_trainer.provider.offline import Cluster, Verdicts, judge, report
 from pulumi_trainer.provider.offline.cluster import UID
 from pulumi_trainer.provider.pipeline import render
 
@@ -29,7 +20,7 @@ from pulumi_trainer.provider.pipeline import render
 @functools.cache
 def ran(name: str) -> tuple[Cluster, Verdicts]:
     """The cluster after all documents of a case."""
-    cluster, verdicts = Cluster("trainer"), Verdicts()
+    cluster, verdicts = RecordedCluster("trainer"), Verdicts()
     for _ in judge(documents(CASES / name / "input.yaml"), cluster, verdicts):
         pass
     return cluster, verdicts
@@ -120,7 +111,7 @@ def test_runtime_as_stored(name: str) -> None:
     assert snapshot is not None
     if snapshot["kind"] == "ConfigMap":  # one of the documents
         return
-    mine = typed("TrainingRuntimeSpec", snapshot["spec"], None, Findings(), applied=True)
+    mine = as_go_struct("TrainingRuntimeSpec", snapshot["spec"], None, Findings(), applied=True)
     no_template: dict[str, Any] = {"template": {"metadata": {}, "spec": {}}}  # left out if it is empty
     assert {**no_template, **mine} == {**no_template, **wanted["spec"]}
     assert snapshot["metadata"]["name"] == wanted["metadata"]["name"]

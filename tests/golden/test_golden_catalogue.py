@@ -13,7 +13,10 @@ from pulumi_trainer.provider.pipeline import render
 from test_golden import compared
 
 UPSTREAM = {"flux": "flux-distributed"}
-OURS = {"tensorflow", "paddle", "torchtune-llama3.3-70b"}
+OURS = {
+    "llamafactory", "paddle", "plain", "tensorflow", "torchtune-distributed", "torchtune-llama3.3-70b",
+    "transformers-distributed", "trl-distributed", "unsloth",
+}  # fmt: skip
 """Not in Kubeflow Trainer."""
 
 

@@ -1,16 +1,58 @@
-"""The two modes of rendering differ in what docs/differences.md lists, in every golden case, and in nothing else."""
+"""The two modes differ in what docs/differences.md lists, in every golden case, and in nothing else.
+
+`proves(n)` marks the test of row n of that table; each row has one.
+"""
 
 from __future__ import annotations
 
 import copy
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_cases import CASES, having
+from golden_cases import CASES, NAMES, RecordedCluster, having
+from pulumi_trainer.plugins import EnforceMLPolicyPlugin, Policy
+from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.commands import parsers
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.kube.values.documents import documents
 from pulumi_trainer.provider.offline import Cluster
-from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.offline.snapshots import SUFFIX
+from pulumi_trainer.provider.pipeline import registry, render
+from pulumi_trainer.provider.targets.generated_secrets import generate_values, keys_to_generate
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs import record
+from pulumi_trainer.provider.targets.local.plan import Site
+from pulumi_trainer.provider.targets.local.pod_processes import Tuning
+from pulumi_trainer.provider.targets.local.record import Record as LocalRecord
+from pulumi_trainer.runtimes import load
+
+PAGE = (Path(__file__).parents[2] / "docs" / "differences.md").read_text().partition("## Where the Local target")[0]
+ROWS = {int(number): text for number, text in re.findall(r"^\| (\d+) \| (.*) \|$", PAGE, re.M)}
+CODE = [file for part in ("components", "provider") for file in (Path(__file__).parents[2] / part).rglob("*.py")]
+PROVEN: dict[int, list[str]] = {}
+
+
+def proves(*rows: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark the test of rows of the table."""
+
+    def mark(test: Callable[..., None]) -> Callable[..., None]:
+        for row in rows:
+            PROVEN.setdefault(row, []).append(test.__name__)
+        return test
+
+    return mark
+
+
+def test_each_row_of_the_table_has_its_test() -> None:
+    assert sorted(ROWS) == sorted(PROVEN) == list(range(1, len(ROWS) + 1))
+    for row, text in ROWS.items():
+        for path in re.findall(r"`([\w/]+\.py)`", text.rpartition(" | ")[2]):
+            assert any(path in str(file) for file in CODE), f"row {row}: {path}"
+
 
 KUEUE = {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "high"}
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
@@ -18,7 +60,7 @@ MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 def rendered(name: str, mode: Any, **spec: Any) -> list[dict[str, Any]] | str:
     """What the last TrainJob of a case is rendered to, with labels, annotations and `spec` on top of its own."""
-    cluster, last = Cluster("trainer"), None
+    cluster, last = RecordedCluster("trainer"), None
     for document in documents(CASES / name / "input.yaml"):
         last = cluster.apply(document.content) or last
     assert last is not None
@@ -74,6 +116,7 @@ def replicated(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+@proves(1, 2, 3, 4, 5)
 @pytest.mark.parametrize(
     "name", [n for n in having("snapshot") if not n.startswith("u-snapshot") or n == "u-snapshot-resume"]
 )
@@ -84,3 +127,141 @@ def test_modes_differ_as_listed(name: str) -> None:
         assert mine == theirs
     else:
         assert as_controller(mine, theirs) == theirs
+
+
+MANIFEST = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+
+
+def train_job(runtime: str, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": "job", "namespace": "team", "uid": "uid-1"}
+    return {**MANIFEST, "metadata": metadata, "spec": {"runtimeRef": {"name": runtime}, "trainer": {}, **spec}}
+
+
+ACTIVE = "RuntimePatches cannot be modified when the JobSet's ReplicatedJob node is still active"
+
+
+@proves(10, 13)
+@pytest.mark.parametrize("name", NAMES)
+def test_verdicts_differ_as_listed(name: str) -> None:
+    """For all 309 cases, up to the first document whose verdict differs."""
+    mine, theirs = RecordedCluster("jobset"), RecordedCluster("trainer")
+    for document in documents(CASES / name / "input.yaml"):
+        here, there = mine.apply(copy.deepcopy(document.content)), theirs.apply(document.content)
+        if here is None or there is None:
+            assert here is there
+        elif here.stage == there.stage:
+            assert {str(p) for p in here.errors} == {str(p) for p in there.errors}
+        elif here.stage == "decode":  # 10
+            assert there.admitted and any("it is dropped" in note.why for note in there.notes)
+            assert all("unknown field" in problem.why for problem in here.errors)
+            return
+        elif here.admitted:  # 13
+            assert [problem.why for problem in there.errors] == [ACTIVE]
+            return
+        else:  # 10
+            assert here.stage == "jobset" and there.admitted
+            assert {str(p) for p in here.errors} <= {str(note) for note in there.notes}
+            return
+
+
+def test_both_of_these_happen() -> None:
+    unknown = {**train_job("torch-distributed"), "specc": {}}
+    assert verdict("jobset", unknown) == "decode" and verdict("trainer", unknown) is None
+    long = train_job("torch-distributed")
+    long["metadata"]["name"] = "a" * 60
+    assert verdict("jobset", long) == "jobset" and verdict("trainer", long) is None
+
+
+def verdict(mode: Any, document: dict[str, Any]) -> str | None:
+    cluster = Cluster(mode, catalogue=load)
+    result = cluster.apply(document)
+    assert result is not None
+    return result.stage
+
+
+@proves(6)
+def test_owner_and_stack_are_kept_with_a_job(tmp_path: Path) -> None:
+    objects = render(load("plain"), train_job("plain")).objects
+    submission = Submission("team", "job", "owner-1", "digest", objects, sweep="stack-1")
+    site = Site(tmp_path, tmp_path / "job", "uid-1", python="python3", environments=tmp_path, user_environment={})
+    local = LocalRecord.of(submission, site, Tuning())
+    assert record.labels(submission)[owner_labels.STACK] == "stack-1"
+    assert record.job_annotations(submission)[owner_labels.OWNER] == "owner-1"
+    assert (local.owner, local.sweep) == ("owner-1", "stack-1")
+    theirs = render(load("plain"), train_job("plain"), mode="trainer").objects
+    assert "stack-1" not in str(theirs)
+
+
+@proves(7)
+def test_no_snapshot_of_the_runtime() -> None:
+    runtime, job = load("plain"), train_job("plain")
+    for mode, there in (("jobset", False), ("trainer", True)):
+        cluster = Cluster(mode)  # type: ignore[arg-type]
+        cluster.apply(runtime)
+        cluster.apply(job)
+        assert (cluster.get(("", "ConfigMap", "team", f"job{SUFFIX}")) is not None) is there
+
+
+class OursPolicy(Policy):
+    serves = "mlPolicy.ours"
+
+
+class Ours(EnforceMLPolicyPlugin):
+    name = "Ours"
+    policies = (OursPolicy,)
+
+    def enforce_ml_policy(self, info: Any, train_job: Any) -> None:
+        info.trainer_container.env = [{"name": "OURS", "value": "1"}]
+
+
+@proves(8)
+def test_policies_of_own_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", [])
+    registry.register_plugin(Ours())
+    runtime = load("plain")
+    runtime["spec"]["mlPolicy"] = {"ours": {}}
+    assert "OURS" in str(render(runtime, train_job("plain")).objects)
+    with pytest.raises(Invalid, match="is a plugin's own policy"):
+        render(runtime, train_job("plain"), mode="trainer")
+
+
+@proves(9)
+def test_runtimes_come_from_the_catalogue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps(train_job("torch-distributed")))
+    assert parsers.run("validate", [str(file)]) == 0
+    assert "taken from the catalogue" in capsys.readouterr().out
+    assert parsers.run("validate", ["--mode", "trainer", str(file)]) == 1
+
+
+@proves(11)
+@pytest.mark.parametrize("name", ["deepspeed-distributed", "flux"])
+def test_keys_are_placeholders_that_a_target_fills(name: str) -> None:
+    runtime, job = load(name), train_job(name, trainer={"numNodes": 2})
+    if name == "flux":
+        runtime["spec"]["mlPolicy"]["flux"] = {"numProcPerNode": 1}
+    secret, again = (
+        next(document for document in render(runtime, job).objects.values() if document["kind"] == "Secret")
+        for _ in range(2)
+    )
+    assert secret == again
+    data = secret.get("data") or secret["stringData"]
+    assert set(keys_to_generate(data)) == set(data)
+    assert generate_values(data) != generate_values(data)
+
+
+@proves(12)
+def test_a_gang_has_a_podgroup_for_each_stage() -> None:
+    runtime = load("plain")
+    runtime["spec"]["podGroupPolicy"] = {"coscheduling": {"scheduleTimeoutSeconds": 60}}
+    steps = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    first = copy.deepcopy(steps[0])
+    first["name"] = "prepare"
+    first["template"].pop("metadata", None)
+    steps[0]["dependsOn"] = [{"name": "prepare", "status": "Complete"}]
+    steps.insert(0, first)
+    job = train_job("plain", trainer={"numNodes": 3})
+    mine = {n: o["spec"]["minMember"] for n, o in render(runtime, job).objects.items() if n.startswith("PodGroup/")}
+    assert mine == {"PodGroup/job.prepare": 1, "PodGroup/job.node": 3}
+    rendered = render(runtime, job, mode="trainer").objects
+    assert {n: o["spec"]["minMember"] for n, o in rendered.items() if n.startswith("PodGroup/")} == {"PodGroup/job": 4}

@@ -8,13 +8,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from golden_cases import CASES, NAMES, expected
+from golden_cases import CASES, NAMES, RecordedCluster, expected
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.kube.values.documents import documents
-from pulumi_trainer.provider.offline import Cluster, Verdicts, report
+from pulumi_trainer.provider.offline import Verdicts, report
 from pulumi_trainer.provider.pipeline import render
 
 MODES: Any = st.sampled_from(["jobset", "trainer"])
@@ -33,7 +33,7 @@ def given_documents(name: str) -> tuple[dict[str, Any], ...]:
 
 def outcome(found: list[dict[str, Any]], mode: Any) -> str:
     """The report as text; raises nothing but Invalid, which is told."""
-    cluster, last = Cluster(mode, now=NOW), None
+    cluster, last = RecordedCluster(mode, now=NOW), None
     before = json.dumps(found)
     try:
         for document in found:

@@ -26,7 +26,7 @@ from tools.cluster.images import MACHINE
 from .examples import Example, example
 
 Document = dict[str, Any]
-CONTROL_PLANE = ("kcm", "scheduler", "jobset")
+CONTROL_PLANE = ("kcm", "scheduler", "jobset", "kueue")
 """All that the Kubernetes target asks of a cluster, and no simulated node."""
 PATIENCE = 120.0
 """Seconds, for what takes two on an idle machine."""

@@ -52,11 +52,7 @@ class Example(Project):
 
 def example(name: str, folder: Path, home: Path, core: client.CoreV1Api, settings: Mapping[str, str]) -> Example:
     """`examples/NAME` with a new stack. settings: of the stack."""
-    own = ROOT / "examples" / name / "Pulumi.yaml"  # the quickstart is the project at the root of the clone
-    shutil.copytree(ROOT / "examples" / name, folder if own.exists() else folder / "examples" / name)
-    if not own.exists():
-        shutil.copy(ROOT / "Pulumi.yaml", folder / "Pulumi.yaml")
-        (folder / "provider").symlink_to(ROOT / "provider")  # it names our host of dynamic providers
+    shutil.copytree(ROOT / "examples" / name, folder)
     (folder / "state").mkdir()
     made = Example(folder, home, name=name, stack="cluster")
     made.core, made.namespace = core, settings["trainer:namespace"]

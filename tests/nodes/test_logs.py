@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Wish
+from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
 from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 
 from tests.cluster.proxy import Proxy
@@ -41,7 +41,7 @@ def test_streams_that_break(cluster: Cluster, lab: Lab, tmp_path: Path) -> None:
         cuts = Cuts(40)
         proxy.rule = cuts
         client = open_client({"kubeconfig": str(proxy.kubeconfig(tmp_path / "proxied", like=lab.kubeconfig))})
-        for line in tail(client, lab.namespace, "talks", Wish(), follow=True):
+        for line in tail(client, lab.namespace, "talks", LogSelection(), follow=True):
             found.setdefault(line.pod, []).append(line.text)
     lab.ended("talks")
     assert cuts.left < 30, "streams did break"
@@ -57,7 +57,7 @@ def test_a_container_that_starts_again(lab: Lab) -> None:
     found: list[str] = []
     follower = threading.Thread(
         target=lambda: found.extend(
-            line.text for line in tail(lab.target.client, lab.namespace, "fails", Wish(), follow=True)
+            line.text for line in tail(lab.target.client, lab.namespace, "fails", LogSelection(), follow=True)
         ),
         daemon=True,
     )

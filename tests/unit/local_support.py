@@ -13,7 +13,7 @@ import psutil
 import pytest
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.targets.local.pods import Tuning
+from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.target import LocalTarget
 
 NAMESPACE = "default"
@@ -110,6 +110,14 @@ def supervisor_of(target: LocalTarget, job: str = "job") -> psutil.Process:
     import json
 
     return psutil.Process(json.loads(eventually(lambda: file.exists() and file.read_text()))["pid"])
+
+
+def kill_supervisor(target: LocalTarget, job: str = "job") -> psutil.Process:
+    """Kill the job's supervisor, and return it when it is gone: for a moment, a dying process is not to be told apart."""
+    supervisor = supervisor_of(target, job)
+    supervisor.kill()
+    supervisor.wait()
+    return supervisor
 
 
 def living(home: Path) -> list[psutil.Process]:

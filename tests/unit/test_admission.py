@@ -44,7 +44,7 @@ def test_longest_names(job: str, longest: int) -> None:
     (problem,) = review_jobset(document)
     assert problem.where == "metadata.name"
     assert "and may have 63 characters" in problem.why
-    assert problem.mend == f"shorten it, or the name of {job}, by 1"
+    assert problem.hint == f"shorten it, or the name of {job}, by 1"
 
 
 def test_more_nodes_leave_less_room() -> None:
@@ -77,7 +77,7 @@ CLAIM = {"metadata": {"name": "data"}, "spec": {}}
 
 WRONG: list[tuple[list[tuple[str, Any]], str, str]] = [
     ([("replicatedJobs.1.name", "Node")], "spec.replicatedJobs[1].name", "DNS-1035"),
-    ([("replicatedJobs.1.name", "model-initializer")], "spec.replicatedJobs[1].name", "another replicated job"),
+    ([("replicatedJobs.1.name", "model-initializer")], "spec.replicatedJobs", "model-initializer is a duplicate"),
     ([("replicatedJobs.1.groupName", "A_b")], "spec.replicatedJobs[1].groupName", "DNS-1035"),
     ([("replicatedJobs.1.replicas", 2**30)], "spec.replicatedJobs[1]", "must not be more than 2147483647"),
     ([("replicatedJobs.1.replicas", -1)], "spec.replicatedJobs[1].replicas", "greater than or equal to 0"),
@@ -166,13 +166,13 @@ WRONG: list[tuple[list[tuple[str, Any]], str, str]] = [
     ([(f"{POD}.containers", [])], f"spec.{POD}".replace(".1.", "[1].") + ".containers", "must have a container"),
     ([(f"{POD}.containers.0.image", ...)], "containers[0].image", "is required"),
     ([(f"{POD}.containers.0.name", "")], "containers[0].name", "Required value"),
-    ([(f"{POD}.containers.0.command", "python")], "containers[0].command", "list of strings"),
-    ([(f"{POD}.containers.0.args", [1])], "containers[0].args", "list of strings"),
-    ([(f"{POD}.containers.0.env", [{"name": "A"}, {"name": "A"}])], "containers[0].env[1]", "the same name"),
+    ([(f"{POD}.containers.0.command", "python")], "containers[0].command", "must be a list"),
+    ([(f"{POD}.containers.0.args", [1])], "containers[0].args[0]", "must be a string"),
+    ([(f"{POD}.containers.0.env", [{"name": "A"}, {"name": "A"}])], "containers[0].env", "name A is a duplicate"),
     (
         [(f"{POD}.containers.0.ports", [{"containerPort": 1}, {"containerPort": 1, "protocol": "TCP"}])],
-        "containers[0].ports[1]",
-        "the same containerPort and protocol",
+        "containers[0].ports",
+        "containerPort 1 and protocol TCP is a duplicate",
     ),
     ([(f"{POD}.restartPolicy", "Always")], "spec.restartPolicy", "OnFailure or Never"),
     (

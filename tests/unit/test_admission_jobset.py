@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 from admission_support import BLOCKED, admitted, answer, changed, jobset
-from pulumi_trainer.provider.admission import (
-    default_jobset,
-    default_runtime,
-    default_train_job,
-    review,
-)
+from pulumi_trainer.provider.admission import default_jobset, default_runtime, default_train_job, review
 from pulumi_trainer.provider.admission.defaults import stored_jobset
+from pulumi_trainer.provider.admission.jobset_rules import author_problems, webhook_errors
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 UNKNOWN = Unknown("1")
@@ -70,10 +66,7 @@ WRONG: list[tuple[list[dict[str, Any]], dict[str, Any], set[tuple[str, str, str]
     (
         [],
         {"network": {"subdomain": "A"}},
-        {
-            invalid("spec.network.subdomain", "A", SUBDOMAIN),
-            invalid("spec.network.subdomain", "A", LABEL_1035),
-        },
+        {invalid("spec.network.subdomain", "A", SUBDOMAIN), invalid("spec.network.subdomain", "A", LABEL_1035)},
     ),
     (
         [],
@@ -98,9 +91,7 @@ WRONG: list[tuple[list[dict[str, Any]], dict[str, Any], set[tuple[str, str, str]
         {"managedBy": "a/ b"},
         {
             invalid(
-                "spec.managedBy",
-                " b",
-                r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')",
+                "spec.managedBy", " b", r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')"
             )
         },
     ),
@@ -124,11 +115,7 @@ WRONG: list[tuple[list[dict[str, Any]], dict[str, Any], set[tuple[str, str, str]
     ),
     ([job("Node")], {}, {invalid(f"{AT}.name", "job-Node-0", LABEL_1035)}),
     ([job("n" * 50)], {}, {invalid(f"{AT}.name", f"job-{'n' * 50}-0", LONG.format("pod"))}),
-    (
-        [job("n" * 60)],
-        {},
-        {invalid(f"{AT}.name", f"job-{'n' * 60}-0", LONG.format(kind)) for kind in ("job", "pod")},
-    ),
+    ([job("n" * 60)], {}, {invalid(f"{AT}.name", f"job-{'n' * 60}-0", LONG.format(kind)) for kind in ("job", "pod")}),
     (
         [],
         {"successPolicy": {"operator": "All", "targetReplicatedJobs": ["x", "node"]}},
@@ -413,3 +400,67 @@ def test_unknown_leaves_are_right(path: str, value: Any) -> None:
     document = changed(old, path, value)
     if not isinstance(value, dict) and path != "spec.volumeClaimPolicies":
         admitted(document, old=old)
+
+
+def template(name: str) -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+BOTH_WORDS = [
+    (
+        {"network": {"subdomain": "a.b"}},
+        ("spec.network.subdomain", LABEL_1035),
+        invalid("spec.network.subdomain", "a.b", LABEL_1035),
+    ),
+    (
+        {"successPolicy": {"operator": "All", "targetReplicatedJobs": ["gone"]}},
+        ("spec.successPolicy.targetReplicatedJobs[0]", "names no replicated job. Hint: replicated jobs: node"),
+        internal("invalid replicatedJob name 'gone' does not appear in .spec.ReplicatedJobs"),
+    ),
+    (
+        rules({"action": "RestartJob", "name": "first"}),
+        (
+            "spec.failurePolicy.rules[0].action",
+            "RestartJob needs the feature gate RestartJob, which is off. Hint: use RestartJobSet or "
+            "RestartJobSetAndIgnoreMaxRestarts",
+        ),
+        internal(
+            "RestartJob and RestartJobAndIgnoreMaxRestarts failure policy actions are not allowed when RestartJob "
+            "feature gate is disabled"
+        ),
+    ),
+    (
+        rules({"action": "FailJobSet", "name": "same"}, {"action": "FailJobSet", "name": "same"}),
+        ("spec.failurePolicy.rules[1].name", "is the name of another rule"),
+        internal("rule names are not unique, rules with indices [0 1] all have the same name 'same'"),
+    ),
+    (
+        {"coordinator": {"replicatedJob": "gone"}},
+        ("spec.coordinator.replicatedJob", "names no replicated job"),
+        internal("coordinator replicatedJob gone does not exist"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "author", "webhook"), BOTH_WORDS)
+def test_a_broken_rule_has_words_for_the_author_and_those_of_the_webhook(
+    spec: dict[str, Any], author: tuple[str, str], webhook: tuple[str, str, str]
+) -> None:
+    given = jobset()
+    given["spec"] |= spec
+    stored = stored_jobset(given)
+    assert [str(problem) for problem in author_problems(stored)] == [": ".join(author)]
+    where, type_, why = webhook
+    assert [(p.where, p.type.removeprefix("FieldValue"), p.why) for p in webhook_errors(stored, None)] == [
+        (where, type_, why)
+    ]
+
+
+def test_an_unmounted_claim_of_a_job_with_an_unknown_leaf_is_reported() -> None:
+    given = jobset()
+    given["spec"]["volumeClaimPolicies"] = [{"templates": [template("data")]}]
+    given["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = UNKNOWN
+    (problem,) = webhook_errors(stored_jobset(given), None)
+    assert problem.where == "spec.replicatedJobs"
+    assert '"image":"Unknown"' in problem.why

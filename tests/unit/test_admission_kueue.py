@@ -12,17 +12,17 @@ from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
 from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.cel_rules import PREDICATES as KUEUE
+from pulumi_trainer.provider.kueue.object_checks import conflicts, immutable_changes, refusals
 from pulumi_trainer.provider.kueue.objects import (
     KINDS,
     at_version,
-    printed,
     quota_rows,
     quota_table,
     references,
     served_version,
+    with_canonical_quantities,
 )
-from pulumi_trainer.provider.kueue.objects_review import conflicts, frozen, refusals
-from pulumi_trainer.provider.kueue.rules import PREDICATES as KUEUE
 
 from tests.cluster.queue_cases import CASES, GOOD, document
 
@@ -99,7 +99,7 @@ def test_what_is_not_known_yet_counts_as_right_wherever_it_stands(kind: str) -> 
             held = copy.deepcopy(good)
             put(held, path, UNKNOWN)
             assert refusals(held) == [], path
-            references(held), [*conflicts([held])], at_version(held, "v1beta1"), printed(held)
+            references(held), [*conflicts([held])], at_version(held, "v1beta1"), with_canonical_quantities(held)
 
 
 def leaves(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -127,8 +127,8 @@ def test_nothing_that_somebody_writes_raises() -> None:
 
 def test_wrong_quantities_are_no_printable_ones() -> None:
     with pytest.raises(Invalid, match=r"resources\[0\].nominalQuota"):
-        printed({"resources": [{"nominalQuota": "8 GPUs"}]})
-    assert printed({"nominalQuota": "0.5Gi", "weight": 0.5, "other": 1}) == {
+        with_canonical_quantities({"resources": [{"nominalQuota": "8 GPUs"}]})
+    assert with_canonical_quantities({"nominalQuota": "0.5Gi", "weight": 0.5, "other": 1}) == {
         "nominalQuota": "512Mi",
         "weight": "500m",
         "other": 1,
@@ -144,7 +144,7 @@ def test_circles_of_cohorts_and_equal_names() -> None:
         conflicts([cohort("a", "b"), cohort("b", "c"), cohort("c", "b"), cohort("d", "d"), cohort("e", "none")])
     )
     assert [(at, problem.why) for at, problem in found] == [
-        (1, "leads in a circle: b -> c -> b"), (3, "leads in a circle: d -> d"),
+        (1, "is a cycle: b -> c -> b"), (3, "is a cycle: d -> d"),
     ]  # fmt: skip
     queues = [document(("LocalQueue", "", ...), "q", space) for space in ("one", "two", "one")]
     assert [at for at, _ in conflicts(queues)] == [2]
@@ -154,7 +154,7 @@ def test_circles_of_cohorts_and_equal_names() -> None:
 def test_what_a_stored_object_never_changes() -> None:
     def told(kind: str, was: dict[str, Any], now: dict[str, Any], version: str = "v1beta2") -> list[str]:
         live = {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": kind, "metadata": {"name": "x"}, "spec": was}
-        return [p.where for p in frozen({**live, "apiVersion": "kueue.x-k8s.io/v1beta2", "spec": now}, live)]
+        return [p.where for p in immutable_changes({**live, "apiVersion": "kueue.x-k8s.io/v1beta2", "spec": now}, live)]
 
     levels = {"levels": [{"nodeLabel": "rack"}]}
     assert told("Topology", levels, levels) == []
@@ -205,7 +205,7 @@ def test_versions() -> None:
     assert at_version(cohort("a", "b"), "v1alpha1")[0]["spec"] == {"parent": "b"}
     assert at_version(cohort("a", "b"), "v1beta1")[0]["spec"] == {"parentName": "b"}
     automated = document(("MultiKueueConfig", "quotaManagement", "Automated"), "x", "")
-    assert "cannot be said in kueue.x-k8s.io/v1beta1" in str(at_version(automated, "v1beta1")[1][0])
+    assert "has no equivalent in kueue.x-k8s.io/v1beta1" in str(at_version(automated, "v1beta1")[1][0])
 
 
 def test_the_table_of_quotas() -> None:
@@ -218,6 +218,6 @@ def test_the_table_of_quotas() -> None:
     )
     assert [(row["own"], row["borrows"], row["lends"], row["of"]) for row in rows] == [
         (8, None, 0, 24),
-        ("16", None, None, 24),
+        ("16", None, None, 16),
     ]
     assert quota_table(rows)[1] == "a     f0      8    all      0      24"

@@ -8,13 +8,8 @@ from typing import Any
 from admission_support import Store, job_template, jobset, pod_patch, runtime, train_job
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pulumi_trainer.provider.admission import (
-    default_jobset,
-    default_runtime,
-    default_train_job,
-    review,
-)
-from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission import default_jobset, default_runtime, default_train_job, review
+from pulumi_trainer.provider.admission.crd_schemas import kinds
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 STORE = Store(runtime())
@@ -47,9 +42,7 @@ leaves = st.one_of(
 )
 keys = st.one_of(st.sampled_from(["name", "env", "spec", "metadata", "template"]), st.text(max_size=3), st.integers())
 values = st.recursive(
-    leaves,
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keys, inner, max_size=3)),
-    max_leaves=8,
+    leaves, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keys, inner, max_size=3)), max_leaves=8
 )
 
 

@@ -8,19 +8,14 @@ from typing import Any
 import celpy
 import pytest
 from celpy import celtypes
-from pulumi_trainer.provider.admission.kinds import kinds
-from pulumi_trainer.provider.admission.rules import PREDICATES
+from pulumi_trainer.provider.admission.cel_rules import PREDICATES
+from pulumi_trainer.provider.admission.crd_schemas import kinds
 from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
-from pulumi_trainer.provider.kube.schema.rules import (
-    COMMON,
-    Rule,
-    broken,
-    equal,
-)
-from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.schema.schema import COMMON, Rule, Schema, equal
+from pulumi_trainer.provider.kube.schema.validation_rules import broken_rules
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.kueue.kinds import kinds as queue_kinds
-from pulumi_trainer.provider.kueue.rules import PREDICATES as KUEUE
+from pulumi_trainer.provider.kueue.cel_rules import PREDICATES as KUEUE
+from pulumi_trainer.provider.kueue.crd_schemas import kinds as queue_kinds
 
 TEXT = {"type": "string"}
 UNKNOWN = Unknown("1")
@@ -30,8 +25,8 @@ def rules_of(schema: Schema, seen: set[int]) -> Iterator[Rule]:
     if id(schema) not in seen:
         seen.add(id(schema))
         yield from schema.rules
-        for held in schema.held:
-            yield from rules_of(held, seen)
+        for child in schema.child_schemas:
+            yield from rules_of(child, seen)
 
 
 def test_every_rule_has_a_predicate() -> None:
@@ -124,7 +119,7 @@ def test_cel_says_the_same(text: str, value: Any, holds: bool) -> None:
 def test_fields_that_are_not_there(text: str, value: Any, name: str) -> None:
     with pytest.raises(NoSuchKey, match=name):
         PREDICATES[text](value, None, Schema({}))
-    (fault,) = broken(
+    (fault,) = broken_rules(
         Schema({"type": "object", "x-kubernetes-validations": [{"rule": text, "message": "M"}]}, PREDICATES),
         value,
         None,
@@ -211,7 +206,7 @@ ITEM = {"type": "object", "properties": {"name": TEXT, "x": FIXED}}
     ],
 )  # fmt: skip
 def test_transitions(schema: dict[str, Any], value: Any, old: Any, where: list[str]) -> None:
-    found = [fault.problem() for fault in broken(Schema(schema), value, old)]
+    found = [fault.problem() for fault in broken_rules(Schema(schema), value, old)]
     assert [(p.where.removeprefix("."), p.why) for p in found] == [(path, "fixed") for path in where]
 
 
@@ -225,16 +220,17 @@ def test_transitions(schema: dict[str, Any], value: Any, old: Any, where: list[s
     ],
 )
 def test_reasons(reason: str, type_: str) -> None:
-    (fault,) = broken(Schema(ruled(TEXT, reason=reason)), "a", "b")
+    (fault,) = broken_rules(Schema(ruled(TEXT, reason=reason)), "a", "b")
     assert fault.type == type_
 
 
 def test_rules_of_other_crds() -> None:
     """Without words of its own a rule is told by its text; one without a predicate is not checked."""
-    (fault,) = broken(Schema({**TEXT, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}), "a", "b")
+    (fault,) = broken_rules(Schema({**TEXT, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}), "a", "b")
     assert fault.problem().why == "failed rule: self == oldSelf"
     assert (
-        list(broken(Schema({**TEXT, "x-kubernetes-validations": [{"rule": "self.startsWith('x')"}]}), "a", "b")) == []
+        list(broken_rules(Schema({**TEXT, "x-kubernetes-validations": [{"rule": "self.startsWith('x')"}]}), "a", "b"))
+        == []
     )
 
 

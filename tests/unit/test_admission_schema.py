@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission.kinds import kinds
+from pulumi_trainer.provider.admission.crd_schemas import kinds
 from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.schema.field_errors import dotted, parts
+from pulumi_trainer.provider.kube.schema.field_errors import dotted_path, path_steps
 from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
@@ -197,7 +197,7 @@ def test_items_that_are_there_twice(schema: dict[str, Any], value: Any, faults: 
 
 def test_a_duplicate_says_of_what() -> None:
     (fault,) = Schema(MAP2).faults([{"port": 1, "protocol": "TCP"}] * 2)
-    assert fault.problem().mend == 'another item has port 1 and protocol "TCP" too'
+    assert fault.problem().hint == 'another item has port 1 and protocol "TCP" too'
     assert "Duplicate value" in str(fault.problem())
 
 
@@ -239,22 +239,22 @@ SHAPED: list[tuple[Any, Any, list[str]]] = [
 @pytest.mark.parametrize(("given", "wanted", "unknown"), SHAPED)
 def test_shaped(given: Any, wanted: Any, unknown: list[str]) -> None:
     schema, dropped = Schema(OBJECT), []
-    shaped = schema.shaped(given, None, dropped)
-    assert repr(shaped) == repr(wanted) or shaped == wanted
+    pruned = schema.pruned(given, None, dropped)
+    assert repr(pruned) == repr(wanted) or pruned == wanted
     assert dropped == unknown
-    assert schema.shaped(shaped) == shaped, "a second time changes nothing"
+    assert schema.pruned(pruned) == pruned, "a second time changes nothing"
 
 
 def test_filled_only_fills() -> None:
     schema = Schema(OBJECT)
     given = {"foo": 1, "known": None, "filled": None, "list": [{}, 5], "texts": "a", "labels": {"a": None}}
     filled = {**given, "filled": "x", "list": [{"filled": "y"}, 5]}
-    assert schema.filled(given) == filled
+    assert schema.with_defaults(given) == filled
     assert given["filled"] is None
-    assert schema.filled("text") == "text"
-    assert Schema({"type": "object", "properties": {"x": {"default": 1, "nullable": True}}}).filled({"x": None}) == {
-        "x": None
-    }
+    assert schema.with_defaults("text") == "text"
+    assert Schema({"type": "object", "properties": {"x": {"default": 1, "nullable": True}}}).with_defaults(
+        {"x": None}
+    ) == {"x": None}
 
 
 def deep(levels: int, inside: Any = 1) -> Any:
@@ -281,7 +281,7 @@ class Odd:
 )
 def test_no_plain_data(given: Any, where: str, why: str) -> None:
     with pytest.raises(Invalid) as error:
-        Schema(OBJECT).shaped(given)
+        Schema(OBJECT).pruned(given)
     (problem,) = error.value.problems
     assert problem.where.startswith(where)
     assert why in problem.why
@@ -297,15 +297,15 @@ def test_subclasses_of_plain_data() -> None:
     class Mapping(dict):  # type: ignore[type-arg]
         pass
 
-    shaped = Schema(OBJECT).shaped(
+    pruned = Schema(OBJECT).pruned(
         Mapping({Text("known"): Text("a"), "list": (Mapping(),), "counts": {"a": Number(1)}})
     )
-    assert shaped == {"known": "a", "filled": "x", "list": [{"filled": "y"}], "counts": {"a": 1}}
+    assert pruned == {"known": "a", "filled": "x", "list": [{"filled": "y"}], "counts": {"a": 1}}
 
 
 def test_paths() -> None:
     at = (((None, "spec"), "list"), 3)
-    assert (dotted(at), parts(at), dotted(None)) == ("spec.list[3]", ["spec", "list", 3], "")
+    assert (dotted_path(at), path_steps(at), dotted_path(None)) == ("spec.list[3]", ["spec", "list", 3], "")
 
 
 def test_everything_of_the_kinds_is_used() -> None:

@@ -263,7 +263,7 @@ def test_the_merged_result_is_validated() -> None:
     verdict = review(bad, lookup=Store(runtime(**jobs_of(job(template=job_template(nodeSelector={"a": "b"}))))))
     panic = ("", "panic", "runtime error: invalid memory address or nil pointer dereference")
     assert answer(verdict) == ("validating-webhook", {panic})
-    assert "spec.runtimePatches[0]" in verdict.errors[0].mend
+    assert "spec.runtimePatches[0]" in verdict.errors[0].hint
 
 
 def test_what_the_pipeline_cannot_merge_otherwise() -> None:
@@ -328,4 +328,4 @@ def test_words_for_the_number_of_processes_are_gone(given: str, wanted: str) -> 
         "spec": {"runtimeRef": {"name": "torch"}, "trainer": {"numProcPerNode": given}},
     }
     (problem,) = review(job).errors
-    assert (problem.where, problem.mend) == ("spec.trainer.numProcPerNode", wanted)
+    assert (problem.where, problem.hint) == ("spec.trainer.numProcPerNode", wanted)

@@ -16,18 +16,18 @@ SECONDS = 60
 """Of the processor: a case in proportion to its input takes less than five, one that is quadratic hours."""
 
 READ = """
-from pulumi_trainer.provider.kube.values.documents import parsed
+from pulumi_trainer.provider.kube.values.documents import parse
 from pulumi_trainer.provider.kube.errors import Invalid
 def read(text):
     try:
-        return len(list(parsed(text, "f.json")))
+        return len(list(parse(text, "f.json")))
     except Invalid as error:
         return str(error)
 """
 CASES = {
     "duplicate keys": (
         'print(read("{" + ",".join(f\'"k{i}":1\' for i in range(190_000)) + ",\\"k189999\\":1}"))',
-        "the key k189999 is there twice",
+        "duplicate key k189999",
     ),
     "many objects": ('print(read(\'{"apiVersion":"a","kind":"b"} \' * 90_000))', "90000"),
     "many objects with halves of characters": (
@@ -62,7 +62,7 @@ from pulumi_trainer.provider.commands import documents
 text = "apiVersion: trainer.kubeflow.org/v1alpha1\\nkind: TrainJob\\nmetadata: {name: a}\\nspec:\\n  runtimeRef: {name: a}\\n"
 text += "  trainer:\\n    env:\\n" + "".join(f"    - {{name: E{i}, value: {i}}}\\n" for i in range(20_000))
 open(sys.argv[1], "w").write(text)
-documents.validate([sys.argv[1]], "jobset", "text", documents.severities([], []))
+documents.validate([sys.argv[1]], "jobset", "text", documents.parse_severities([], []))
 """
 
 
@@ -77,7 +77,7 @@ import urllib3
 from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.kube.client.transport import Answer
 answer = Answer(urllib3.HTTPResponse(headers={"Content-Type": "application/json"}), "list of pods", ())
-def parsed(text):
+def parse(text):
     try:
         return len(answer.parsed(text)["items"])
     except TargetFault as error:
@@ -88,13 +88,13 @@ def parsed(text):
 @pytest.mark.parametrize("value", ["{}", "[]", "1.5", '"ab"'])
 def test_answers_of_an_api_server(value: str) -> None:
     """20 MiB of `{}` were 575 MiB."""
-    found = run(ANSWER + f"print(parsed(b'{{\"items\": [' + b'{value},' * ({80 * 2**20} // {len(value)}) + b'1]}}'))")
+    found = run(ANSWER + f"print(parse(b'{{\"items\": [' + b'{value},' * ({80 * 2**20} // {len(value)}) + b'1]}}'))")
     assert "has more values than 250 objects have, and was not read" in found
 
 
 def test_a_page_of_large_texts_is_read() -> None:
     text = "','.join(['{\"a\": \"' + 'learning_rate=0.1, batch [32]; ' * 10_000 + '\"}'] * 250)"
-    assert run(f"{ANSWER}print(parsed(('{{\"items\": [' + {text} + ']}}').encode()))") == "250\n"
+    assert run(f"{ANSWER}print(parse(('{{\"items\": [' + {text} + ']}}').encode()))") == "250\n"
 
 
 QUEUED = """
@@ -132,7 +132,7 @@ def validated(*found):
     with open(sys.argv[1], "w") as file:
         file.write("\\n---\\n".join(map(json.dumps, found)))
     try:
-        documents.validate([sys.argv[1]], "jobset", "text", documents.severities([], []))
+        documents.validate([sys.argv[1]], "jobset", "text", documents.parse_severities([], []))
     except TrainerError as error:
         print(error)
 """
@@ -143,10 +143,10 @@ HOSTILE = {
         'nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{i}"}, "spec": {"taints": taints}, "status": gpus}'
         " for i in range(5_000)]\n"
         'validated(*nodes, *queued(tolerations=[{"key": f"x{i}", "operator": "Exists"} for i in range(5_000)], gpus=8))',
-        "bear no taints: node n0 has k0",
+        "do not tolerate the taints of any node with GPUs: node n0 has k0",
     ),
     "a group of 5,000 digits": ('validated(*queued({GROUP: "1" * 5000}))', "may not be set when neither"),
-    "layers within layers": ('validated(*queued({SLICES: "[" * 200_000}))', "it is no JSON array of objects"),
+    "layers within layers": ('validated(*queued({SLICES: "[" * 200_000}))', "it is not a JSON array of objects"),
     "a slice of 5,000 digits": ('validated(*queued({LEVEL: "a", SIZE: "9" * 5000}))', "value out of range"),
     "5,000 cohorts above each other": (
         'chain = [made("Cohort", f"c{i}", {"parentName": f"c{i + 1}"}) for i in range(5_000)]\n'
@@ -169,7 +169,7 @@ def test_validate(case: str, tmp_path: Path) -> None:
 
 
 RESTARTED = """
-from pulumi_trainer.provider.targets.local.jobset import JobSet
+from pulumi_trainer.provider.targets.local.jobset_controller import JobSet
 rule = {"name": "r", "action": "FailJobSet", "onJobFailureMessagePatterns": [r"^(([\\\\w ]+)*)+\\\\d#$"]}
 pods = {"parallelism": 1, "backoffLimit": 0}
 steps = [{"name": "node", "template": {"spec": pods}}]

@@ -56,13 +56,22 @@ def refused(catalog: RuntimeCatalog, *call: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("given", [(), ("x",), ("x", "url"), (Path("x"), "v1", 3)])
+def test_a_catalogue_that_says_no_place_is_refused_where_it_is_used(given: tuple[Any, ...]) -> None:
+    for made, shown in ((RuntimeCatalog(*given), given), (RuntimeCatalog(url="x"), ())):
+        said = refused(made)
+        assert "names no location of a catalogue. Hint: use RuntimeCatalog.from_dir(folder), from_git(url, ref)" in said
+        assert "from_package(package)" in said and all(repr(value) in said for value in shown)
+    assert "url='x'" in refused(RuntimeCatalog(url="x"))
+
+
 def test_a_folder(folder: Path) -> None:
     catalog = RuntimeCatalog.from_dir(folder)
     assert (catalog.names(), catalog.releases("mine")) == (["mine"], ["1.0.0", "1.1.0"])
     assert catalog.load("mine")["metadata"]["labels"][RELEASE] == "1.1.0"
     catalog.load("mine")["metadata"].clear()
     assert catalog.load("mine")["metadata"]["name"] == "mine"
-    assert "'mien' is no runtime of the catalogue" in refused(catalog, "mien")
+    assert "'mien' is not a runtime of the catalogue" in refused(catalog, "mien")
     assert "did you mean 1.1.0 or 1.0.0" in refused(catalog, "mine", "1.0")
 
 
@@ -70,17 +79,17 @@ def test_a_folder(folder: Path) -> None:
 def test_control_characters_could_hide_a_part_of_a_plan(tmp_path: Path, hidden: str) -> None:
     written(tmp_path, "1.0.0", env=[{"name": "A", "value": f"first\n{hidden}last"}])
     with pytest.raises(Invalid, match=r"containers\[0\]\.env\[0\]\.value: holds the control character '\\") as caught:
-        RuntimeCatalog.from_dir(tmp_path).draft("mine", "1.0.0")
+        RuntimeCatalog.from_dir(tmp_path).load_unlocked("mine", "1.0.0")
     assert hidden not in str(caught.value)
     written(tmp_path, "1.0.0", env=[{"name": "A", "value": "first\n\tlast \N{GREEK SMALL LETTER ALPHA}"}])
-    RuntimeCatalog.from_dir(tmp_path).draft("mine", "1.0.0")
+    RuntimeCatalog.from_dir(tmp_path).load_unlocked("mine", "1.0.0")
 
 
 def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
     catalog = RuntimeCatalog.from_dir(tmp_path / "runtims")
-    assert "runtims: is no folder; a catalogue has" in refused(catalog)
+    assert "runtims: is not a folder. Hint: a catalogue has" in refused(catalog)
     (tmp_path / "runtimes").mkdir()
-    assert "runtims: is no folder; did you mean runtimes? a catalogue has" in refused(catalog)
+    assert "runtims: is not a folder. Hint: did you mean runtimes? a catalogue has" in refused(catalog)
 
 
 def test_a_release_that_was_edited(folder: Path) -> None:
@@ -92,15 +101,17 @@ def test_a_release_that_was_edited(folder: Path) -> None:
 
 def test_a_release_that_is_not_locked(folder: Path) -> None:
     written(folder, "1.2.0", env=variables("A", "B"))
-    assert "is not released; `pulumi-trainer runtime check --lock`" in refused(RuntimeCatalog.from_dir(folder), "mine")
+    assert "is not released. Hint: `pulumi-trainer runtime check --lock`" in refused(
+        RuntimeCatalog.from_dir(folder), "mine"
+    )
 
 
 @pytest.mark.parametrize(
     ("lock", "text"),
     [
-        ("nonsense\n", "line 1: is no line of sha256sum"),
+        ("nonsense\n", "line 1: is not a line of sha256sum"),
         (f"{'0' * 64}  ../../etc/passwd.yaml\n{'0' * 64}  mine/1.0.0.yaml\n", "has been edited"),
-        (f"{'0' * 64}  mine/1.0.0.yaml\n" * 2, "line 2: mine/1.0.0.yaml is there twice"),
+        (f"{'0' * 64}  mine/1.0.0.yaml\n" * 2, "line 2: duplicate entry mine/1.0.0.yaml"),
         ("", "is not in catalogue.lock"),
     ],
 )
@@ -118,7 +129,7 @@ def test_no_lock_at_all(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"{", "no YAML"),
+        (b"{", "not valid YAML"),
         (b"\xff", "is not UTF-8"),
         (b"a: &a [*a]\n", "mine/2.0.0.yaml"),
         (b"- 1\n", "not an object of the API"),
@@ -131,14 +142,28 @@ def test_no_lock_at_all(folder: Path) -> None:
 def test_a_file_that_is_no_release(folder: Path, content: bytes, text: str) -> None:
     (folder / "mine" / "2.0.0.yaml").write_bytes(content)
     with pytest.raises(Invalid) as caught:
-        RuntimeCatalog.from_dir(folder).draft("mine", "2.0.0")
+        RuntimeCatalog.from_dir(folder).load_unlocked("mine", "2.0.0")
     assert text in str(caught.value)
 
 
 def test_what_is_no_file_does_not_block(folder: Path) -> None:
     os.mkfifo(folder / "mine" / "2.0.0.yaml")
-    with pytest.raises(Invalid, match="is no plain file"):
-        RuntimeCatalog.from_dir(folder).draft("mine", "2.0.0")
+    with pytest.raises(Invalid, match="is not a plain file"):
+        RuntimeCatalog.from_dir(folder).load_unlocked("mine", "2.0.0")
+
+
+def test_a_deprecated_release_whose_date_has_passed_is_not_offered(folder: Path) -> None:
+    about = folder / "about.yaml"
+    for date, over in (("2020-01-31", True), ("2999-01-31", False)):
+        about.write_text(f'mine: {{deprecated: {{"1.0.0": {{date: {date}, successor: 1.1.0}}}}}}\n')
+        catalog = RuntimeCatalog.from_dir(folder)
+        found = catalog.deprecation("mine", "1.0.0")
+        assert found is not None and found.is_over() is over
+        assert ("1.0.0" in catalog.offered("mine")) is not over and "1.0.0" in catalog.releases("mine")
+        assert catalog.load("mine", "1.0.0")["metadata"]["name"] == "mine", "jobs that have it keep it"
+        passed = "runtime: mine@1.0.0 is deprecated and has not been offered since 2020-01-31. Hint: use 1.1.0"
+        assert (str(found.warning()) == passed) is over
+        assert ("1.0.0" in refused(catalog, "mine", "9.0.0").partition("available: ")[2]) is not over
 
 
 def test_deprecation_is_no_part_of_a_release(folder: Path) -> None:
@@ -150,7 +175,8 @@ def test_deprecation_is_no_part_of_a_release(folder: Path) -> None:
     assert catalog.deprecation("mine", "1.1.0") is None and catalog.about("mine")["purpose"] == "to try"
     assert commands.check(str(folder), "text", lock=False) == 0
     for wrong, text in {
-        "{date: someday}": "'someday' is no date", "{successor: 3.0.0}": "'3.0.0' is no release", "soon": "must be {date: DATE"
+        "{date: someday}": "'someday' is not a date", "{successor: 3.0.0}": "'3.0.0' is not a release",
+        "soon": "must be {date: DATE",
     }.items():  # fmt: skip
         about.write_text(f'mine: {{deprecated: {{"1.0.0": {wrong}}}}}\n')
         with pytest.raises(Invalid) as caught:
@@ -166,8 +192,8 @@ def test_a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "__init__.py").touch()
     assert RuntimeCatalog.from_package("catalogue").load("mine", "1.0.0")["metadata"]["name"] == "mine"
     assert RuntimeCatalog.from_package("pulumi_trainer.runtimes").names() == runtimes.names()
-    assert "is no package of this environment" in refused(RuntimeCatalog.from_package("not_there"))
-    assert "is no package" in refused(RuntimeCatalog.from_package("nowhere.below"))
+    assert "is not a package of this environment" in refused(RuntimeCatalog.from_package("not_there"))
+    assert "is not a package" in refused(RuntimeCatalog.from_package("nowhere.below"))
 
 
 # The command
@@ -211,10 +237,10 @@ def test_check_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixtur
     assert code == 1
     for text in (
         "1.0.0.yaml: has been edited",
-        "'01.3.0' is no release",
+        "'01.3.0' is not a release",
         "1.3.0.yml",
         "1.2.0.yaml: is not in catalogue",
-        "/Mine: 'Mine' can be no name of a runtime",
+        "/Mine: 'Mine' is not a valid runtime name",
     ):
         assert text in told
     (folder / "mine" / "1.0.0.yaml").unlink()
@@ -242,7 +268,7 @@ def test_an_edited_release_is_told_once(folder: Path, capsys: pytest.CaptureFixt
     assert code == 1 and "1.1.0.yaml: has been edited since it was released" in told
     assert "is numbered as" not in told and "1.2.0: minor after 1.0.0" in told
     written(folder, "1.0.0", command=["x"])
-    assert "1.2.0: the first that is right" in check(folder, capsys)[1]
+    assert "1.2.0: the first without problems" in check(folder, capsys)[1]
 
 
 def test_new_check_and_diff(
@@ -275,15 +301,15 @@ def test_new_check_and_diff(
     file.with_name("1.0.2.yaml").unlink()
     for again, text in (
         ("team@1.0.1", "exists already"),
-        ("team", "team: is no NAME@RELEASE: it has no release; such as team@1.0.0"),
-        ("team@1", "team@1: '1' is no release: X.Y.Z or X.Y.Z-N; such as team@1.0.0"),
-        ("../x@1.0.0", "'../x' can be no name of a runtime"),
+        ("team", "team: has no release \\(expected NAME@RELEASE\\). Hint: for example team@1.0.0"),
+        ("team@1", "team@1: invalid release .1. \\(expected X.Y.Z or X.Y.Z-N\\). Hint: for example team@1.0.0"),
+        ("../x@1.0.0", "'../x' is not a valid runtime name"),
         (
             "My Torch@1.0.0",
-            "'My Torch' can be no name of a runtime: it is lower-case letters.*RFC 1123.*; write my-torch",
+            "'My Torch' is not a valid runtime name .expected lower-case letters.*RFC 1123.*. Hint: write my-torch",
         ),
         ("@1.0.0", "such as torch-team"),
-        ("other@1.0.0", "other@1.0.0: other has no release yet .*--from torch-distributed"),
+        ("other@1.0.0", "other@1.0.0: other has no release to copy from.*--from torch-distributed"),
     ):
         with pytest.raises(Invalid, match=text):
             commands.new(again, "", "runtimes")
@@ -292,14 +318,14 @@ def test_new_check_and_diff(
             with pytest.raises(Invalid) as caught:
                 commands.new("other@1.0.0", source, catalogue)
             said = str(caught.value)
-            assert f"is no runtime of the catalogue {catalogue}, nor of the built-in one, and no .yaml or" in said
+            assert f"is not a runtime of the catalogue {catalogue}, nor of the built-in one, and no .yaml or" in said
             assert "did you mean torch-distributed" in said and "jax-distributed" in said
-            assert ("team" in said.partition("there is: ")[2]) == (catalogue == "runtimes")
-    with pytest.raises(Invalid, match=r"'2.3.O' is no release of torch-distributed .*did you mean 2.3.0"):
+            assert ("team" in said.partition("available: ")[2]) == (catalogue == "runtimes")
+    with pytest.raises(Invalid, match=r"'2.3.O' is not a release of torch-distributed .*did you mean 2.3.0"):
         commands.new("other@1.0.0", "torch-distributed@2.3.O", "runtimes")
     assert not Path("runtimes/other").exists()
     Path("runtimes/other").mkdir()
-    with pytest.raises(Invalid, match="other has no release yet"):
+    with pytest.raises(Invalid, match="other has no release to copy from"):
         commands.new("other@1.0.0", "", "runtimes")
     assert commands.new("torch-distributed@9.0.0", "", "runtimes") == 0
     assert commands.diff("torch-distributed@2.3.0", "torch-distributed@9.0.0", "runtimes", "text") == 0
@@ -326,13 +352,13 @@ def repository(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     in_git(folder, "add", "-A")
     in_git(folder, "commit", "-qm", "first")
     in_git(folder, "tag", "v1")
-    git.folder.cache_clear()
+    git._folder.cache_clear()
     return folder
 
 
 def again(url: Path | str, ref: str) -> RuntimeCatalog:
     """As another run of the program."""
-    git.folder.cache_clear()
+    git._folder.cache_clear()
     return RuntimeCatalog.from_git(str(url), ref)
 
 
@@ -405,7 +431,7 @@ def test_addresses_and_refs_that_are_something_else(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = refused(again(url, ref))
-    assert "is no address" in said or "has credentials" in said or "is no tag, branch or commit" in said
+    assert "not an address" in said or "has credentials" in said or "not a tag, a branch or a whole commit" in said
     assert "secret" not in said and not list(tmp_path.iterdir())
 
 
@@ -444,7 +470,7 @@ def test_hooks_and_settings_of_whoever_calls_do_not_matter(
 
 def test_a_repository_that_is_too_large(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git, "MAX_FILES", 2)
-    assert "is too large for a catalogue" in refused(again(repository, "v1"))
+    assert "is too large" in refused(again(repository, "v1"))
     assert not Path("runtimes.lock").exists()
 
 
@@ -469,10 +495,10 @@ def test_folders_within_folders_are_not_listed(
     """1,000 times 1,000 times 1,000 files in a few KiB: git's listing of it has 60 GB."""
     monkeypatch.setattr(git, "MAX_OUTPUT", 2**21)
     tree_bomb(repository, "N{}", 1000, 4)
-    assert "there is: " not in refused(again(repository, "bomb")), "folders that are no runtimes are left alone"
+    assert "available: " not in refused(again(repository, "bomb")), "folders that are no runtimes are left alone"
     Path("runtimes.lock").unlink()
     tree_bomb(repository, "n{}", 1000, 4)
-    assert "is too large for a catalogue" in refused(again(repository, "bomb"))
+    assert "is too large" in refused(again(repository, "bomb"))
     tree_bomb(repository, "n{}", 1001, 2)
     assert "it has more than 1000 folders" in refused(again(repository, "bomb"))
     assert sum(p.stat().st_size for p in (tmp_path / "home").rglob("*")) < 2**20
@@ -480,7 +506,7 @@ def test_folders_within_folders_are_not_listed(
 
 def test_what_git_prints_is_bounded(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git, "MAX_OUTPUT", 200)
-    assert "is too large for a catalogue" in refused(again(repository, "v1"))
+    assert "is too large" in refused(again(repository, "v1"))
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for(

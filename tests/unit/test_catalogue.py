@@ -28,15 +28,21 @@ def test_what_there_is() -> None:
         "deepspeed-distributed",
         "flux",
         "jax-distributed",
+        "llamafactory",
         "mlx-distributed",
         "paddle",
+        "plain",
         "tensorflow",
         "torch-distributed",
         "torch-distributed-with-cache",
+        "torchtune-distributed",
         "torchtune-llama3.2-1b",
         "torchtune-llama3.2-3b",
         "torchtune-llama3.3-70b",
         "torchtune-qwen2.5-1.5b",
+        "transformers-distributed",
+        "trl-distributed",
+        "unsloth",
         "xgboost-distributed",
     ]
     assert runtimes.releases("torch-distributed") == ["2.3.0"]
@@ -85,12 +91,12 @@ def test_a_loaded_runtime_is_ones_own() -> None:
 @pytest.mark.parametrize(
     ("name", "release", "text"),
     [
-        ("torch-distributd", None, "did you mean torch-distributed or torch-distributed-with-cache"),
-        ("torch-distributed", "2.3", "did you mean 2.3.0? there is: 2.3.0"),
-        ("mpi", None, "'mpi' is no runtime of the catalogue; there is: deepspeed-distributed, flux,"),
-        ("../unit", None, "no runtime of the catalogue"),
-        ("torch-distributed", "../../pyproject", "no release of torch-distributed"),
-        ("", None, "'' is no runtime"),
+        ("torch-distributd", None, "did you mean torch-distributed or torchtune-distributed"),
+        ("torch-distributed", "2.3", "did you mean 2.3.0? available: 2.3.0"),
+        ("mpi", None, "'mpi' is not a runtime of the catalogue. Hint: available: deepspeed-distributed, flux,"),
+        ("../unit", None, "not a runtime of the catalogue"),
+        ("torch-distributed", "../../pyproject", "not a release of torch-distributed"),
+        ("", None, "'' is not a runtime"),
     ],
 )
 def test_unknown(name: str, release: str | None, text: str) -> None:
@@ -144,6 +150,7 @@ def test_the_list_as_json() -> None:
         "name": "torchtune-llama3.3-70b",
         "releases": ["2.3.0"],
         "newest": "2.3.0",
+        "deprecated": [],
         "framework": "torchtune",
         "devices": ["gpu"],
         "gpusPerNode": 8,

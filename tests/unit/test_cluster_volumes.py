@@ -15,13 +15,8 @@ import pytest
 from pulumi_trainer import datasets
 from pulumi_trainer.args import sources
 from pulumi_trainer.plan import dataset_configmap
-from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
-from pulumi_trainer.plan.volume_claims import (
-    MANY,
-    ONE,
-    VolumeArgs,
-    mounters,
-)
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.plan.volume_claims import MANY, ONE, VolumeArgs, count_mounting_pods
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import claims_of, output_path
@@ -99,9 +94,9 @@ def test_what_cannot_travel_is_refused(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        ("hf://a/b@v1", "know no @REVISION"),
-        ("hf://a/b@v1/x", "know no @REVISION"),
-        ("hf://a/b/x", "no path below a repository"),
+        ("hf://a/b@v1", "do not support @REVISION"),
+        ("hf://a/b@v1/x", "do not support @REVISION"),
+        ("hf://a/b/x", "do not support a path in a repository"),
         ("hf://a/b", ""),
         ("hf://a/b/", ""),
         ("s3://a/b/c@d", ""),
@@ -127,7 +122,7 @@ def test_wrong_values_are_told(given: dict[str, str], where: str) -> None:
 
 
 def job(**given: Any) -> TrainJobArgs:
-    return TrainJobArgs(**{"runtime": "torch-distributed", **given})
+    return TrainJobArgs("job", **{"runtime": "torch-distributed", **given})
 
 
 @pytest.mark.parametrize(
@@ -165,8 +160,8 @@ def jobset(**counts: int) -> dict[str, Any]:
 
 
 def test_who_mounts_a_claim_and_where_its_output_is() -> None:
-    assert mounters(jobset(replicas=2, pods=3), "data") == 6
-    assert mounters(jobset(), "other") == 0
+    assert count_mounting_pods(jobset(replicas=2, pods=3), "data") == 6
+    assert count_mounting_pods(jobset(), "other") == 0
     assert claims_of(jobset()) == {"data"}
     assert output_path(jobset()) == "pvc://data/x"
     patch = {"trainingRuntimeSpec": {"template": {"spec": jobset()["spec"]}}}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from documents_support import runtime, train_job
+from kubernetes_support import refusal, server
+from pulumi_trainer.provider import cli
 from pulumi_trainer.provider.api.status import JobStatus, Step
-from pulumi_trainer.provider.commands import (
-    documents,
-    jobs,
-    logs,
-    status,
-)
+from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.commands import documents, job_status, jobs, logs
 from pulumi_trainer.provider.commands.reach import Job, Where
+from pulumi_trainer.provider.targets import queries
 
 HOSTILE = "x\x1b[2J\x1b]0;owned\x07\x9b1A\u202e\x85\r\nerror: forged\u2066[/b][link=https://evil]\ud800"
 
@@ -35,7 +35,10 @@ class Fake:
     def status(self, *_: object) -> JobStatus:
         return self.found
 
-    glance = status
+    cached_status = status
+
+    def dropped_logs(self, *_: object) -> list[tuple[str, int]]:
+        return []
 
     def tail(self, *_: object, **__: object) -> list[tuple[str, str, str]]:
         return [(HOSTILE, HOSTILE, HOSTILE)]
@@ -46,8 +49,8 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     found = Job("default", HOSTILE, local=Fake(  # type: ignore[arg-type]
         steps=[Step(HOSTILE)], progress={"metrics": [{"name": "[/b]", "value": "[link=https://evil]1"}]}
     ))  # fmt: skip
-    for module in (status, logs):
-        monkeypatch.setattr(module, "chosen", lambda *_: [found])
+    for module in (jobs, job_status, logs):
+        monkeypatch.setattr(module, "chosen_jobs", lambda *_: [found])
     return found
 
 
@@ -56,7 +59,7 @@ def test_validate(tmp_path: Path, capsys: pytest.CaptureFixture[str], output: st
     document = train_job({"name": HOSTILE[:-1]})
     document["metadata"]["annotations"] = {"note": HOSTILE[:-1]}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([runtime(), document]))
-    documents.validate([str(tmp_path / "a.yaml")], "jobset", output, documents.severities([], []))
+    documents.validate([str(tmp_path / "a.yaml")], "jobset", output, documents.parse_severities([], []))
     out, err = capsys.readouterr()
     assert not acted_on(out + err)
     assert output != "text" or not [line for line in out.splitlines() if line.startswith("error: forged")]
@@ -68,7 +71,7 @@ def test_render(tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str)
     document = train_job()
     document["spec"]["trainer"] = {"env": [{"name": "A", "value": HOSTILE[:-1]}]}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([runtime(), document]))
-    documents.render([str(tmp_path / "a.yaml")], "jobset", output, documents.severities([], []))
+    documents.render([str(tmp_path / "a.yaml")], "jobset", output, documents.parse_severities([], []))
     out, err = capsys.readouterr()
     assert not acted_on(out + err)
     found = json.loads(out)["objects"] if output == "json" else list(yaml.safe_load_all(out))
@@ -82,9 +85,10 @@ def _env(jobset: dict) -> list[dict]:  # type: ignore[type-arg]
 
 
 def test_status_and_why(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    status.status("x", Where(), as_json=False)
-    status.why("x", Where())
-    status.status("x", Where(), as_json=True)
+    job_status.status("x", Where(), output="table")
+    job_status.why("x", Where())
+    job_status.why("x", Where(), output="json")
+    job_status.status("x", Where(), output="json")
     out, err = capsys.readouterr()
     assert not acted_on(out + err)
     assert "[/b]" in out and "link=" in out, "brackets are no markup"
@@ -94,12 +98,52 @@ def test_status_and_why(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
 def test_logs_on_a_terminal(job: Job, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    logs.logs("x", Where(), logs.Wanted())
+    logs.logs("x", Where(), logs.Selection())
     out, _ = capsys.readouterr()
     assert out and not acted_on(out) and out.count("\n") == 1
+    logs.logs("x", Where(), logs.Selection(), output="json")
+    out, _ = capsys.readouterr()
+    assert not acted_on(out) and json.loads(out)["line"] == HOSTILE
 
 
 def test_the_error_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Exception, match="jobs") as raised:
-        jobs.only_one([Job("default", HOSTILE)] * 2, "events")
+        jobs.check_single([Job("default", HOSTILE)] * 2, "events")
     assert not acted_on(str(raised.value))
+
+
+@pytest.fixture
+def refusing(tmp_path: Path) -> Iterator[str]:
+    """Kubeconfig of an API server that answers each request with a Status that is somebody's."""
+    with server() as made:
+        made.does(refusal(403, HOSTILE, HOSTILE))
+        content = {
+            "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": made.url}}], "users": [{"name": "u", "user": {}}],
+        }  # fmt: skip
+        (tmp_path / "kubeconfig").write_text(json.dumps(content))
+        yield str(tmp_path / "kubeconfig")
+
+
+@pytest.mark.parametrize(
+    "command", [("status", "j"), ("status", "j", "--json"), ("why", "j"), ("logs", "j"), ("events", "j")]
+)
+def test_the_status_of_an_api_server(
+    refusing: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pulumi-trainer", *command, "--kubeconfig", refusing, "--namespace", "default"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert ended.value.code == 1 and "forged" in out + err, out + err
+    assert not acted_on(out + err)
+    assert not [line for line in (out + err).splitlines() if line.startswith("error: forged")]
+
+
+def test_the_status_of_an_api_server_in_a_plan(refusing: str) -> None:
+    target = {"kind": "kubernetes", "kubeconfig": refusing, "context": "", "sweep": ""}
+    refused, warned = queries.review_job(target, Draft("default", "j", "d", {}))
+    found = [str(problem) for problem in (*refused, *warned)]
+    assert any("forged" in text for text in found), found
+    assert not [c for text in found for c in acted_on(text)]
+    assert not [line for text in found for line in text.splitlines() if line.startswith("error: forged")]

@@ -12,15 +12,12 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.values.accessors import seconds
-from pulumi_trainer.provider.kueue.workload_reasons import explained, preemptor
-from pulumi_trainer.provider.lifecycle.diagnosis import (
-    Seen,
-    diagnose,
-    keep,
-    why,
-)
-from pulumi_trainer.provider.lifecycle.diagnosis.outcome import suspect
+from pulumi_trainer.provider.kube.schema.node_fit import NoNode
+from pulumi_trainer.provider.kube.values.accessors import epoch_seconds
+from pulumi_trainer.provider.kueue.workload_reasons import Reason, Waiting, explain_message, preemptor, why_queued
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, explain, keep
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import failed_container
+from pulumi_trainer.provider.lifecycle.diagnosis.stages import _refusal_hint
 
 RECORDED = Path(__file__).parent / "recorded"
 ROOM = "It starts by itself as soon as there is room."
@@ -35,7 +32,7 @@ TOLD: list[tuple[str, str, str, list[str], list[str]]] = [
     ("failed-max-restarts", "Failed", "ReachedMaxRestarts", ["on node gpu-0: exit code 137 (OOMKilled)"],
      ["It needs more memory than its limit"]),
     ("failed-pod-gone", "Failed", "FailedJobs",
-     ["Job crash-worker-0: Job has reached the specified backoff limit (BackoffLimitExceeded); a pod said: Back-off"], []),
+     ["Job crash-worker-0: Job has reached the specified backoff limit (BackoffLimitExceeded); output of a pod: Back-off"], []),
     ("unschedulable", "Starting", "Unschedulable",
      ["2 pods without a node, such as huge-worker-0-0-nfkbc: 0/8 nodes are available: 8 Insufficient nvidia.com/gpu."],
      ["2 of its 2 pods find no node", "Free or add such nodes"]),
@@ -58,28 +55,29 @@ TOLD: list[tuple[str, str, str, list[str], list[str]]] = [
     ("queued-no-quota", "Queued", "Pending", ["resource amd.com/gpu unavailable in ClusterQueue"],
      ["will never admit", "no quota for amd.com/gpu at all"]),
     ("queued-no-queue", "Queued", "Inadmissible", ["LocalQueue nosuch doesn't exist"],
-     ["there is no LocalQueue nosuch in its namespace. Correct queue=, or create the LocalQueue."]),
+     ["LocalQueue nosuch does not exist in its namespace. Correct queue=, or create the LocalQueue."]),
     ("queued-no-cluster-queue", "Queued", "Inadmissible", ["ClusterQueue none doesn't exist"],
      ["its LocalQueue leads to the ClusterQueue none, which does not exist"]),
     ("queued-held", "Queued", "Inadmissible", ["ClusterQueue held is inactive"],
      ["the ClusterQueue held is inactive: it is stopped"]),
     ("queued-topology", "Queued", "Pending", ["allows to fit only 4 out of 6 pod(s)"],
      ["there is quota, but in one domain of topology dc only 4 of its 6 pods have room"]),
-    ("preempted", "Queued", "Preempted", ["Preempted to accommodate a workload", "16 more needed"],
-     ["make room for the job with UID 848f90dd-45b0-4fcc-bdb9-4aabcce60cdd in /a, due to prioritization in the ClusterQueue",
+    ("preempted", "Queued", "Preempted", ["Preempted to accommodate another job", "16 more needed"],
+     ["Kueue has stopped it for another job in /a, which has a higher priority in its own queue",
       "it is queued again: 16 more of nvidia.com/gpu must become free"]),
-    ("reclaimed", "Queued", "Preempted", ["preemptee path: /obs/y"], ["in /obs/x, due to reclamation within the cohort"]),
+    ("reclaimed", "Queued", "Preempted", ["preemptee path: /obs/y"],
+     ["in /obs/x, whose queue takes back quota that it had lent"]),
     ("train-job", "Succeeded", "AllJobsCompleted", [], []),
     ("train-job-queued", "Queued", "Inadmissible", ["LocalQueue nosuch doesn't exist"], []),
     ("train-job-suspended", "Suspended", "Suspended", ["TrainJob is suspended"], []),
 ]  # fmt: skip
 
 
-def recorded(name: str) -> tuple[Seen, float]:
+def recorded(name: str) -> tuple[JobView, float]:
     """The documents of a file, and a time shortly after."""
     found = json.loads((RECORDED / f"{name}.json").read_text())
-    last = seconds(found.pop("last"))
-    return Seen("team", found.pop("name"), **found), last + (40 if name == "no-scheduler" else 1)
+    last = epoch_seconds(found.pop("last"))
+    return JobView("team", found.pop("name"), **found), last + (40 if name == "no-scheduler" else 1)
 
 
 @pytest.mark.parametrize(("name", "phase", "reason", "message", "paragraph"), TOLD, ids=[t[0] for t in TOLD])
@@ -89,7 +87,7 @@ def test_what_is_told_of_real_documents(
     seen, now = recorded(name)
     status = diagnose(seen, now)
     assert (status.phase, status.reason) == (phase, reason)
-    said = why(seen, status, now)
+    said = explain(seen, status, now)
     assert [m for m in message if m not in status.message] == [], status.message
     assert [p for p in paragraph if p not in said] == [], said
     assert said.startswith(f"team/{seen.name} is {phase}") and said[-1] in ".?" and "\n" not in said
@@ -98,8 +96,12 @@ def test_what_is_told_of_real_documents(
 def test_the_job_that_needed_the_room_is_named_where_it_is_known() -> None:
     seen, now = recorded("preempted")
     assert preemptor(seen.workload) == ("29d4d460-0e06-4dfc-9541-f34d0fcfe75f", "848f90dd-45b0-4fcc-bdb9-4aabcce60cdd")
-    seen = replace(seen, preemptor="JobSet other/llama")
-    assert "make room for JobSet other/llama in /a, due to" in why(seen, diagnose(seen, now), now)
+    seen = replace(seen, preemptor="other/llama (high)")
+    status = diagnose(seen, now)
+    assert "stopped it for other/llama (high), which has a higher priority in its own queue; it is" in explain(
+        seen, status, now
+    )
+    assert status.message.startswith("Preempted to accommodate other/llama (high) due to"), "no UIDs"
     assert preemptor(recorded("queued-never")[0].workload) is None and preemptor(None) is None
 
 
@@ -119,7 +121,10 @@ class TestSteps:
             1,
             1,
         )
-        assert (step.started, step.finished) == (seconds("2026-11-21T12:37:21Z"), seconds("2026-11-21T12:37:23Z"))
+        assert (step.started, step.finished) == (
+            epoch_seconds("2026-11-21T12:37:21Z"),
+            epoch_seconds("2026-11-21T12:37:23Z"),
+        )
 
     def test_in_the_order_of_the_jobset(self) -> None:
         steps = diagnose(*recorded("depends-on")).steps
@@ -130,7 +135,7 @@ class TestSteps:
         assert (status.restarts, status.finished - status.started) == (1, 0)
 
 
-NOW = seconds("2026-01-01T01:00:00Z")
+NOW = epoch_seconds("2026-01-01T01:00:00Z")
 BEFORE = "2026-01-01T00:59:00Z"
 JOBSET = {
     "kind": "JobSet",
@@ -163,18 +168,18 @@ def event(kind: str, name: str, reason: str, message: str, time: str = "2026-01-
     }  # fmt: skip
 
 
-def seen(*pods: dict[str, Any], events: list[dict[str, Any]] | None = None, **more: Any) -> Seen:
-    return Seen("team", "job", **{"jobset": JOBSET, "jobs": [JOB], "pods": pods, "events": events or [], **more})
+def seen(*pods: dict[str, Any], events: list[dict[str, Any]] | None = None, **more: Any) -> JobView:
+    return JobView("team", "job", **{"jobset": JOBSET, "jobs": [JOB], "pods": pods, "events": events or [], **more})
 
 
-def told(found: Seen, now: float = NOW) -> tuple[str, str, str, str]:
+def told(found: JobView, now: float = NOW) -> tuple[str, str, str, str]:
     status = diagnose(found, now)
-    return status.phase, status.reason, status.message, why(found, status, now)
+    return status.phase, status.reason, status.message, explain(found, status, now)
 
 
 class TestContainers:
     @pytest.mark.parametrize(
-        ("reason", "mend"),
+        ("reason", "hint"),
         [
             ("ErrImagePull", "Correct the image's name"),
             ("InvalidImageName", "Correct the image's name"),
@@ -183,11 +188,11 @@ class TestContainers:
             ("RunContainerError", "Create what it refers to"),
         ],
     )
-    def test_one_that_cannot_start(self, reason: str, mend: str) -> None:
+    def test_one_that_cannot_start(self, reason: str, hint: str) -> None:
         phase, found, message, said = told(seen(waiting(reason, 'secret "token" not found')))
         assert (phase, found) == ("Starting", reason)
         assert message == 'container node of pod job-node-0-0-abcde on node gpu-1: secret "token" not found'
-        assert mend in said
+        assert hint in said
 
     def test_a_back_off_has_its_cause_in_an_event(self) -> None:
         events = [
@@ -206,12 +211,12 @@ class TestContainers:
             "container node of pod job-node-0-0-abcde on node gpu-1: exit code 1, restarted 2 times\n  Traceback\n"
             "  ValueError: no",
         )
-        assert suspect(found) == ("job-node-0-0-abcde", "node", True)
+        assert failed_container(found) == ("job-node-0-0-abcde", "node", True)
 
     def test_one_that_has_just_been_started_again_is_still_in_its_crash_loop(self) -> None:
         last = {"terminated": {"exitCode": 1}}
 
-        def again(at: str) -> Seen:
+        def again(at: str) -> JobView:
             states = {"state": {"running": {"startedAt": at}}, "lastState": last, "restartCount": 1, "name": "node"}
             return seen(pod(phase="Running", containerStatuses=[states]))
 
@@ -238,7 +243,7 @@ class TestControllers:
         assert (phase, reason) == ("Pending", "NoController") and "Is the JobSet controller running" in said
 
     def test_a_train_job_that_nobody_touches(self) -> None:
-        alone = Seen("team", "job", train_job={"metadata": {"name": "job", "creationTimestamp": BEFORE}})
+        alone = JobView("team", "job", train_job={"metadata": {"name": "job", "creationTimestamp": BEFORE}})
         assert "Is Trainer's controller running" in told(alone)[3]
 
     def test_jobs_without_pods(self) -> None:
@@ -312,7 +317,7 @@ class TestControllers:
 
 
 class TestRestarts:
-    def restarting(self, reason: str, message: str, **status: Any) -> Seen:
+    def restarting(self, reason: str, message: str, **status: Any) -> JobView:
         condition = {"type": "RestartingJobSet", "status": "True", "reason": reason, "message": message}
         jobset = {**JOBSET, "status": {"conditions": [condition], **status}}
         jobset["spec"] = {**JOBSET["spec"], "failurePolicy": {"maxRestarts": 3}}  # type: ignore[dict-item]
@@ -330,7 +335,12 @@ class TestRestarts:
         )
         assert (phase, reason) == ("Restarting", "FailurePolicy_host")
         assert message.startswith("restart 4, which does not count towards the maximum of 3")
-        assert "by rule host of its failure policy" in said
+        assert "by rule host of its failure policy (" in said
+
+    def test_by_the_rule_for_disruptions(self) -> None:
+        words = "applying RestartJobSetAndIgnoreMaxRestarts failure policy action"
+        said = told(self.restarting("FailurePolicy_interrupted", words, restarts=1, restartsCountTowardsMax=0))[3]
+        assert "since a Pod was disrupted or its program was asked to stop (exit code 143)" in said
 
     def test_what_holds_it_up_stands_beside_it(self) -> None:
         found = self.restarting("DefaultFailurePolicy", "again", restarts=1, restartsCountTowardsMax=1)
@@ -348,7 +358,7 @@ class TestRestarts:
 
 
 class TestQueues:
-    def queued(self, *conditions: dict[str, Any], **work: Any) -> Seen:
+    def queued(self, *conditions: dict[str, Any], **work: Any) -> JobView:
         labels = {"kueue.x-k8s.io/queue-name": "gpus"}
         jobset = {
             **JOBSET,
@@ -368,7 +378,7 @@ class TestQueues:
         ) and "jobset.x-k8s.io/jobset in integrations.frameworks" in said
 
     def test_workloads_that_may_not_be_read(self) -> None:
-        found = replace(self.queued(), workload=None, unseen=frozenset({"workloads"}))
+        found = replace(self.queued(), workload=None, unreadable=frozenset({"workloads"}))
         assert told(found)[:2] == ("Queued", "") and "cannot be read here" in told(found)[3]
 
     def test_deactivated(self) -> None:
@@ -423,19 +433,19 @@ class TestQueues:
         ],
     )
     def test_shapes(self, message: str, never: bool, fragment: str) -> None:
-        told_, _, found = explained(f"couldn't assign flavors to pod set node: {message}")
+        told_, _, found = explain_message(f"couldn't assign flavors to pod set node: {message}")
         assert found is never and fragment in told_
 
     def test_one_flavor_that_may_become_free_is_hope(self) -> None:
         words = "untolerated taint x in flavor a, insufficient unused quota for g in flavor b, 2 more needed"
-        said, _, never = explained(f"couldn't assign flavors to pod set n: {words}")
+        said, _, never = explain_message(f"couldn't assign flavors to pod set n: {words}")
         assert not never
         assert "2 more of g must become free in flavor b" in said
         assert "flavor a has the taint" in said
 
 
 class TestEnds:
-    def failed(self, *pods: dict[str, Any], **more: Any) -> Seen:
+    def failed(self, *pods: dict[str, Any], **more: Any) -> JobView:
         message = "jobset failed due to one or more job failures (first failed job: job-node-0)"
         condition = {"type": "Failed", "status": "True", "reason": "FailedJobs", "message": message}
         return seen(*pods, jobset={**JOBSET, "status": {"conditions": [condition]}}, **more)
@@ -454,7 +464,7 @@ class TestEnds:
 
     def test_one_that_is_no_more_is_remembered(self) -> None:
         found = self.failed(gone=[self.ended("job-node-0-1-b", 7, BEFORE)])
-        assert "exit code 7" in told(found)[2] and suspect(found) is None
+        assert "exit code 7" in told(found)[2] and failed_container(found) is None
 
     def test_signals_have_names(self) -> None:
         assert "exit code 139 (SIGSEGV)" in told(self.failed(self.ended("p", 139, BEFORE)))[2]
@@ -474,12 +484,12 @@ class TestEnds:
         record = JobStatus(
             "job", "team", uid="r", owner="o", phase="Failed", reason="FailedJobs", message="exit code 3"
         )
-        found = Seen("team", "job", remembered=record)
+        found = JobView("team", "job", recorded=record)
         assert diagnose(found, NOW) == record
         assert "it is no more (exit code 3). Give the TrainJob another run=" in told(found)[3]
 
     def test_a_job_that_nobody_knows(self) -> None:
-        assert told(Seen("team", "job"))[:2] == ("Deleted", "NotFound")
+        assert told(JobView("team", "job"))[:2] == ("Deleted", "NotFound")
 
     def test_a_jobset_of_a_train_job_that_is_no_more_is_none(self) -> None:
         owned = {
@@ -509,12 +519,12 @@ def test_any_document_is_read_without_an_error(kind: str, field: str, value: Any
     lists = {"Job": "jobs", "Pod": "pods", "Event": "events"}
     queue = {"metadata": {"name": "job", "labels": {"kueue.x-k8s.io/queue-name": "q"}}, "spec": {"suspend": True}}
     for jobset in (JOBSET, queue):
-        found = Seen(
+        found = JobView(
             "team",
             "job",
             **{"jobset": jobset, **({named[kind]: document} if kind in named else {lists[kind]: [document]})},
         )
-        assert why(found, diagnose(found, NOW), NOW)
+        assert explain(found, diagnose(found, NOW), NOW)
 
 
 def test_only_what_is_read_is_kept() -> None:
@@ -534,7 +544,7 @@ def test_only_what_is_read_is_kept() -> None:
 class TestGangs:
     """Pods, and the PodGroup that the waiting ones name."""
 
-    def seen(self, *pods: Any, group: Any = None, volcano: bool = False) -> Seen:
+    def seen(self, *pods: Any, group: Any = None, volcano: bool = False) -> JobView:
         """pods: (name, PodGroup, node, what the scheduler says)."""
         made = []
         for name, gang, node, said in pods:
@@ -546,7 +556,7 @@ class TestGangs:
             status = {"phase": "Running" if node else "Pending", "conditions": [] if node else [told]}
             made.append({"metadata": about, "spec": spec, "status": status})
         jobset = {"metadata": {"name": "job"}, "spec": {"replicatedJobs": []}, "status": {"conditions": []}}
-        return Seen(
+        return JobView(
             "team",
             "job",
             jobset=jobset,
@@ -555,9 +565,9 @@ class TestGangs:
             jobs=[{"metadata": {"name": "j"}, "status": {"active": 1}}],
         )
 
-    def said(self, seen: Seen) -> tuple[str, str, str]:
+    def said(self, seen: JobView) -> tuple[str, str, str]:
         status = diagnose(seen, 0.0)
-        return status.reason, status.message, why(seen, status, 0.0)
+        return status.reason, status.message, explain(seen, status, 0.0)
 
     def test_only_pods_of_that_gang_count(self) -> None:
         group = {"metadata": {"name": "job.node"}, "spec": {"minMember": 2}, "status": {"phase": "Scheduling"}}
@@ -574,6 +584,25 @@ class TestGangs:
             reason == "WaitingForGang" and "kubectl" not in paragraph and "Volcano tries again by itself" in paragraph
         )
 
+    def test_the_pod_that_does_not_fit_says_why(self) -> None:
+        """Volcano says of the others that they would, with another node in each cycle."""
+        fits = "Pod team/n0 can possibly be assigned to gpu-0, once minAvailable is satisfied"
+        lacks = "0/8 nodes are unavailable: 8 Insufficient cpu."
+        group = {"spec": {"minMember": 2, "queue": "research"}, "status": {"phase": "Inqueue"}}
+        seen = self.seen(("n0", "job", "", fits), ("n1", "job", "", lacks), group=group, volcano=True)
+        _, message, paragraph = self.said(seen)
+        assert message == f"0 of 2 pods of PodGroup job (Inqueue) have a node: {lacks}" and "research" not in paragraph
+
+    def test_a_queue_of_volcano_without_room(self) -> None:
+        vague = "pod group is not ready, 2 Pending, 2 minAvailable; Pending: 2 Unschedulable"
+        group = {"spec": {"minMember": 2, "queue": "research"}, "status": {"phase": "Pending"}}
+        seen = self.seen(("n0", "job", "", vague), ("n1", "job", "", vague), group=group, volcano=True)
+        why = "queue resource quota insufficient: insufficient cpu"
+        about = {"kind": "PodGroup", "name": "job"}
+        seen = replace(seen, events=[{"involvedObject": about, "reason": "Unschedulable", "message": why}])
+        _, _, paragraph = self.said(seen)
+        assert why in paragraph and "as soon as its queue research and the cluster have room" in paragraph
+
     def test_what_the_whole_cluster_lacks(self) -> None:
         go = "map[cpu:{{1500 -3} {<nil>}  DecimalSI} memory:{{5 9} {<nil>}  DecimalSI} nvidia.com/gpu:{{8 0} {<nil>}  DecimalSI}]"
         seen = self.seen(("n", "job", "", f"0/8 nodes are available: resource gap: {go}. no new claims"), group={})
@@ -585,3 +614,69 @@ class TestGangs:
 
     def test_no_such_group(self) -> None:
         assert self.said(self.seen(("n", "nobody", "", "PodGroup not found")))[0] == "NoPodGroup"
+
+
+# --- refusals of pods, nodes, and a Kueue that does not answer ---------------------------------------------------------------
+
+
+def test_what_an_empty_node_lacks_is_told_instead_of_the_schedulers_count() -> None:
+    seen, now = recorded("unschedulable")
+    seen = replace(seen, no_node=NoNode("no node has 16 nvidia.com/gpu: the largest has 8", on_demand=False))
+    told = explain(seen, diagnose(seen, now), now)
+    assert "no node has 16 nvidia.com/gpu: the largest has 8, even when nothing runs. Add such nodes" in told
+    assert "by itself" not in told, "the job never starts"
+    seen = replace(seen, no_node=NoNode("no node has 16 nvidia.com/gpu: the largest has 8", on_demand=True))
+    assert "the largest has 8, unless an autoscaler adds one" in explain(seen, diagnose(seen, now), now)
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("exceeded quota: q, requested: requests.cpu=4, used: requests.cpu=1, limited: requests.cpu=4", "it is tried again as"),
+        ("exceeded quota: q, requested: pods=1,requests.cpu=8, used: pods=0,requests.cpu=0, limited: pods=9,requests.cpu=4",
+         "one Pod needs more than the ResourceQuota has"),
+        ("maximum cpu usage per Container is 1, but limit is 2", "kubectl describe limitrange -n team"),
+        ("failed quota: q: must specify limits.cpu for: node", "a LimitRange with defaults"),
+        ('Internal error occurred: failed calling webhook "mpod.kb.io": no endpoints', "kubectl get pods -n kueue-system"),
+        ("anything else", "correct what the message names"),
+    ],
+)  # fmt: skip
+def test_what_to_do_about_refused_pods(message: str, hint: str) -> None:
+    assert hint in _refusal_hint(JobView("team", "job"), message)
+
+
+def queued(message: str, **more: Any) -> Reason:
+    status = {
+        "conditions": [{"type": "QuotaReserved", "status": "False", "message": message}, *more.pop("conditions", [])]
+    }
+    work = {"metadata": {"name": "w", "namespace": "team"}, "status": status if message else {}}
+    return why_queued(Waiting("red", work, **more))
+
+
+EVICTED = {
+    "type": "Evicted",
+    "status": "True",
+    "reason": "PodsReadyTimeout",
+    "message": "Exceeded the PodsReady timeout",
+}
+
+
+@pytest.mark.parametrize("message", [
+    "couldn't assign flavors to pod set node: resource amd.com/gpu unavailable in ClusterQueue",
+    "resources didn't satisfy LimitRange constraints: spec.podSets[0]: exceeds max",
+    "couldn't assign flavors to pod set node: flavor gone not found",
+])  # fmt: skip
+@pytest.mark.parametrize("evicted", [[], [EVICTED]])
+def test_never_does_not_start_by_itself(message: str, evicted: list[Any]) -> None:
+    found = queued(message, conditions=evicted)
+    assert "will never admit it as it is" in found.why and "will never admit" in found.message
+    assert found.hint and "by itself" not in found.hint
+
+
+def test_a_kueue_that_does_not_answer() -> None:
+    assert queued("", age=5).hint == "" and queued("", age=5).why.endswith("has not looked at it yet")
+    found = queued("", age=300)
+    assert found.why.endswith("Kueue has not looked at it in 5m00s")
+    assert "does Kueue's controller run? kubectl get pods -n kueue-system" in found.hint
+    missing = why_queued(Waiting("red", None, age=300))
+    assert missing.reason == "NoWorkload" and "kubectl get pods -n kueue-system" in missing.hint

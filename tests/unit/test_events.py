@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.lifecycle.diagnosis import Seen
-from pulumi_trainer.provider.lifecycle.events import about, belongs, folded
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+from pulumi_trainer.provider.lifecycle.events import fold, is_about, object_pattern
 
-SEEN = Seen("team", "digits", jobset={"spec": {"replicatedJobs": [{"name": "node"}, {"name": "dataset-initializer"}]}})
+SEEN = JobView(
+    "team", "digits", jobset={"spec": {"replicatedJobs": [{"name": "node"}, {"name": "dataset-initializer"}]}}
+)
 
 
 def event(kind: str, name: str, reason: str, message: str = "", at: int = 0, **more: Any) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def event(kind: str, name: str, reason: str, message: str = "", at: int = 0, **m
 )  # fmt: skip
 def test_of_the_job(name: str) -> None:
     kind, _, name = name.partition("/")
-    assert belongs(event(kind, name, "Any"), about(SEEN), 0)
+    assert is_about(event(kind, name, "Any"), object_pattern(SEEN), 0)
 
 
 @pytest.mark.parametrize(
@@ -46,23 +48,23 @@ def test_of_the_job(name: str) -> None:
 )  # fmt: skip
 def test_of_others(name: str) -> None:
     kind, _, name = name.partition("/")
-    assert not belongs(event(kind, name, "Any"), about(SEEN), 0)
+    assert not is_about(event(kind, name, "Any"), object_pattern(SEEN), 0)
 
 
 def test_of_an_earlier_job_of_that_name() -> None:
     created = 1795262400.0 + 30  # 12:00:30
-    assert not belongs(event("JobSet", "digits", "Any", at=20), about(SEEN), created)
-    assert belongs(event("JobSet", "digits", "Any", at=30), about(SEEN), created)
+    assert not is_about(event("JobSet", "digits", "Any", at=20), object_pattern(SEEN), created)
+    assert is_about(event("JobSet", "digits", "Any", at=30), object_pattern(SEEN), created)
 
 
 def test_without_the_jobset_any_step_may_be_its_own() -> None:
-    gone = Seen("team", "digits")
-    assert belongs(event("Pod", "digits-node-0-0-x7k2p", "Any"), about(gone), 0)
-    assert not belongs(event("Pod", "others-node-0-0-x7k2p", "Any"), about(gone), 0)
+    gone = JobView("team", "digits")
+    assert is_about(event("Pod", "digits-node-0-0-x7k2p", "Any"), object_pattern(gone), 0)
+    assert not is_about(event("Pod", "others-node-0-0-x7k2p", "Any"), object_pattern(gone), 0)
 
 
 def test_repeated_ones_are_folded_in_order() -> None:
-    found = folded(
+    found = fold(
         [
             event("Pod", "digits-node-0-1-bbbbb", "Started", "Started container", 5),
             event(
@@ -96,7 +98,7 @@ def test_repeated_ones_are_folded_in_order() -> None:
 
 
 def test_different_ones_are_not() -> None:
-    found = folded([event("Pod", "a-node-0-0-aaaaa", "Failed", m) for m in ("no image", "no secret")], "a")
+    found = fold([event("Pod", "a-node-0-0-aaaaa", "Failed", m) for m in ("no image", "no secret")], "a")
     assert [h.message for h in found] == ["no image", "no secret"]
 
 
@@ -105,8 +107,8 @@ def test_events_of_the_newer_kind_and_broken_ones() -> None:
         "involvedObject": {"kind": "Pod", "name": "a-node-0-0-aaaaa"}, "reason": "X", "eventTime": "2026-11-21T12:00:01.5Z",
         "series": {"count": 4, "lastObservedTime": "2026-11-21T12:00:09Z"}, "reportingComponent": "kueue",
     }  # fmt: skip
-    (found,) = folded([new], "a")
+    (found,) = fold([new], "a")
     assert (found.count, found.last - found.first, found.source) == (4, 7.5, "kueue")
     assert found.to_dict()["first"] == "2026-11-21T12:00:01Z"
-    (broken,) = folded([{"involvedObject": [], "count": "many", "message": {}, "firstTimestamp": 7}], "a")
+    (broken,) = fold([{"involvedObject": [], "count": "many", "message": {}, "firstTimestamp": 7}], "a")
     assert (broken.count, broken.kind, broken.message) == (1, "", "")

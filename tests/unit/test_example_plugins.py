@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline import registry, render, validate
+
+from tests.documented import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -181,8 +182,7 @@ def test_what_paddle_refuses(paddle: ModuleType) -> None:
 
 
 def test_the_plugin_of_the_documentation() -> None:
-    text = (ROOT / "docs" / "plugins.md").read_text()
-    code = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class Horovod(" in block)
+    (code,) = (block.text for block in blocks("docs/plugins.md", __file__))
     assert len([line for line in code.splitlines() if line.strip() and not line.startswith("#")]) <= 20
     module: dict[str, Any] = {"__name__": "horovod_plugin"}
     exec(compile(code, "horovod_plugin.py", "exec", dont_inherit=True), module)

@@ -8,9 +8,9 @@ import pytest
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue import fit, podsets
-from pulumi_trainer.provider.kueue.fit import never
+from pulumi_trainer.provider.kueue.fit import reason_not_fitting
 from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, TOGETHER
-from pulumi_trainer.provider.kueue.queue_state import Queues, among
+from pulumi_trainer.provider.kueue.queue_state import Queues, complete_queues
 from pulumi_trainer.provider.kueue.quota import amount
 
 Document = dict[str, Any]
@@ -45,8 +45,8 @@ def said(groups: list[Document], *steps: Document, beside: tuple[Document, ...] 
     queue = kueue("ClusterQueue", "q", resourceGroups=groups, **({"cohortName": cohort} if cohort else {}))
     named = {d["metadata"]["name"] for d in beside}
     flavors = {f["name"] for g in groups for f in g["flavors"]} - named
-    known = among([queue, *(kueue("ResourceFlavor", name) for name in sorted(flavors)), *beside])
-    found = never({"spec": {"replicatedJobs": list(steps)}}, queue, known)
+    known = complete_queues([queue, *(kueue("ResourceFlavor", name) for name in sorted(flavors)), *beside])
+    found = reason_not_fitting({"spec": {"replicatedJobs": list(steps)}}, queue, known)
     return f"{found.cause}: {found.words.partition(': ')[2]}" if found else ""
 
 
@@ -101,8 +101,8 @@ def test_borrowing() -> None:
 def test_of_a_cohort_that_is_not_all_known_nothing_is_said() -> None:
     queue = kueue("ClusterQueue", "q", cohortName="all", resourceGroups=[SMALL])
     jobset = {"spec": {"replicatedJobs": [step("node", 2, gpu=8)]}}
-    assert never(jobset, queue, Queues((queue,))) is None
-    assert never(jobset, queue, Queues((queue,), frozenset({"ClusterQueue", "Cohort"}))) is not None
+    assert reason_not_fitting(jobset, queue, Queues((queue,))) is None
+    assert reason_not_fitting(jobset, queue, Queues((queue,), frozenset({"ClusterQueue", "Cohort"}))) is not None
 
 
 def test_taints_and_labels() -> None:
@@ -212,5 +212,5 @@ def test_many_flavors_are_given_up_on() -> None:
 @pytest.mark.parametrize("metadata", [{"name": "x", "namespace": {"name": "a"}}, {"name": ["x"]}, {"name": {}}])
 def test_names_that_are_no_texts_are_passed_over(metadata: Any) -> None:
     odd = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": metadata}
-    queues = Queues((odd,), below=among([odd]))
+    queues = Queues((odd,), below=complete_queues([odd]))
     assert queues.of("LocalQueue") and queues.find("LocalQueue", "x", {"name": "a"}) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from initializers_support import QUICK, command, environment, running, tree
 from pulumi_trainer.provider.api.code import manifest_of
+from pulumi_trainer.provider.api.extras import install_command
 from pulumi_trainer.provider.initializers import (
     Manifest,
     check_uri,
@@ -27,7 +29,7 @@ from pulumi_trainer.provider.initializers import (
     manifest,
 )
 from pulumi_trainer.provider.initializers.__main__ import main
-from pulumi_trainer.provider.initializers.names import MANIFEST, STAGING, problems
+from pulumi_trainer.provider.initializers.file_names import MANIFEST, STAGING, check_paths
 from pulumi_trainer.provider.initializers.progress import Meter, Progress
 from pulumi_trainer.provider.initializers.source import Chunks, Entry
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
@@ -117,7 +119,7 @@ def test_a_fingerprint_is_that_of_the_content(source: Path, output: Path) -> Non
 
 
 def test_of_a_large_folder_sizes_and_times_count(source: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "HASHED", 10)
+    monkeypatch.setattr(file, "MAX_HASHED", 10)
     monkeypatch.setattr(file, "digests", lambda *_: pytest.fail("a plan reads no large folder"))
     first = fingerprint(f"file://{source}", [])
     assert fingerprint(f"file://{source}", []) == first
@@ -125,7 +127,7 @@ def test_of_a_large_folder_sizes_and_times_count(source: Path, output: Path, mon
     assert fingerprint(f"file://{source}", []) != first
     monkeypatch.undo()
     get(source, output)
-    monkeypatch.setattr(file, "HASHED", 10)
+    monkeypatch.setattr(file, "MAX_HASHED", 10)
     assert is_current(f"file://{source}", [], output)
     os.utime(source / "a.csv", (2e9, 2e9))
     assert not is_current(f"file://{source}", [], output)
@@ -139,7 +141,7 @@ def test_a_file(source: Path, output: Path) -> None:
 def test_ignore_patterns(source: Path, output: Path) -> None:
     get(source, output, IGNORE_PATTERNS=" *.bin ,, sub/deep/* ")
     assert set(tree(output)) == {"a.csv", "empty"}
-    with pytest.raises(TargetFault, match=r"none of its 4 files is wanted: \* are ignored"):
+    with pytest.raises(TargetFault, match=r"none of its 4 files match the patterns: \* are ignored"):
         get(source, output.with_name("other"), IGNORE_PATTERNS="*")
     assert not list(output.with_name("other").iterdir())
 
@@ -170,7 +172,7 @@ def test_missing_and_damaged_files_are_mended(source: Path, output: Path, reads:
     assert tree(output) == tree(source)
 
 
-def test_a_source_that_changed_does_not_mend_an_older_revision(source: Path, output: Path) -> None:
+def test_a_source_that_changed_does_not_hint_an_older_revision(source: Path, output: Path) -> None:
     get(source, output)
     (output / "a.csv").unlink()
     (source / "empty").write_text("no more")
@@ -247,7 +249,7 @@ def test_a_source_that_changes_while_it_is_read(source: Path, output: Path, monk
         return real(self, entry, start, stop)
 
     monkeypatch.setattr(file._Folder, "read", read)
-    with pytest.raises(TargetFault, match=r"a\.csv: what arrived has another checksum"):
+    with pytest.raises(TargetFault, match=r"a\.csv: the downloaded data has another checksum"):
         get(source, output)
     assert tree_without_staging(output) == {}
 
@@ -268,21 +270,21 @@ def tree_without_staging(output: Path) -> dict[str, bytes]:
         ("", "empty"),
         ("x" * 256, "too long"),
         ("d/" * 2100 + "f", "too long"),
-        ("\ud800", "no valid text"),
-        (MANIFEST, "uses itself"),
-        (f"{STAGING}/journal", "uses itself"),
+        ("\ud800", "not valid Unicode text"),
+        (MANIFEST, "reserved for this program"),
+        (f"{STAGING}/journal", "reserved for this program"),
     ],
 )
 def test_hostile_names(name: str, why: str, tmp_path: Path) -> None:
-    (found,) = problems(["good", name], tmp_path)
+    (found,) = check_paths(["good", name], tmp_path)
     assert why in str(found)
     assert len(str(found)) < 400
 
 
 def test_colliding_names(tmp_path: Path) -> None:
-    assert "both a file and a folder" in str(problems(["a", "a/b"], tmp_path)[0])
-    assert "twice" in str(problems(["a", "a"], tmp_path)[0])
-    assert problems(["a/b", "a/c", "b", "..a", "a b\n"], tmp_path) == []
+    assert "both a file and a folder" in str(check_paths(["a", "a/b"], tmp_path)[0])
+    assert "twice" in str(check_paths(["a", "a"], tmp_path)[0])
+    assert check_paths(["a/b", "a/c", "b", "..a", "a b\n"], tmp_path) == []
 
 
 def test_links_in_the_output_folder_lead_nowhere(source: Path, output: Path, tmp_path: Path) -> None:
@@ -290,7 +292,7 @@ def test_links_in_the_output_folder_lead_nowhere(source: Path, output: Path, tmp
     outside.mkdir()
     output.mkdir()
     (output / "sub").symlink_to(outside)
-    with pytest.raises(TargetFault, match="out/sub is no folder"):
+    with pytest.raises(TargetFault, match="out/sub is not a folder"):
         get(source, output)
     (output / "sub").unlink()
     (output / STAGING).symlink_to(outside)
@@ -377,7 +379,10 @@ _STEPS = {
         "real = manifest.write\ndef write(output, m, folder):\n    os._exit(9) if m.complete else real(output, m, folder)\n"
         "fetching.manifest.write = write\n"
     ),
-    "before the staging folder goes": "staging.Staging.remove = lambda self: os._exit(9)\n",
+    "before the staging folder goes": (
+        "real = staging.Staging.clear\ndef clear(self):\n    os._exit(9) if manifest.read(self.folder.parent) else real(self)\n"
+        "staging.Staging.clear = clear\n"
+    ),
 }
 
 
@@ -477,24 +482,24 @@ def test_check_uri(source: Path) -> None:
     assert check_uri(f"FILE://{source}/a.csv", "model") == []
     for uri, why in {
         "": "is empty",
-        "data.csv": "'data.csv' is not supported; supported are file:///PATH, s3://BUCKET/PREFIX or hf://",
+        "data.csv": "'data.csv' is not a URI. Hint: begin a path with file://; supported are file:///PATH, s3://BUCKET/PREFIX or hf://",
         "gs://bucket/x": "gs:// is not supported",
         "cache://schema/table": "cache:// is not supported",
-        "file://relative": "no absolute path",
-        "file://host/data": "no absolute path",
+        "file://relative": "not an absolute path",
+        "file://host/data": "not an absolute path",
         "file:///no/such/file": "No such file",
         "file:///dev/null": "neither a file nor a folder",
         "file:///etc/\0": "control characters",
         "s3://b/" + "k" * 3000: "characters",
-        "s3://": "no name of a bucket",
+        "s3://": "not a valid bucket name",
         "s3://key:canary@bucket/x": "has credentials in it",
-        "s3://buc ket/x": "no name of a bucket",
-        "hf://owner": "names no repository",
-        "hf://owner/na me": "names no repository",
+        "s3://buc ket/x": "not a valid bucket name",
+        "hf://owner": "not a valid repository name",
+        "hf://owner/na me": "not a valid repository name",
         "hf://datasets/owner/name": "not the form of an initializer",
-        "hf://owner/name/../other/x": "no path in a repository",
-        "hf://owner/name/..": "no path in a repository",
-        "hf://owner/name@v1/a//b": "no path in a repository",
+        "hf://owner/name/../other/x": "not a valid path in a repository",
+        "hf://owner/name/..": "not a valid path in a repository",
+        "hf://owner/name@v1/a//b": "not a valid path in a repository",
         "hf://hf_canary@owner/name": "give a token as ACCESS_TOKEN",
     }.items():
         (problem,) = check_uri(uri, "dataset")
@@ -525,9 +530,8 @@ def test_checking_loads_no_client() -> None:
 def test_a_missing_extra(scheme: str, module: str, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     extra = {"boto3": "s3", "huggingface_hub": "hub"}[module]
-    with pytest.raises(
-        TargetFault, match=rf'which is not installed \({module} is missing\); pip install "pulumi-trainer\[{extra}\]"'
-    ):
+    message = f"which is not installed ({module} is missing). Hint: {install_command(extra)}"
+    with pytest.raises(TargetFault, match=re.escape(message)):
         get(scheme, output)
 
 
@@ -540,7 +544,7 @@ def test_wrong_variables(output: Path) -> None:
         with pytest.raises(Invalid) as caught:
             get("hf://o/n", output, **env)
         assert "canary" not in str(caught.value)
-    with pytest.raises(Invalid, match="ENDPOINT: is no http"):
+    with pytest.raises(Invalid, match="ENDPOINT: is not an http"):
         get("s3://bucket", output, ENDPOINT="ftp://x", ACCESS_KEY_ID="abcd", SECRET_ACCESS_KEY="abcd")
     assert list(output.iterdir()) == []
 
@@ -582,7 +586,7 @@ def test_a_mistake_of_ours_is_one_line_too(
     def broken(*arguments: object) -> None:
         raise RuntimeError("the canary-token leaks")
 
-    monkeypatch.setattr(fetching, "_fetched", broken)
+    monkeypatch.setattr(fetching, "_fetch_missing", broken)
     env = {"STORAGE_URI": f"file://{source}", "OUTPUT_DIR": str(output), "ACCESS_TOKEN": "canary-token"}
     assert main(["dataset"], env) == 1
     written = capsys.readouterr().err
@@ -599,7 +603,7 @@ def test_progress_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("pulumi_trainer.provider.initializers.progress.time.monotonic", lambda: clock[0])
     seen: list[Progress] = []
     meter = Meter(seen.append, total=1000, files=1)
-    meter.kept(200)
+    meter.add_reused(200)
     for _ in range(32):
         clock[0] += 0.125
         meter.add(10)

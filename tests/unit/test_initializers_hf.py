@@ -16,15 +16,8 @@ from typing import Any
 
 import pytest
 from initializers_support import QUICK, Answer, Hub, command, environment, tree
-from pulumi_trainer.provider.initializers import (
-    Kind,
-    Manifest,
-    fetch,
-    hf,
-    manifest,
-    source,
-)
-from pulumi_trainer.provider.initializers.names import STAGING
+from pulumi_trainer.provider.initializers import Kind, Manifest, fetch, hf, manifest, source, transfer
+from pulumi_trainer.provider.initializers.file_names import STAGING
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
 
 TOKEN = "hf_canaryCANARYcanary"
@@ -108,7 +101,7 @@ def test_revisions(hub: Hub, tmp_path: Path) -> None:
         uri = f"hf://owner/some-data.v1@{revision}/README.md"
         assert get(hub, tmp_path / str(number), uri).revision == first
         assert tree(tmp_path / str(number)) == {"README.md": FILES["README.md"]}
-    with pytest.raises(TargetFault, match="404 Invalid rev id: v9; look at owner, name, revision"):
+    with pytest.raises(TargetFault, match=r"404 Invalid rev id: v9. Hint: look at owner, name, revision"):
         get(hub, tmp_path / "none", "hf://owner/some-data.v1@v9")
 
 
@@ -148,7 +141,7 @@ def test_a_token_is_sent_to_the_hub_only(hub: Hub, tmp_path: Path) -> None:
     assert not any("authorization" in r.headers for r in hub.storage.requests)
     get(hub, tmp_path / "other", HF_TOKEN=TOKEN)
     with pytest.raises(
-        TargetFault, match=r"403 Access is restricted; you sent None; no token is given: give access_token="
+        TargetFault, match=r"403 Access is restricted; you sent None. Hint: no token is given: give access_token="
     ):
         get(hub, tmp_path / "none")
 
@@ -167,7 +160,7 @@ def test_a_wrong_token_is_not_shown(hub: Hub, tmp_path: Path) -> None:
     env = environment("hf://owner/some-data.v1", tmp_path / "out", HF_ENDPOINT=hub.url, ACCESS_TOKEN=TOKEN)
     done = subprocess.run(command(), env=env, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "403 Access is restricted; you sent Bearer [secret]; the token may not read it" in done.stderr
+    assert "403 Access is restricted; you sent Bearer [secret]. Hint: the token may not read it" in done.stderr
     assert done.stderr.count("\n") == 2
     assert TOKEN not in done.stderr + done.stdout
     assert len(hub.server.requests) == 1
@@ -175,10 +168,10 @@ def test_a_wrong_token_is_not_shown(hub: Hub, tmp_path: Path) -> None:
 
 def test_401_and_404(hub: Hub, tmp_path: Path) -> None:
     with pytest.raises(
-        TargetFault, match=r"hf://owner/none@main: 401 Repository not found; no token.*it is asked for as"
+        TargetFault, match=r"hf://owner/none@main: 401 Repository not found. Hint: no token.*it is asked for as"
     ):
         get(hub, tmp_path, "hf://owner/none")
-    with pytest.raises(TargetFault, match=r"404 Repository not found; look at owner, name, .* as a model"):
+    with pytest.raises(TargetFault, match=r"404 Repository not found. Hint: look at owner, name, .* as a model"):
         get(hub, tmp_path, "hf://owner/some-data.v1", "model", ACCESS_TOKEN=TOKEN)
     assert len(hub.server.requests) == 2
     assert list(tmp_path.iterdir()) == []
@@ -230,7 +223,9 @@ def test_changed_bytes_are_seen(hub: Hub, tmp_path: Path, path: str, algorithm: 
     get(hub, tmp_path / "once")
     assert tree(tmp_path / "once") == FILES
     fault.times = 99
-    with pytest.raises(TargetFault, match=rf"{path}: what arrived has another checksum.*{algorithm} .*\(3 attempts\)"):
+    with pytest.raises(
+        TargetFault, match=rf"{path}: the downloaded data has another checksum.*{algorithm} .*\(3 attempts\)"
+    ):
         get(hub, tmp_path / "always")
     assert nothing(tmp_path / "always")
 
@@ -264,12 +259,12 @@ def test_hostile_names(hub: Hub, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("place", "body", "why"),
     [
-        ("/revision/", {"sha": "../../x"}, "names no commit"),
-        ("/revision/", [1], "names no commit"),
-        ("/tree/", {"a": 1}, "is no list of files"),
-        ("/tree/", [1], "is no list of files"),
-        ("/tree/", [{"type": "file", "path": "x", "oid": "x", "size": -1}], "has no size"),
-        ("/tree/", [{"type": "file", "path": "x", "oid": "x", "size": 10**400}], "has no size"),
+        ("/revision/", {"sha": "../../x"}, "returned no commit id"),
+        ("/revision/", [1], "returned no commit id"),
+        ("/tree/", {"a": 1}, "is not a list of files"),
+        ("/tree/", [1], "is not a list of files"),
+        ("/tree/", [{"type": "file", "path": "x", "oid": "x", "size": -1}], "has no valid size"),
+        ("/tree/", [{"type": "file", "path": "x", "oid": "x", "size": 10**400}], "has no valid size"),
         ("/tree/", [{"type": "file", "path": 3, "oid": "x", "size": 1}], "no path, size or id"),
         ("/tree/", [{"type": "directory"}], "has no files"),
     ],
@@ -284,7 +279,7 @@ def test_answers_that_make_no_sense(hub: Hub, tmp_path: Path, place: str, body: 
 def test_a_listing_without_an_end(hub: Hub, tmp_path: Path) -> None:
     page = Answer(200, b"[]", {"Link": '<http://x.invalid/?cursor=1>; rel="next"'})
     hub.server.fault("/tree/", times=1000, answer=page)
-    with pytest.raises(TargetFault, match="a listing has no end"):
+    with pytest.raises(TargetFault, match="the listing does not end"):
         get(hub, tmp_path)
 
 
@@ -292,7 +287,7 @@ def test_a_listing_without_an_end(hub: Hub, tmp_path: Path) -> None:
 def test_a_listing_with_ever_new_pages(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: list[Any]
 ) -> None:
-    monkeypatch.setattr(hf, "MOST_PAGES", 20)
+    monkeypatch.setattr(hf, "MAX_PAGES", 20)
     numbers = itertools.count()
 
     def answer(request: Any) -> Answer | None:
@@ -300,28 +295,28 @@ def test_a_listing_with_ever_new_pages(
         return Answer(200, json.dumps(page).encode(), {"Link": link}) if "/tree/" in request.path else None
 
     monkeypatch.setattr(hub, "_tree", lambda request, *_: answer(request))
-    with pytest.raises(TargetFault, match="a listing has no end"):
+    with pytest.raises(TargetFault, match="the listing does not end"):
         get(hub, tmp_path)
     assert next(numbers) == 20
 
 
 def test_a_listing_with_too_many_files(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "MOST_FILES", 4)
+    monkeypatch.setattr(source, "MAX_FILES", 4)
     with pytest.raises(TargetFault, match="has more than 4 files"):
         get(hub, tmp_path)
 
 
 def test_a_page_without_an_end(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf, "LARGEST_PAGE", 1 << 20)
+    monkeypatch.setattr(hf, "MAX_PAGE_BYTES", 1 << 20)
     hub.server.fault("/tree/", times=99, answer=Answer(200, b" " * (2 << 20)))
-    with pytest.raises(TargetFault, match="a listing's page has more than"):
+    with pytest.raises(TargetFault, match="a page of the listing has more than"):
         get(hub, tmp_path)
 
 
 @pytest.mark.parametrize("part", ["path", "oid"])
 def test_names_of_any_length(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     """Names are compared when the listing is complete: until then they are kept."""
-    monkeypatch.setattr(source, "MOST_CHARACTERS", 3 << 20)
+    monkeypatch.setattr(source, "MAX_NAME_CHARACTERS", 3 << 20)
     numbers = itertools.count()
 
     def answer(request: Any) -> Answer | None:
@@ -340,7 +335,7 @@ def test_names_of_any_length(hub: Hub, tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_page_of_many_values(hub: Hub, tmp_path: Path, value: bytes) -> None:
     """63 MiB of `{}` were 1.5 GiB."""
     hub.server.fault("/tree/", times=1, answer=Answer(200, b"[" + value * (20 << 20) + b"1]"))
-    with pytest.raises(TargetFault, match="has more values than files have"):
+    with pytest.raises(TargetFault, match="has more values than files can have"):
         get(hub, tmp_path)
 
 
@@ -381,8 +376,41 @@ def test_an_answer_that_is_no_json(hub: Hub, tmp_path: Path) -> None:
 def test_no_telemetry() -> None:
     code = (
         "import os\nfrom pulumi_trainer.provider.initializers import hf, source\nfrom pathlib import Path\n"
-        "hf.connect(source.Order('model', 'o/n', Path('/x'), {}))\n"
+        "hf.connect(source.FetchRequest('model', 'o/n', Path('/x'), {}))\n"
         "from huggingface_hub import constants\nprint(constants.HF_HUB_DISABLE_TELEMETRY)"
     )
     env = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
     assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True) == "True\n"
+
+
+@pytest.mark.parametrize("path", ["data/train.csv", "data/weights.bin"])
+def test_no_more_than_the_listed_size_is_written(hub: Hub, tmp_path: Path, path: str) -> None:
+    server = hub.storage if path.endswith("bin") else hub.server
+    server.fault(path, times=99, change=lambda body: body + b"?" * (1 << 20))
+    done = get(hub, tmp_path / "out")
+    assert tree(tmp_path / "out") == FILES
+    assert next(f.size for f in done.files if f.path == path) == len(FILES[path])
+
+
+def test_a_long_retry_after_is_not_waited_for(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "MAX_WAIT", 0.01)
+    hub.server.fault("train.csv", times=1, answer=Answer(429, b"", {"Retry-After": "99999"}))
+    get(hub, tmp_path)
+    assert tree(tmp_path) == FILES
+
+
+def test_a_name_as_long_as_the_file_system_allows(hub: Hub, tmp_path: Path) -> None:
+    name = "x" * 255
+    hub.add(NAME, {name: b"long"})
+    get(hub, tmp_path)
+    assert tree(tmp_path) == {name: b"long"}
+
+
+def test_the_token_is_not_sent_to_an_address_for_xet(hub: Hub, tmp_path: Path) -> None:
+    hub.repositories[NAME].token = TOKEN
+    body = FILES["data/train.csv"]
+    named = {"X-Xet-Hash": "a" * 64, "X-Xet-Refresh-Route": f"{hub.storage.url}/refresh"}
+    hub.server.fault("train.csv", answer=Answer(200, body, named))
+    get(hub, tmp_path, "hf://owner/some-data.v1/data/train.csv", ACCESS_TOKEN=TOKEN)
+    assert tree(tmp_path) == {"data/train.csv": body}
+    assert hub.storage.requests == []

@@ -19,15 +19,11 @@ import boto3
 import pytest
 from botocore.loaders import create_loader
 from initializers_support import QUICK, Answer, Loopback, Request, command, environment, forward, running, tree
-from moto.server import ThreadedMotoServer
-from pulumi_trainer.provider.initializers import (
-    Manifest,
-    fetch,
-    manifest,
-    s3,
-)
-from pulumi_trainer.provider.initializers.names import STAGING
+from pulumi_trainer.provider.initializers import Manifest, fetch, manifest, s3
+from pulumi_trainer.provider.initializers.file_names import STAGING
 from pulumi_trainer.provider.kube.errors import TargetFault
+
+from tests.moto_server import moto_server
 
 LOADER = create_loader()
 """Shared: reading the description of S3 takes longer than most of the tests."""
@@ -38,11 +34,8 @@ FILES = {"train/a.csv": b"1,2,3\n", "train/sub/b.txt": b"b", "train/empty": b"",
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"{host}:{port}"
-    server.stop()
+    with moto_server() as url:
+        yield url.removeprefix("http://")
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +143,7 @@ def test_a_listing_without_an_end(store: Store, tmp_path: Path) -> None:
     body = b"<ListBucketResult><IsTruncated>true</IsTruncated>"
     body += b"<NextContinuationToken>x</NextContinuationToken></ListBucketResult>"
     store.front.fault(lambda r: "list-type" in r.query, times=1000, answer=Answer(200, body))
-    with pytest.raises(TargetFault, match="the listing has no end"):
+    with pytest.raises(TargetFault, match="the listing does not end"):
         store.get(tmp_path)
 
 
@@ -201,7 +194,9 @@ def test_403(store: Store, tmp_path: Path) -> None:
 def test_403_of_a_get_shows_the_servers_words_without_secrets(store: Store, tmp_path: Path) -> None:
     body = f"<Error><Code>AccessDenied</Code><Message>no, {KEY} with {SECRET}</Message></Error>".encode()
     store.front.fault(lambda r: r.path.endswith("a.csv"), times=99, answer=Answer(403, body))
-    with pytest.raises(TargetFault, match=r"train/a.csv: 403 AccessDenied: no, \[secret\] with \[secret\]; look at"):
+    with pytest.raises(
+        TargetFault, match=r"train/a.csv: 403 AccessDenied: no, \[secret\] with \[secret\]. Hint: look at"
+    ):
         store.get(tmp_path)
     assert store.contents.count("train/a.csv") == 1
 
@@ -209,7 +204,9 @@ def test_403_of_a_get_shows_the_servers_words_without_secrets(store: Store, tmp_
 def test_403_of_a_listing(store: Store, tmp_path: Path) -> None:
     body = b"<Error><Code>InvalidAccessKeyId</Code><Message>The key does not exist</Message></Error>"
     store.front.fault(f"/{store.bucket}", times=99, answer=Answer(403, body))
-    with pytest.raises(TargetFault, match="403 InvalidAccessKeyId: The key does not exist; look at ACCESS_KEY_ID"):
+    with pytest.raises(
+        TargetFault, match=r"403 InvalidAccessKeyId: The key does not exist. Hint: look at ACCESS_KEY_ID"
+    ):
         store.get(tmp_path / "out")
     assert len(store.front.requests) == 1
     assert list((tmp_path / "out").iterdir()) == []
@@ -250,7 +247,7 @@ def test_retry_after(store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 def test_500_for_ever(store: Store, tmp_path: Path) -> None:
     store.front.fault(lambda r: r.path.endswith("a.csv"), times=99, answer=Answer(500, b""))
-    with pytest.raises(TargetFault, match=r"train/a\.csv: 500 .*\(4 attempts\); run it again"):
+    with pytest.raises(TargetFault, match=r"train/a\.csv: 500 .*\(4 attempts\). Hint: run it again"):
         store.get(tmp_path)
     assert store.contents.count("train/a.csv") == QUICK.attempts
     assert nothing(tmp_path)
@@ -291,7 +288,7 @@ def test_a_changed_byte_is_seen(store: Store, tmp_path: Path, caplog: pytest.Log
         times=99,
         change=lambda b: bytes([b[0] ^ 1]) + b[1:],
     )
-    with pytest.raises(TargetFault, match=r"big\.bin: what arrived has another checksum.*md5 .*\(3 attempts\)"):
+    with pytest.raises(TargetFault, match=r"big\.bin: the downloaded data has another checksum.*md5 .*\(3 attempts\)"):
         store.get(tmp_path / "out")
     assert nothing(tmp_path / "out")
 
@@ -306,7 +303,7 @@ def test_a_wrong_sha256_is_seen(store: Store, tmp_path: Path) -> None:
         return replace(right, headers={**right.headers, **more})
 
     store.front._answer = answer
-    with pytest.raises(TargetFault, match=r"big\.bin: what arrived has another checksum.*: sha256 "):
+    with pytest.raises(TargetFault, match=r"big\.bin: the downloaded data has another checksum.*: sha256 "):
         store.get(tmp_path, "train/big.bin")
     assert nothing(tmp_path)
 
@@ -330,10 +327,12 @@ def test_checksums_that_can_be_compared() -> None:
     entry = s3.Entry("x", "x", len(content), f'"{hashlib.md5(content).hexdigest()}"')
     sha256 = hashlib.sha256(content)
     given = {"ChecksumSHA256": base64.b64encode(sha256.digest()).decode(), "ServerSideEncryption": "aws:kms"}
-    assert s3._refined(entry, {}).checks == {"md5": hashlib.md5(content).hexdigest()}
-    assert s3._refined(entry, given).checks == {"sha256": sha256.hexdigest()}
-    assert s3._refined(entry, {"ServerSideEncryption": "AES256", "ChecksumSHA256": "abc=-3"}).checks.keys() == {"md5"}
-    assert s3._refined(entry, {"SSECustomerAlgorithm": "AES256"}).checks == {}
+    assert s3._add_checksums(entry, {}).checks == {"md5": hashlib.md5(content).hexdigest()}
+    assert s3._add_checksums(entry, given).checks == {"sha256": sha256.hexdigest()}
+    assert s3._add_checksums(entry, {"ServerSideEncryption": "AES256", "ChecksumSHA256": "abc=-3"}).checks.keys() == {
+        "md5"
+    }
+    assert s3._add_checksums(entry, {"SSECustomerAlgorithm": "AES256"}).checks == {}
 
 
 def test_an_object_that_changes_while_it_is_fetched(store: Store, tmp_path: Path) -> None:
@@ -363,7 +362,7 @@ def test_a_server_that_knows_no_ranges(store: Store, tmp_path: Path) -> None:
 )
 def test_hostile_keys(store: Store, tmp_path: Path, name: str) -> None:
     store.put("bad/" + name, b"hostile")
-    with pytest.raises(TargetFault, match="so it is not fetched; rename it"):
+    with pytest.raises(TargetFault, match=r"so it is not fetched. Hint: rename it"):
         store.get(tmp_path / "deep" / "out", "bad")
     assert tree(tmp_path) == {}
     assert store.contents == []

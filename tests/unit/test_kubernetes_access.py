@@ -20,17 +20,13 @@ import yaml
 from documents_support import BOMB
 from kubernetes_support import Server, answer, named, refusal, server
 from pulumi_trainer.provider.commands import jobs
+from pulumi_trainer.provider.commands.jobs import open_cluster
 from pulumi_trainer.provider.commands.reach import Where
-from pulumi_trainer.provider.kube.client import (
-    access,
-    client,
-    exec_credential,
-    kubeconfig,
-)
+from pulumi_trainer.provider.kube.client import access, client, exec_credential, kubeconfig
 from pulumi_trainer.provider.kube.client.access import cluster_id, open_client
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kube.client.client import ApiError, Unreachable
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP
-from pulumi_trainer.provider.kube.client.kubeconfig import chosen
+from pulumi_trainer.provider.kube.client.kubeconfig import choose_context
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault
 
 CANARY = "canary-9f3e7a51c0de"
@@ -91,8 +87,8 @@ class TestFiles:
         two["clusters"].append({"name": "one", "cluster": {"server": "https://other"}})
         paths = [write(tmp_path / "one", one), str(tmp_path / "nothing"), write(tmp_path / "two", two)]
         monkeypatch.setenv("KUBECONFIG", os.pathsep.join(paths))
-        assert chosen().cluster["server"] == "https://one"
-        assert chosen(context="two").cluster["server"] == "https://two"
+        assert choose_context().cluster["server"] == "https://one"
+        assert choose_context(context="two").cluster["server"] == "https://two"
 
     def test_contexts_users_and_clusters_of_several_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -102,16 +98,16 @@ class TestFiles:
         parts[0].pop("current-context")
         paths = [write(tmp_path / str(i), part) for i, part in enumerate(parts)]
         monkeypatch.setenv("KUBECONFIG", os.pathsep.join(paths))
-        assert (chosen().cluster["server"], chosen().user) == ("https://one", {"token": "t"})
+        assert (choose_context().cluster["server"], choose_context().user) == ("https://one", {"token": "t"})
 
     def test_the_default(self, tmp_path: Path) -> None:
         write(tmp_path / "home/.kube/config", config("https://home"))
-        assert chosen().cluster["server"] == "https://home"
+        assert choose_context().cluster["server"] == "https://home"
 
     def test_paths_are_those_of_the_file(self, tmp_path: Path) -> None:
         user = {"client-certificate": "c.pem", "tokenFile": "/abs/token", "exec": {"command": "bin/login"}}
         path = write(tmp_path / "a/config", {**config(user=user, **{"certificate-authority": "../ca.pem"})})
-        found = chosen(path)
+        found = choose_context(path)
         assert found.cluster["certificate-authority"] == str(tmp_path / "a/../ca.pem")
         assert found.user["client-certificate"] == str(tmp_path / "a/c.pem")
         assert found.user["tokenFile"] == "/abs/token"
@@ -121,52 +117,69 @@ class TestFiles:
         monkeypatch.setattr(kubeconfig, "SERVICE_ACCOUNT", tmp_path)
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-        assert "there is none" in said(chosen)
+        assert "no kubeconfig found" in said(choose_context)
         write(tmp_path / "token", "t")
-        assert chosen().cluster == {
+        assert choose_context().cluster == {
             "server": "https://[fd00::1]:443",
             "certificate-authority": str(tmp_path / "ca.crt"),
         }
         write(tmp_path / "home/.kube/config", config("https://home"))
-        assert chosen().cluster["server"] == "https://home"
+        assert choose_context().cluster["server"] == "https://home"
 
     @pytest.mark.parametrize(
         ("document", "words"),
         [
-            ("", "is no kubeconfig"),
+            ("", "is not a kubeconfig"),
             (f"a: [{CANARY}", "not a YAML mapping (line 1)"),
             (f"users:\n- token: {CANARY}\n  x: [", "not a YAML mapping (line 3)"),
-            (f"[{CANARY}]", "is no kubeconfig"),
-            ("a: \x01", "is no kubeconfig"),
+            (f"[{CANARY}]", "is not a kubeconfig"),
+            ("a: \x01", "is not a kubeconfig"),
             (f"current-context: one\n{BOMB}", "not a YAML mapping (line 7)"),
             (f"a: &a {{token: {CANARY}}}\n" + MERGES, "not a YAML mapping (line"),
-            ({"kind": "Config"}, "names no current context; choose one of: none"),
-            ({**config(), "current-context": "b"}, 'has no context "b"; it has: one'),
+            ({"kind": "Config"}, "names no current context. Hint: choose one of: none"),
+            ({**config(), "current-context": "b"}, 'has no context "b". Hint: available: one'),
             ({**config(), "clusters": []}, 'its cluster "one" has no entry with a server'),
             ({**config(), "clusters": [{"name": "one"}]}, 'its cluster "one" has no entry with a server'),
             ({**config(), "users": None}, 'its user "one" has no entry'),
             ({**config(), "contexts": [1, {}, {"name": "one", "context": 1}]}, "has no entry with a server"),
-            (config("file:///etc"), "its server is no https:// address"),
-            (config(f"{CANARY}"), "its server is no https:// address"),
+            (config("file:///etc"), "its server is not an https:// address"),
+            (config(f"{CANARY}"), "its server is not an https:// address"),
             (config(f"https://me:{CANARY}@one"), "its server has credentials in its address"),
         ],
     )
     def test_what_is_wrong_is_told_without_its_content(self, tmp_path: Path, document: Any, words: str) -> None:
         text = document if isinstance(document, str) else yaml.safe_dump(document)
-        assert words in said(lambda: chosen(write(tmp_path / "config", text)))
+        assert words in said(lambda: choose_context(write(tmp_path / "config", text)))
         if text:
-            assert words in said(lambda: chosen(content=text))
+            assert words in said(lambda: choose_context(content=text))
 
     def test_a_file_without_end_is_not_read(self) -> None:
-        assert "is longer than 3 MiB" in said(lambda: chosen("/dev/zero"))
+        assert "is longer than 3 MiB" in said(lambda: choose_context("/dev/zero"))
 
     def test_a_file_that_is_not_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert "/nosuch: cannot be read: No such file" in said(lambda: chosen("/nosuch"))
+        assert "/nosuch: cannot be read: No such file" in said(lambda: choose_context("/nosuch"))
         monkeypatch.setenv("KUBECONFIG", "/nosuch")
-        assert "/nosuch does not exist; point KUBECONFIG" in said(chosen)
+        assert "/nosuch does not exist. Hint: set KUBECONFIG" in said(choose_context)
+
+    def test_a_command_without_project_and_without_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("KUBECONFIG", "/nosuch")
+        nothing, cluster = Where("", "", "", "", False), Where("", "", "there", "", False)
+        assert said(lambda: open_cluster(nothing)) == (
+            "no Pulumi.yaml in this folder or above, and no kubeconfig found: /nosuch does not exist."
+            " Hint: run the command in the folder of a Pulumi project, or set KUBECONFIG to an existing file"
+        )
+        assert "Pulumi" not in said(lambda: open_cluster(cluster))
+
+    @pytest.mark.parametrize("namespace", ["", "team"])
+    def test_the_file_of_an_option(self, namespace: str) -> None:
+        named = Where(namespace=namespace, kubeconfig="/nosuch")
+        assert said(lambda: open_cluster(named)) == (
+            "kubeconfig /nosuch: cannot be read: No such file or directory. Hint: give the path of another file: --kubeconfig"
+        )
 
     def test_nothing_of_it_in_a_representation(self) -> None:
-        found = chosen(content=yaml.safe_dump(config(user={"token": CANARY})))
+        found = choose_context(content=yaml.safe_dump(config(user={"token": CANARY})))
         assert CANARY not in repr(found)
 
 
@@ -210,18 +223,18 @@ class TestPlugins:
     @pytest.mark.parametrize(
         ("body", "words"),
         [
-            (f"print('{CANARY}')", "its output is no ExecCredential"),
-            (f"print(json.dumps(['{CANARY}']))", "its output is no ExecCredential"),
-            ("", "its output is no ExecCredential"),
+            (f"print('{CANARY}')", "its output is not an ExecCredential"),
+            (f"print(json.dumps(['{CANARY}']))", "its output is not an ExecCredential"),
+            ("", "its output is not an ExecCredential"),
             (prints(), "without a token"),
             (prints(clientCertificateData=CANARY), "without a token"),
             (prints(token=1), "without a token"),
-            (prints(token="t", expirationTimestamp=CANARY), "its expirationTimestamp is no time"),
+            (prints(token="t", expirationTimestamp=CANARY), "its expirationTimestamp is not a time"),
             (
                 prints(token=CANARY).replace("k8s.io/v1", "k8s.io/v1beta1"),
                 'answered as "client.authentication.k8s.io/v1beta1"',
             ),
-            (f"print('{CANARY}'); sys.exit(3)", "exit code 3: it said nothing on stderr"),
+            (f"print('{CANARY}'); sys.exit(3)", "exit code 3: no output on stderr"),
             ("sys.exit('log in first')", "exit code 1: log in first"),
             ("sys.exit('x ' * 5000 + 'end of ' + 'eyJhbGciOiJ.' + 'y' * 20)", "x end of [secret]"),
             (f"sys.exit('Authorization: Bearer {CANARY}')", "Authorization: [secret]"),
@@ -247,17 +260,17 @@ while True:
             assert tracemalloc.get_traced_memory()[1] < 4 * exec_credential.MAX_OUTPUT
         finally:
             tracemalloc.stop()
-        words = {"stdout": "printed more than 4 MiB; run it by hand", "stderr": "exit code 1: ..."}
+        words = {"stdout": "printed more than 4 MiB. Hint: run it in a terminal", "stderr": "exit code 1: ..."}
         assert words[stream] in text and len(text) < 1500
 
     def test_it_is_not_there(self) -> None:
         given = {"apiVersion": "client.authentication.k8s.io/v1", "command": "nosuch-auth-plugin"}
         hint = "brew install nosuch-auth-plugin"
         text = said(lambda: exec_credential.credentials({**given, "installHint": hint}, {}, "here"))
-        assert text == f"here: credential plugin nosuch-auth-plugin: is not on PATH; {hint}"
+        assert text == f"here: credential plugin nosuch-auth-plugin: is not on PATH. Hint: {hint}"
         assert "install it, or choose another context" in said(lambda: exec_credential.credentials(given, {}, "here"))
         given["command"] = "/opt/nosuch"
-        assert "there is no such program" in said(lambda: exec_credential.credentials(given, {}, "here"))
+        assert "program not found" in said(lambda: exec_credential.credentials(given, {}, "here"))
 
     def test_it_is_no_program(self, tmp_path: Path) -> None:
         path = write(tmp_path / "broken", "\x7fELF")
@@ -275,14 +288,17 @@ open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
 time.sleep(600)
 """
         text = said(lambda: run(body, tmp_path))
-        assert "gave no answer within 1 s; it said: open https://login.example in a browser; run it by hand" in text
+        assert (
+            "gave no answer within 1 s; its output: open https://login.example in a browser. Hint: run it in a terminal"
+            in text
+        )
         pid, until = int((tmp_path / "pid").read_text()), time.monotonic() + 10
         while not ended(pid):  # a signal takes its time on a busy machine
             assert time.monotonic() < until
             time.sleep(0.05)
 
     def test_one_that_wants_a_terminal(self, tmp_path: Path) -> None:
-        assert "wants a terminal" in said(lambda: run(prints(token="t"), tmp_path, interactiveMode="Always"))
+        assert "requires a terminal" in said(lambda: run(prints(token="t"), tmp_path, interactiveMode="Always"))
 
     @pytest.mark.parametrize("version", ["", "client.authentication.k8s.io/v1alpha1"])
     def test_versions_that_are_no_more(self, tmp_path: Path, version: str) -> None:
@@ -412,7 +428,7 @@ class TestCredentials:
                 "its certificate-authority /nosuch cannot be read: No such file",
             ),
             ({}, {"certificate-authority-data": "YQ=="}, "certificate-authority: cannot be used"),
-            ({}, {"proxy-url": f"ftp://me:{CANARY}@x"}, "its proxy is no http://"),
+            ({}, {"proxy-url": f"ftp://me:{CANARY}@x"}, "its proxy is not an http://"),
             ({"auth-provider": {"name": "oidc", "config": {}}}, {}, "the official client cannot use its user"),
         ],
     )
@@ -437,7 +453,7 @@ class TestCredentials:
         self, api: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = write(tmp_path / "config", config("https://127.0.0.1:1", **{"insecure-skip-tls-verify": True}))
-        client, _ = jobs.opened(Where(kubeconfig=path))
+        client, _ = jobs.open_cluster(Where(kubeconfig=path))
         assert client.host and "warning: kubeconfig" in capsys.readouterr().err
 
     @pytest.mark.parametrize("user", ["token", "password", "tokenFile", "exec"])
@@ -511,7 +527,7 @@ class TestIdentity:
         assert [path for _, path in other.seen] == ["/api/v1/namespaces/kube-system"]
 
     def test_nor_if_it_leads_nowhere(self, api: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(access, "_ELSEWHERE", 0.2)
+        monkeypatch.setattr(access, "_ALTERNATIVE_SECONDS", 0.2)
         with server() as gone:
             overrides = self.target(gone, tmp_path / "b")
         api.does(cluster_of("u-1"), answer(200, named()))
@@ -528,8 +544,11 @@ class TestIdentity:
         with pytest.raises(Refused) as caught:
             made.get(CONFIG_MAP, "team", "a")
         first, second = str(caught.value).splitlines()
-        assert "another cluster (kube-system has UID u-2) than the recorded one (u-1); set trainer:kubeconfig" in first
-        assert "Unauthorized; log in again" in second and CANARY not in first + second
+        assert (
+            "another cluster (kube-system has UID u-2) than the recorded one (u-1). Hint: set trainer:kubeconfig"
+            in first
+        )
+        assert "Unauthorized. Hint: log in again" in second and CANARY not in first + second
         assert {path for _, path in api.seen + other.seen} == {"/api/v1/namespaces/kube-system"}
 
     def test_both_away(self, tmp_path: Path) -> None:
@@ -562,7 +581,7 @@ class TestIdentity:
         assert made.get(CONFIG_MAP, "team", "a")
         self.target(other, tmp_path / "a")
         api.does(refusal(401, "Unauthorized"))
-        with pytest.raises(Refused, match="now points to another server or another CA; start again"):
+        with pytest.raises(Refused, match=r"now points to another server or another CA. Hint: start again"):
             made.get(CONFIG_MAP, "team", "a")
         assert not other.seen
 

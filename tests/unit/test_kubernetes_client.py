@@ -14,13 +14,8 @@ import urllib3
 from kubernetes_support import TOKEN, Server, answer, cut, named, refusal, reset, server, stream
 from pulumi_trainer.provider.kube.client import client as client_module
 from pulumi_trainer.provider.kube.client import transport
-from pulumi_trainer.provider.kube.client.client import (
-    Access,
-    ApiError,
-    Client,
-    Unreachable,
-)
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, POD
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, POD
+from pulumi_trainer.provider.kube.client.client import Access, ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.errors import TargetFault
 
 DOCUMENT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "team"}}
@@ -90,7 +85,9 @@ class TestTryingAgain:
     def test_nobody_listens(self) -> None:
         with server() as gone:
             client = gone.client(patience=0.5)
-        with pytest.raises(Unreachable, match=r"ConfigMap team/a: no answer from http.*: .*refused; is the cluster up"):
+        with pytest.raises(
+            Unreachable, match=r"ConfigMap team/a: no answer from http.*: .*refused. Hint: is the cluster up"
+        ):
             client.get(CONFIG_MAP, "team", "a")
 
     def test_a_name_that_nobody_knows_is_told_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +143,7 @@ class TestAnswersThatAreNone:
     def test_no_json_object(self, api: Server, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(client_module, "LASTING", 0.0)
         api.does(answer(200, body, Content_Type="text/html"))
-        with pytest.raises(Unreachable, match="the answer is no JSON object"):
+        with pytest.raises(Unreachable, match="the answer is not a JSON object"):
             get(api)
 
     def test_json_that_was_cut_is_asked_for_again(self, api: Server) -> None:
@@ -165,7 +162,7 @@ class TestAnswersThatAreNone:
     )
     def test_no_list(self, api: Server, body: Any) -> None:
         api.does(answer(200, body))
-        with pytest.raises(Unreachable, match="no list of objects"):
+        with pytest.raises(Unreachable, match="not a list of objects"):
             api.client().list(CONFIG_MAP, "team")
 
     def test_one_that_is_too_large(self, api: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +252,7 @@ class TestCredentials:
     def test_and_then_it_is_an_error(self, api: Server) -> None:
         client, opened = self.renewing(api, iter(["a", "b", "c"]))
         api.does(self.by_token("d"))
-        with pytest.raises(ApiError, match="Unauthorized; log in again"):
+        with pytest.raises(ApiError, match=r"Unauthorized. Hint: log in again"):
             client.get(CONFIG_MAP, "team", "a")
         assert (opened, len(api.seen)) == (["a", "b"], 2)
 
@@ -345,7 +342,7 @@ class TestStreams:
     def test_a_connection_that_breaks(self, api: Server) -> None:
         api.does(stream(self.event("a"), self.event("b")[:20], broken=True))
         found = []
-        with pytest.raises(Unreachable, match=r"the connection broke|is no JSON"):
+        with pytest.raises(Unreachable, match=r"the connection broke|is not a JSON"):
             for event in api.client().watch(CONFIG_MAP, "team", "1"):
                 found.append(event["object"]["metadata"]["name"])
         assert found == ["a"]

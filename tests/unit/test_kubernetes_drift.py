@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.lifecycle.changes import compare
-from pulumi_trainer.provider.targets.kubernetes.jobs.admitted import kept, without
-from pulumi_trainer.provider.targets.kubernetes.jobs.drift import additions, applied, changed
+from pulumi_trainer.provider.targets.kubernetes.jobs.admitted import drop_kueue_fields, keep_kueue_fields
+from pulumi_trainer.provider.targets.kubernetes.jobs.drift import changeable_fields, changed_fields, removal_patch
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "gpus"}
 
@@ -38,7 +38,7 @@ def test_the_job_as_it_was_applied_and_what_a_server_adds_are_no_drift() -> None
     live = job(successPolicy={"operator": "All"}, suspend=False)
     live["metadata"]["labels"]["added"] = "by a webhook"
     live["status"] = {"conditions": []}
-    assert changed(applied(job()), live) == {}
+    assert changed_fields(changeable_fields(job()), live) == {}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_human_s_change_is_named_with_the_value_now(path: str, value: Any) -> 
         del at[names[-1]]
     else:
         at[names[-1]] = value
-    assert changed(applied(job()), live) == {path: value}
+    assert changed_fields(changeable_fields(job()), live) == {path: value}
 
 
 def test_kueue_suspends_and_adds_to_pods() -> None:
@@ -72,7 +72,7 @@ def test_kueue_suspends_and_adds_to_pods() -> None:
     live["metadata"]["labels"].update(QUEUE)
     pod_of(live)["spec"]["nodeSelector"]["cloud"] = "h100"
     pod_of(live)["spec"]["tolerations"].append({"key": "spot", "operator": "Exists"})
-    assert changed(applied(job()), live) == {}
+    assert changed_fields(changeable_fields(job()), live) == {}
 
 
 def test_an_apply_says_what_kueue_has_written_into_pods_that_run() -> None:
@@ -85,31 +85,33 @@ def test_an_apply_says_what_kueue_has_written_into_pods_that_run() -> None:
     pod["spec"]["tolerations"].append({"key": "spot", "operator": "Exists"})
     pod["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
     before = copy.deepcopy(live)
-    assert kept(wanted, live) == live == before and wanted != live
-    assert without(live, wanted) == {**wanted, "spec": without(live, wanted)["spec"]} != live
-    assert compare({"JobSet/a": without(live, wanted)}, {"JobSet/a": wanted}) == []
+    assert keep_kueue_fields(wanted, live) == live == before and wanted != live
+    assert drop_kueue_fields(live, wanted) == {**wanted, "spec": drop_kueue_fields(live, wanted)["spec"]} != live
+    assert compare({"JobSet/a": drop_kueue_fields(live, wanted)}, {"JobSet/a": wanted}) == []
     other = copy.deepcopy(wanted)
     pod_of(other)["spec"]["nodeSelector"] = {"zone": "b"}
-    made = kept(other, live)
+    made = keep_kueue_fields(other, live)
     assert pod_of(made)["spec"]["nodeSelector"] == {"zone": "b"}, "the server refuses that, in its own words"
-    assert compare({"JobSet/a": without(live, other)}, {"JobSet/a": other}) != []
+    assert compare({"JobSet/a": drop_kueue_fields(live, other)}, {"JobSet/a": other}) != []
     live["spec"]["suspend"] = True
-    assert kept(wanted, live) == wanted and without(live, wanted) == live, "it waits: nobody has written into it"
+    assert keep_kueue_fields(wanted, live) == wanted and drop_kueue_fields(live, wanted) == live, (
+        "it waits: nobody has written into it"
+    )
     del live["spec"]["suspend"], live["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
-    assert kept(wanted, live) == wanted, "not Kueue's"
+    assert keep_kueue_fields(wanted, live) == wanted, "not Kueue's"
 
 
 def test_our_own_annotations_are_not_looked_at() -> None:
     live = job()
     live["metadata"]["annotations"]["pulumi-trainer.dev/owner"] = "other"
-    assert changed(applied(job()), live) == {}
+    assert changed_fields(changeable_fields(job()), live) == {}
 
 
 def test_what_somebody_has_added_is_taken_away() -> None:
-    assert additions(applied(job()), job(ttlSecondsAfterFinished=5, suspend=True)) == {
+    assert removal_patch(changeable_fields(job()), job(ttlSecondsAfterFinished=5, suspend=True)) == {
         "spec": {"ttlSecondsAfterFinished": None}
     }
-    assert additions(applied(job(ttlSecondsAfterFinished=9)), job(ttlSecondsAfterFinished=5)) == {}
+    assert removal_patch(changeable_fields(job(ttlSecondsAfterFinished=9)), job(ttlSecondsAfterFinished=5)) == {}
 
 
 def train_job(**spec: Any) -> dict[str, dict[str, Any]]:
@@ -132,7 +134,7 @@ def test_what_may_change_in_a_train_job(new: dict[str, Any], effects: list[str])
 
 
 def test_what_a_mutating_webhook_makes_of_our_request_is_no_drift() -> None:
-    before, live = applied(job(ttlSecondsAfterFinished=60)), job(ttlSecondsAfterFinished=5)
+    before, live = changeable_fields(job(ttlSecondsAfterFinished=60)), job(ttlSecondsAfterFinished=5)
     pod_of(live)["spec"]["nodeSelector"] = {"zone": "b"}
     pod_of(live)["metadata"]["labels"] = {"app": "b"}
     live["metadata"]["labels"]["team"] = "b"
@@ -143,6 +145,6 @@ def test_what_a_mutating_webhook_makes_of_our_request_is_no_drift() -> None:
         {"manager": "pulumi-trainer", "operation": "Apply", "fieldsV1": ours},
         {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:team": {}}}}},
     ]
-    assert changed(before, live) == {"metadata.labels[team]": "b"}
+    assert changed_fields(before, live) == {"metadata.labels[team]": "b"}
     live["metadata"]["managedFields"][0]["operation"] = "Update"
-    assert len(changed(before, live)) == 4, "an Apply alone is ours"
+    assert len(changed_fields(before, live)) == 4, "an Apply alone is ours"

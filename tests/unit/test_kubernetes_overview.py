@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.status import Loss, Owner, Phase
-from pulumi_trainer.provider.kube.client.kinds import CLAIM, Kind
+from pulumi_trainer.provider.kube.client.api_resources import CLAIM, Kind
 from pulumi_trainer.provider.kube.errors import TargetFault
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe import overview
 from pulumi_trainer.provider.targets.kubernetes.observe.overview import Overview
@@ -70,7 +70,7 @@ class Claims:
         self.asked.append((kind.plural, fields))
         if kind is self.fault:
             raise TargetFault("no")
-        about = {"namespace": namespace, "annotations": {marks.OWNER: OURS.id}}
+        about = {"namespace": namespace, "annotations": {owner_labels.OWNER: OURS.id}}
         found = [
             {"metadata": {**about, "name": name, **({"deletionTimestamp": "now"} if leaves else {})}}
             for name, leaves in self.claims.items()
@@ -100,10 +100,14 @@ def test_claims_are_listed_once_and_those_that_are_missing_asked_for() -> None:
     ],
 )
 def test_a_claim_of_others_is_none_of_ours(owner: Owner, loss: Loss) -> None:
-    about = {"annotations": {marks.OWNER: OURS.id}, "labels": {marks.STACK: OURS.stack}, "deletionTimestamp": None}
+    about = {
+        "annotations": {owner_labels.OWNER: OURS.id},
+        "labels": {owner_labels.STACK: OURS.stack},
+        "deletionTimestamp": None,
+    }
     place = "team", "a"
-    assert claims.loss({place: {"metadata": about}}, place, owner) is loss
-    assert claims.loss({place: {"metadata": {"deletionTimestamp": None}}}, place, owner) is Loss.TAKEN
+    assert claims.loss_of({place: {"metadata": about}}, place, owner) is loss
+    assert claims.loss_of({place: {"metadata": {"deletionTimestamp": None}}}, place, owner) is Loss.TAKEN
 
 
 @pytest.mark.parametrize("fault", [CLAIM, JOBSET], ids=["not allowed", "out of reach"])
@@ -121,6 +125,6 @@ def test_what_a_job_says_is_made_harmless_and_cut() -> None:
     data = {"output": "\x1b[31m/workspace", "finished": "nan", "phase": "Failed", "applied": "[" * 100_000}
     metadata = {"name": "job", "namespace": "team", "uid": "run", "labels": labels}
     read = Record.of({"metadata": metadata, "data": {**data, "message": "\x1b]0;title\x07" + "x" * 20_000}})
-    for status in (read.without_job(), read.status(Phase.FAILED, "\x1b[31mRED", "\x1b[31m" + "x" * 20_000)):
+    for status in (read.last_status(), read.status(Phase.FAILED, "\x1b[31mRED", "\x1b[31m" + "x" * 20_000)):
         assert (status.reason + status.message + status.output).isprintable() and len(status.message) == 4096
-    assert read.without_job().finished == 0.0 and read.applied == {}
+    assert read.last_status().finished == 0.0 and read.applied == {}

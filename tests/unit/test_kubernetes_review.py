@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kube.cache import dryrun
 from pulumi_trainer.provider.kube.schema import cel, openapi
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.targets.kubernetes.preflight import permissions, versions
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue, referents
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue_name, referents
 
 Document = dict[str, Any]
 POD = "spec.replicatedJobs[0].template.spec.template.spec"
@@ -114,7 +114,7 @@ def test_queues_and_claims_of_the_jobset() -> None:
         ("LocalQueue", "team", "metadata.labels[kueue.x-k8s.io/queue-name]"),
         ("WorkloadPriorityClass", "urgent", "metadata.labels[kueue.x-k8s.io/priority-class]"),
     ]
-    assert queue({"JobSet/digits": document}) == "team" and queue({"JobSet/digits": jobset()}) == ""
+    assert queue_name({"JobSet/digits": document}) == "team" and queue_name({"JobSet/digits": jobset()}) == ""
 
 
 def test_train_jobs() -> None:
@@ -142,18 +142,19 @@ def test_train_jobs() -> None:
 def test_versions() -> None:
     queued = {"JobSet/digits": jobset(labels={"kueue.x-k8s.io/queue-name": "team"})}
     served = {"jobset.x-k8s.io": ["v1alpha2"], "kueue.x-k8s.io": ["v1beta1", "v1beta2"]}
-    assert versions.absent(queued, served) == versions.outdated(queued, served) == []
-    assert [str(p) for p in versions.absent(queued, {})] == [
-        "JobSet/digits: the cluster has no JobSet (jobset.x-k8s.io/v1alpha2); install JobSet 0.8 or newer (order of stages)"
+    assert versions.absent_products(queued, served) == versions.outdated_products(queued, served) == []
+    assert [str(p) for p in versions.absent_products(queued, {})] == [
+        "JobSet/digits: the cluster has no JobSet (jobset.x-k8s.io/v1alpha2). Hint: install JobSet 0.8 or newer (order of stages)"
         " before the job",
-        "queue team: the cluster has no Kueue (kueue.x-k8s.io/v1beta2); install Kueue 0.15 or newer (its API v1beta2) before"
+        "queue team: the cluster has no Kueue (kueue.x-k8s.io/v1beta2). "
+        "Hint: install Kueue 0.15 or newer (its API v1beta2) before"
         " the job",
     ]
-    assert [str(p) for p in versions.outdated(queued, {**served, "kueue.x-k8s.io": ["v1beta1"]})] == [
-        "queue team: the cluster serves kueue.x-k8s.io in v1beta1 and not in v1beta2; install Kueue 0.15 or newer (its API"
+    assert [str(p) for p in versions.outdated_products(queued, {**served, "kueue.x-k8s.io": ["v1beta1"]})] == [
+        "queue team: the cluster serves kueue.x-k8s.io in v1beta1 and not in v1beta2. Hint: install Kueue 0.15 or newer (its API"
         " v1beta2)"
     ]
-    assert versions.absent({"JobSet/digits": jobset()}, {"jobset.x-k8s.io": ["v1alpha2"]}) == []
+    assert versions.absent_products({"JobSet/digits": jobset()}, {"jobset.x-k8s.io": ["v1alpha2"]}) == []
 
 
 SPEC = {
@@ -194,7 +195,7 @@ def test_a_clusters_own_schema() -> None:
         ("spec.coins", "spec.coins in body should be less than or equal to 9"),
     ]
     assert openapi.schema({"components": {"schemas": {}}}, JOBSET, {}) is None
-    assert versions.newer(JOBSET, "spec.replicatedJobs[1].dependsOn") == (
+    assert versions.upgrade_hint(JOBSET, "spec.replicatedJobs[1].dependsOn") == (
         "it came with JobSet 0.8: upgrade the cluster's"
     )
 
@@ -228,14 +229,14 @@ def test_rules_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_permissions(rule: Document, allowed: bool) -> None:
     wanted = {"verbs": ["create"], "apiGroups": ["batch"], "resources": ["jobs"]}
-    assert permissions.covered(wanted, [rule]) is allowed
+    assert permissions.is_covered(wanted, [rule]) is allowed
 
 
 def test_permissions_of_subresources_and_names() -> None:
     def covered(resource: str, name: str, rule: Document) -> bool:
         names = {"resourceNames": [name]} if name else {}
         wanted = {"verbs": ["get"], "apiGroups": [""], "resources": [resource], **names}
-        return permissions.covered(wanted, [{"verbs": ["get"], "apiGroups": [""], **rule}])
+        return permissions.is_covered(wanted, [{"verbs": ["get"], "apiGroups": [""], **rule}])
 
     assert covered("pods/log", "", {"resources": ["*/log"]}) and not covered("pods", "", {"resources": ["*/log"]})
     assert covered("namespaces", "kube-system", {"resources": ["namespaces"]})
@@ -245,10 +246,15 @@ def test_permissions_of_subresources_and_names() -> None:
 
 def test_a_job_needs_what_it_has() -> None:
     plain, labels = Draft("n", "digits", "d", {"JobSet/digits": jobset()}), {"kueue.x-k8s.io/queue-name": "team"}
-    of = {p.kind.kind for p in permissions.needed(plain)}
+    of = {p.kind.kind for p in permissions.needed_permissions(plain)}
     assert of == {"ConfigMap", "JobSet", "Job", "Pod", "Namespace"}
     more = replace(plain, objects={"JobSet/digits": jobset(labels=labels)}, secrets={"s": {"k"}}, promised=[CLAIM])
-    assert {p.kind.kind for p in permissions.needed(more)} == {*of, "Workload", "Secret", "PersistentVolumeClaim"}
+    assert {p.kind.kind for p in permissions.needed_permissions(more)} == {
+        *of,
+        "Workload",
+        "Secret",
+        "PersistentVolumeClaim",
+    }
 
 
 CLAIM = "PersistentVolumeClaim/digits-output"
@@ -257,8 +263,12 @@ CLAIM = "PersistentVolumeClaim/digits-output"
 def test_objects_that_differ_in_the_jobs_name_alone() -> None:
     one, other, third = jobset(subdomain="digits"), jobset(subdomain="letter"), jobset(subdomain="digits", suspend=True)
     other["metadata"]["name"] = "letter"
-    assert dryrun.shape(one, "digits") == dryrun.shape(other, "letter") != dryrun.shape(third, "digits")
-    assert dryrun.shape(one, "digits") != dryrun.shape(other, "digits")
+    assert (
+        dryrun.shape_digest(one, "digits")
+        == dryrun.shape_digest(other, "letter")
+        != dryrun.shape_digest(third, "digits")
+    )
+    assert dryrun.shape_digest(one, "digits") != dryrun.shape_digest(other, "digits")
 
 
 @pytest.mark.parametrize("name", ["a", "ab", "digits-1a2b3", "x" * 63])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Collection
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.progress import timestamp
+from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
 from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
 from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.lifecycle import calls
+from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.lifecycle.identity import digest, job_name, program_of
 
@@ -24,7 +27,9 @@ class Target:
         self.jobs: dict[str, JobStatus] = {}
         self.elsewhere = False
         self.deleted, self.missing, self.taken = "", tuple[str, ...](), tuple[str, ...]()
-        self.unlike = False
+        self.unlike = self.not_started = False
+        self.note = ""
+        self.earlier = list[Run]()
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
         self.asked.append(("create", submission))
@@ -38,6 +43,10 @@ class Target:
         self.asked.append(("update", submission))
         return self.jobs[submission.name]
 
+    def relabel(self, submission: Submission, was: Owner) -> None:
+        self.asked.append(("relabel", (submission.sweep, was)))
+        self.jobs[submission.name].stack = submission.sweep
+
     def update_secrets(self, submission: Submission) -> None:
         self.asked.append(("update_secrets", submission))
 
@@ -46,20 +55,32 @@ class Target:
             raise Refused("ran on another host")
         return self.jobs.get(name)
 
-    def seen(self, namespace: str, name: str, beside: Collection[str]) -> Presence | None:
+    def progress(self, status: JobStatus) -> dict[str, Any] | None:
+        return status.progress
+
+    def runs(self, namespace: str, name: str) -> list[Run]:
+        return self.earlier
+
+    def presence(self, namespace: str, name: str, beside: Collection[str]) -> Presence | None:
         self.beside = sorted(beside)
         if self.elsewhere:
             raise Refused("ran on another host")
         job = self.jobs.get(name)
-        return Presence(job.whose, self.deleted, self.missing, self.taken) if job else Presence()
+        return (
+            Presence(job.whose, self.deleted, self.missing, self.taken, not_started=self.not_started, note=self.note)
+            if job
+            else Presence()
+        )
 
-    def check_adoption(self, submission: Submission) -> None:
+    def check_adoption(self, submission: Submission) -> str:
         if self.elsewhere:
             raise Refused("ran on another host")
-        if self.jobs.get(submission.name) is not None and self.unlike:
+        job = self.jobs.get(submission.name)
+        if job is not None and self.unlike:
             raise Conflict(Problem("JobSet", "cannot be adopted: it differs in spec"))
+        return f"belongs to {job.whose} and is taken over" if job is not None else ""
 
-    def holder(self, namespace: str, name: str) -> Owner | None:
+    def current_owner(self, namespace: str, name: str) -> Owner | None:
         if self.elsewhere:
             raise Refused("ran on another host")
         return job.whose if (job := self.jobs.get(name)) else None
@@ -107,7 +128,8 @@ class TestNamesInUse:
     def test_by_another_program(self) -> None:
         (failure,) = self.failures(Owner("other", "t", "vision/prod"))
         assert failure == (
-            "default/j: exists and belongs to the stack vision/prod; give the TrainJob another name, or take the job over with"
+            "default/j: exists and belongs to the stack vision/prod. "
+            "Hint: give the TrainJob another name, or take the job over with"
             " adopt=True"
         )
         assert self.failures(Owner("other", "t"), target={"kind": "local", "sweep": Unknown("sweep")}) != ()
@@ -123,6 +145,13 @@ class TestNamesInUse:
         target.jobs["j"] = JobStatus("j", "default", owner="other", stack="t")
         target.unlike = True
         assert checked({}, inputs(adopt=True), target).failures == ("JobSet: cannot be adopted: it differs in spec",)
+        target.unlike = False
+        target.jobs["j"].program = "vision/prod"
+        (note,) = checked({}, inputs(adopt=True), target).notes
+        assert note == "default/j: belongs to the stack vision/prod and is taken over"
+        target.jobs["j"].stack, target.unlike = "s", True
+        again = checked({}, inputs(adopt=True), target)
+        assert (again.failures, again.notes) == ((), ()), "a run of an adopted job is replaced by the next one"
         ours = checked({}, inputs(), Target()).inputs["owner"]
         assert self.failures(Owner(ours, "s")) == (), "a creation that was cut off goes on"
 
@@ -134,14 +163,29 @@ class TestNamesInUse:
         assert checked({}, inputs(), away).failures == ()
 
 
-def checked(olds: dict[str, Any], news: dict[str, Any], target: Target) -> calls.Checked:
-    return calls.check(olds, news, lambda _: target)
+def checked(olds: dict[str, Any], news: dict[str, Any], target: Target) -> crud.Checked:
+    return crud.check(olds, news, lambda _: target)
 
 
-def first(target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
+def first(target: Target, **given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and outputs of a job that was created."""
-    made = checked({}, inputs(), target).inputs
-    return made, calls.create(made, lambda _: target)[1]
+    made = checked({}, inputs(**given), target).inputs
+    return made, crud.create(made, lambda _: target)[1]
+
+
+@pytest.mark.parametrize(
+    ("phase", "kept"), [("Running", "Interrupted"), ("Failed", "Failed"), ("Suspended", "Interrupted")]
+)
+def test_a_new_run_keeps_the_runs_before_it(phase: str, kept: str) -> None:
+    target = Target(phase)
+    first(target)
+    target.earlier = [Run("1", "Succeeded", inputs={"code": "a"}), Run("2", phase, inputs={"code": "b"})]
+    found = checked({}, inputs(), target).inputs[
+        "earlierRuns"
+    ]  # the engine checks a replacement without its old inputs
+    assert [run["phase"] for run in found] == ["Succeeded", kept]
+    target.earlier = [Run("1", phase)]
+    assert "earlierRuns" not in checked({}, inputs(), target).inputs, "records of earlier versions have no inputs"
 
 
 def test_the_owner_is_computed_once_and_kept() -> None:
@@ -169,7 +213,7 @@ def test_objects_are_kept_as_text_where_they_are_known() -> None:
 def test_stacks_that_kept_objects_as_they_are_go_on(form: Any) -> None:
     target = Target("Running")
     made = checked({}, inputs(objects=form(objects())), target).inputs
-    calls.create(made, lambda _: target)
+    crud.create(made, lambda _: target)
     assert checked(made, inputs(objects=to_state(objects())), target).inputs == made
     news = inputs(digest="d2", objects=to_state(objects(image="x:2")))
     assert "containers[node].image" in checked(made, news, target).failures[0]
@@ -180,7 +224,7 @@ def test_the_same_digest_keeps_the_old_objects_whatever_is_rendered_now() -> Non
     made, outs = first(target)
     result = checked(made, inputs(name="j-other", objects=objects(image="newer:2"), component="urn:2"), target)
     assert result.inputs == made
-    assert calls.diff(outs, result.inputs).changes is False
+    assert crud.diff(outs, result.inputs).changes is False
 
 
 def test_a_newer_runtime_is_a_note() -> None:
@@ -195,7 +239,7 @@ def test_a_change_of_the_code_replaces() -> None:
     made, outs = first(target)
     result = checked(made, inputs(digest="d2", objects=objects(image="x:2")), target)
     assert not result.failures
-    diff = calls.diff(outs, result.inputs)
+    diff = crud.diff(outs, result.inputs)
     assert diff.changes and diff.replaces == ("generation",)
 
 
@@ -220,6 +264,78 @@ def test_running_work_is_not_interrupted_by_accident(news: dict[str, Any], reaso
     assert [what for what, _ in target.asked] == ["create"]  # nothing was touched
 
 
+def with_policy(grace: int = 310) -> dict[str, Any]:
+    found = objects()
+    pod = found["JobSet/j"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["terminationGracePeriodSeconds"] = grace
+    pod["containers"][0]["env"] = [{"name": "TRAINER_CHECKPOINT_DIR", "value": "/workspace/output/checkpoints"}]
+    return found
+
+
+def test_a_refusal_says_what_a_stop_would_lose() -> None:
+    target = Target("Running")
+    made, _ = first(target, objects=with_policy())
+    target.jobs["j"].progress = {"step": 5012, "checkpoint": {"step": 4800, "time": timestamp(time.time() - 185)}}
+    (refusal,) = checked(made, inputs(objects=with_policy(), run="2", digest="d2"), target).failures
+    assert "run '1' => '2'. It would lose 212 steps (3m0" in refusal, refusal
+    assert refusal.endswith(
+        'since the checkpoint of step 4,800. Wait until it has finished, or set interrupt="allow" on the TrainJob, or'
+        ' interrupt="checkpoint" to save a checkpoint first'
+    )
+    target.jobs["j"].phase = "Suspended"
+    (refusal,) = checked(made, inputs(objects=with_policy(), run="2", digest="d2"), target).failures
+    assert "lose" not in refusal and "checkpoint" not in refusal
+
+
+def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
+    target = Target("Running")
+    made, outputs = first(target, objects=with_policy())
+    target.jobs["j"].checkpoints, target.jobs["j"].progress = True, {"step": 1}
+    result = checked(made, inputs(objects=with_policy(), run="2", digest="d2", interrupt="checkpoint"), target)
+    assert not result.failures and crud.diff(outputs, result.inputs).replaces == ("generation",)
+    (note,) = result.notes
+    assert (
+        "its Pods get SIGTERM, and up to 310 s to save a checkpoint; if that fails, it would lose all 1 step (" in note
+    )
+    assert note.endswith("The new run goes on from it")
+    target.jobs["j"].phase = "Queued"
+    assert not checked(made, inputs(objects=with_policy(), run="2", digest="d2", interrupt="checkpoint"), target).notes
+
+
+def test_a_folder_for_each_run_hides_the_checkpoint_from_the_next() -> None:
+    own, target = with_policy(), Target("Running")
+    pod = own["JobSet/j"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["containers"][0]["env"].append({"name": "TRAINER_RUN"})
+    made, _ = first(target, objects=own)
+    (note,) = checked(made, inputs(objects=own, run="2", digest="d2", interrupt="checkpoint"), target).notes
+    assert note.endswith("The new run does not find it: with resume=False each run has a folder of its own")
+
+
+@pytest.mark.parametrize(("declared", "seconds"), [({"terminationGracePeriodSeconds": 310}, 310), ({}, 30)])
+def test_the_grace_period_of_mode_trainer_is_in_a_patch(declared: dict[str, int], seconds: int) -> None:
+    env = [{"name": "TRAINER_CHECKPOINT_DIR", "value": "/workspace/output/checkpoints"}]
+    node = {"name": "node", "template": {"spec": {"template": {"spec": declared}}}}
+    patch = {"trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node]}}}}
+    spec = {"trainer": {"env": env}, "runtimePatches": [patch]}
+    own = {"TrainJob/j": {"kind": "TrainJob", "metadata": {"name": "j"}, "spec": spec}}
+    target = Target("Running")
+    made, _ = first(target, objects=own)
+    (note,) = checked(made, inputs(objects=own, run="2", digest="d2", interrupt="checkpoint"), target).notes
+    assert f"up to {seconds} s to save" in note
+
+
+def test_a_run_without_a_checkpoint_policy_saves_none() -> None:
+    target = Target("Running")
+    made, _ = first(target)
+    (refusal,) = checked(made, inputs(run="2", digest="d2", interrupt="checkpoint"), target).failures
+    assert refusal.endswith(
+        'or set interrupt="allow" on the TrainJob: interrupt="checkpoint" is for runs with a checkpoint policy, and this one'
+        " has none (checkpoint=)"
+    )
+    target.jobs["j"].phase = "Succeeded"
+    assert not checked(made, inputs(run="2", digest="d2", interrupt="checkpoint"), target).failures
+
+
 def test_a_job_of_another_host_is_not_replaced() -> None:
     target = Target()
     made, _ = first(target)
@@ -232,9 +348,9 @@ def test_suspending_is_an_update_in_place() -> None:
     made, outs = first(target)
     result = checked(made, inputs(digest="d2", objects=objects(suspend=True)), target)
     assert not result.failures
-    diff = calls.diff(outs, result.inputs)
+    diff = crud.diff(outs, result.inputs)
     assert diff.changes and not diff.replaces
-    assert calls.update(outs, result.inputs, lambda _: target)["digest"] == "d2"
+    assert crud.update(outs, result.inputs, lambda _: target)["digest"] == "d2"
 
 
 def test_an_unknown_value_is_no_difference_yet() -> None:
@@ -242,7 +358,7 @@ def test_an_unknown_value_is_no_difference_yet() -> None:
     made, outs = first(target)
     result = checked(made, inputs(digest=Unknown("x"), objects=objects(image=Unknown("x"))), target)
     assert not result.failures
-    assert calls.diff(outs, result.inputs).changes is None
+    assert crud.diff(outs, result.inputs).changes is None
 
 
 SECRET = {"j-env": {"trainer.A": "one-secret", "trainer.B": "same-secret"}}
@@ -250,13 +366,12 @@ ROTATED = {"j-env": {"trainer.A": "another-secret", "trainer.B": "same-secret"}}
 
 
 @pytest.mark.parametrize(
-    ("phase", "when"),
-    [("Running", "at the next run"), ("Succeeded", "at the next run"), ("Queued", "when it starts")],
+    ("phase", "when"), [("Running", "at the next run"), ("Succeeded", "at the next run"), ("Queued", "when it starts")]
 )
 def test_a_rotated_secret_changes_the_secret_alone(phase: str, when: str) -> None:
     target = Target(phase)
     made = checked({}, inputs(secrets=SECRET), target).inputs
-    _, outs = calls.create(made, lambda _: target)
+    _, outs = crud.create(made, lambda _: target)
     rotated = checked(made, inputs(secrets=ROTATED, objects=objects(image="newer:2")), target)
     assert (
         rotated.inputs == {**made, "secrets": ROTATED, "secretRevisions": {"j-env/trainer.A": 1}}
@@ -264,17 +379,17 @@ def test_a_rotated_secret_changes_the_secret_alone(phase: str, when: str) -> Non
     )
     (note,) = rotated.notes
     assert "new secret value in Secret j-env/trainer.A; " in note and f"the job is {phase}: applies {when}" in note
-    diff = calls.diff(outs, rotated.inputs)
+    diff = crud.diff(outs, rotated.inputs)
     assert diff.changes and not diff.replaces
-    updated = calls.update(outs, rotated.inputs, lambda _: target)
+    updated = crud.update(outs, rotated.inputs, lambda _: target)
     what, submission = target.asked[-1]
     assert what == "update_secrets" and submission.secrets == ROTATED
-    assert not calls.diff(updated, rotated.inputs).changes and updated["generation"] == 1
+    assert not crud.diff(updated, rotated.inputs).changes and updated["generation"] == 1
     again = checked(rotated.inputs, inputs(secrets=ROTATED), target)
-    assert again.inputs == rotated.inputs and not calls.diff(updated, again.inputs).changes
+    assert again.inputs == rotated.inputs and not crud.diff(updated, again.inputs).changes
     third = checked(rotated.inputs, inputs(secrets=SECRET), target).inputs
-    assert third["secretRevisions"] == {"j-env/trainer.A": 2} and calls.diff(updated, third).changes
-    assert calls.read(updated, lambda _: target) == (updated, [])
+    assert third["secretRevisions"] == {"j-env/trainer.A": 2} and crud.diff(updated, third).changes
+    assert crud.read(updated, lambda _: target) == (updated, [])
     for text in (note, str(outs), str(updated)):
         assert "-secret" not in text
 
@@ -283,26 +398,26 @@ def test_a_rotated_secret_beside_another_change() -> None:
     """What decides is the other change."""
     target = Target("Running")
     made = checked({}, inputs(secrets=SECRET), target).inputs
-    _, outs = calls.create(made, lambda _: target)
+    _, outs = crud.create(made, lambda _: target)
     held = checked(made, inputs(digest="d2", objects=objects(suspend=True), secrets=ROTATED), target)
-    assert not held.failures and not calls.diff(outs, held.inputs).replaces
-    updated = calls.update(outs, held.inputs, lambda _: target)
+    assert not held.failures and not crud.diff(outs, held.inputs).replaces
+    updated = crud.update(outs, held.inputs, lambda _: target)
     assert target.asked[-1][0] == "update" and target.asked[-1][1].secrets == ROTATED
-    assert not calls.diff(updated, held.inputs).changes
+    assert not crud.diff(updated, held.inputs).changes
     other = checked(made, inputs(digest="d2", objects=objects(image="x:2"), secrets=ROTATED), target)
     assert "containers[node].image" in other.failures[0] and "secret" not in other.failures[0]
     target.jobs["j"].phase = "Failed"
     again = checked(made, inputs(digest="d2", run="2", secrets=ROTATED), target)
-    assert calls.diff(outs, again.inputs).replaces == ("generation",)
+    assert crud.diff(outs, again.inputs).replaces == ("generation",)
 
 
 def test_a_secret_that_is_not_known_yet_replaces_nothing() -> None:
     target = Target("Running")
     made = checked({}, inputs(secrets=SECRET), target).inputs
-    _, outs = calls.create(made, lambda _: target)
+    _, outs = crud.create(made, lambda _: target)
     result = checked(made, inputs(secrets={"j-env": {"trainer.A": Unknown("x"), "trainer.B": "same-secret"}}), target)
-    diff = calls.diff(outs, result.inputs)
-    assert not result.failures and diff.changes and not diff.replaces
+    diff = crud.diff(outs, result.inputs)
+    assert not result.failures and diff.changes and not diff.replaces and not result.notes
 
 
 def test_a_secret_is_rotated_where_the_job_cannot_be_seen() -> None:
@@ -316,21 +431,21 @@ def test_a_secret_is_rotated_where_the_job_cannot_be_seen() -> None:
 def test_a_job_that_somebody_has_deleted_is_made_again_with_the_rotated_secret() -> None:
     target = Target("Deleted")
     made = checked({}, inputs(secrets=SECRET), target).inputs
-    _, outs = calls.create(made, lambda _: target)
+    _, outs = crud.create(made, lambda _: target)
     target.deleted = "mark"
     news = checked(made, inputs(secrets=ROTATED), target).inputs
     assert news["again"] == "mark" and news["secrets"] == ROTATED
-    calls.update(outs, news, lambda _: target)
+    crud.update(outs, news, lambda _: target)
     assert target.asked[-1][0] == "create"
 
 
 def test_read_and_delete() -> None:
     target = Target("Succeeded")
     _, outs = first(target)
-    assert calls.read(outs, lambda _: target) == (outs, [])
-    assert calls.delete(outs, lambda _: target) == []
+    assert crud.read(outs, lambda _: target) == (outs, [])
+    assert crud.delete(outs, lambda _: target) == []
     assert target.asked[-1] == ("delete", "uid-1")
-    gone, (note,) = calls.read(outs, lambda _: target)
+    gone, (note,) = crud.read(outs, lambda _: target)
     assert gone is None and "default/j is gone" in note
 
 
@@ -349,6 +464,13 @@ def lost(request: pytest.FixtureRequest) -> tuple[Target, dict[str, Any], dict[s
     return target, made, outs
 
 
+def whose(target: Target) -> str:
+    """What a stack is told of a job that it has lost: no stack adopts its own jobs."""
+    if target.jobs["j"].owner == "another":
+        return "belongs to the stack vision/prod now, which has adopted it"
+    return "belongs to another stack of this name"
+
+
 Lost = tuple[Target, dict[str, Any], dict[str, Any]]
 
 
@@ -356,22 +478,22 @@ def test_an_adopted_job_stays_as_it_is_in_the_plan(lost: Lost) -> None:
     target, made, outs = lost
     result = checked(made, inputs(), target)
     assert result.inputs == made and not result.failures
-    assert calls.diff(outs, result.inputs) == calls.Diff(False)
+    assert crud.diff(outs, result.inputs) == crud.Diff(False)
 
 
 @pytest.mark.parametrize("news", [{"digest": "d2", "run": "2"}, {"digest": "d2", "objects": objects(suspend=True)}])
 def test_a_change_of_an_adopted_job_is_refused(lost: Lost, news: dict[str, Any]) -> None:
     target, made, _ = lost
     (failure,) = checked(made, inputs(**news, interrupt="allow"), target).failures
-    assert "default/j belongs to the stack vision/prod now" in failure and "adopt=True" in failure
+    assert f"default/j {whose(target)}" in failure and "adopt=True" in failure
 
 
 def test_refresh_and_destroy_leave_an_adopted_job(lost: Lost) -> None:
     target, _, outs = lost
-    found, (note,) = calls.read(outs, lambda _: target)
-    assert found is None and "default/j belongs to the stack vision/prod now" in note
-    (note,) = calls.delete(outs, lambda _: target)
-    assert "belongs to the stack vision/prod now" in note and "left alone" in note
+    found, (note,) = crud.read(outs, lambda _: target)
+    assert found is None and f"default/j {whose(target)}" in note
+    (note,) = crud.delete(outs, lambda _: target)
+    assert whose(target) in note and "left alone" in note
     assert "j" in target.jobs
 
 
@@ -379,14 +501,14 @@ def test_a_stack_that_did_not_write_down_its_label_knows_its_jobs() -> None:
     target = Target("Running")
     made, outs = first(target)
     del outs["target"]["sweep"]
-    assert calls.read(outs, lambda _: target)[0] is not None
-    assert calls.delete(outs, lambda _: target) == [] and not target.jobs
+    assert crud.read(outs, lambda _: target)[0] is not None
+    assert crud.delete(outs, lambda _: target) == [] and not target.jobs
     assert made["target"]["sweep"] == "s"
 
 
 def test_the_program_of_a_job_is_that_of_its_component() -> None:
     target = Target()
-    calls.create(checked({}, inputs(component=URN), target).inputs, lambda _: target)
+    crud.create(checked({}, inputs(component=URN), target).inputs, lambda _: target)
     assert target.asked[-1][1].program == "vision/prod"
     assert [program_of(each) for each in ("", "urn:1", "urn:pulumi:a", "a::b::c")] == [""] * 4
 
@@ -405,14 +527,14 @@ def test_a_job_whose_record_is_gone_is_made_again(phase: str) -> None:
     for _ in range(2):
         outs = lose(target, outs, phase)
         result = checked(made, inputs(), target)
-        diff = calls.diff(outs, result.inputs)
+        diff = crud.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces
         assert f"the job was {phase}: it is taken for unfinished" in diff.notes[0] and "suspend=True" in diff.notes[0]
-        outs = calls.update(outs, result.inputs, lambda _: target)
+        outs = crud.update(outs, result.inputs, lambda _: target)
         assert [what for what, _ in target.asked] == ["create"] and target.jobs["j"].owner == made["owner"]
         made = result.inputs
         again = checked(made, inputs(), target)
-        assert again.inputs == made and calls.diff(outs, again.inputs) == calls.Diff(False)
+        assert again.inputs == made and crud.diff(outs, again.inputs) == crud.Diff(False)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -422,11 +544,11 @@ def test_a_job_that_was_seen_to_end_is_not_run_again_without_its_record(phase: s
     outs = lose(target, outs, phase)
     for _ in range(2):
         result = checked(made, inputs(), target)
-        diff = calls.diff(outs, result.inputs)
+        diff = crud.diff(outs, result.inputs)
         assert diff.changes is False and "another run= key" in diff.notes[0]
         made = result.inputs
     moved = {**result.inputs, "target": {**made["target"], "kubeconfig": "new"}}
-    calls.update(outs, moved, lambda _: target)
+    crud.update(outs, moved, lambda _: target)
     assert not target.asked
 
 
@@ -436,7 +558,7 @@ def test_a_changed_job_whose_record_is_gone_is_a_new_run(news: dict[str, Any]) -
     made, outs = first(target)
     lose(target, outs, "Running")
     result = checked(made, inputs(digest="d2", **news), target)
-    assert not result.failures and calls.diff(outs, result.inputs).replaces == ("generation",)
+    assert not result.failures and crud.diff(outs, result.inputs).replaces == ("generation",)
 
 
 def test_what_cannot_be_seen_is_as_the_stack_says() -> None:
@@ -446,7 +568,7 @@ def test_what_cannot_be_seen_is_as_the_stack_says() -> None:
     for there in (inputs(target={"kind": "local", "sweep": "s", "host": "another"}), inputs()):
         target.elsewhere = "host" not in there["target"]
         result = checked(made, there, target)
-        assert calls.diff(outs, result.inputs).changes is False
+        assert crud.diff(outs, result.inputs).changes is False
 
 
 def test_what_somebody_has_deleted_beside_a_job_is_made_again() -> None:
@@ -454,18 +576,79 @@ def test_what_somebody_has_deleted_beside_a_job_is_made_again() -> None:
     code = {"kind": "ConfigMap", "metadata": {"name": "j-code"}}
     given = {"objects": to_state({**objects(), "ConfigMap/j-code": code}), "secrets": {"j-env": {"A": "b"}}}
     made = checked({}, inputs(**given), target).inputs
-    _, outs = calls.create(made, lambda _: target)
+    _, outs = crud.create(made, lambda _: target)
     for count in (1, 2):
         target.missing = ("ConfigMap/j-code", "Secret/j-env")
         result = checked(made, inputs(**given), target)
         assert target.beside == ["ConfigMap/j-code", "Secret/j-env"]
-        diff = calls.diff(outs, result.inputs)
+        diff = crud.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces and result.inputs["again"].startswith(f"missing-{count} ")
         assert "its ConfigMap/j-code, Secret/j-env, which is created again; the job itself stays" in diff.notes[0]
-        outs, made = calls.update(outs, result.inputs, lambda _: target), result.inputs
+        outs, made = crud.update(outs, result.inputs, lambda _: target), result.inputs
         assert target.asked[-1][0] == "create"
         target.missing = ()
-        assert calls.diff(outs, checked(made, inputs(**given), target).inputs) == calls.Diff(False)
+        assert crud.diff(outs, checked(made, inputs(**given), target).inputs) == crud.Diff(False)
+
+
+def test_a_job_that_nothing_has_started_is_started_by_an_update() -> None:
+    target = Target()
+    made, outs = first(target)
+    for count in (1, 2):
+        target.not_started = True
+        result = checked(made, inputs(), target)
+        diff = crud.diff(outs, result.inputs)
+        assert diff.changes and not diff.replaces and "this update starts it" in diff.notes[0]
+        assert result.inputs == {**made, "again": f"not-started-{count}"}
+        outs, made = crud.update(outs, result.inputs, lambda _: target), result.inputs
+        assert target.asked[-1][0] == "update"
+        target.not_started = False
+        assert crud.diff(outs, checked(made, inputs(), target).inputs) == crud.Diff(False)
+
+
+@pytest.mark.parametrize(("started", "refused"), [(0.0, False), (5.0, True)])
+def test_a_job_that_has_not_begun_is_not_interrupted(started: float, refused: bool) -> None:
+    """A resumed one has."""
+    target = Target()
+    made, _ = first(target)
+    target.not_started = True
+    target.jobs["j"].reason, target.jobs["j"].started = "NotStarted", started
+    result = checked(made, inputs(digest="d2", run="2"), target)
+    assert bool(result.failures) is refused and result.inputs["generation"] == 2
+    assert not refused or "`pulumi up` without this change, which starts it" in result.failures[0]
+
+
+def test_a_suspended_job_that_has_begun_has_to_be_resumed() -> None:
+    target = Target("Suspended")
+    made, _ = first(target)
+    (refused,) = checked(made, inputs(digest="d2", run="2"), target).failures
+    assert "Resume it without this change (suspend=False). Wait until it has finished, or set" in refused
+
+
+def test_a_plan_tells_who_has_suspended_or_stopped_a_job() -> None:
+    target = Target("Suspended")
+    made, outs = first(target)
+    target.note, target.jobs["j"].reason = "suspended by ann", "SuspendedByUser"
+    same = checked(made, inputs(), target)
+    assert "was suspended by ann" in same.notes[0] and crud.diff(outs, same.inputs) == crud.Diff(False)
+    (refused,) = checked(made, inputs(digest="d2", run="2"), target).failures
+    assert "Run `pulumi-trainer resume` and `pulumi up` without this change. Wait until it has finished" in refused
+    target.note, target.jobs["j"].phase = "stopped by ann", "Failed"
+    assert "was stopped by ann" in checked(made, inputs(), target).notes[0]
+    again = checked(made, inputs(digest="d2", run="2"), target)
+    assert again.inputs["generation"] == 2 and not again.failures and not again.notes
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost"), [("local", "its folder was removed"), ("kubernetes", "its namespace was deleted")]
+)
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+def test_how_a_record_is_lost_depends_on_the_target(kind: str, lost: str, phase: str) -> None:
+    target = Target()
+    made = checked({}, inputs(target={"kind": kind}), target).inputs
+    _, outs = crud.create(made, lambda _: target)
+    outs = lose(target, outs, phase)
+    (note,) = crud.diff(outs, checked(made, inputs(target={"kind": kind}), target).inputs).notes
+    assert f"its record is gone, as when {lost}" in note and phase in note
 
 
 def test_what_others_have_put_in_its_place_is_told() -> None:
@@ -473,7 +656,7 @@ def test_what_others_have_put_in_its_place_is_told() -> None:
     made, outs = first(target)
     target.missing = target.taken = ("Secret/j-env",)
     result = checked(made, inputs(), target)
-    (note,) = calls.diff(outs, result.inputs).notes
+    (note,) = crud.diff(outs, result.inputs).notes
     assert "its Secret/j-env, and another object has that name" in note and "created again" not in note
 
 
@@ -482,7 +665,7 @@ def test_a_mark_that_somebody_has_edited_is_a_mark() -> None:
     made, outs = first(target)
     outs = lose(target, {**outs, "again": "no-record-x"}, "Running")
     result = checked({**made, "again": "no-record-x"}, inputs(), target)
-    assert calls.diff(outs, result.inputs).changes
+    assert crud.diff(outs, result.inputs).changes
 
 
 EDITS = [
@@ -576,10 +759,12 @@ def test_kueue_reads_a_topology_once() -> None:
 def test_what_only_a_waiting_job_may_change_depends_on_whether_it_waits(phase: str, replaced: bool) -> None:
     target = Target(phase)
     made = checked({}, inputs(objects=of_queue()), target).inputs
-    calls.create(made, lambda _: target)
+    crud.create(made, lambda _: target)
     blue = {**QUEUED, "kueue.x-k8s.io/queue-name": "blue"}
     news = inputs(objects=of_queue(blue), digest="d2", interrupt="allow")
-    assert (checked(made, news, target).inputs["generation"] == 2) is replaced
+    found = checked(made, news, target)
+    assert (found.inputs["generation"] == 2) is replaced
+    assert ("waits in queue red and moves to queue blue without a new run" in str(found.notes)) is not replaced
     refused = checked(made, {**news, "interrupt": "refuse"}, target).failures
     assert bool(refused) == (replaced and phase != "Succeeded")
     if refused:
@@ -602,25 +787,25 @@ def reached(**way: str) -> dict[str, Any]:
 def test_another_way_to_the_cluster_is_written_down_and_nothing_is_sent() -> None:
     target = Target()
     made = checked({}, inputs(target=reached(content="old", context="c")), target).inputs
-    outs = calls.create(made, lambda _: target)[1]
+    outs = crud.create(made, lambda _: target)[1]
     assert outs["target"] == {"kind": "kubernetes", "cluster": "u-1", "content": "old", "context": "c", "sweep": "s"}
     news = checked(made, inputs(target=reached(kubeconfig="new")), target).inputs
     assert news["target"] == reached(kubeconfig="new")  # the engine would store what was secret in clear
-    assert calls.diff(outs, news) == calls.Diff(True)
-    after = calls.update(outs, news, lambda _: target)
+    assert crud.diff(outs, news) == crud.Diff(True)
+    after = crud.update(outs, news, lambda _: target)
     assert after == {**outs, "target": {"kind": "kubernetes", "cluster": "u-1", "kubeconfig": "new", "sweep": "s"}}
     assert [call for call, _ in target.asked] == ["create"]
-    assert calls.diff(after, news) == calls.Diff(False)
+    assert crud.diff(after, news) == crud.Diff(False)
 
 
 def test_a_way_to_another_cluster_is_not_written_down() -> None:
     target = Target()
     made = checked({}, inputs(target=reached()), target).inputs
-    outs = calls.create(made, lambda _: target)[1]
+    outs = crud.create(made, lambda _: target)[1]
     news = checked(made, inputs(target=reached(kubeconfig="new")), target).inputs
     target.elsewhere = True
     with pytest.raises(Refused, match="another cluster"):
-        calls.update(outs, news, lambda _: target)
+        crud.update(outs, news, lambda _: target)
 
 
 def data(version: str, kind: str = "dataset") -> dict[str, Any]:
@@ -653,9 +838,9 @@ def mounting(claim: str) -> dict[str, Any]:
 def test_data_that_has_changed_since_is_a_note(before: dict[str, Any], now: dict[str, Any], note: str) -> None:
     target = Target("Succeeded")
     made = checked({}, before, target).inputs
-    outs = calls.create(made, lambda _: target)[1]
+    outs = crud.create(made, lambda _: target)[1]
     result = checked(made, now, target)
-    assert result.inputs == made and not calls.diff(outs, result.inputs).changes, "what it was started with stays"
+    assert result.inputs == made and not crud.diff(outs, result.inputs).changes, "what it was started with stays"
     assert all(n.startswith("default/j: dataset digits ") and note in n for n in result.notes)
     assert bool(result.notes) is bool(note)
 
@@ -663,7 +848,7 @@ def test_data_that_has_changed_since_is_a_note(before: dict[str, Any], now: dict
 def started(target: Target, **given: Any) -> dict[str, Any]:
     """Inputs of a job that was created."""
     made = checked({}, inputs(**given), target).inputs
-    calls.create(made, lambda _: target)
+    crud.create(made, lambda _: target)
     return made
 
 
@@ -709,7 +894,7 @@ def test_a_fetch_that_has_failed_is_tried_again_when_its_secret_or_image_changes
 ) -> None:
     target = Target(phase)
     made = checked({}, fetch(secrets=SECRET), target).inputs
-    calls.create(made, lambda _: target)
+    crud.create(made, lambda _: target)
     result = checked(made, fetch(**{"secrets": SECRET, **change}), target)
     assert result.inputs["generation"] == (2 if again else 1) and not result.failures
     assert bool(result.notes) is bool(change)
@@ -722,7 +907,7 @@ def test_the_image_of_a_job_that_carries_its_files_is_not_reported() -> None:
     target = Target("Succeeded")
     packed = {"ConfigMap/j-files": {"data": {}}}
     made = checked({}, fetch(objects={**objects(image="a:1"), **packed}), target).inputs
-    calls.create(made, lambda _: target)
+    crud.create(made, lambda _: target)
     assert not checked(made, fetch(objects={**objects(image="a:2"), **packed}), target).notes
 
 
@@ -734,3 +919,83 @@ def test_a_fetch_runs_again_into_a_volume_that_was_made_anew() -> None:
         assert checked(made, inputs(fills=fills), target).inputs["generation"] == 2
     older = started(target)
     assert checked(older, inputs(fills="g1"), target).inputs == older, "a stack that did not know of it"
+
+
+THERE, HERE = "urn:pulumi:old::lab::t::j", "urn:pulumi:new::lab::t::j"
+
+
+def at(label: Any) -> dict[str, Any]:
+    return {"kind": "local", "sweep": label}
+
+
+def running(component: str = HERE) -> tuple[Target, dict[str, Any], dict[str, Any]]:
+    target = Target("Running")
+    made = checked({}, inputs(component=component), target).inputs
+    _, outs = crud.create(made, lambda _: target)
+    target.asked.clear()
+    return target, made, outs
+
+
+@pytest.mark.parametrize("change", [{}, {"digest": "d2", "objects": objects(suspend=True)}])
+def test_a_job_keeps_the_label_that_it_has_in_its_target(change: dict[str, Any]) -> None:
+    target, made, outs = running()
+    result = checked(made, inputs(component=HERE, target=at("s-2"), **change), target)
+    assert result.inputs["target"] == at("s") and not result.failures
+    assert crud.diff(outs, result.inputs).changes is bool(change)
+    assert crud.update(outs, result.inputs, lambda _: target)["target"] == at("s")
+    assert not change or target.asked[-1][1].sweep == "s"
+
+
+def test_a_new_run_has_the_label_of_its_target() -> None:
+    target, made, _ = running()
+    news = inputs(component=HERE, target=at("s-2"), digest="d2", run="2", interrupt="allow")
+    result = checked(made, news, target)
+    assert result.inputs["target"] == at("s-2") and result.inputs["generation"] == 2
+    assert checked({}, news, target).failures, "nothing says that the other label is ours"
+    assert not crud.check({}, news, lambda _: target, {"s"}).failures
+
+
+@pytest.mark.parametrize("label", ["s-2", Unknown("sweep")])
+def test_a_job_from_another_stack_gets_a_label_of_this_one(label: Any) -> None:
+    target, made, outs = running(THERE)
+    result = checked(made, inputs(component=HERE, target=at(label)), target)
+    assert crud.diff(outs, result.inputs).changes is True and not result.failures
+    assert result.inputs == {**made, "component": HERE, "target": at(label)}
+    if label == "s-2":
+        after = crud.update(outs, result.inputs, lambda _: target)
+        assert after == {**outs, "target": at("s-2")}
+        assert target.asked == [("relabel", ("s-2", Owner(made["owner"], "s")))]
+        again = checked(result.inputs, inputs(component=HERE, target=at("s-2")), target).inputs
+        assert again == result.inputs and crud.diff(after, again).changes is False
+
+
+def test_a_renamed_stack_keeps_its_label() -> None:
+    target, made, outs = running(THERE)
+    result = checked(made, inputs(component=HERE), target)
+    assert result.inputs == made and crud.diff(outs, result.inputs).changes is False
+
+
+def test_a_job_that_goes_on_in_another_stack_out_of_reach_keeps_its_label() -> None:
+    target, made, _ = running(THERE)
+    target.elsewhere = True
+    assert checked(made, inputs(component=HERE, target=at("s-2")), target).inputs == made
+
+
+def test_a_label_that_an_earlier_version_has_confused_is_put_right() -> None:
+    """The record has the label of the job's target, and the state that of another target of the stack."""
+    target, made, outs = running()
+    wrong = [{**each, "target": at("s-1")} for each in (made, outs)]
+    result = checked(wrong[0], inputs(component=HERE, digest="d2", objects=objects(suspend=True)), target)
+    assert result.inputs["target"] == at("s") and not result.failures
+    assert crud.update(wrong[1], result.inputs, lambda _: target)["target"] == at("s")
+
+
+def test_a_suspended_job_that_is_replaced_is_named() -> None:
+    target = Target("Suspended")
+    made, _ = first(target)
+    target.note = "suspended by ada"
+    refused = checked(made, inputs(digest="d2", objects=objects(image="x:2")), target)
+    assert refused.failures and not any("starts all the same" in note for note in refused.notes)
+    changed = checked(made, inputs(digest="d2", objects=objects(image="x:2"), interrupt="allow"), target)
+    assert changed.inputs["generation"] == 2
+    assert changed.notes[0] == "default/j was suspended by ada; the new run starts all the same"

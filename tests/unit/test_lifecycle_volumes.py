@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.status import Loss, Owner
 from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import volumes
 
 BEFORE: dict[str, Any] = {
@@ -181,6 +182,9 @@ class Holder:
     def update_volume(self, namespace: str, name: str, generation: str, claim: Any) -> None:
         self.asked.append((generation, claim))
 
+    def relabel_volume(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
+        self.asked.append((generation, owner, sweep))
+
     def identity(self) -> dict[str, str]:
         return {}
 
@@ -197,7 +201,7 @@ def test_a_volume_that_a_stack_of_the_same_name_has_taken_is_left_alone(older: b
     assert volumes.delete(outs, lambda _: target) == []  # a later life of this very stack
     target.whose = Owner(URN, "s-elsewhere", "vision/dev")
     found, (note,) = volumes.read(outs, lambda _: target)
-    assert found is None and "volume team/job-output belongs to the stack vision/dev now" in note
+    assert found is None and "volume team/job-output belongs to another stack of this name" in note
     (note,) = volumes.delete(outs, lambda _: target)
     assert "left alone" in note and target.asked == ["g1", "g1"]
 
@@ -221,9 +225,15 @@ def test_output_that_another_target_makes_go_is_told_in_the_plan(digest: str) ->
     (note,) = volumes.check(was, after, Target("2 files")).notes
     assert note.startswith("volume team/job-output is to be deleted with the output in it: 2 files in team/job-output")
     assert volumes.check(was, after, Target()).notes == (), "nothing is lost of an empty one"
-    assert volumes.check(was, {**after, "retain": True}, Target("2 files")).notes == ()
+    (note,) = volumes.check(was, {**after, "retain": True}, Target("2 files")).notes
+    assert "is to be deleted" in note, "the engine does what was said by the last update"
+    kept = {**was, "retain": True, "claim": {**was["claim"], "retain": True}, "path": "/data"}
+    (note,) = volumes.check(kept, after, Target("2 files")).notes
+    assert note.endswith(
+        "stays, as it is retained, and another volume is created: 2 files in team/job-output, in /data"
+    )
     (note,) = volumes.check(was, after, Target("unreachable")).notes
-    assert "what is in it cannot be seen: no answer" in note
+    assert "its content cannot be listed: no answer" in note
     assert volumes.check(BEFORE, {**BEFORE, "digest": "e"}, Target("2 files")).notes == (), "it can be fetched again"
 
 
@@ -234,3 +244,93 @@ def test_a_delete_says_what_is_lost_or_why_it_stays() -> None:
     assert volumes.delete(BEFORE | {"generation": "g"}, Target("2 files")) == []
     assert volumes.delete(BEFORE | {"generation": "g"}, Target("2 files", left="stays")) == ["stays"]
     assert target.deleted == [("team", "job-output", "g")]
+
+
+def test_a_volume_from_another_stack_gets_a_label_of_this_one() -> None:
+    there, here = "urn:pulumi:old::lab::t::j", "urn:pulumi:new::lab::t::j"
+    target = Holder(Owner(there, "s"), "g1")
+    made = {**BEFORE, "component": there}
+    _, outs = volumes.create(made, lambda _: target)
+    news = {**BEFORE, "component": here, "target": {**BEFORE["target"], "sweep": "s-2"}}
+    found = volumes.check(made, news, lambda _: NOTHING)
+    assert found.inputs == news and volumes.diff(outs, found.inputs).changes is True
+    after = volumes.update(outs, found.inputs, lambda _: target)
+    assert target.asked == [("g1", here, "s-2")]
+    assert after == {**outs, "owner": here, "target": news["target"]}
+    assert volumes.diff(after, volumes.check(news, news, lambda _: NOTHING).inputs).changes is False
+    same = volumes.check(made, {**news, "component": there}, lambda _: NOTHING)
+    assert same.inputs == made, "another target of the same stack"
+
+
+@pytest.mark.parametrize(
+    ("news", "refused"),
+    [
+        ({"adopt": True}, True),
+        ({"adopt": True, "claim": None}, True),  # this machine
+        ({}, False),
+        ({"adopt": True, "component": URN}, False),
+        ({"adopt": True, "target": {"kind": "kubernetes", "sweep": "s"}}, False),  # a renamed stack keeps its label
+        ({"adopt": True, "namespace": Unknown("n")}, False),
+        ({"adopt": True, "target": {"kind": "kubernetes", "kubeconfig": Unknown("k")}}, False),
+    ],
+)
+def test_a_new_volume_whose_name_another_stack_has_is_refused(news: dict[str, Any], refused: bool) -> None:
+    other = "urn:pulumi:second::lab::trainer:index:TrainJob::job"
+    given = {**BEFORE, "component": other, "target": {"kind": "kubernetes", "sweep": "t"}, **news}
+    assert bool(volumes.check({}, given, NOTHING).failures) == refused
+    assert not volumes.check({}, given, Target("unreachable")).failures
+
+
+FOLDER: dict[str, Any] = {k: v for k, v in OUTPUT.items() if k != "claim"} | {"digest": "", "path": "/data"}
+"""The same on this machine."""
+
+
+@pytest.mark.parametrize("retain", [True, False])
+@pytest.mark.parametrize("cluster", [True, False])
+def test_a_change_of_retain_says_what_it_means_once(cluster: bool, retain: bool) -> None:
+    def state(value: bool) -> dict[str, Any]:
+        if cluster:
+            return {**OUTPUT, "retain": value, "claim": {**OUTPUT["claim"], **({"retain": True} if value else {})}}
+        return {**FOLDER, "retain": value}
+
+    target = Holder(Owner("", "s"), "g")
+    target.describe_volume = lambda *_: "2 files"  # type: ignore[method-assign]
+    target.lost_volume = lambda *_: Loss.NONE  # type: ignore[attr-defined]
+    before, news = state(not retain), state(retain)
+    found = volumes.check(before, news, lambda _: target)
+    (note,) = found.notes
+    assert "2 files" in note and ("is kept from this update on" if retain else "is deleted with its job from") in note
+    assert found.failures == () and volumes.diff(before, found.inputs).changes
+    after = volumes.update(before, found.inputs, lambda _: target)
+    (change,) = target.asked
+    assert change[0] == "g" and bool(change[1].get("retain")) is retain
+    assert volumes.is_retained(after) is volumes.is_retained(found.inputs) is retain
+
+    again = volumes.check(found.inputs, news, lambda _: target)
+    assert again.notes == () and again.inputs == found.inputs and not volumes.diff(after, again.inputs).changes
+    back = volumes.check(found.inputs, before, lambda _: target)
+    assert len(back.notes) == 1 and volumes.diff(after, back.inputs).changes
+    target.describe_volume = lambda *_: ""  # type: ignore[method-assign]
+    assert volumes.check(before, news, lambda _: target).notes == (), "nothing is in it"
+
+
+@pytest.mark.parametrize("key", ["retain", "retained"])
+def test_a_retained_volume_that_leaves_the_program_stays_where_it_is(key: str) -> None:
+    (note,) = volumes.removal_notes({**FOLDER, key: True}, Target("2 files"))
+    assert note == (
+        "volume team/job-output has left the program and stays, as it is retained: 2 files in team/job-output, in /data"
+    )
+    (note,) = volumes.removal_notes({**FOLDER, key: True}, Target())
+    assert "stays, as it is retained: it is empty, in /data" in note
+    (note,) = volumes.removal_notes({**FOLDER, "retain": True, "retained": False}, Target("2 files"))
+    assert "is to be deleted" in note
+    (note,) = volumes.removal_notes({**OUTPUT, "claim": {**OUTPUT["claim"], "retain": True}}, Target("unreachable"))
+    assert "stays, as it is retained: its content cannot be listed: no answer" in note
+
+
+def test_inputs_of_earlier_versions_stay_as_they_are() -> None:
+    """Those wrote `retain` for a retained volume only, and none of it to the outputs."""
+    for before in (FOLDER, {**FOLDER, "retain": True}, OUTPUT):
+        outputs = {k: v for k, v in before.items() if k != "retain"}
+        found = volumes.check(before, {**before, "retain": bool(before.get("retain"))}, Target("2 files"))
+        assert found.inputs == before and found.notes == () and not volumes.diff(outputs, found.inputs).changes

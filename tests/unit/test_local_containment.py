@@ -12,7 +12,7 @@ from local_support import NAMESPACE, config, jobset, log, python, run, step, sub
 from pulumi_trainer.provider.admission import review_jobset
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.kube.errors import Invalid, Refused
-from pulumi_trainer.provider.targets.local import LocalTarget, paths, review
+from pulumi_trainer.provider.targets.local import LocalTarget, local_limits, paths
 from pulumi_trainer.provider.targets.local.paths import inside, make_folder, remove_tree
 
 LABEL = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"
@@ -107,7 +107,7 @@ def test_an_init_container_is_a_container() -> None:
 @pytest.fixture
 def unguarded(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalTarget]:
     """The first protection has a hole."""
-    monkeypatch.setattr(review, "bad_names", lambda _: [])
+    monkeypatch.setattr(local_limits, "invalid_names", lambda _: [])
     yield local
 
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from local_support import FULL_DISK, NAMESPACE, config, eventually, jobset, log, python, run, step, submission, wait
 from local_support import QUICK as QUICKLY
+from pulumi_trainer.plan import user_code
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.targets.local import LocalTarget, review
+from pulumi_trainer.provider.targets.local import LocalTarget, local_limits
 from pulumi_trainer.provider.targets.local.failure import QUICK, Failure, Repeats
 from pulumi_trainer.provider.targets.local.plan import launch_file, packages
 
@@ -62,6 +63,7 @@ class TestTheSameFailureTwice:
         ("command", "told"),
         [
             (python("import sys; sys.exit(1)"), "exit code 1"),
+            (python("raise SystemExit(152)"), "exit code 152"),
             (python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"), "signal 11 (SIGSEGV), exit code 139"),
             (["bash", "-c", "exit 7"], "exit code 7"),
         ],
@@ -165,36 +167,44 @@ class TestRepeats:
     )
     def test_the_second_one(self, tmp_path: Path, fields: dict[str, Any], again: bool) -> None:
         repeats = Repeats()
-        assert not repeats.again(failed(tmp_path), 0.0)
-        assert repeats.again(failed(tmp_path, **{"at": 105.0, **fields}), 0.0) is again
+        assert not repeats.is_repeated(failed(tmp_path), 0.0)
+        assert repeats.is_repeated(failed(tmp_path, **{"at": 105.0, **fields}), 0.0) is again
 
     def test_packages_that_cannot_be_installed_however_long_that_takes(self, tmp_path: Path) -> None:
         repeats = Repeats()
         slow = {"ran": 100.0, "tail": NOT_INSTALLED}
-        assert not repeats.again(failed(tmp_path, **slow), 0.0)
-        assert repeats.again(failed(tmp_path, **slow, at=300.0), 0.0)
+        assert not repeats.is_repeated(failed(tmp_path, **slow), 0.0)
+        assert repeats.is_repeated(failed(tmp_path, **slow, at=300.0), 0.0)
         other = NOT_INSTALLED.replace("no-such-package", "another")
-        assert not repeats.again(failed(tmp_path, ran=100.0, tail=other, at=500.0), 0.0)
+        assert not repeats.is_repeated(failed(tmp_path, ran=100.0, tail=other, at=500.0), 0.0)
 
-    def test_places_in_memory_and_temporary_folders_differ(self, tmp_path: Path) -> None:
+    def test_an_input_that_a_tool_refuses_however_long_its_imports_take(self, tmp_path: Path) -> None:
         repeats = Repeats()
-        words = "<object at 0x7f{}> in /tmp/pulumi-trainer-0a1b2c3d-{}/x"
-        assert not repeats.again(failed(tmp_path, tail=words.format("aa", "k3jd_9")), 0.0)
-        assert repeats.again(failed(tmp_path, tail=words.format("bb", "7hdk2x"), at=105.0), 0.0)
+        slow = {"ran": 100.0, "traceback": "pulumi-trainer: the dataset has no split 'x', but train. Hint: y"}
+        assert not repeats.is_repeated(failed(tmp_path, **slow), 0.0)
+        assert repeats.is_repeated(failed(tmp_path, **slow, at=300.0), 0.0)
+        assert not repeats.is_repeated(failed(tmp_path, **{**slow, "traceback": "ValueError: x"}, at=500.0), 0.0)
+
+    @pytest.mark.parametrize("place", ["main-{1}/main.py", "modules-{1}/pulumi_trainer/training.py"])
+    def test_places_in_memory_and_temporary_folders_differ(self, tmp_path: Path, place: str) -> None:
+        repeats = Repeats()
+        words = "<object at 0x7f{0}> in /tmp/pulumi-trainer-0a1b2c3d-{1}/" + place
+        assert not repeats.is_repeated(failed(tmp_path, tail=words.format("aa", "k3jd_9")), 0.0)
+        assert repeats.is_repeated(failed(tmp_path, tail=words.format("bb", "7hdk2x"), at=105.0), 0.0)
 
     def test_progress_or_a_success_in_between(self, tmp_path: Path) -> None:
         repeats = Repeats()
-        repeats.again(failed(tmp_path), 0.0)
-        assert not repeats.again(failed(tmp_path, at=105.0), 104.5)
-        repeats.again(failed(tmp_path, at=110.0), 0.0)
+        repeats.is_repeated(failed(tmp_path), 0.0)
+        assert not repeats.is_repeated(failed(tmp_path, at=105.0), 104.5)
+        repeats.is_repeated(failed(tmp_path, at=110.0), 0.0)
         repeats.clear()
-        assert not repeats.again(failed(tmp_path, at=115.0), 0.0)
+        assert not repeats.is_repeated(failed(tmp_path, at=115.0), 0.0)
 
     def test_one_that_lost_its_peer(self, tmp_path: Path) -> None:
         repeats = Repeats()
         tail = "Traceback (most recent call last):\n  x\nRuntimeError: Connection closed by peer\n"
-        repeats.again(failed(tmp_path, tail=tail), 0.0)
-        assert not repeats.again(failed(tmp_path, tail=tail, at=105.0), 0.0)
+        repeats.is_repeated(failed(tmp_path, tail=tail), 0.0)
+        assert not repeats.is_repeated(failed(tmp_path, tail=tail, at=105.0), 0.0)
 
 
 class TestThatCannotStart:
@@ -247,6 +257,12 @@ class TestAFullDisk:
         assert wait(local).phase == phase
         eventually(lambda: not (local.root / "jobs/default/job/spare").exists())
 
+    def test_output_that_is_lost_to_the_end_is_counted_in_the_message(self, local: LocalTarget, full: Path) -> None:
+        code = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch(); print('lost')"
+        status = run(local, jobset(step(command=[*python(code), str(full)])))
+        assert status.phase == "Succeeded"
+        assert status.message.endswith("5 bytes of output are missing from its logs: no space on the disk")
+
     def test_a_pod_that_cannot_be_made(self, local: LocalTarget, full: Path) -> None:
         first = step("first", [*self.WORK, "0"])
         local.create(submission(jobset(first, step(dependsOn=[{"name": "first", "status": "Complete"}]))))
@@ -254,7 +270,7 @@ class TestAFullDisk:
         full.touch()
         status = wait(local)
         assert (status.phase, status.reason) == ("Failed", "DiskFull")
-        assert "No space left on device; free some space there" in status.message
+        assert "No space left on device. Hint: free some space there" in status.message
 
     def test_from_the_beginning(self, local: LocalTarget, full: Path) -> None:
         full.touch()
@@ -269,7 +285,7 @@ class TestAFullDisk:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(store.os, "fsync", fail)
-        with pytest.raises(TargetFault, match="No space left on device; free some space"):
+        with pytest.raises(TargetFault, match=r"No space left on device. Hint: free some space"):
             local.create(submission(jobset(step())))
 
     def test_a_status_that_is_larger_than_its_room(self, local: LocalTarget) -> None:
@@ -300,9 +316,14 @@ def write_program(path: Path, text: str) -> Path:
 
 def with_code(install: list[str], launcher: str = "python3", **container: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """A job that starts code as `components.shipping` ships it."""
-    bootstrap = (Path(__file__).parents[2] / "components/plan/bootstrap.py").read_text()
+    bootstrap, runner = (user_code._script_text(name) for name in (code.BOOTSTRAP_FILE, code.RUN_FILE))
     launch = json.dumps({"install": install, "launcher": [launcher]})
-    data = {code.LAUNCH_FILE: launch, code.BOOTSTRAP_FILE: bootstrap, code.MAIN_FILE: "print('user code')"}
+    data = {
+        code.LAUNCH_FILE: launch,
+        code.BOOTSTRAP_FILE: bootstrap,
+        code.RUN_FILE: runner,
+        code.MAIN_FILE: "print('user code')",
+    }
     fields = {"volumeMounts": [{"name": "code", "mountPath": code.CODE_PATH}], **container}
     command = ["python3", f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}"]
     pod = {"volumes": [{"name": "code", "configMap": {"name": "job-code"}}]}
@@ -354,6 +375,7 @@ class TestPackages:
             (["x @ https://user:pw@host/x.whl"], ("x",)),
             (["git+https://user:pw@host/x", "https://user:pw@host/x.whl"], ("a package from an address",) * 2),
             (["./mine", "-e", "scikit learn"], ("./mine", "scikit learn")),
+            (["-r", "/etc/code/requirements.txt", "torch"], ("requirements.txt", "torch")),
             (["torch", "--index-url", "https://user:pw@host", "--extra-index-url", "https://b"], ("torch",)),
         ],
     )
@@ -373,10 +395,15 @@ class TestPackages:
         agent = "import os, subprocess, sys; a = os.environ['OMPI_MCA_plm_rsh_agent'].split(' '); s = 0\n"
         agent += "for line in open(sys.argv[1]): s |= subprocess.call([*a, line.split()[0], ' '.join(sys.argv[2:])])\n"
         mpirun = write_program(tmp_path / "mpirun", agent + "sys.exit(s)")
-        bootstrap = (Path(__file__).parents[2] / "components/plan/bootstrap.py").read_text()
+        bootstrap, runner = (user_code._script_text(name) for name in (code.BOOTSTRAP_FILE, code.RUN_FILE))
         across = ["python3", str(mpirun), "/etc/mpi/hostfile", "env", "OMPI_COMM_WORLD_RANK=0", "python3"]
         launch = json.dumps({"install": ["torch==2.8.0"], "launcher": ["python3"], "across": across})
-        data = {code.LAUNCH_FILE: launch, code.BOOTSTRAP_FILE: bootstrap, code.MAIN_FILE: "print('user code')"}
+        data = {
+            code.LAUNCH_FILE: launch,
+            code.BOOTSTRAP_FILE: bootstrap,
+            code.RUN_FILE: runner,
+            code.MAIN_FILE: "print('user code')",
+        }
         volumes = [
             {"name": "code", "configMap": {"name": "job-code"}},
             {"name": "hosts", "configMap": {"name": "job-mpi-hostfile"}},
@@ -403,8 +430,8 @@ class TestPackages:
 
 def said(python: str) -> str:
     return (
-        f"target.python: {python} is not a program that can be started;"
-        " give the path of a Python interpreter, or leave python out: it is the one that runs the program"
+        f"target.python: {python} is not a program that can be started."
+        " Hint: give the path of a Python interpreter, or leave python out: it is the one that runs the program"
     )
 
 
@@ -418,13 +445,13 @@ class TestMissingPrograms:
 
     def reviewed(self, *objects: dict[str, Any], python: str = "/no/such/python") -> tuple[list[str], list[str]]:
         named = {f"{o['kind']}/{o['metadata']['name']}": o for o in objects}
-        refused, warned = review.missing_programs(named, python)
+        refused, warned = local_limits.missing_programs(named, python)
         return [str(p) for p in refused], [str(p) for p in warned]
 
     def test_torchrun(self, path: Path, tmp_path: Path) -> None:
         (refused,), warned = self.reviewed(*with_code([], "torchrun"))
         assert (
-            "containers[node]: torchrun is not on PATH, and torch is not in packages_to_install; add packages"
+            "containers[node]: torchrun is not on PATH, and torch is not in packages_to_install. Hint: add packages"
             in refused
         )
         assert warned == []
@@ -456,11 +483,11 @@ class TestMissingPrograms:
         (path / "file").touch()
         (path / "mine").touch(mode=0o755)
         for each in (str(path), str(path / "file"), "/no/such/python", "python9"):
-            found = [str(p) for p in review.missing_interpreter({"JobSet/job": document}, each)]
+            found = [str(p) for p in local_limits.missing_interpreter({"JobSet/job": document}, each)]
             assert found == ([said(each)] if command[0].startswith("python") else [])
         for each in (str(path / "mine"), "mine", sys.executable):
-            assert review.missing_interpreter({"JobSet/job": document}, each) == []
-        assert review.missing_interpreter({"JobSet/job": {"spec": Unknown("spec")}}, "/no/such") == []
+            assert local_limits.missing_interpreter({"JobSet/job": document}, each) == []
+        assert local_limits.missing_interpreter({"JobSet/job": {"spec": Unknown("spec")}}, "/no/such") == []
 
     def test_a_path_of_its_own(self) -> None:
         env = [{"name": "PATH", "value": "/opt/tools"}]
@@ -471,7 +498,7 @@ class TestMissingPrograms:
         draft = Draft(NAMESPACE, given.name, given.digest, given.objects)
 
         def reviewed(draft: Draft) -> int:
-            return len(local.review(draft.objects, None, lambda: local.has(draft))[0])
+            return len(local.review(draft.objects, None, lambda: local.has_job(draft))[0])
 
         assert reviewed(draft) == 1
         run(local, given.objects["JobSet/job"])

@@ -14,8 +14,8 @@ from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.failure import (
     LIMIT,
     Failure,
+    cause_summary,
     first_cause,
-    in_short,
     read_error_file,
     report,
 )
@@ -105,6 +105,16 @@ def test_a_plain_program() -> None:
     )
 
 
+def test_lines_that_are_only_the_traceback_are_not_repeated() -> None:
+    traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nKeyError: 'k'\n"
+    assert report("the verdict", [failed(tail=traceback)]) == (
+        "step node, pod job-node-0-0, index 0: exit code 1 (container node)\n"
+        f"{traceback}log: /logs/job-node-0-0/node.log\nthe verdict"
+    )
+    text = report("v", [failed(1, tail=OWN.format(rank=1) + agent(1, 3))])
+    assert "boom at rank 1" in text and "lines:" not in text
+
+
 def test_a_rank_of_torchrun() -> None:
     text = report("v", [failed(1, tail="epoch 1\n" + OWN.format(rank=1) + agent(1, 3))])
     assert text.startswith(
@@ -125,7 +135,8 @@ def test_signals() -> None:
     assert "rank 2: signal 9 (SIGKILL), exit code 137 (container node: exit code 1)" in report(
         "v", [failed(tail=agent(2, -9))]
     )
-    assert "index 0: signal 11 (SIGSEGV), exit code 139 (container node)" in report("v", [failed(code=139)])
+    assert "index 0: signal 11 (SIGSEGV), exit code 139 (container node)" in report("v", [failed(code=139, signal=11)])
+    assert "index 0: exit code 137 (container node)" in report("v", [failed(code=137)])
 
 
 def test_the_error_file_wins_over_the_log(tmp_path: Path) -> None:
@@ -135,8 +146,8 @@ def test_the_error_file_wins_over_the_log(tmp_path: Path) -> None:
         "extraInfo": {"py_callstack": "Traceback: deep\n", "timestamp": str(int(NOON))},
     }
     file.write_text(json.dumps({"message": message, "errorCode": 1}))
-    traceback, noted_at = read_error_file(file)
-    text = report("v", [failed(tail=OWN.format(rank=0) + agent(0, 1), traceback=traceback, noted_at=noted_at)])
+    traceback, traceback_at = read_error_file(file)
+    text = report("v", [failed(tail=OWN.format(rank=0) + agent(0, 1), traceback=traceback, traceback_at=traceback_at)])
     assert "Traceback: deep\nlast" in text
 
 
@@ -150,8 +161,10 @@ def test_the_error_file_wins_over_the_log(tmp_path: Path) -> None:
 def test_an_odd_error_file_does_no_harm(tmp_path: Path, content: str) -> None:
     file = tmp_path / "error.json"
     file.write_text(content)
-    traceback, noted_at = read_error_file(file)
-    assert "exit code 1" in report("v", [failed(traceback=traceback or "x", noted_at=noted_at, tail="last words")])
+    traceback, traceback_at = read_error_file(file)
+    assert "exit code 1" in report(
+        "v", [failed(traceback=traceback or "x", traceback_at=traceback_at, tail="last words")]
+    )
 
 
 def test_an_error_file_that_never_ends_is_not_read(tmp_path: Path) -> None:
@@ -267,4 +280,4 @@ def test_hostile_output_does_not_hold_us_up(piece: str) -> None:
 )
 def test_hostile_output_of_an_installation_does_not_either(piece: str) -> None:
     tail = f"error: x\nWARNING: {piece * (500_000 // len(piece))}\npulumi-trainer: the packages could not be installed"
-    assert "exit code 1" in in_short([failed(tail=tail)])
+    assert "exit code 1" in cause_summary([failed(tail=tail)])

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import resource
 import string
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from local_support import (
     config,
     eventually,
     jobset,
+    kill_supervisor,
     living,
     log,
     python,
@@ -34,7 +36,7 @@ from local_support import (
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.paths import _temporary_prefix, remove_tree
-from pulumi_trainer.provider.targets.local.pods import Tuning
+from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.process import MARK
 
 CANARY = "canary-0f3c9b"
@@ -138,26 +140,31 @@ class TestSupervisorLost:
         local.create(submission(jobset(step(command=python(FAMILY, "120"), pods=2))))
         eventually(lambda: log(local) and log(local, "job-node-0-1"))
         wait(local, until=lambda s: s.phase == "Running")
-        supervisor = supervisor_of(local)
-        supervisor.kill()
-        supervisor.wait()
+        supervisor = kill_supervisor(local)
         assert len(family(home)) == 6
         status = local.status(NAMESPACE, "job")
         assert status is not None
         assert (status.phase, status.reason) == ("Failed", "SupervisorLost")
         assert f"pid {supervisor.pid}" in status.message
-        assert "run= key" in status.message
         assert status.finished > 0
         assert [(s.phase, s.active, s.ready) for s in status.steps] == [("Failed", 0, 0)]
         assert not living(home)
         assert local.status(NAMESPACE, "job") == status
+
+    def test_the_last_words_of_its_log_are_in_the_message(self, local: LocalTarget) -> None:
+        local.create(submission(jobset(step(command=python("import time; time.sleep(120)")))))
+        wait(local, until=lambda s: s.phase == "Running")
+        with (local.root / "jobs/default/job/supervisor.log").open("a") as file:
+            file.write("Traceback\nMemoryError: no more\n")
+        kill_supervisor(local)
+        assert wait(local).message.endswith("supervisor.log, which ends with: MemoryError: no more")
 
     def test_the_next_creation_finds_out_as_well(self, local: LocalTarget, home: Path) -> None:
         asked = submission(jobset(step(command=python(FAMILY, "120"))))
         local.create(asked)
         eventually(lambda: log(local))
         wait(local, until=lambda s: s.phase == "Running")
-        supervisor_of(local).kill()
+        kill_supervisor(local)
         eventually(lambda: not [p for p in living(home) if p not in family(home)])
         assert local.create(asked).reason == "SupervisorLost"
         assert not living(home)
@@ -177,7 +184,7 @@ class TestSupervisorLost:
         eventually(lambda: log(local))
         (local.root / "jobs/default/job/processes.jsonl").unlink()
         wait(local, until=lambda s: s.phase == "Running")
-        supervisor_of(local).kill()
+        kill_supervisor(local)
         status = wait(local)
         assert status.reason == "SupervisorLost"
         assert not living(home)
@@ -185,7 +192,7 @@ class TestSupervisorLost:
     def test_deletion_needs_no_supervisor(self, local: LocalTarget, home: Path) -> None:
         local.create(submission(jobset(step(command=python(FAMILY, "120")))))
         eventually(lambda: log(local))
-        supervisor_of(local).kill()
+        kill_supervisor(local)
         local.delete(NAMESPACE, "job")
         assert not living(home)
         assert local.status(NAMESPACE, "job") is None
@@ -195,7 +202,7 @@ class TestSupervisorLost:
         wait(local, until=lambda s: s.phase == "Running")
         with (local.root / "jobs/default/job/processes.jsonl").open("a") as notes:
             notes.write(f'{{"pid": {os.getpid()}, "started": 1.0}}\nnot json\n{{"pid": "x", "started": 1}}\n[]\n')
-        supervisor_of(local).kill()
+        kill_supervisor(local)
         assert wait(local).reason == "SupervisorLost"
         assert not living(home)
 
@@ -296,8 +303,8 @@ class TestOutput:
             with suppress(FileNotFoundError):
                 most = max(most, sum(f.stat().st_size for f in folder.glob("*")))
         assert status.phase == "Succeeded"
-        assert sorted(f.name for f in folder.iterdir()) == ["node.log", "node.log.1", "node.log.2"]
-        assert max(most, sum(f.stat().st_size for f in folder.iterdir())) <= 3 << 20
+        assert sorted(f.name for f in folder.glob("node*")) == ["node.log", "node.log.1", "node.log.2"]
+        assert max(most, sum(f.stat().st_size for f in folder.glob("node*"))) <= 3 << 20
         assert list(local.tail(NAMESPACE, "job", lines=2))[-1][2] == "the end"
 
     def test_odd_output(self, local: LocalTarget) -> None:
@@ -431,7 +438,7 @@ class TestSecrets:
         eventually(lambda: log(local))
         assert list(Path("/dev/shm").glob(f"*{uid}*"))
         wait(local, until=lambda s: s.phase == "Running")
-        supervisor_of(local).kill()
+        kill_supervisor(local)
         wait(local)
         assert not list(Path("/dev/shm").glob(f"*{uid}*"))
 
@@ -504,3 +511,46 @@ def test_signals_of_the_terminal_do_not_reach_a_job(local: LocalTarget) -> None:
     wait(local, until=lambda s: s.phase == "Running")
     supervisor = supervisor_of(local)
     assert os.getsid(supervisor.pid) == supervisor.pid != os.getsid(0)
+
+
+@pytest.fixture
+def few_open_files() -> Iterator[int]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, before[1]))
+    yield 100
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_job_needs_more_open_files_than_one_process_usually_has(local: LocalTarget, few_open_files: int) -> None:
+    """Three for each container."""
+    command = ["sh", "-c", "ulimit -Sn; sleep 3"]
+    status = run(local, jobset(step(command=command, pods=40)))
+    assert status.phase == "Succeeded", status.message
+    assert {log(local, f"job-node-0-{i}") for i in range(40)} == {f"{few_open_files}\n"}
+
+
+WAITS_BADLY = """
+import os, sys
+real = os.waitid
+def waitid(*args):
+    if os.path.exists({file!r}):
+        raise OSError(24, "Too many open files")
+    return real(*args)
+if any(word.endswith("local.supervisor") for word in sys.orig_argv):
+    os.waitid = waitid
+"""
+
+
+def test_a_fault_of_the_supervisor_fails_the_job_with_its_reason(
+    local: LocalTarget, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WAITS_BADLY.format(file=str(tmp_path / "bad")))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+    wait(local, until=lambda s: s.phase == "Running")
+    (tmp_path / "bad").touch()
+    status = wait(local)
+    assert (status.phase, status.reason) == ("Failed", "SupervisorFailed")
+    assert "Too many open files" in status.message and not family(home)
+    assert [(s.phase, s.active) for s in status.steps] == [("Failed", 0)]
+    assert "Traceback" in (local.root / "jobs/default/job/supervisor.log").read_text()

@@ -244,15 +244,22 @@ class TestContainers:
         assert said in log(local)
 
 
+ENDS_WELL = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(120)"
+
+
 class TestDeadlines:
     def test_of_a_job(self, local: LocalTarget) -> None:
         status = run(local, jobset(step(command=python(SLEEP), job={"activeDeadlineSeconds": 1})))
         assert (status.phase, status.reason) == ("Failed", "FailedJobs")
         assert "DeadlineExceeded: Job was active longer than specified deadline" in status.message
 
-    def test_of_a_pod(self, local: LocalTarget) -> None:
-        status = run(local, jobset(step(command=python(SLEEP), pod={"activeDeadlineSeconds": 1})))
+    @pytest.mark.parametrize("code", [SLEEP, ENDS_WELL])
+    def test_of_a_pod(self, local: LocalTarget, code: str) -> None:
+        status = run(local, jobset(step(command=python(code), pod={"activeDeadlineSeconds": 1})))
         assert (status.phase, status.steps[0].failed) == ("Failed", 1)
+        why = "DeadlineExceeded: Pod was active on the node longer than the specified deadline (container node)"
+        assert status.message.startswith(f"step node, pod job-node-0-0, index 0: {why}\n"), status.message
+        assert "SIGTERM" not in status.message
 
 
 class TestWhole:
@@ -266,7 +273,15 @@ class TestWhole:
         assert (status.phase, status.restarts) == ("Succeeded", 2)
         assert (tmp_path / "d").read_text() == "ddd", "finished Jobs are made anew as well"
 
-    def test_shows_that_it_restarts(self, local: LocalTarget) -> None:
+    @pytest.mark.parametrize(
+        ("rule", "reason"),
+        [
+            ("", "1 of 3"),
+            ("host", "1, which does not count towards the maximum of 3, by rule host of its failure policy"),
+            ("interrupted", "1, which does not count towards the maximum of 3, since its program was asked to stop"),
+        ],
+    )
+    def test_shows_that_it_restarts(self, local: LocalTarget, rule: str, reason: str) -> None:
         first = "import os, sys, time; sys.exit(9) if os.environ['ATTEMPT'] == '0' else time.sleep(120)"
         env = [
             {
@@ -276,12 +291,12 @@ class TestWhole:
         ]
         needed = [{"name": "node", "status": "Complete"}]
         inits = [container(python(first), "first", env=env)]
-        document = jobset(
-            step(pod={"initContainers": inits}), step("late", dependsOn=needed), failurePolicy={"maxRestarts": 3}
-        )
+        rules = [{"name": rule, "action": "RestartJobSetAndIgnoreMaxRestarts"}] if rule else []
+        policy = {"maxRestarts": 3, "rules": rules}
+        document = jobset(step(pod={"initContainers": inits}), step("late", dependsOn=needed), failurePolicy=policy)
         local.create(submission(document))
         status = wait(local, until=lambda s: s.phase == "Restarting")
-        assert (status.reason, status.restarts) == ("1 of 3, DefaultFailurePolicy", 1)
+        assert (status.reason, status.restarts) == (reason, 1)
         assert "exit code 9" in status.message
 
     def test_gives_up_at_the_maximum(self, local: LocalTarget) -> None:

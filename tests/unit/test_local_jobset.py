@@ -6,14 +6,8 @@ from typing import Any
 
 import pytest
 from local_support import jobset, step
-from pulumi_trainer.provider.targets.local.jobset import (
-    Exit,
-    Job,
-    JobSet,
-    Pod,
-    peak,
-    together,
-)
+from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.targets.local.jobset_controller import Exit, Job, JobSet, Pod, peak
 
 
 def job(**spec: Any) -> Job:
@@ -53,6 +47,30 @@ class TestIndexes:
     def test_no_completions_are_complete_at_once(self) -> None:
         made = active(jobset(step(pods=0), step("other")))
         assert [j.phase for j in made.jobs] == ["Complete", "Active"]
+
+
+class TestSuccessPolicy:
+    @pytest.mark.parametrize(
+        ("rules", "succeeded", "complete"),
+        [
+            ([{"succeededIndexes": "0"}], [0], True),
+            ([{"succeededIndexes": "0"}], [1, 2], False),
+            ([{"succeededIndexes": "0,2-3"}], [0, 2], False),
+            ([{"succeededIndexes": "0,2-3"}], [3, 2, 0], True),
+            ([{"succeededIndexes": "0,2-3", "succeededCount": 2}], [3, 1, 0], True),
+            ([{"succeededCount": 2}], [3], False),
+            ([{"succeededCount": 2}], [3, 1], True),
+            ([{"succeededIndexes": "0"}, {"succeededCount": 1}], [2], True),
+            ([], [0, 1, 2], False),
+        ],
+    )
+    def test_rules(self, rules: list[dict[str, Any]], succeeded: list[int], complete: bool) -> None:
+        one = job(parallelism=4, completions=4, successPolicy={"rules": rules})
+        for index in succeeded[:-1]:
+            one.pod_succeeded(index, 101)
+            assert one.phase == "Active"
+        one.pod_succeeded(succeeded[-1], 102)
+        assert (one.phase == "Complete") is complete
 
 
 class TestBackoff:
@@ -221,7 +239,7 @@ class TestSuccess:
     def test_policy(self, policy: dict[str, Any], complete: list[str], expected: bool) -> None:
         made = active(jobset(step("a", replicas=2), step("b"), successPolicy=policy))
         for name in complete:
-            next(j for j in made.of(name) if j.phase == "Active").pod_succeeded(0, 101)
+            next(j for j in made.jobs_of_step(name) if j.phase == "Active").pod_succeeded(0, 101)
         verdict = made.verdict()
         assert bool(verdict) is expected
         assert verdict is None or (verdict.action, verdict.reason) == ("Succeeded", "AllJobsCompleted")
@@ -332,7 +350,7 @@ def test_peak_leaves_out_what_runs_earlier() -> None:
         step("c", dependsOn=[{"name": "b", "status": "Complete"}]),
         step("d", pods=5, job={"parallelism": 3}),
     )
-    pods = {s["name"]: together(s) for s in document["spec"]["replicatedJobs"]}
+    pods = {job.name: job.pods for job in jobs_of(document)}
     assert pods == {"a": 2, "b": 2, "c": 1, "d": 3}
     assert peak(document, pods) == 5, "d beside one of the others"
     assert peak(document, {**pods, "d": 0, "c": 4}) == 4

@@ -108,10 +108,7 @@ class TestPorts:
         with socket.socket() as probe:
             probe.bind(("", 0))
             port = probe.getsockname()[1]
-        env = [
-            {"name": "PORT", "value": str(port)},
-            {"name": "URL", "value": f"tcp://localhost:{port}"},
-        ]
+        env = [{"name": "PORT", "value": str(port)}, {"name": "URL", "value": f"tcp://localhost:{port}"}]
         fields = {"env": env, "ports": [{"containerPort": port}]}
         seen = set()
         for name in ("a", "b"):
@@ -144,7 +141,7 @@ class TestGpus:
     def test_too_few_are_a_refusal(self, local: LocalTarget) -> None:
         refusals, _ = local.review(submission(jobset(step(pods=5, container_fields=gpus(1)))).objects)
         assert [str(r) for r in refusals] == [
-            "JobSet/job: nvidia.com/gpu: needs 5 GPUs at one time, and this machine has 4; ask for fewer (num_nodes,"
+            "JobSet/job: nvidia.com/gpu: needs 5 GPUs at one time, and this machine has 4. Hint: ask for fewer (num_nodes,"
             " resources_per_node), or use the Kubernetes target"
         ]
 

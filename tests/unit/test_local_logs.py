@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from pulumi_trainer.provider.api.progress import progress
-from pulumi_trainer.provider.targets.local.logs import (
-    Follow,
-    Log,
-    Pipe,
-    files,
-    last_lines,
-)
+from pulumi_trainer.provider.commands.app import _rank
+from pulumi_trainer.provider.commands.logs import Selection, _local_lines, log_lines
+from pulumi_trainer.provider.commands.reach import Job
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local.logs import Follow, Log, Pipe, dropped_bytes, files, last_lines
 
 
 class TestLog:
@@ -23,7 +22,7 @@ class TestLog:
         for i in range(60):
             log.write(b"%09d\n" % i)
         log.close()
-        names = sorted(p.name for p in (tmp_path / "pod").iterdir())
+        names = sorted(p.name for p in (tmp_path / "pod").glob("node.log*"))
         assert names == ["node.log", "node.log.1", "node.log.2"]
         text = "".join((tmp_path / "pod" / n).read_text() for n in reversed(names))
         assert text.split() == [f"{i:09d}" for i in range(30, 60)]
@@ -36,13 +35,27 @@ class TestLog:
         assert (tmp_path / "node.log").read_text() == "z" * 48 + "\n"
         assert (tmp_path / "node.log.1").stat().st_size == 98
 
+    def test_what_is_missing_is_noted_at_the_end_if_there_is_space_by_then(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        log = Log(tmp_path / "node.log", size=100, keep=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            log.write(b"lost\n")
+        log.close()
+        assert (tmp_path / "node.log").read_text() == "\npulumi-trainer: 5 bytes of output are missing: no space\n"
+        assert log.lost_bytes == 5
+
     def test_keeps_the_newest_part_in_memory(self, tmp_path: Path) -> None:
         log = Log(tmp_path / "node.log", size=1 << 30, keep=2)
         for i in range(100_000):
             log.write(b"%09d\n" % i)
         assert log.tail.endswith(b"000099999\n")
         assert len(log.tail) <= 1 << 17
-        log.begin()
+        log.begin_attempt()
         assert not log.tail
         log.close()
 
@@ -130,6 +143,39 @@ class TestProgress:
         assert found is not None
         assert found["metrics"] == [{"name": "b", "value": "1"}]
 
+    def test_a_line_of_several_processes(self) -> None:
+        """torchrun begins each line with its process; the status is that of the first one."""
+        line = b'{"trainerStatus": {"progressPercentage": 5}}'
+        assert progress(b"[default0]:" + line, 1.0) == progress(line, 1.0)
+        assert progress(b"[default1]:" + line, 1.0) is None
+        assert progress(b"[default10]:" + line, 1.0) is None
+
+    def test_the_step_and_the_newest_checkpoint(self) -> None:
+        checkpoint = {"step": 40, "time": "2026-01-31T12:00:00Z"}
+        line = json.dumps({"trainerStatus": {"step": 42, "checkpoint": {**checkpoint, "path": "x"}}}).encode()
+        found = progress(line, 0)
+        assert found == {"step": 42, "checkpoint": checkpoint, "lastUpdatedTime": "1970-01-01T00:00:00Z"}
+
+    @pytest.mark.parametrize(
+        "checkpoint",
+        [
+            "5",
+            "{}",
+            '{"step": 5}',
+            '{"step": -1, "time": "x"}',
+            '{"step": true, "time": "x"}',
+            '{"step": 1.5, "time": "x"}',
+            '{"step": 5, "time": ""}',
+            '{"step": 5, "time": 7}',
+            '{"step": 5, "time": "\\u001b[2J"}',
+            '{"step": 5, "time": "' + "x" * 65 + '"}',
+            '{"step": 9223372036854775808, "time": "x"}',
+        ],
+    )
+    def test_a_bad_checkpoint_or_step_is_left_out(self, checkpoint: str) -> None:
+        line = f'{{"trainerStatus": {{"step": -1, "progressPercentage": 5, "checkpoint": {checkpoint}}}}}'
+        assert progress(line.encode(), 0) == {"progressPercentage": 5, "lastUpdatedTime": "1970-01-01T00:00:00Z"}
+
     def test_at_most_256_metrics(self) -> None:
         metrics = [{"name": f"m{i}", "value": "1"} for i in range(300)]
         found = progress(json.dumps({"trainerStatus": {"metrics": metrics}}).encode(), 1.0)
@@ -141,7 +187,7 @@ class TestReading:
     def test_a_line_ends_with_a_line_feed_and_nothing_else(self, tmp_path: Path) -> None:
         path, odd = tmp_path / "a.log", "one\x0btwo\x0cthree\x1cfour\x85five\u2028six\u2029seven\rEIGHT"
         path.write_bytes(f"{odd}\n\n0\n".encode())
-        assert last_lines(path, 9) == [odd, "", "0"] == [*Follow().new(path)]
+        assert last_lines(path, 9) == [odd, "", "0"] == [*Follow().new_lines(path)]
 
     def test_last_lines_reach_into_the_rotated_file(self, tmp_path: Path) -> None:
         path = tmp_path / "node.log"
@@ -153,16 +199,45 @@ class TestReading:
         assert last_lines(path, 9) == ["1", "2", "3", "4"]
         assert last_lines(tmp_path / "none.log", 3) == []
 
+    def test_what_was_rotated_away_is_said(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        log = Log(tmp_path / "jobs/ns/job/logs/job-node-0-0/node.log", size=10, keep=3)
+        for i in range(6):
+            log.write(f"line {i}..\n".encode())
+        log.close()
+        assert dropped_bytes(log.path) == 27
+        job = Job("ns", "job", local=LocalTarget(tmp_path))
+        assert [line.text for line in _local_lines(job, Selection())] == [f"line {i}.." for i in (3, 4, 5)]
+        assert "job-node-0-0: the first 27 bytes of its log were replaced by newer ones" in capsys.readouterr().err
+
+    def test_one_process_of_a_node(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        for node in (0, 1):
+            log = Log(tmp_path / f"jobs/ns/job/logs/job-node-0-{node}/node.log", size=1 << 20, keep=3)
+            log.write(b"W1123 torchrun\n[default0]:a\n[default1]: b\n[default1]:\n")
+            log.close()
+        job = Job("ns", "job", local=LocalTarget(tmp_path))
+
+        def shown(node: int | None = None, process: int | None = None) -> list[str]:
+            return [line.text for line in log_lines([job], Selection(node=node, process=process))]
+
+        assert len(shown()) == 8 and len(shown(1)) == 4
+        assert shown(1, 1) == ["[default1]: b", "[default1]:"] and shown(2) == shown(0, 2) == []
+        (line,) = log_lines([job], Selection(node=1, process=0))
+        assert (line.to_dict()["rank"], line.to_dict()["process"], line.to_dict()["line"]) == (1, 0, "a")
+        for text in ("x", "1.", "-1", "1.2.3", "9" * 9):
+            with pytest.raises(Invalid, match=r"--rank: invalid rank"):
+                _rank(text)
+        assert _rank("3") == (3, None) and _rank("3.12") == (3, 12)
+
     def test_follow_across_rotation(self, tmp_path: Path) -> None:
         path, follow = tmp_path / "node.log", Follow()
         path.write_text("1\n2\nhal")
-        assert list(follow.new(path)) == ["1", "2"]
+        assert list(follow.new_lines(path)) == ["1", "2"]
         with path.open("a") as file:
             file.write("f\n3\n")
         path.rename(path.with_name("node.log.1"))
         path.write_text("4\n")
-        assert list(follow.new(path)) == ["half", "3", "4"]
-        assert list(follow.new(path)) == []
+        assert list(follow.new_lines(path)) == ["half", "3", "4"]
+        assert list(follow.new_lines(path)) == []
 
     def test_files_in_order(self, tmp_path: Path) -> None:
         for name in ("job-node-0-10", "job-node-0-2", "job-node-x-0-0", "job-node-1-0"):

@@ -10,17 +10,11 @@ from typing import Any
 import pytest
 from local_support import config, container, jobset, python, step, submission
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.kube.errors import Refused
 from pulumi_trainer.provider.targets.local import machine
 from pulumi_trainer.provider.targets.local.environment import base_environment, expand
-from pulumi_trainer.provider.targets.local.plan import (
-    ContainerPlan,
-    PodId,
-    Site,
-    output_folder,
-    plan_pod,
-    trainer_step,
-)
+from pulumi_trainer.provider.targets.local.plan import ContainerPlan, PodId, Site, output_folder, plan_pod
 
 
 def site(**fields: Any) -> Site:
@@ -30,7 +24,7 @@ def site(**fields: Any) -> Site:
         "uid": "uid-1",
         "python": sys.executable,
         "environments": Path("/environments"),
-        "ours": {"PATH": "/bin"},
+        "user_environment": {"PATH": "/bin"},
     }
     return Site(**{**given, **fields})
 

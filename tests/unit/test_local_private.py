@@ -11,14 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_support import NAMESPACE, eventually, jobset, living, log, python, run, step, submission, supervisor_of, wait
-from pulumi_trainer.provider.kube.errors import Refused
-from pulumi_trainer.provider.targets.local import (
-    LocalTarget,
-    layer,
-    paths,
-    remote,
+from local_support import (
+    NAMESPACE,
+    eventually,
+    jobset,
+    kill_supervisor,
+    living,
+    log,
+    python,
+    run,
+    step,
+    submission,
+    wait,
 )
+from pulumi_trainer.provider.kube.errors import Refused
+from pulumi_trainer.provider.targets.local import LocalTarget, layer, paths, remote
 from pulumi_trainer.provider.targets.local.leases import Leases
 
 STRANGER = 12345
@@ -121,7 +128,7 @@ class TestFoldersOfOthers:
         (local.root / folder).mkdir(parents=True)
         uid = os.getuid()
         monkeypatch.setattr(paths.os, "getuid", lambda: STRANGER)
-        said = rf"root[^:]*: belongs to another user \(uid {uid}; this is uid {STRANGER}\), who .*; run as that user, remove"
+        said = rf"root[^:]*: belongs to another user \(uid {uid}; this is uid {STRANGER}\), who .*Hint: run as that user, remove"
         with pytest.raises(Refused, match=said):
             local.create(submission(jobset(step())))
 
@@ -224,7 +231,7 @@ class TestTemporaryFiles:
             eventually(lambda: not living(home))
         elif end == "lost":
             wait(local, until=lambda s: s.phase == "Running")
-            supervisor_of(local).kill()
+            kill_supervisor(local)
             wait(local)
         else:
             local.delete(NAMESPACE, "job")

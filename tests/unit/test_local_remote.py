@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from local_support import NAMESPACE, config, eventually, jobset, living, log, python, run, step, submission, wait
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.targets.local import LocalTarget, remote, review
+from pulumi_trainer.provider.targets.local import LocalTarget, local_limits, remote
 
 HOSTS = ("job-node-0-0", "job-node-0-1", "job-launcher-0-0")
 
@@ -102,7 +102,7 @@ def test_an_address_of_nobody(local: LocalTarget, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(remote, "ATTEMPTS", 1)
     monkeypatch.setenv(remote.ADDRESS_ENV, "127.64.0.1")
     monkeypatch.setenv(remote.FOLDER_ENV, str(local.root))
-    assert remote.ask(["-x", "-p", "22", "127.64.0.9", "true"]) == 255
+    assert remote.run_on_node(["-x", "-p", "22", "127.64.0.9", "true"]) == 255
     assert "no node of this job listens at 127.64.0.9" in capsys.readouterr().err
 
 
@@ -122,17 +122,19 @@ def test_an_address_of_nobody(local: LocalTarget, monkeypatch: pytest.MonkeyPatc
 )
 def test_commands_are_read_without_a_shell(command: str, expected: list[str], path: str) -> None:
     environment = {"PATH": "/bin"}
-    assert remote.words(command, environment) == expected
+    assert remote.parse_command(command, environment) == expected
     assert environment["PATH"] == path
 
 
 def test_the_agent_survives_how_open_mpi_cuts_its_words() -> None:
     """It may not hold a path: the project may lie in a folder with a blank or a colon in its name."""
     assert ":" not in remote.AGENT and len(remote.AGENT.split(" ")) == 3
-    environment = remote.variables("/f", "127.64.0.1", root=False)
+    environment = remote.mpi_variables("/f", "127.64.0.1", root=False)
     assert Path(environment[remote.AGENT_ENV]).samefile(remote.__file__)
     assert not any("ROOT" in name for name in environment)
-    assert {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"} <= remote.variables("/f", "a", root=True).keys()
+    assert {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"} <= remote.mpi_variables(
+        "/f", "a", root=True
+    ).keys()
 
 
 def test_jobs_without_mpi_have_none_of_it(local: LocalTarget) -> None:
@@ -151,10 +153,10 @@ def test_a_variable_of_the_job_wins(local: LocalTarget) -> None:
 def test_mpirun_has_to_be_there(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = submission(*mpi("true")).objects
     monkeypatch.setenv("PATH", "/nowhere")
-    (problem,), _ = review.missing_programs(objects, local.python)
-    assert "needs mpirun" in problem.why and "openmpi-bin" in problem.mend
+    (problem,), _ = local_limits.missing_programs(objects, local.python)
+    assert "needs mpirun" in problem.why and "openmpi-bin" in problem.hint
     assert problem in local.review(objects, {})[0]
-    assert review.missing_programs(submission(jobset(step())).objects, local.python) == ([], [])
+    assert local_limits.missing_programs(submission(jobset(step())).objects, local.python) == ([], [])
 
 
 def test_what_starts_user_code_is_mapped_like_its_arguments(local: LocalTarget) -> None:

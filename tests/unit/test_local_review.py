@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from local_support import config, container, jobset, step, submission
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.targets.local import LocalTarget, review, volumes
+from pulumi_trainer.provider.targets.local import LocalTarget, local_limits, volumes
 from pulumi_trainer.provider.targets.local.machine import cpus, memory
 
 POD = r"JobSet/job: spec\.replicatedJobs\[node\]\.template\.spec\.template\.spec"
 
 
-def refused(document: dict[str, Any], *others: dict[str, Any], secrets: review.Keys | None = None) -> list[str]:
-    return [str(p) for p in review.refusals(submission(document, *others).objects, secrets)]
+def refused(document: dict[str, Any], *others: dict[str, Any], secrets: local_limits.Keys | None = None) -> list[str]:
+    return [str(p) for p in local_limits.refusals(submission(document, *others).objects, secrets)]
 
 
 def of_env(**value_from: Any) -> dict[str, Any]:
@@ -40,16 +40,24 @@ def of_mount(**mount: Any) -> dict[str, Any]:
         ),
         (
             jobset(step(), failurePolicy={"restartStrategy": "InPlaceRestart"}),
-            "JobSet/job: spec.failurePolicy.restartStrategy: InPlaceRestart is not",
+            "JobSet/job: spec.failurePolicy.restartStrategy: the Local target does not support InPlaceRestart",
         ),
         (
             jobset(step(), failurePolicy={"rules": [{"action": "RestartJob"}]}),
-            "JobSet/job: spec.failurePolicy.rules[0].action: RestartJob is not",
+            "JobSet/job: spec.failurePolicy.rules[0].action: the Local target does not support RestartJob",
         ),
-        (jobset(step(job={"completionMode": "NonIndexed"})), "completionMode: NonIndexed is not done locally"),
-        (jobset(step(job={"successPolicy": {"rules": [{}]}})), "successPolicy: a Job's own successPolicy"),
-        (jobset(step(pod={"resourceClaims": [{"name": "a"}]})), "resourceClaims: devices are not claimed"),
-        (of_volume(nfs={"server": "s", "path": "/p"}), "volumes[v].nfs: this kind of volume cannot be had locally"),
+        (
+            jobset(step(job={"completionMode": "NonIndexed"})),
+            "completionMode: the Local target does not support NonIndexed",
+        ),
+        (
+            jobset(step(pod={"resourceClaims": [{"name": "a"}]})),
+            "resourceClaims: the Local target does not support resource claims",
+        ),
+        (
+            of_volume(nfs={"server": "s", "path": "/p"}),
+            "volumes[v].nfs: the Local target does not support this kind of volume",
+        ),
         (of_volume(hostPath={"path": "/no/such/folder"}), "volumes[v].hostPath.path: /no/such/folder does not exist"),
         (
             of_volume(projected={"sources": [{"serviceAccountToken": {}}]}),
@@ -57,30 +65,33 @@ def of_mount(**mount: Any) -> dict[str, Any]:
         ),
         (of_volume(configMap={"name": "none"}), "volumes[v].configMap: ConfigMap none is not part of the job"),
         (of_volume(secret={"secretName": "none"}), "volumes[v].secret: Secret none is not part of the job"),
-        (of_mount(mountPath="/"), "mountPath: nothing can be mounted over"),
+        (of_mount(mountPath="/"), "mountPath: must not be the root folder"),
         (of_mount(name="w"), "volumeMounts[0].name: the pod has no volume w"),
-        (jobset(step(container_fields={"volumeDevices": [{}]})), "volumeDevices: block devices"),
+        (
+            jobset(step(container_fields={"volumeDevices": [{}]})),
+            "volumeDevices: the Local target does not support block devices",
+        ),
         (
             jobset(step(container_fields={"workingDir": "/no/such"})),
             "workingDir: /no/such is neither a folder of this machine",
         ),
         (
             jobset(step(container_fields={"resources": {"limits": {"amd.com/gpu": 1}}})),
-            "resources: amd.com/gpu is not handed out",
+            "resources: the Local target does not provide amd.com/gpu",
         ),
         (
             jobset(step(pod={"containers": [{"name": "node", "image": "pytorch/pytorch:2"}]})),
             "command: what image pytorch/pytorch:2 starts",
         ),
-        (of_env(fileKeyRef={"path": "a"}), "env[A].valueFrom.fileKeyRef: cannot be had locally"),
+        (of_env(fileKeyRef={"path": "a"}), "env[A].valueFrom.fileKeyRef: is not supported by the Local target"),
         (
             of_env(fieldRef={"fieldPath": "spec.restartPolicy"}),
-            "env[A].valueFrom.fieldRef: spec.restartPolicy has no meaning",
+            "env[A].valueFrom.fieldRef: spec.restartPolicy is not supported by the Local target",
         ),
         (of_env(configMapKeyRef={"name": "settings", "key": "b"}), "ConfigMap settings has no key b"),
         (
             of_env(secretKeyRef={"name": "hub", "key": "k"}),
-            "Secret hub is not part of the job, and there is no cluster to have it from; pass",
+            "Secret hub is not part of the job, and the Local target has no cluster to read it from. Hint: pass",
         ),
         (of_env(secretKeyRef={"name": "creds", "key": "k"}), "Secret creds has no key k"),
         (
@@ -93,14 +104,14 @@ def test_refusals(document: dict[str, Any], said: str) -> None:
     found = refused(document, config("settings", {"a": "1"}), secrets={"creds": ["token"]})
     assert len(found) == 1, found
     assert said in found[0]
-    assert "; " in found[0], "it says what to do"
+    assert "Hint: " in found[0]
 
 
 @pytest.mark.parametrize(
     "document",
     [
         jobset(step()),
-        jobset(step(), managedBy=review.CONTROLLER),
+        jobset(step(), managedBy=local_limits.CONTROLLER),
         of_env(secretKeyRef={"name": "hub", "key": "k", "optional": True}),
         of_env(configMapKeyRef={"name": "settings", "key": "a"}),
         of_env(fieldRef={"fieldPath": "metadata.labels['a']"}),
@@ -159,6 +170,15 @@ def test_more_pods_than_any_machine_starts(local: LocalTarget) -> None:
     assert local.review(submission(jobset(step(pods=1000))).objects)[0] == []
 
 
+def test_more_open_files_than_a_process_may_have(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_limits, "open_files", lambda: 1024)
+    (refusal,), _ = local.review(submission(jobset(step(pods=520))).objects)
+    assert str(refusal).startswith(
+        "JobSet/job: needs 1624 open files for its Pods at one time, and a process may have 1024 here (`ulimit -Hn`)"
+    )
+    assert local.review(submission(jobset(step(pods=320))).objects)[0] == []
+
+
 class TestWarnings:
     def test_beyond_the_machine(self, local: LocalTarget) -> None:
         wanted = {"requests": {"cpu": str(cpus()), "memory": str(memory() // 2 + 1)}}
@@ -168,7 +188,7 @@ class TestWarnings:
         assert refusals == []
         cpu, ram = map(str, warnings)
         assert cpu.startswith(
-            f"JobSet/job: cpu: asks for {2 * cpus()} CPUs at one time, and this machine has {cpus()}; "
+            f"JobSet/job: cpu: asks for {2 * cpus()} CPUs at one time, and this machine has {cpus()}. Hint: "
         )
         assert ram.startswith("JobSet/job: memory: asks for ")
 
@@ -180,13 +200,13 @@ class TestWarnings:
         wanted = {"resources": {"requests": {"cpu": cpus()}}}
         needed = [{"name": "a", "status": "Complete"}]
         document = jobset(step("a", container_fields=wanted), step("b", container_fields=wanted, dependsOn=needed))
-        assert review.warnings(submission(document).objects) == []
+        assert local_limits.warnings(submission(document).objects) == []
 
     @pytest.mark.parametrize("field", ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle"])
     def test_what_is_left_out(self, field: str) -> None:
         document = jobset(step(container_fields={field: {"tcpSocket": {"port": 1}}}))
-        [warning] = review.warnings(submission(document).objects)
-        assert f"{field}: is not run locally" in str(warning)
+        [warning] = local_limits.warnings(submission(document).objects)
+        assert f"{field}: is not run by the Local target" in str(warning)
 
 
 def test_unknown_leaves_are_not_judged(local: LocalTarget) -> None:

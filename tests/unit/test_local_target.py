@@ -31,20 +31,8 @@ from local_support import (
     wait,
 )
 from pulumi_trainer.provider.api.status import Owner, Presence
-from pulumi_trainer.provider.kube.errors import (
-    Conflict,
-    Invalid,
-    Refused,
-    TargetFault,
-    Unreadable,
-)
-from pulumi_trainer.provider.targets.local import (
-    LocalTarget,
-    host_id,
-    machine,
-    record,
-    store,
-)
+from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Refused, TargetFault, Unreadable
+from pulumi_trainer.provider.targets.local import LocalTarget, host_id, machine, record, store
 from pulumi_trainer.provider.targets.local.store import JobFolder
 
 SLEEP = step(command=python("print('up', flush=True); import time; time.sleep(120)"))
@@ -66,6 +54,12 @@ class TestCreate:
         assert local.create(submission(document)) == done
         assert log(local) == "once\n"
 
+    @pytest.mark.parametrize("root", ["dangling", "/proc/x"])
+    def test_a_root_that_cannot_be_made_is_said_at_once(self, root: str, tmp_path: Path) -> None:
+        (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+        with pytest.raises(TargetFault, match=f"{root}: cannot be written: (is a link to .*/nowhere|No such file)"):
+            LocalTarget(tmp_path / root).create(submission(jobset(SLEEP)))
+
     @pytest.mark.parametrize("other", [{"digest": "digest-2"}, {"owner": "owner-2"}])
     def test_something_else_of_that_name_is_a_conflict(self, local: LocalTarget, other: dict[str, str]) -> None:
         local.create(submission(jobset(SLEEP, suspend=True)))
@@ -82,7 +76,7 @@ class TestCreate:
             local.create(different, adopt=True)
 
     def test_what_cannot_be_done_is_refused_and_nothing_is_written(self, local: LocalTarget) -> None:
-        with pytest.raises(Invalid, match="give the container a command"):
+        with pytest.raises(Invalid, match="the container of its runtime a command"):
             local.create(submission(jobset(step(pod={"containers": [{"name": "node", "image": "x"}]}))))
         assert not local.root.exists()
 
@@ -214,7 +208,7 @@ class TestUpdate:
             local.update(submission(jobset(SLEEP), owner="owner-2", sweep="other-1"))
 
     def test_of_nothing(self, local: LocalTarget) -> None:
-        with pytest.raises(TargetFault, match="is gone; run `pulumi refresh`"):
+        with pytest.raises(TargetFault, match=r"is gone. Hint: run `pulumi refresh`"):
             local.update(submission(jobset(SLEEP)))
 
 
@@ -247,9 +241,9 @@ class TestDelete:
             local.update(submission(jobset(SLEEP)))
         assert local.sweep("stack-1") == []
         assert (status := local.status(NAMESPACE, "job")) and status.whose == taker
-        assert (seen := local.seen(NAMESPACE, "job")) and seen.owner == taker
+        assert (seen := local.presence(NAMESPACE, "job")) and seen.owner == taker
         assert local.delete(NAMESPACE, "job", uid=uid, owner=taker) is None
-        assert local.seen(NAMESPACE, "job") == Presence()
+        assert local.presence(NAMESPACE, "job") == Presence()
 
     def test_not_what_a_stack_of_the_same_name_has_adopted(self, local: LocalTarget) -> None:
         document = jobset(SLEEP, suspend=True)
@@ -327,7 +321,7 @@ class TestHosts:
             lambda: elsewhere.sweep("stack-1"),
         ):
             with pytest.raises(
-                Refused, match=rf"default/job: runs on another host, .* \(id {local.host}\); use it from there"
+                Refused, match=rf"default/job: runs on another host, .* \(id {local.host}\). Hint: use it from there"
             ):
                 call()
         with pytest.raises(Refused, match="was made on another host"):
@@ -394,7 +388,7 @@ class TestWriting:
 
         monkeypatch.setattr(store.os, "fsync", full)
         with pytest.raises(
-            TargetFault, match=r"record.json: cannot be written: No space left on device; free some space"
+            TargetFault, match=r"record.json: cannot be written: No space left on device. Hint: free some space"
         ):
             store.write_json(path, {"a": 2})
         assert json.loads(path.read_text()) == {"a": 1}
@@ -472,7 +466,7 @@ class TestFullDisk:
         fill()
         data = config("big", {"a": "x" * 100_000})
         with pytest.raises(
-            TargetFault, match=r"/root.*: cannot be written: No space left on device; free some space there"
+            TargetFault, match=r"/root.*: cannot be written: No space left on device. Hint: free some space there"
         ):
             local.create(submission(jobset(SLEEP, suspend=True), data))
         assert local.status(NAMESPACE, "job") is None
@@ -579,6 +573,6 @@ class TestUnreadable:
         (local.root / "volumes" / NAMESPACE / "bad" / "volume.json").write_text("{}")
         assert local.sweep("stack-1") == [f"{NAMESPACE}/good"]
         with pytest.raises(
-            Unreadable, match=r"it has no owner, sweep, generation, host; .*what the volume holds stays"
+            Unreadable, match=r"it has no owner, sweep, generation, host. Hint: .*what the volume holds stays"
         ):
             local.volume(NAMESPACE, "bad")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kubernetes_support import answer, refusal, server
-from pulumi_trainer.provider.targets.kubernetes.observe.seen import LAST_BYTES, last_lines
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import LAST_BYTES, last_lines
 
 TOKEN = "0123456789abcdef" * 60
 PEM = "-----BEGIN X KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END X KEY-----\n"
@@ -34,8 +34,8 @@ def secret(name: str) -> dict[str, Any]:
 
 
 def shown(log: str, *further: Any) -> list[str]:
-    """further: the answers to the lists of Secrets; without them those of all that the pod names."""
-    steps = further or [listed("Secret", secret(name)) for name in VALUES]
+    """further: the answers to requests of Secrets; without them those that the pod names."""
+    steps = further or [answer(body=secret(name)) for name in VALUES]
     with server() as cluster:
         cluster.does(answer(body=log.encode()), listed("Pod", {"metadata": {"name": "p"}, "spec": SPEC}), *steps)
         lines = list(last_lines(cluster.client(), "ns", "p", "c"))
@@ -60,6 +60,6 @@ def test_a_secret_in_which_the_answer_ends(end: str) -> None:
 def test_secrets_that_may_not_be_read() -> None:
     """Who may read the log alone is shown what it says."""
     assert shown("all is lost", refusal(403, "Forbidden")) == ["all is lost"]
-    assert shown("all is lost", listed("Secret")) == ["all is lost"]
+    assert shown("all is lost", refusal(404, "NotFound")) == ["all is lost"]
     odd = {"metadata": {"name": "a"}, "data": {"k": "%", "n": 3}}
-    assert shown("all is lost", listed("Secret", odd)) == ["all is lost"]
+    assert shown("all is lost", answer(body=odd)) == ["all is lost"]

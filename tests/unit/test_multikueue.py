@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission.multikueue import workers
+from pulumi_trainer.provider.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.kueue.queue_state import Queues, among
+from pulumi_trainer.provider.kueue.queue_state import Queues, complete_queues
 
 Document = dict[str, Any]
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
@@ -31,6 +31,10 @@ CONFIG = named("MultiKueueConfig", "workers", {"clusters": ["w1", "w2"]})
 ALL = (LOCAL, QUEUE, CHECK, COST, CONFIG)
 
 
+def said_of(train_job: Document, queues: Queues) -> str:
+    return str(find_dispatch(train_job, queues) or "")
+
+
 def job(queue: Any = "team", **spec: Any) -> Document:
     labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     return {"kind": "TrainJob", "metadata": {"name": "job", "namespace": "nlp", "labels": labels}, "spec": spec}
@@ -38,7 +42,7 @@ def job(queue: Any = "team", **spec: Any) -> Document:
 
 @pytest.mark.parametrize("program", range(len(ALL) + 1))
 def test_queues_of_a_program_of_a_cluster_and_of_both(program: int) -> None:
-    assert workers(job(), Queues(among(ALL[:program]).documents, below=Queues(ALL[program:]))) == FOUND
+    assert said_of(job(), Queues(complete_queues(ALL[:program]).documents, below=Queues(ALL[program:]))) == FOUND
 
 
 @pytest.mark.parametrize(
@@ -55,16 +59,16 @@ def test_queues_of_a_program_of_a_cluster_and_of_both(program: int) -> None:
     ],
 )
 def test_what_is_known_decides(documents: tuple[Document, ...], said: str) -> None:
-    assert workers(job(), Queues(documents)) == said
+    assert said_of(job(), Queues(documents)) == said
 
 
 def test_a_job_of_another_queue_or_of_none_stays() -> None:
     for queue in ("", "other", Unknown("1")):
-        assert workers(job(queue), Queues(ALL)) == ""
+        assert said_of(job(queue), Queues(ALL)) == ""
 
 
 def test_a_job_that_says_so_itself_is_sent_away() -> None:
     assert (
-        workers(job("", managedBy=MULTIKUEUE), Queues())
+        said_of(job("", managedBy=MULTIKUEUE), Queues())
         == f"the worker clusters of MultiKueue (managedBy: {MULTIKUEUE})"
     )

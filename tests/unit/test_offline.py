@@ -10,14 +10,10 @@ import yaml
 from documents_support import runtime, thing, train_job
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.values.documents import parsed
-from pulumi_trainer.provider.offline import (
-    Cluster,
-    Result,
-    Verdicts,
-    judge,
-    report,
-)
+from pulumi_trainer.provider.kube.values.documents import parse
+from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report
+
+from tests.golden.golden_cases import RecordedCluster
 
 NOW = 1_800_000_000.0
 ADMITTED: dict[str, Any] = {"lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "A", "message": "m"}
@@ -34,7 +30,7 @@ def deleted(target: dict[str, Any]) -> dict[str, Any]:
 
 def applied(*documents: dict[str, Any], mode: Any = "trainer", **how: Any) -> tuple[Cluster, Result]:
     """The result for the last TrainJob or runtime of the documents; none of them is changed."""
-    cluster, last = Cluster(mode, now=NOW, **how), None
+    cluster, last = RecordedCluster(mode, now=NOW, **how), None
     before = copy.deepcopy(documents)
     for document in documents:
         last = cluster.apply(document) or last
@@ -162,7 +158,7 @@ def test_a_snapshot_wins_over_the_runtime() -> None:
         (snapshot({"other": ""}), "has no key runtime"),
         ({**snapshot({}), "metadata": {**snapshot({})["metadata"], "ownerReferences": 3}}, "belongs to another object"),
         (snapshot(None), "has no key runtime"),
-        (snapshot({"runtime": "a: ["}), "no YAML"),
+        (snapshot({"runtime": "a: ["}), "not valid YAML"),
         (snapshot({"runtime": ""}), "has to hold one runtime, not 0"),
         (snapshot({"runtime": yaml.safe_dump({**runtime(), "metadata": {"name": "b"}})}), "is of ClusterTrainingRuntime b"),
         (snapshot({"runtime": yaml.safe_dump(runtime(kind="TrainingRuntime"))}), "is of TrainingRuntime rt"),
@@ -176,7 +172,7 @@ def test_a_bad_snapshot_builds_nothing(configmap: dict[str, Any], why: str) -> N
     assert f"nothing is built: {why}" in str(result.notes[0]).replace("the runtime's snapshot ", "").replace(
         "data.runtime ", ""
     )
-    assert "delete the ConfigMap job-runtime-snapshot" in result.notes[0].mend
+    assert "delete the ConfigMap job-runtime-snapshot" in result.notes[0].hint
     assert cluster.status(result)["conditions"][0]["type"] == "Suspended"
 
 
@@ -235,11 +231,11 @@ def test_unknown_fields() -> None:
     assert result.admitted
     assert (
         sorted(map(str, result.notes))[1]
-        == "spec.trainer.numNode: unknown field: it is dropped; did you mean numNodes?"
+        == "spec.trainer.numNode: unknown field: it is dropped. Hint: did you mean numNodes?"
     )
     _, result = applied(runtime(), job, mode="jobset")
     assert (result.stage, result.objects) == ("decode", [])
-    assert {str(p).partition(";")[0] for p in result.errors} == {
+    assert {str(p).partition(". Hint")[0] for p in result.errors} == {
         "spec.other: unknown field", "spec.trainer.numNode: unknown field",
     }  # fmt: skip
     deep = runtime()
@@ -257,13 +253,13 @@ def test_unknown_fields() -> None:
         ({**runtime(), "apiVersion": "trainer.kubeflow.org/v1"}, "must be trainer.kubeflow.org/v1alpha1"),
         ({**jobset(), "apiVersion": "jobset.x-k8s.io/v1alpha1"}, "must be jobset.x-k8s.io/v1alpha2 for a JobSet"),
         ({**thing("ConfigMap"), "metadata": None}, "a ConfigMap needs a name"),
-        (deleted({"kind": "JobSet"}), "target: has to say apiVersion, kind and metadata"),
+        (deleted({"kind": "JobSet"}), "target: must have apiVersion, kind and metadata"),
         ({**thing("Secret"), "metadata": {"name": 3}}, "a Secret needs a name"),
     ],
 )
 def test_what_no_cluster_has(document: dict[str, Any], why: str) -> None:
     with pytest.raises(Invalid, match=why):
-        Cluster("trainer").apply(document)
+        RecordedCluster("trainer").apply(document)
 
 
 def test_a_job_without_a_name_is_refused() -> None:
@@ -300,7 +296,7 @@ def test_namespaces() -> None:
 
 def run(text: str, mode: Any = "trainer") -> tuple[dict[str, Any], bool]:
     verdicts = Verdicts()
-    for _ in judge(parsed(text, "f.yaml"), Cluster(mode, now=NOW), verdicts):
+    for _ in judge(parse(text, "f.yaml"), Cluster(mode, now=NOW), verdicts):
         pass
     return report(verdicts), verdicts.refused
 
@@ -335,7 +331,11 @@ def test_errors_say_field_type_and_detail() -> None:
         ("", "there is neither a TrainJob nor a runtime to judge"),
         (
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
-            "there is ConfigMap, and neither a TrainJob nor a runtime",
+            "f.yaml, document 1, line 2: there is ConfigMap, and neither a TrainJob nor a runtime",
+        ),
+        (
+            "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJobb\nmetadata: {name: a}\n",
+            "there is TrainJobb, and neither a TrainJob nor a runtime to judge. Hint: did you mean TrainJob",
         ),
         (
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: TrainJob\n",

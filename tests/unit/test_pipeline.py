@@ -11,17 +11,10 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.api.go_structs import fields
 from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.values.typed import fields
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pipeline import (
-    MergeFailed,
-    Mode,
-    core,
-    registry,
-    render,
-    validate,
-)
+from pulumi_trainer.provider.pipeline import MergeFailed, Mode, core, registry, render, validate
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
@@ -223,8 +216,7 @@ class TestPodSets:
         assert list(info.pod_sets[2].endpoints()) == ["digits-side-0-0.net", "digits-side-1-0.net"]
 
     @pytest.mark.parametrize(
-        ("trainer", "template"),
-        [({"numNodes": Unknown("n")}, {}), ({}, {"network": {"subdomain": Unknown("n")}})],
+        ("trainer", "template"), [({"numNodes": Unknown("n")}, {}), ({}, {"network": {"subdomain": Unknown("n")}})]
     )
     def test_no_endpoints_of_what_is_unknown(self, trainer: Any, template: Any) -> None:
         rt = default_runtime(runtime(**template))
@@ -290,7 +282,7 @@ class TestRefusals:
     def test_all_policies_of_trainer_have_a_plugin(self) -> None:
         for type_, part in (("MLPolicy", "mlPolicy"), ("PodGroupPolicy", "podGroupPolicy")):
             for name in (name for name, how in fields(type_).items() if how.struct):
-                assert f"{part}.{name}" in registry.served()
+                assert f"{part}.{name}" in registry.served_policies()
 
     def test_a_policy_without_plugin_is_not_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
@@ -327,7 +319,7 @@ class TestRefusals:
             rendered(runtime(), train_job(trainer=trainer))
         assert [str(p) for p in caught.value.problems] == [
             "spec.trainer.image: must be a string, not a list",
-            "spec.trainer.env[0].value: must be a string, not a number; write it in quotes",
+            "spec.trainer.env[0].value: must be a string, not a number. Hint: write it in quotes",
             "spec.trainer.numNodes: must be a whole number, not a string",
         ]
 

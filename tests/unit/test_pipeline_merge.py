@@ -6,13 +6,9 @@ import copy
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.kube.values.strategic_merge import MergeError, strategic_merge
-from pulumi_trainer.provider.kube.values.typed import (
-    Findings,
-    fields,
-    typed,
-    where,
-)
+from pulumi_trainer.provider.api.go_structs import as_go_struct, fields, strategic_merge
+from pulumi_trainer.provider.kube.values.strategic_merge import MergeError
+from pulumi_trainer.provider.kube.values.typed import Findings, dotted_path
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 
@@ -115,7 +111,7 @@ class TestMerge:
 class TestTyped:
     def read(self, type_: str, value: Any, *, applied: bool = True) -> tuple[Any, list[str]]:
         findings = Findings()
-        result = typed(type_, value, None, findings, applied=applied)
+        result = as_go_struct(type_, value, None, findings, applied=applied)
         return result, [str(p) for p in [*findings.problems, *findings.notes]]
 
     def test_zero_values(self) -> None:
@@ -158,5 +154,5 @@ class TestTyped:
         assert found[0].startswith(why)
 
     def test_paths(self) -> None:
-        assert where(None) == ""
-        assert where((((None, "spec"), "jobs"), 3)) == "spec.jobs[3]"
+        assert dotted_path(None) == ""
+        assert dotted_path((((None, "spec"), "jobs"), 3)) == "spec.jobs[3]"

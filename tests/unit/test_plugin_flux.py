@@ -49,7 +49,9 @@ class TestObjects:
     @pytest.mark.parametrize("trainer", [None, {}, {"numProcPerNode": 2}])
     def test_without_number_of_nodes_the_controller_would_fail_for_ever(self, trainer: Any) -> None:
         assert problems(flux(), train_job(trainer)) == []
-        with pytest.raises(Invalid, match=r"spec\.trainer\.numNodes: is needed with Flux.*; give it, 1 for one node"):
+        with pytest.raises(
+            Invalid, match=r"spec\.trainer\.numNodes: is required with Flux.*. Hint: give it, 1 for one node"
+        ):
             rendered(flux(), train_job(trainer))
 
     def test_a_runtime_without_defaults(self) -> None:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from plugin_support import job, rendered, runtime, train_job
 from pulumi_trainer.provider.api.generated import CURVE_CERT, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
-from pulumi_trainer.provider.targets.keys import generated
+from pulumi_trainer.provider.targets.generated_secrets import generate_values
 
 SSH = {"ssh-privatekey": SSH_PRIVATE_KEY, "ssh-publickey": SSH_PUBLIC_KEY}
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -25,7 +25,7 @@ def z85(text: str) -> bytes:
 
 
 def test_ssh_keys_belong_together() -> None:
-    made = generated(SSH)
+    made = generate_values(SSH)
     assert list(made) == list(SSH)
     private, public = made.values()
     assert private.startswith(b"-----BEGIN EC PRIVATE KEY-----\n")
@@ -41,7 +41,7 @@ def test_ssh_keys_belong_together() -> None:
 
 
 def test_openssh_reads_the_key(tmp_path: Path) -> None:
-    made = generated(SSH)
+    made = generate_values(SSH)
     key = tmp_path / "id_rsa"
     key.write_bytes(made["ssh-privatekey"])
     key.chmod(0o600)
@@ -53,7 +53,7 @@ def test_openssh_reads_the_key(tmp_path: Path) -> None:
 
 
 def test_curve_certificate() -> None:
-    (text,) = generated({"curve.cert": CURVE_CERT}).values()
+    (text,) = generate_values({"curve.cert": CURVE_CERT}).values()
     comment, blank, metadata, name, curve, public, secret, end = text.decode().split("\n")
     assert comment.startswith("#")
     assert (blank, metadata, curve, end) == ("", "metadata", "curve", "")
@@ -66,18 +66,18 @@ def test_curve_certificate() -> None:
 
 
 def test_each_call_makes_others() -> None:
-    assert generated(SSH) != generated(SSH)
-    assert generated({"curve.cert": CURVE_CERT}) != generated({"curve.cert": CURVE_CERT})
+    assert generate_values(SSH) != generate_values(SSH)
+    assert generate_values({"curve.cert": CURVE_CERT}) != generate_values({"curve.cert": CURVE_CERT})
 
 
 def test_other_values_are_left_out() -> None:
-    assert generated({"a": "Yg=="}) == {}
-    assert list(generated({"a": "Yg==", "mine": SSH_PUBLIC_KEY})) == ["mine"]
+    assert generate_values({"a": "Yg=="}) == {}
+    assert list(generate_values({"a": "Yg==", "mine": SSH_PUBLIC_KEY})) == ["mine"]
 
 
 @pytest.mark.parametrize("name", ["mpi", "flux"])
 def test_all_that_plugins_leave_open_is_made(name: str) -> None:
     objects = rendered(runtime({name: {}}, job("launcher"), job("node", "")), train_job({"numNodes": 1}))
     (secret,) = (o for o in objects.values() if o["kind"] == "Secret")
-    assert generated(secret["data"]).keys() == secret["data"].keys()
+    assert generate_values(secret["data"]).keys() == secret["data"].keys()
     assert rendered(runtime({name: {}}, job("launcher"), job("node", "")), train_job({"numNodes": 1})) == objects

@@ -140,12 +140,7 @@ class TestCommand:
 
     @pytest.mark.parametrize(
         ("name", "model"),
-        [
-            ("torchtune-llama3.2-3b", "llama3_2/3B"),
-            ("x-a.b.c-1.5b", "a_b_c/1.5B"),
-            ("a-b", ""),
-            ("a-b-c-d", ""),
-        ],
+        [("torchtune-llama3.2-3b", "llama3_2/3B"), ("x-a.b.c-1.5b", "a_b_c/1.5B"), ("a-b", ""), ("a-b-c-d", "")],
     )
     def test_the_model_is_in_the_runtimes_name(self, name: str, model: str) -> None:
         assert command(trainer(gpus=1), name=name)[-1] == f"{model}_full_single_device"

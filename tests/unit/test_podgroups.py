@@ -69,7 +69,7 @@ def problems(make: Any, patch: pytest.MonkeyPatch) -> list[str]:
 
     async def run() -> list[str]:
         here = session.current()
-        patch.setattr(here, "_telling", True)
+        patch.setattr(here, "_reporting", True)
         make()
         await asyncio.gather(*here._tasks)
         return [str(p) for p in here.problems]

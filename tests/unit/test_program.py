@@ -11,7 +11,7 @@ def test_the_first_job_is_registered_before_the_last_is_rendered() -> None:
     program, told = Program(), []  # type: tuple[Program, list[str]]
 
     async def job(number: int) -> None:
-        await program.turn()
+        await program.await_turn()
         told.append(f"rendered {number}")
         for _ in range(5):  # what a registration awaits
             await asyncio.sleep(0)
@@ -32,12 +32,12 @@ def test_a_job_that_waits_for_an_output_holds_nobody_up() -> None:
         output: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def first() -> None:
-            await program.turn()
+            await program.await_turn()
             await output
             told.append("first")
 
         async def second() -> None:
-            await program.turn()
+            await program.await_turn()
             told.append("second")
             output.set_result(None)
 

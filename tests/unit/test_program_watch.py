@@ -10,9 +10,9 @@ import pulumi
 import pytest
 from pulumi_trainer.program import watch
 from pulumi_trainer.program.watch import Watch, Watched, timeout_problems
-from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.targets import status_source
 
 
 class News:
@@ -68,7 +68,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def wait(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> Wait:
     def until(news: News, wait_for: str = "complete", timeouts: Mapping[str, float] | None = None) -> JobStatus | None:
-        monkeypatch.setattr(dynamic, "source", lambda *_: news)
+        monkeypatch.setattr(status_source, "source", lambda *_: news)
         row: Any = None
         return asyncio.run(Watch().until(Watched({}, "team", "job", "", row, wait_for, timeouts or {})))
 
@@ -141,7 +141,7 @@ class TestLines:
     def test_a_refusal_ends_the_wait(self, wait: Wait) -> None:
         news = News(status("Running"))
         news.troubles = ["", TargetFault(Problem("cluster", "Unauthorized", "log in again"))]
-        with pytest.raises(TrainerError, match="cluster: Unauthorized; log in again"):
+        with pytest.raises(TrainerError, match=r"cluster: Unauthorized. Hint: log in again"):
             wait(news)
 
 
@@ -151,7 +151,7 @@ class TestTimeouts:
             wait(News(status("Queued")), "running", {"running": 0.02})
         assert str(error.value) == (
             "team/job is not running after 0s. team/job is as it is."
-            " The job is left as it is: `pulumi up` waits again, timeouts= says how long"
+            " The job is left as it is: `pulumi up` waits again, timeouts= limits how long"
         )
 
     @pytest.mark.parametrize(

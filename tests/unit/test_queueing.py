@@ -11,7 +11,7 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 LIMIT = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -42,14 +42,14 @@ RUNTIME: dict[str, Any] = {
 def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
-    for finder in ("from_catalogue", "_named"):
+    for finder in ("from_catalogue", "_runtime_by_name"):
         monkeypatch.setattr(runtime_ref, finder, lambda *_: (copy.deepcopy(RUNTIME), []))
 
     def plan(mode: str = "jobset", **given: Any) -> Plan:
         async def planning() -> Plan:
             target = trainer.Kubernetes(mode=mode)  # type: ignore[arg-type]
             made = {k: v() if callable(v) else v for k, v in given.items()}
-            return await trainjob_plan.plan("job", TrainJobArgs(runtime="r", target=target, **made))
+            return await trainjob_plan.plan(TrainJobArgs("job", runtime="r", target=target, **made))
 
         return asyncio.run(planning())
 
@@ -95,11 +95,11 @@ def test_labels_that_are_not_known_yet_keep_the_queue(planned: Any) -> None:
         ({"queue": "a", "labels": {QUEUE: "b"}}, "queue", f"is given by labels[{QUEUE}] as well"),
         ({"queue": "a", "labels": {QUEUE: "a"}}, "queue", "as well"),
         ({"priority": "a", "labels": {PRIORITY: "b"}}, "priority", "as well"),
-        ({"queue": "Team_A"}, "queue", "'Team_A' can be no name"),
-        ({"priority": "High"}, "priority", "'High' can be no name"),
-        ({"labels": {QUEUE: "Team_A"}}, f"labels[{QUEUE}]", "can be no name"),
+        ({"queue": "Team_A"}, "queue", "'Team_A' is not a valid name"),
+        ({"priority": "High"}, "priority", "'High' is not a valid name"),
+        ({"labels": {QUEUE: "Team_A"}}, f"labels[{QUEUE}]", "is not a valid name"),
         ({"queue": ""}, "queue", "is empty"),
-        ({"queue": 3}, "queue", "must be str"),
+        ({"queue": 3}, "queue", "must be a string"),
         ({"queue": "q" * 64}, "queue", "63"),
         ({"max_execution": 0}, "max_execution", "a whole number of seconds from 1 to 2147483647, not 0"),
         ({"max_execution": 1.5}, "max_execution", "a whole number of seconds"),
@@ -109,9 +109,9 @@ def test_labels_that_are_not_known_yet_keep_the_queue(planned: Any) -> None:
         ({"max_execution": 60, "labels": {LIMIT: "60"}}, "max_execution", "as well"),
         ({"labels": {LIMIT: "x"}}, f"labels[{LIMIT}]", "a whole number of seconds"),
         ({"topology": "rack"}, "topology", "must be Topology"),
-        ({"topology": trainer.Required("a b")}, "topology.level", "is no node label"),
+        ({"topology": trainer.Required("a b")}, "topology.level", "is not a node label"),
         ({"topology": trainer.Required(3)}, "topology.level", "must be a node label"),  # type: ignore[arg-type]
-        ({"topology": trainer.Preferred("rack", slice_level="")}, "topology.slice_level", "is no node label"),
+        ({"topology": trainer.Preferred("rack", slice_level="")}, "topology.slice_level", "is not a node label"),
         ({"topology": trainer.Required("rack", slice_level="host")}, "topology.slice_size", "is missing"),
         ({"topology": trainer.Unconstrained(slice_size=2)}, "topology.slice_level", "is missing"),
         ({"topology": trainer.Unconstrained(slice_level="host", slice_size=0)}, "topology.slice_size", "above 0"),
@@ -244,4 +244,4 @@ def test_a_queue_that_is_made_later_is_waited_for(planned: Any) -> None:
     plan = planned(queue=lambda: Later("team", child))
     assert main(plan)["metadata"]["labels"] == {QUEUE: "team"} and child in plan.needs
     (problem,) = planned(queue=lambda: Later("team", None)).problems
-    assert (problem.where, problem.why) == ("queue", "is not made, see there")
+    assert (problem.where, problem.why) == ("queue", "was rejected: fix it first")

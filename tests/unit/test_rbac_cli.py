@@ -48,12 +48,36 @@ def test_without_a_subject_there_is_no_binding() -> None:
     assert printed()[1]["metadata"]["namespace"] == "default"
 
 
+def test_roles_of_both_modes_at_once() -> None:
+    both = printed("-n", "a", "--mode", "jobset", "--mode", "trainer", "--quotas")
+    assert both == [*printed("-n", "a"), *printed("-n", "a", "--mode", "trainer"), *printed("--quotas")[-1:]]
+
+
+def test_an_explanation_for_who_has_to_agree() -> None:
+    said = run("--explain", "--outputs", "--quotas").stdout
+    rows = {tuple(line.split()[:3]) for line in said.splitlines()}
+    assert (
+        ("create,", "get,", "delete") in rows and "pulumi-trainer-outputs" in said and "pulumi-trainer-quotas" in said
+    )
+    assert "its Pods may mount every Secret" in said
+    assert "its Pods" not in run("--explain", "--queues-admin").stdout, "who manages queues runs nothing"
+
+
+def test_secrets_are_not_listed() -> None:
+    for mode in ("jobset", "trainer"):
+        rules = [rule for role in printed("--mode", mode, "--outputs", "--quotas") for rule in role["rules"]]
+        (of_secrets,) = [rule for rule in rules if "secrets" in rule["resources"]]
+        assert not {"list", "watch", "*"} & set(of_secrets["verbs"])
+
+
 PRINTED = {
     "jobset": ("-n", "a", "--user", "jane"),
     "trainer": ("-n", "a", "--user", "jane", "--mode", "trainer"),
     "without queues": ("-n", "a", "--user", "jane", "--no-queues"),
     "trainer without queues": ("-n", "a", "--user", "jane", "--mode", "trainer", "--no-queues"),
     "quotas": ("-n", "a", "--user", "jane", "--quotas"),
+    "outputs": ("-n", "a", "--user", "jane", "--outputs"),
+    "usage": ("-n", "a", "--user", "jane", "--usage"),
     "queues-admin": ("--user", "jane", "--queues-admin"),
     "another team": ("-n", "b", "--user", "jim"),
     "a group of the same name": ("-n", "a", "--group", "jane"),
@@ -85,6 +109,10 @@ def test_what_is_not_used_is_not_asked_for() -> None:
     assert queues <= resources() and not queues & resources("--no-queues")
     others = {"clusterqueues", "cohorts", "resourceflavors", "topologies", "admissionchecks"}
     assert others <= resources("--quotas") and not others & resources()
+    (usage,) = [o for o in printed("--usage") if o["metadata"]["name"] == "pulumi-trainer-usage"]
+    assert usage["kind"] == "ClusterRole"
+    assert {verb for rule in usage["rules"] for verb in rule["verbs"]} == {"list", "watch"}
+    assert "pods/exec" in resources("--outputs") and "pods/exec" not in resources("--quotas")
     runtimes = {"trainingruntimes", "clustertrainingruntimes"}
     assert runtimes <= resources("--mode", "trainer") and not runtimes & resources()
 
@@ -92,11 +120,11 @@ def test_what_is_not_used_is_not_asked_for() -> None:
 @pytest.mark.parametrize("mode", ["jobset", "trainer"])
 def test_every_rule_says_what_it_is_for(mode: Any) -> None:
     out = run("--mode", mode).stdout
-    for permission in rbac.needed(mode):
+    for permission in rbac.job_permissions(mode):
         assert permission.why in out and permission.verbs
-    kinds = [(p.kind, p.subresource, p.names, p.helps) for p in rbac.needed(mode)]
+    kinds = [(p.kind, p.subresource, p.names, p.helps) for p in rbac.job_permissions(mode)]
     assert len(kinds) == len(set(kinds))
-    assert not [p for p in rbac.needed(mode) if "*" in p.verbs or "*" in str(p.rule)]
+    assert not [p for p in rbac.job_permissions(mode) if "*" in p.verbs or "*" in str(p.rule)]
 
 
 @pytest.mark.parametrize(

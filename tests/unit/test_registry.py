@@ -25,7 +25,7 @@ from pulumi_trainer.plugins import (
     Unknown,
     upsert,
 )
-from pulumi_trainer.program import plugins
+from pulumi_trainer.program import registered_plugins as plugins
 from pulumi_trainer.provider.admission import default_runtime, review
 from pulumi_trainer.provider.pipeline import registry, render, validate
 from pulumi_trainer.runtime import RuntimeArgs
@@ -140,8 +140,8 @@ def test_documents_given_stay_as_they_are() -> None:
     [
         ({"port": 80}, "spec.mlPolicy.ray.port: must be greater than or equal to 1024, not 80"),
         ({"port": "7000"}, "spec.mlPolicy.ray.port: must be a whole number, not '7000'"),
-        ({"prot": 7000}, "spec.mlPolicy.ray.prot: unknown field; did you mean port?"),
-        ({"object_store": "x"}, "spec.mlPolicy.ray.object_store: unknown field; did you mean objectStore?"),
+        ({"prot": 7000}, "spec.mlPolicy.ray.prot: unknown field. Hint: did you mean port?"),
+        ({"object_store": "x"}, "spec.mlPolicy.ray.object_store: unknown field. Hint: did you mean objectStore?"),
         ({"objectStore": "6379"}, "spec.mlPolicy.ray: objectStore must not be the port"),
         ({"labels": {"a": 1}}, "spec.mlPolicy.ray.labels.a: must be a string, not 1"),
         ([], "spec.mlPolicy.ray: must be a mapping"),
@@ -165,7 +165,7 @@ def test_unknown_values_of_a_policy_are_right_and_arrive() -> None:
 def test_one_policy_a_runtime() -> None:
     registry.register_plugin(Ray())
     says = refused(runtime({}, torch={}), job())
-    assert says == "spec.mlPolicy.ray: stands beside torch, and a runtime has one policy"
+    assert says == "spec.mlPolicy.ray: conflicts with torch: a runtime has one policy"
 
 
 def test_mode_trainer_refuses_own_policies() -> None:
@@ -293,7 +293,7 @@ class Shell(Ray):
 @pytest.mark.parametrize(
     ("plugin", "says"),
     [
-        (Ray, "plugin Ray: is a class; give an instance: Ray()"),
+        (Ray, "plugin Ray: is a class. Hint: give an instance: Ray()"),
         (object(), "plugin object: has no name"),
         (object(), "plugin object: has no policies"),
         (Misspelt(), "takes part in no phase: it has none of the methods validate, enforce_ml_policy"),
@@ -302,8 +302,8 @@ class Shell(Ray):
         (OneArgument(), "enforce_ml_policy must be a method that takes info and train_job"),
         (Waits(), "enforce_ml_policy must be a method that takes info and train_job"),
         (Nameless(), "plugin Nameless: has no name"),
-        (Listed(), "has no policies; give it the attribute policies, a tuple"),
-        (Named(), "'mlPolicy.ray' in policies is no class of a policy; derive a class from Policy"),
+        (Listed(), "has no policies. Hint: give it the attribute policies, a tuple"),
+        (Named(), "'mlPolicy.ray' in policies is not a class of a policy. Hint: derive a class from Policy"),
         (Misplaced(), "NoPolicy.serves must be mlPolicy.NAME or podGroupPolicy.NAME, not 'ray'"),
         (Upstreams(), "mlPolicy.torch is a field of Trainer's own"),
         (Unfinished(), "plugin Ray: Open is not fully defined: name 'Nowhere' is not defined"),
@@ -484,7 +484,7 @@ def test_a_policy_in_a_program_keeps_what_it_is_given() -> None:
 
 def test_what_is_wrong_in_a_program_has_its_path() -> None:
     registry.register_plugin(Ray())
-    args = RuntimeArgs(ml_policy=RayPolicy(port=80))
+    args = RuntimeArgs("r", ml_policy=RayPolicy(port=80))
     document = {**runtime(), "spec": {**runtime()["spec"], **to_document(args)}}
     (problem,) = plugins.runtime_problems(document)
     assert problem.where == "spec.mlPolicy.ray.port"
@@ -496,13 +496,13 @@ def test_what_is_wrong_in_a_program_has_its_path() -> None:
 
 
 def test_a_policy_in_the_wrong_place_is_told() -> None:
-    (problem,) = RuntimeArgs(ml_policy=GangPolicy(size=3), pod_group_policy=GangPolicy(size=3)).check()
+    (problem,) = RuntimeArgs("r", ml_policy=GangPolicy(size=3), pod_group_policy=GangPolicy(size=3)).check()
     assert str(problem) == "ml_policy: GangPolicy is for podGroupPolicy.gang"
 
 
 def test_a_policy_whose_plugin_is_missing_is_refused() -> None:
     (problem,) = plugins.runtime_problems(runtime())
-    assert problem.where == "spec.mlPolicy.ray" and "register_plugin" in problem.mend
+    assert problem.where == "spec.mlPolicy.ray" and "register_plugin" in problem.hint
 
 
 def test_the_launcher_of_a_plugin_starts_code() -> None:

@@ -13,17 +13,11 @@ import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Consumer
-from pulumi_trainer.provider.api.versions import by_version, following, step
+from pulumi_trainer.provider.api.versions import by_version, next_version, version_step
 from pulumi_trainer.provider.kube.errors import Invalid, Refused, TargetFault
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.lifecycle import calls, channels
-from pulumi_trainer.provider.lifecycle.releases import (
-    Effect,
-    compare,
-    effects,
-    held_back,
-    level_of,
-)
+from pulumi_trainer.provider.lifecycle import channels, crud
+from pulumi_trainer.provider.lifecycle.releases import Effect, compare, effects, follow_refusal, level_of
 
 Document = dict[str, Any]
 
@@ -154,10 +148,10 @@ def test_what_is_not_known_yet_is_no_difference() -> None:
 
 
 def test_numbers() -> None:
-    assert [step("1.2.3", other) for other in ("1.2.3", "1.2.4", "1.2.3-1", "1.3.0", "2.0.0", "0.9.0")] == [
+    assert [version_step("1.2.3", other) for other in ("1.2.3", "1.2.4", "1.2.3-1", "1.3.0", "2.0.0", "0.9.0")] == [
         "none", "patch", "patch", "minor", "major", "major"
     ]  # fmt: skip
-    assert [following("1.2.3-4", level) for level in ("patch", "minor", "major")] == ["1.2.4", "1.3.0", "2.0.0"]
+    assert [next_version("1.2.3-4", level) for level in ("patch", "minor", "major")] == ["1.2.4", "1.3.0", "2.0.0"]
     assert by_version("1.10.0") > by_version("1.9.0")
 
 
@@ -168,9 +162,9 @@ def test_numbers() -> None:
         ("pin", "1.2.3", "none", ""),
         ("patch", "1.2.4", "patch", ""),
         ("patch", "1.3.0", "none", "it is minor"),
-        ("patch", "1.2.4", "minor", "minor, which its number (patch) does not say"),
+        ("patch", "1.2.4", "minor", "minor, although its number only announces patch"),
         ("minor", "1.3.0", "minor", ""),
-        ("minor", "1.3.0", "major", "major, which its number (minor) does not say"),
+        ("minor", "1.3.0", "major", "major, although its number only announces minor"),
         ("minor", "2.0.0", "none", "it is major"),
         ("minor", "1.2.2", "none", "1.2.2 is older than its 1.2.3"),
         ("any", "1.2.2", "major", ""),
@@ -178,9 +172,9 @@ def test_numbers() -> None:
     ],
 )
 def test_how_far_a_job_goes(follow: str, after: str, effect: Any, held: str) -> None:
-    said = held_back(follow, "1.2.3", after, effect)
+    said = follow_refusal(follow, "1.2.3", after, effect)
     assert held in said and bool(said) is bool(held)
-    assert held_back("minor", "", after) == held_back("minor", "by hand", after) == ""
+    assert follow_refusal("minor", "", after) == follow_refusal("minor", "by hand", after) == ""
 
 
 # A job
@@ -196,10 +190,10 @@ class Target:
         self.asked += 1
         return JobStatus(name, namespace, owner=self.owner, phase=self.phase, started=1.0, created=1.0)
 
-    def holder(self, namespace: str, name: str) -> None:
+    def current_owner(self, namespace: str, name: str) -> None:
         """Nobody has the name of a new job."""
 
-    def seen(self, namespace: str, name: str, beside: Any) -> None:
+    def presence(self, namespace: str, name: str, beside: Any) -> None:
         """What is there of a job is not asked here."""
 
     def consumers(self, runtime: str) -> tuple[list[Consumer], str]:
@@ -222,10 +216,10 @@ def inputs(release: str, follow: str = "minor", digest: str = "d", **given: Any)
     }  # fmt: skip
 
 
-def moved(after: str, target: Target, before: str = "1.2.3", **given: Any) -> calls.Checked:
-    old = calls.check({}, inputs(before), lambda _: target).inputs  # type: ignore[arg-type,return-value]
+def moved(after: str, target: Target, before: str = "1.2.3", **given: Any) -> crud.Checked:
+    old = crud.check({}, inputs(before), lambda _: target).inputs  # type: ignore[arg-type,return-value]
     target.owner = old["owner"]
-    return calls.check(old, inputs(after, **given), lambda _: target)  # type: ignore[arg-type,return-value]
+    return crud.check(old, inputs(after, **given), lambda _: target)  # type: ignore[arg-type,return-value]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +227,7 @@ def moved(after: str, target: Target, before: str = "1.2.3", **given: Any) -> ca
     [
         ("1.3.0", {"follow": "pin"}, "Running", "Nothing: it is pinned to 1.2.3", False),
         ("1.3.0", {"follow": "patch"}, "Running", "Nothing: to this job it is minor", False),
-        ("1.3.0", {"broken": True}, "Running", "Nothing: to this job it is major, which its number", False),
+        ("1.3.0", {"broken": True}, "Running", "Nothing: to this job it is major, although its number", False),
         ("1.2.2", {"interrupt": "allow"}, "Running", "Nothing: 1.2.2 is older", False),
         ("1.3.0", {}, "Running", "On its next run: another run= key", False),
         ("1.3.0", {"interrupt": "allow"}, "Succeeded", "On its next run: it is Succeeded", False),
@@ -303,7 +297,7 @@ def test_what_a_move_says() -> None:
 
 def test_a_move_without_the_cluster() -> None:
     notes, failures = check(channel("1.0.0"), channel("1.1.0"), phase="gone")
-    assert failures == "" and "1.0.0 => 1.1.0" in notes and "could not be seen: no route" in notes
+    assert failures == "" and "1.0.0 => 1.1.0" in notes and "could not list the jobs that use it: no route" in notes
 
 
 def test_nothing_is_asked_where_nothing_moves() -> None:
@@ -321,14 +315,14 @@ def test_a_release_in_use_is_not_removed() -> None:
 
 
 def test_a_channel_keeps_its_runtime() -> None:
-    assert "make another channel" in check(channel("1.0.0"), {**channel("1.0.0"), "runtime": "jax"})[1]
+    assert "create another channel" in check(channel("1.0.0"), {**channel("1.0.0"), "runtime": "jax"})[1]
 
 
 def test_a_channel_in_use_is_not_removed() -> None:
     target = Target(consumers=(job("a"), job("x", channel="other")))
     id_, outputs = channels.create(channel("1.0.0"), lambda _: target)
     assert id_ == "stable" and "document" not in outputs
-    with pytest.raises(Refused, match=r"1 job uses it, 1 of which may still run: team/a \(1.0.0\); remove"):
+    with pytest.raises(Refused, match=r"1 job uses it, 1 of which may still run: team/a \(1.0.0\). Hint: remove"):
         channels.delete(outputs, lambda _: target)
     forced = channels.update(outputs, channel("1.0.0", force=True), lambda _: target)
     assert channels.diff(outputs, channel("1.0.0", force=True)).changes
@@ -353,7 +347,7 @@ def test_what_a_changed_runtime_says() -> None:
     notes = "\n".join(channels.runtime_notes(old, new, lambda _: target))
     assert "ClusterTrainingRuntime torch: it changes: major for jobs" in notes and '=> ["bash"]' in notes
     assert "until they run again: 2" in notes and "team/a, team/b" in notes
-    assert "could not be seen" in "\n".join(channels.runtime_notes(old, new, lambda _: Target("gone")))
+    assert "could not list the jobs" in "\n".join(channels.runtime_notes(old, new, lambda _: Target("gone")))
 
 
 # An offer of another stack

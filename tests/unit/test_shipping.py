@@ -166,7 +166,7 @@ def test_the_bytes_of_a_script_are_shipped(tmp_path: Path, kind: str) -> None:
     file.write_bytes(SCRIPTS[kind])
     shipped = user_code.from_script(file)
     assert not shipped.problems and shipped.exact == SCRIPTS[kind]
-    data = user_code.exactly({"main.py": shipped.script, "launch.json": "{}"}, shipped.exact)
+    data = user_code.with_exact_script({"main.py": shipped.script, "launch.json": "{}"}, shipped.exact)
     assert config_files({"ConfigMap/c": data}, "c")["main.py"] == SCRIPTS[kind]
     assert data["data"]["launch.json"] == "{}" and len([part for part in data.values() if "main.py" in part]) == 1
 
@@ -179,8 +179,7 @@ def test_line_endings_make_no_other_script(tmp_path: Path, ending: bytes) -> Non
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
-    [(None, "no such file"), (b"\xff\xfe", "not UTF-8"), (b"def x(:\n", "mine.py:1")],
+    ("content", "says"), [(None, "no such file"), (b"\xff\xfe", "not UTF-8"), (b"def x(:\n", "mine.py:1")]
 )
 def test_a_script_that_cannot_be_shipped(tmp_path: Path, content: bytes | None, says: str) -> None:
     file = tmp_path / "mine.py"
@@ -252,3 +251,22 @@ def test_a_function_may_have_the_name_of_a_module_that_its_call_needs(tmp_path: 
     (tmp_path / "func_args.json").write_text('{"given": 3}')
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert done.stdout == "3\n"
+
+
+@pytest.mark.parametrize("line", [1, 2, 3, 40])
+@pytest.mark.parametrize("start", ["", "from __future__ import annotations\n"])
+def test_tracebacks_have_the_line_of_the_file(tmp_path: Path, line: int, start: str) -> None:
+    script = start + "def train(x: int):\n    raise ValueError(x)\n\ntrain(1)\n"
+    done = started(tmp_path, user_code.files(script, {"x": 1}, None, None, "", line=line))
+    expected = max(line, 2 if start else 1) + 1
+    assert f'main.py", line {expected}, in train\n    raise ValueError(x)' in done.stderr
+
+
+def test_a_container_that_cannot_write_runs_the_script_as_it_is(tmp_path: Path) -> None:
+    script = "import json, pathlib\nprint(pathlib.Path(__file__).with_name('func_args.json').read_text(), __file__)\n"
+    for name, text in user_code.files(script, {"x": 1}, None, None, "", line=9).items():
+        (tmp_path / name).write_text(text)
+    limit = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); os.execv(sys.executable, sys.argv)"
+    argv = [sys.executable, "-c", limit, "-B", str(tmp_path / code.BOOTSTRAP_FILE)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.stdout == f'{{"x": 1}} {tmp_path}/main.py\n', done.stderr

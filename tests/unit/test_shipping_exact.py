@@ -194,7 +194,7 @@ def test_a_script_that_was_right_stays_as_it_was(load: Load) -> None:
 @pytest.mark.parametrize(("text", "line", "why"), REFUSED.values(), ids=REFUSED)
 def test_what_would_not_run_is_refused_with_its_line(load: Load, text: str, line: str, why: str) -> None:
     (problem,) = user_code.from_function(load(text)).problems
-    assert line in str(problem) and why in str(problem) and problem.mend
+    assert line in str(problem) and why in str(problem) and problem.hint
 
 
 def test_a_generator_inside_of_it_is_none(load: Load) -> None:
@@ -210,6 +210,10 @@ def positional(epochs: int, /, lr: float) -> None:
     """Cannot be called by name."""
 
 
+def nothing() -> None:
+    """Takes no name."""
+
+
 def anything(epochs: int, **more: int) -> None:
     """Takes every name."""
 
@@ -219,9 +223,14 @@ def anything(epochs: int, **more: int) -> None:
     [
         (takes, {"epoch": 3}, ['func_args["epoch"]', "did you mean epochs?", "func_args: takes(", "requires epochs"]),
         (takes, {}, ["requires epochs"]),
-        (takes, {"epochs": 1, "LR": 2}, ['func_args["LR"]: takes(epochs: ', "has no such argument; did you mean lr?"]),
+        (
+            takes,
+            {"epochs": 1, "LR": 2},
+            ['func_args["LR"]: takes(epochs: ', "has no such argument. Hint: did you mean lr?"],
+        ),
         (takes, [1], ["must be a mapping, not list"]),
         (positional, {"epochs": 1, "lr": 2}, ["epochs must not be positional-only"]),
+        (nothing, {"other": 1}, [" has no such argument. Hint: leave it out"]),
         (anything, {"other": 1}, ["requires epochs"]),
     ],
 )

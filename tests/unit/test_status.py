@@ -6,12 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.lifecycle.status import (
-    exceeded_deadline,
-    finished,
-    observed,
-    train_job_status,
-)
+from pulumi_trainer.provider.lifecycle.job_status import derive_phase, exceeded_deadline, is_finished, train_job_status
 
 NOW = 1_800_000_000.0
 THEN = "2026-01-02T03:04:05Z"
@@ -70,7 +65,7 @@ READY = [{"name": "node", "ready": 1, "active": 2}]
     ],
 )
 def test_phase(of: Any, job: Any, phase: str, reason: str) -> None:
-    found = observed(of, job)
+    found = derive_phase(of, job)
     assert (found.phase, found.reason) == (phase, reason)
     assert bool(found.message) == bool(reason)
 
@@ -137,7 +132,7 @@ def test_what_others_write_stays() -> None:
 def test_deadline(spec: dict[str, Any], age: int, ended: bool) -> None:
     found = status(train_job(**spec), jobset(), NOW - age)
     assert exceeded_deadline({"status": found}) is ended
-    assert finished({"status": found}) is ended
+    assert is_finished({"status": found}) is ended
     if ended:
         assert found["conditions"][0]["message"] == "TrainJob exceeded its active deadline"
 

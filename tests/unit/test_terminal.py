@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.terminal import (
-    Prefixes,
-    escaped,
-    harmless,
-    message,
-    plain,
-)
+from pulumi_trainer.provider.kube.terminal import Prefixes, escaped, message, plain, safe_line
 
 HOSTILE = st.text(
     st.sampled_from("\x1b\x9b\x9d[]()PX^_;:0123?mhHJKcnq\\\x07\x9c\r\n\t\x00\x08\x7f\x85\u202e\u2066abc "), max_size=40
@@ -45,12 +39,12 @@ HOSTILE = st.text(
     ],
 )
 def test_a_line(given: str, shown: str) -> None:
-    assert harmless(given) == shown
+    assert safe_line(given) == shown
 
 
 @given(HOSTILE)
 def test_nothing_but_colours_comes_through(text: str) -> None:
-    rest = harmless(text)
+    rest = safe_line(text)
     colours = rest.count("\x1b[")
     assert rest.count("\x1b") == colours
     assert all(c.isprintable() or c in "\x1b\t" for c in rest)
@@ -82,7 +76,7 @@ def test_no_line_of_a_message_passes_for_one_of_ours() -> None:
 @given(HOSTILE)
 def test_problems_hold_nothing_that_a_terminal_acts_on(text: str) -> None:
     problem = Problem(text, text, text).below(text)
-    shown_ = [*str(problem).split("\n"), problem.where, problem.mend]
+    shown_ = [*str(problem).split("\n"), problem.where, problem.hint]
     assert all(c.isprintable() or c == "\t" for line in shown_ for c in line)
     assert str(TrainerError(text)) == str(Problem("", text))
 
@@ -95,5 +89,5 @@ def test_json_stays_the_same_value(text: str) -> None:
 
 
 def test_half_a_character_does_not_stop_the_output() -> None:
-    for shown_ in (harmless("a\ud800b"), str(Problem("a\udcff", "b")), escaped('"\ud800"')):
+    for shown_ in (safe_line("a\ud800b"), str(Problem("a\udcff", "b")), escaped('"\ud800"')):
         shown_.encode()

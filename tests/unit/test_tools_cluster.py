@@ -60,7 +60,8 @@ class TestBuild:
         folder = build.built(["thing"], said.append)["thing"]
         assert (folder / "bin" / "program").read_text() == "program\n"
         assert (folder / "module" / "config" / "crd.yaml").exists()
-        assert said[0] == "building a from Go modules: about 2 minutes on 2 cores, once"
+        assert said[0] == "building 1 of 1 components from Go modules: about 2 minutes on 2 cores, once"
+        assert said[1] == "building a: about 2 minutes"
         argv = (go / "record").read_text()
         assert "-mod=readonly" in argv and "-trimpath" in argv
         assert "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3" in argv
@@ -97,7 +98,7 @@ class TestBuild:
     def test_a_build_that_fails_leaves_nothing_and_says_what_is_needed(self, go: Path) -> None:
         (go / "bin" / "go").write_text("#!/bin/sh\necho missing go.sum entry >&2; exit 1")
         with pytest.raises(
-            build.Unavailable, match=r"thing cannot be built: go build failed:\n.*missing go.sum(.|\n)*GOPROXY"
+            build.Unavailable, match=r"thing can(.|\n)*Go modules: go build failed:\n.*missing go.sum(.|\n)*GOPROXY"
         ):
             build.built(["thing"], lambda text: None)
         assert not build.folder("thing").exists()
@@ -120,7 +121,8 @@ def test_every_component_has_its_pins() -> None:
         assert modules.startswith(f"module pulumi-trainer/tools/cluster/go/{folder.name}\n"), name
         for path in component.keep:
             assert f"{path} v" in modules and f"{path} v" in (folder / "go.sum").read_text(), name
-    assert set(build.CONTROL_PLANE) == {built for built, _ in control_plane.PROGRAMS.values()}
+    assert {*build.CONTROL_PLANE, *build.GANGS} == {built for built, _ in control_plane.PROGRAMS.values()}
+    assert set(build.CONTROL_PLANE) == {control_plane.PROGRAMS[name][0] for name in control_plane.ALL}
 
 
 class TestPorts:

@@ -16,7 +16,8 @@ def program(folder: Path, name: str, text: str = "exit 0") -> None:
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder on PATH."""
+    """The only folder on PATH; bubblewrap is wanted on Linux only."""
+    monkeypatch.setattr(debian, "WANTED", {"mpirun": "openmpi-bin"})
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 

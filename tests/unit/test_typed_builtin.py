@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 
 LORA = "model.lora_attn_modules=[q_proj,v_proj,output_proj]"
 
@@ -119,7 +119,7 @@ def test_plain_words_do_for_enums() -> None:
     ],
 )
 def test_torchtune_reads_what_the_initializer_has_fetched(uri: str, argument: str) -> None:
-    assert compiled(trainer.Source(storage_uri=uri))["args"] == [argument]
+    assert compiled(trainer.DataSource(storage_uri=uri))["args"] == [argument]
 
 
 def test_a_data_cache_is_no_folder() -> None:
@@ -132,7 +132,7 @@ def test_outputs_are_arguments_when_they_are_known() -> None:
 
     async def args() -> list[Any]:
         document = compiled(
-            trainer.Source(storage_uri=output("hf://a/b/data")),
+            trainer.DataSource(storage_uri=output("hf://a/b/data")),
             epochs=output(2.0),  # of another resource, where all numbers are floats
             peft_config=trainer.LoraConfig(lora_dropout=output(0.25), lora_attn_modules=[output("q_proj"), "k_proj"]),
             dataset_preprocess_config=trainer.TorchTuneInstructDataset(
@@ -153,7 +153,7 @@ def test_outputs_are_arguments_when_they_are_known() -> None:
 
 
 def wrong(**config: Any) -> list[str]:
-    args = TrainJobArgs(runtime="r", trainer=trainer.BuiltinTrainer(config=trainer.TorchTuneConfig(**config)))
+    args = TrainJobArgs("job", runtime="r", trainer=trainer.BuiltinTrainer(config=trainer.TorchTuneConfig(**config)))
     return [str(p) for p in nested_problems(args)]
 
 
@@ -165,7 +165,7 @@ def wrong(**config: Any) -> list[str]:
         ({"batch_size": True}, "batch_size: must be a whole number of at least 1, not True"),
         ({"epochs": 1.5}, "epochs: must be a whole number of at least 1, not 1.5"),
         ({"loss": "mse"}, "loss: must be one of torchtune.modules.loss.CEWithChunkedOutputLoss, not 'mse'"),
-        ({"epoch": 1}, "epoch: unknown field; did you mean epochs?"),
+        ({"epoch": 1}, "epoch: unknown field. Hint: did you mean epochs?"),
         ({"resources_per_node": {"gpu": "two"}}, 'resources_per_node["gpu"]: '),
         ({"resources_per_node": {"gpu": 1, "mig-1g.5gb": 1}}, "resources_per_node: both gpu and"),
         ({"peft_config": {"lora_rank": 8}}, "peft_config: must be LoraConfig(...), not {'lora_rank': 8}"),
@@ -197,7 +197,7 @@ def wrong(**config: Any) -> list[str]:
         ),
         (
             {"dataset_preprocess_config": trainer.TorchTuneInstructDataset(column_map={"question": "q"})},
-            'dataset_preprocess_config.column_map["question"]: is no column of torchtune',
+            'dataset_preprocess_config.column_map["question"]: is not a column of torchtune',
         ),
     ],
 )
@@ -216,7 +216,7 @@ def test_a_builtin_trainer_has_a_configuration(config: Any) -> None:
 def test_only_a_torchtune_runtime_has_a_builtin_trainer(framework: str | None) -> None:
     builtin = trainer.BuiltinTrainer(config=trainer.TorchTuneConfig())
     found = builtin.compiled(torchtune(framework=framework), None).problems
-    assert len(found) == 1 and f"is {framework or 'missing'}; use a torchtune runtime" in str(found[0])
+    assert len(found) == 1 and f"is {framework or 'missing'}. Hint: use a torchtune runtime" in str(found[0])
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_lora_on_the_nodes_of_the_runtime(nodes: int | None, config: dict[str, A
 
 
 def test_problems_of_the_document_are_told_by_the_parameters() -> None:
-    args = TrainJobArgs(trainer=trainer.BuiltinTrainer(config=trainer.TorchTuneConfig()))
+    args = TrainJobArgs("job", runtime="r", trainer=trainer.BuiltinTrainer(config=trainer.TorchTuneConfig()))
     places = {
         "spec.trainer.numNodes": "trainer.config.num_nodes",
         "spec.trainer.resourcesPerNode.limits": "trainer.config.resources_per_node.limits",

@@ -15,14 +15,12 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.plan import (
-    mounts,
-    runtime_ref,
-    trainjob_plan,
-    user_code,
-)
+from pulumi_trainer.args.trainers import Compiled
+from pulumi_trainer.plan import mounts, runtime_ref, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
+from pulumi_trainer.plan.outputs import FreeForm, Resolved
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.pipeline import registry
 
@@ -77,7 +75,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(runtime_ref, "from_catalogue", lambda _: (copy.deepcopy(document), []))
 
         async def planning() -> Plan:
-            return await trainjob_plan.plan("job", TrainJobArgs(**{"runtime": "r", "target": CLUSTER, **given}))
+            return await trainjob_plan.plan(TrainJobArgs("job", **{"runtime": "r", "target": CLUSTER, **given}))
 
         return asyncio.run(planning())
 
@@ -91,13 +89,18 @@ def jobset(plan: Plan) -> dict[str, dict[str, Any]]:
     return {j["name"]: j["template"]["spec"]["template"]["spec"] for j in document["spec"]["replicatedJobs"]}
 
 
-def added(document: dict[str, Any], *kinds: str, fresh: bool = False, **wish: Any) -> tuple[dict[str, Any], Plan]:
+def added(
+    document: dict[str, Any], *kinds: str, fresh: bool = False, **wish: Any
+) -> tuple[dict[str, Any], mounts.MountedCode]:
     """The TrainJob's spec with folders, for runtimes of frameworks that need no plugin here."""
-    plan = Plan("job", "default", {"kind": ""})
     wish = {"trainer": {}, "code": {}, "initializer": {}, **wish}
-    train_job = {"spec": {"trainer": wish["trainer"], **wish.get("spec", {})}}
-    mounts.add(train_job, plan, wish, {kind: f"{kind}-claim" for kind in kinds}, document, fresh)
-    return train_job["spec"], plan
+    train_job = {
+        "metadata": {"name": "job", "namespace": "default"}, "spec": {"trainer": wish["trainer"], **wish.get("spec", {})},
+    }  # fmt: skip
+    written = WrittenJob(wish, {}, document, FreeForm(None, None, None), Compiled({}), Resolved(None))
+    folders = mounts.Folders({kind: f"{kind}-claim" for kind in kinds}, fresh=fresh)
+    mounted = mounts.mount_volumes(train_job, written, folders, cluster=True)
+    return mounted.train_job["spec"], mounted
 
 
 def mounted(spec: dict[str, Any]) -> dict[str, tuple[list[str], list[str]]]:
@@ -142,11 +145,7 @@ def test_python_starts_what_needs_no_launcher(framework: str) -> None:
 def test_mpirun_starts_python_in_each_slot_of_the_hostfile(framework: str) -> None:
     launch = json.loads(user_code.files("", None, ["x"], None, framework, env=["A", "B"])[code.LAUNCH_FILE])
     mpirun = ["mpirun", "--allow-run-as-root", "--hostfile", "/etc/mpi/hostfile"]
-    assert launch == {
-        "install": ["x"],
-        "launcher": ["python3"],
-        "across": [*mpirun, "-x", "A", "-x", "B", "python3"],
-    }
+    assert launch == {"install": ["x"], "launcher": ["python3"], "across": [*mpirun, "-x", "A", "-x", "B", "python3"]}
 
 
 def test_a_plugin_names_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,6 +265,35 @@ def test_a_fresh_output_needs_variables_in_every_step() -> None:
     for document in (MPI, runtime()):
         assert added(document, "output", fresh=True)[1].problems == []
     assert added(lone, "output")[1].problems == []
+
+
+def test_kueue_drops_the_grace_period_of_a_train_job() -> None:
+    """A JobSet that was made with it could not be updated, and the job would never start."""
+    grace = {"template": {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 60}}}}}
+    patch = {"template": {"spec": {"replicatedJobs": [{"name": "node", **grace}]}}}
+    spec = {"trainer": {}, "runtimePatches": [{"manager": "acme.io/grace", "trainingRuntimeSpec": patch}]}
+    train_job = {"metadata": {"name": "job", "namespace": "default"}, "spec": spec}
+    fields = {"trainer": {}, "code": {}, "initializer": {}}
+    written = WrittenJob(fields, {}, runtime(), FreeForm(None, None, None), Compiled({}), Resolved(None))
+    folders = mounts.Folders({"output": "claim"}, checkpoint=trainer.CheckpointPolicy(grace=50))
+    for keeps, count in ((True, 0), (False, 1)):
+        made = mounts.mount_volumes(train_job, written, folders, cluster=True, keeps_grace=keeps)
+        own = str(made.train_job["spec"]["runtimePatches"][0])
+        assert ("'terminationGracePeriodSeconds': 60" in own) is keeps
+        assert [str(p) for p in made.problems] == [
+            "runtime_patches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template.spec"
+            ".terminationGracePeriodSeconds: is lost when Kueue admits a job in mode trainer, and the job would never start."
+            " Hint: set it in the runtime, or use mode jobset"
+        ] * count
+
+
+def test_mounting_leaves_the_document_as_the_user_wrote_it() -> None:
+    train_job = {"metadata": {"name": "job", "namespace": "default"}, "spec": {"trainer": {}, "runtimePatches": []}}
+    before = copy.deepcopy(train_job)
+    fields = {"trainer": {}, "code": SHIPPED, "initializer": {}}
+    written = WrittenJob(fields, {}, MPI, FreeForm(None, None, None), Compiled({}), Resolved(None))
+    mounted = mounts.mount_volumes(train_job, written, mounts.Folders({"output": "claim"}), cluster=True)
+    assert train_job == before and mounted.train_job["spec"]["runtimePatches"]
 
 
 def test_our_patch_stands_beside_those_of_the_user(planned: Any) -> None:
@@ -429,7 +457,7 @@ def test_an_initializer_without_a_role(
 def test_this_machine_has_no_data_cache(planned: Any) -> None:
     plan = planned(CACHED, initializer=cached(), target=trainer.Local())
     assert [str(p) for p in plan.problems] == [
-        "initializer.dataset.storage_uri: the data cache is made of pods of a cluster, and this machine has none; "
+        "initializer.dataset.storage_uri: the data cache is made of pods of a cluster, and this machine has none. Hint: "
         "use the Kubernetes target, or hf://, s3:// or file:// here"
     ]
     assert plan.objects == {} and plan.warnings == []
@@ -479,8 +507,9 @@ def test_resources_keep_names_that_are_no_short_forms() -> None:
 def test_words_for_the_number_of_processes_are_gone(planned: Any) -> None:
     plan = planned(runtime(), trainer=trainer.Trainer(num_proc_per_node="auto"))  # type: ignore[arg-type]
     assert [str(p) for p in plan.problems] == [
-        "trainer.num_proc_per_node: must be a whole number, not 'auto'; leave it out for one process a GPU, or a CPU "
-        "where there are none; or give the number"
+        "trainer.num_proc_per_node: must be a whole number, not 'auto'. "
+        "Hint: leave it out for one process per GPU (per CPU without GPUs), "
+        "or give a number"
     ]
 
 
@@ -512,4 +541,23 @@ def test_a_uri_is_no_initializer(planned: Any, field: str) -> None:
 
 def test_arguments_have_names() -> None:
     (problem,) = nested_problems(trainer.MPIPolicy(2))  # type: ignore[misc]
-    assert str(problem) == "num_nodes: takes its value by name; give num_nodes=..."
+    assert str(problem) == "num_nodes: takes its value by name. Hint: give num_nodes=..."
+
+
+def test_a_warning_about_the_runtime_has_the_path_of_its_document(planned: Any) -> None:
+    document = runtime(step("node", "trainer"), label="torch", policy={"torch": {}})
+    work = trainer.CustomTrainer(command=["torchrun", "a.py"], resources_per_node={"gpu": 2, "memory": "64Gi"})
+    (found,) = [w for w in planned(document, trainer=work).warnings if getattr(w, "code", "") == "PT112"]
+    assert found.where == "runtime.spec.template.spec.replicatedJobs[0].template.spec.template.spec.volumes"
+    assert "at /dev/shm, in the runtime or by a runtimePatch" in found.hint
+
+
+def test_an_initializer_without_its_step_has_hints_for_a_program(planned: Any) -> None:
+    source = trainer.Initializer(dataset=trainer.HuggingFaceDatasetInitializer(storage_uri="hf://tatsu-lab/alpaca"))
+    document = runtime(step("node", "trainer"), label="torch", policy={"torch": {}})
+    plan = planned(document, trainer=trainer.Trainer(command=["true"]), initializer=source)
+    assert [str(p) for p in plan.problems] == [
+        "runtime: must have dataset-initializer job when trainJob is configured with input datasetConfig. "
+        "Hint: fetch the dataset before the job: initializer=Initializer(dataset=DatasetInitializer(...)); "
+        "or use a runtime with this replicated job, for example torchtune-llama3.2-1b"
+    ]

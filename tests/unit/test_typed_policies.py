@@ -9,9 +9,9 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args import policies
 from pulumi_trainer.args.arguments import Args, nested_problems
-from pulumi_trainer.provider.api import trainer as api
-from pulumi_trainer.provider.api.model import Model, problems
-from pulumi_trainer.provider.kube.values import typed
+from pulumi_trainer.args.naming import schema_at, snake
+from pulumi_trainer.provider.admission.document_checks import document_problems
+from pulumi_trainer.provider.api import go_structs as typed
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.runtime import RuntimeArgs, _document
 
@@ -20,7 +20,7 @@ TEMPLATE = trainer.JobSetTemplate(replicated_jobs=[trainer.ReplicatedJob(name="n
 
 def wrong(**given: Any) -> list[str]:
     """The problems of a runtime, as the component tells them."""
-    args = RuntimeArgs(**{"template": TEMPLATE, **given})
+    args = RuntimeArgs("r", **{"template": TEMPLATE, **given})
     found = nested_problems(args)
     document = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -28,7 +28,7 @@ def wrong(**given: Any) -> list[str]:
         "metadata": {"name": "r"},
         "spec": args.document(),
     }
-    found += problems(api.Runtime, document)
+    found += document_problems(document)
     return [f"{args.place(p.where.removeprefix('spec.'))}: {p.why}" for p in found]
 
 
@@ -42,10 +42,7 @@ POLICIES: list[tuple[Args, dict[str, Any]]] = [
     (trainer.TorchPolicy(), {"torch": {}}),
     (
         trainer.TorchPolicy(num_nodes=2, env_injection=[target("data", "a", "b")]),
-        {
-            "numNodes": 2,
-            "torch": {"envInjection": {"targets": [{"jobName": "data", "containerNames": ["a", "b"]}]}},
-        },
+        {"numNodes": 2, "torch": {"envInjection": {"targets": [{"jobName": "data", "containerNames": ["a", "b"]}]}}},
     ),
     (trainer.MPIPolicy(), {"mpi": {}}),
     (
@@ -91,22 +88,19 @@ def test_a_policy_is_the_document_of_the_api(policy: Args, document: dict[str, A
 @pytest.mark.parametrize(
     ("policy", "says"),
     [
-        (trainer.MPIPolicy(num_proc_per_node=0), ["num_proc_per_node: must be greater than or equal to 1, not 0"]),
+        (trainer.MPIPolicy(num_proc_per_node=0), ["num_proc_per_node: NumProcPerNode in mpiPolicy must be >= 1"]),
         (trainer.MPIPolicy(mpi_implementation="MPICH"), ["mpi_implementation: must be 'OpenMPI' or '', not 'MPICH'"]),
         (trainer.MPIPolicy(ssh_auth_mount_path="x" * 4097), ["ssh_auth_mount_path: must have at most 4096 characters"]),
         (trainer.MPIPolicy(run_launcher_as_node="yes"), ["run_launcher_as_node: must be true or false, not 'yes'"]),
         (trainer.MPIPolicy(num_procs=1), ["num_procs: unknown field"]),
-        (trainer.FluxPolicy(num_proc_per_node=0), ["num_proc_per_node: must be greater than or equal to 1, not 0"]),
+        (trainer.FluxPolicy(num_proc_per_node=0), ["num_proc_per_node: NumProcPerNode in fluxPolicy must be >= 1"]),
         (trainer.TorchPolicy(num_nodes="2"), ["num_nodes: must be a whole number, not '2'"]),
         (trainer.TorchPolicy(num_nodes=2**31), [f"num_nodes: must be less than or equal to {2**31 - 1}, not {2**31}"]),
         (
             trainer.TorchPolicy(env_injection=[target(str(i)) for i in range(17)]),
             ["env_injection: must have at most 16"],
         ),
-        (
-            trainer.TorchPolicy(env_injection=[target(), target()]),
-            ["env_injection: jobName node stands more than once"],
-        ),
+        (trainer.TorchPolicy(env_injection=[target(), target()]), ["env_injection: jobName node is a duplicate"]),
         (trainer.TorchPolicy(env_injection=[target("")]), ["env_injection[0].job_name: must have at least 1"]),
         (trainer.TorchPolicy(env_injection=[target("x" * 254)]), ["env_injection[0].job_name: must have at most 253"]),
         (
@@ -119,7 +113,7 @@ def test_a_policy_is_the_document_of_the_api(policy: Args, document: dict[str, A
         ),
         (
             trainer.TorchPolicy(env_injection=[target("node", "a", "a")]),
-            ["env_injection[0].container_names: a stands more than once"],
+            ["env_injection[0].container_names: a is a duplicate"],
         ),
         (
             trainer.TorchPolicy(env_injection=[target("node", "a", "x" * 64)]),
@@ -127,7 +121,7 @@ def test_a_policy_is_the_document_of_the_api(policy: Args, document: dict[str, A
         ),
         (
             trainer.TorchPolicy(env_injection=[target("node", "node")]),
-            ["env_injection[0].container_names[0]: must not be node, which gets the variables always"],
+            ["env_injection[0].container_names: containerNames must not include the main node container"],
         ),
     ],
 )
@@ -167,7 +161,7 @@ def test_what_is_wrong_with_a_gang_policy(policy: Any, says: str) -> None:
 
 def test_one_framework_only() -> None:
     assert wrong(ml_policy={"torch": {}, "mpi": {}, "numNodes": 1}) == [
-        "ml_policy: only one framework can be configured, not torch and mpi"
+        "ml_policy: Only one of the policy can be configured"
     ]
     assert wrong(ml_policy={"torch": None, "mpi": {}}) == []
 
@@ -200,72 +194,72 @@ def test_what_is_not_known_yet_is_right() -> None:
         assert wrong(ml_policy=policy, pod_group_policy=trainer.VolcanoPolicy(network_topology=topology)) == []
 
 
-GO: list[tuple[type[Model], str]] = [
-    (api.TrainingRuntimeSpec, "TrainingRuntimeSpec"),
-    (api.MLPolicy, "MLPolicy"),
-    (api.TorchPolicy, "TorchMLPolicySource"),
-    (api.EnvInjection, "EnvInjection"),
-    (api.EnvInjectionTarget, "EnvInjectionTarget"),
-    (api.MPIPolicy, "MPIMLPolicySource"),
-    (api.FluxPolicy, "FluxMLPolicySource"),
-    (api.JAXPolicy, "JAXMLPolicySource"),
-    (api.XGBoostPolicy, "XGBoostMLPolicySource"),
-    (api.PodGroupPolicy, "PodGroupPolicy"),
-    (api.CoschedulingPolicy, "CoschedulingPodGroupPolicySource"),
-    (api.VolcanoPolicy, "VolcanoPodGroupPolicySource"),
-    (api.VolcanoNetworkTopology, "NetworkTopologySpec"),
-    (api.RuntimePatch, "RuntimePatch"),
-    (api.TrainingRuntimeSpecPatch, "TrainingRuntimeSpecPatch"),
-    (api.JobSetTemplatePatch, "JobSetTemplatePatch"),
-    (api.JobSetSpecPatch, "JobSetSpecPatch"),
-    (api.ReplicatedJobPatch, "ReplicatedJobPatch"),
-    (api.JobTemplatePatch, "JobTemplatePatch"),
-    (api.JobSpecPatch, "JobSpecPatch"),
-    (api.PodTemplatePatch, "PodTemplatePatch"),
-    (api.PodSpecPatch, "PodSpecPatch"),
-    (api.ContainerPatch, "ContainerPatch"),
-    (api.VolumeMount, "VolumeMount"),
-    (api.EnvVar, "EnvVar"),
-    (api.Trainer, "Trainer"),
-    (api.TrainJobSpec, "TrainJobSpec"),
+_SPEC = "ClusterTrainingRuntime.spec"
+_POD = "trainingRuntimeSpec.template.spec.replicatedJobs.template.spec.template.spec"
+GO: list[tuple[str, str]] = [
+    (_SPEC, "TrainingRuntimeSpec"),
+    (f"{_SPEC}.mlPolicy", "MLPolicy"),
+    (f"{_SPEC}.mlPolicy.torch", "TorchMLPolicySource"),
+    (f"{_SPEC}.mlPolicy.torch.envInjection", "EnvInjection"),
+    (f"{_SPEC}.mlPolicy.torch.envInjection.targets", "EnvInjectionTarget"),
+    (f"{_SPEC}.mlPolicy.mpi", "MPIMLPolicySource"),
+    (f"{_SPEC}.mlPolicy.flux", "FluxMLPolicySource"),
+    (f"{_SPEC}.mlPolicy.jax", "JAXMLPolicySource"),
+    (f"{_SPEC}.mlPolicy.xgboost", "XGBoostMLPolicySource"),
+    (f"{_SPEC}.podGroupPolicy", "PodGroupPolicy"),
+    (f"{_SPEC}.podGroupPolicy.coscheduling", "CoschedulingPodGroupPolicySource"),
+    (f"{_SPEC}.podGroupPolicy.volcano", "VolcanoPodGroupPolicySource"),
+    (f"{_SPEC}.podGroupPolicy.volcano.networkTopology", "NetworkTopologySpec"),
+    ("TrainJob.spec", "TrainJobSpec"),
+    ("TrainJob.spec.trainer", "Trainer"),
+    ("TrainJob.spec.trainer.env", "EnvVar"),
+    ("TrainJob.spec.runtimePatches", "RuntimePatch"),
+    (f"TrainJob.spec.runtimePatches.{_POD}", "PodSpecPatch"),
+    (f"TrainJob.spec.runtimePatches.{_POD}.containers", "ContainerPatch"),
+    (f"TrainJob.spec.runtimePatches.{_POD}.containers.volumeMounts", "VolumeMount"),
 ]
 
 
-@pytest.mark.parametrize(("model", "go"), GO, ids=lambda v: getattr(v, "__name__", v))
-def test_the_models_have_the_fields_of_the_go_types(model: type[Model], go: str) -> None:
-    assert {field.alias for field in model.model_fields.values()} == set(typed.fields(go))
+def properties(path: str) -> set[str]:
+    schema = schema_at(path)
+    return set((schema.items or schema).properties)
 
 
-PAIRS: list[tuple[type[Model], type[Args]]] = [
-    (api.TorchPolicy, trainer.TorchPolicy),
-    (api.EnvInjectionTarget, trainer.EnvInjectionTarget),
-    (api.MPIPolicy, trainer.MPIPolicy),
-    (api.FluxPolicy, trainer.FluxPolicy),
-    (api.JAXPolicy, trainer.JAXPolicy),
-    (api.XGBoostPolicy, trainer.XGBoostPolicy),
-    (api.CoschedulingPolicy, trainer.CoschedulingPolicy),
-    (api.VolcanoPolicy, trainer.VolcanoPolicy),
-    (api.VolcanoNetworkTopology, trainer.VolcanoNetworkTopology),
+@pytest.mark.parametrize(("path", "go"), GO)
+def test_the_schemas_have_the_fields_of_the_go_types(path: str, go: str) -> None:
+    assert properties(path) == set(typed.fields(go))
+
+
+PAIRS: list[tuple[str, type[Args]]] = [
+    ("mlPolicy.torch", trainer.TorchPolicy),
+    ("mlPolicy.torch.envInjection.targets", trainer.EnvInjectionTarget),
+    ("mlPolicy.mpi", trainer.MPIPolicy),
+    ("mlPolicy.flux", trainer.FluxPolicy),
+    ("mlPolicy.jax", trainer.JAXPolicy),
+    ("mlPolicy.xgboost", trainer.XGBoostPolicy),
+    ("podGroupPolicy.coscheduling", trainer.CoschedulingPolicy),
+    ("podGroupPolicy.volcano", trainer.VolcanoPolicy),
+    ("podGroupPolicy.volcano.networkTopology", trainer.VolcanoNetworkTopology),
 ]
 
 
-@pytest.mark.parametrize(("model", "args"), PAIRS, ids=lambda v: v.__name__)
-def test_every_field_of_a_policy_is_an_argument(model: type[Model], args: type[Args]) -> None:
+@pytest.mark.parametrize(("path", "args"), PAIRS)
+def test_every_field_of_a_policy_is_an_argument(path: str, args: type[Args]) -> None:
     nodes = {"num_nodes"} if issubclass(args, policies.MLPolicy) else set()
-    assert set(args.fields) - args.shipped == set(model.model_fields) | nodes
+    assert set(args.fields) - args.shipped == set(map(snake, properties(f"{_SPEC}.{path}"))) | nodes
 
 
 def test_every_policy_of_the_api_has_a_class() -> None:
     known = {p.framework for p in vars(policies).values() if isinstance(p, type) and issubclass(p, policies.MLPolicy)}
-    assert known - {""} == set(api.MLPolicy.model_fields) - {"num_nodes"}
+    assert known - {""} == properties(f"{_SPEC}.mlPolicy") - {"numNodes"}
     gangs = {p.scheduler for p in policies.PodGroupPolicy.__subclasses__()}
-    assert gangs - {""} == set(api.PodGroupPolicy.model_fields)
+    assert gangs - {""} == properties(f"{_SPEC}.podGroupPolicy")
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"ml_policy": trainer.MPIPolicy}, "ml_policy: is a class; give an instance: MPIPolicy(...)"),
+        ({"ml_policy": trainer.MPIPolicy}, "ml_policy: is a class. Hint: give an instance: MPIPolicy(...)"),
         ({"labels": "x"}, "labels: must be a mapping, not str"),
         ({"labels": pulumi.Output.from_input({})}, "labels: must be a mapping, not Output"),
         ({"template": trainer.JobSetTemplate(labels=["a"])}, "template.labels: must be a mapping, not list"),
@@ -276,17 +270,17 @@ def test_every_policy_of_the_api_has_a_class() -> None:
     ],
 )
 def test_a_runtime_of_the_wrong_shape(given: dict[str, Any], says: str) -> None:
-    _, found = _document("ClusterTrainingRuntime", "r", None, RuntimeArgs(**{"template": {}, **given}))
+    _, found = _document("ClusterTrainingRuntime", RuntimeArgs("r", **{"template": {}, **given}))
     assert [str(p) for p in found] == [says]
 
 
 def runtime_of(policy: Any, *steps: trainer.ReplicatedJob, **template: Any) -> dict[str, Any]:
     args = RuntimeArgs(
-        template=trainer.JobSetTemplate(replicated_jobs=list(steps), **template), pod_group_policy=policy
+        "r", template=trainer.JobSetTemplate(replicated_jobs=list(steps), **template), pod_group_policy=policy
     )
-    document, found = _document("ClusterTrainingRuntime", "r", None, args)
+    document, found = _document("ClusterTrainingRuntime", args)
     assert found == []
-    assert problems(api.Runtime, document) == []
+    assert document_problems(document) == []
     return document
 
 
@@ -333,6 +327,6 @@ class TestSchedulers:
             {"spec": {"replicatedJobs": [3, {"name": "x"}, {"template": {"spec": {"template": 1}}}]}},
             {"spec": 1},
         ):
-            args = RuntimeArgs(template=template, pod_group_policy=trainer.KAIPolicy(queue="q"))
-            document, _ = _document("ClusterTrainingRuntime", "r", None, args)
-            assert problems(api.Runtime, document) != []
+            args = RuntimeArgs("r", template=template, pod_group_policy=trainer.KAIPolicy(queue="q"))
+            document, _ = _document("ClusterTrainingRuntime", args)
+            assert document_problems(document) != []

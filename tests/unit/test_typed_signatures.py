@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 import pulumi
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import Args, nested_problems
+from pulumi_trainer.args.field_types import FieldType, field_types
 from pulumi_trainer.args.signatures import bind
 from pulumi_trainer.job_component import OUTPUTS
+from pulumi_trainer.plan.runtime_ref import RuntimeSource
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api.progress import progress
 from pulumi_trainer.provider.api.status import JobStatus
 
@@ -29,26 +34,31 @@ def test_every_argument_has_its_name(cls: type) -> None:
     assert set(getattr(cls, "fields", ())) <= set(parameters)
 
 
-def test_the_classes_of_arguments_take_what_their_components_declare() -> None:
-    from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
-    from pulumi_trainer.podgroups import _PodGroup
-    from pulumi_trainer.queues.component import QueueObject
-    from pulumi_trainer.runtime import RuntimeArgs
+@pytest.mark.parametrize("cls", [*COMPONENTS, *ARGUMENTS])
+def test_every_argument_is_described(cls: type) -> None:
+    section = (inspect.cleandoc(cls.__doc__ or "")).partition("\nArgs:\n")[2]
+    described = re.findall(r"^    (\w+): \S", section, re.MULTILINE)
+    assert sorted(described) == sorted(inspect.signature(cls).parameters)
 
-    pairs: list[tuple[type, type[Args], set[str]]] = [
-        (trainer.TrainJob, TrainJobArgs, set()),
-        (trainer.ClusterTrainingRuntime, RuntimeArgs, {"release", "catalog", "name", "force", "target"}),
-    ]
-    beside = {"name", "namespace", "target", "on_delete", "drain_seconds"}
-    pairs += [(c, c.arguments, beside) for c in COMPONENTS if issubclass(c, (QueueObject, _PodGroup))]
-    assert len(pairs) > 10
-    for component, arguments, more in pairs:
-        declared = inspect.signature(component).parameters
-        assert set(arguments.fields) - more == set(declared) - more - {"resource_name", "opts"}, component
-        given = {name: p.default for name, p in declared.items() if name in arguments.fields}
-        own = {name: p.default for name, p in inspect.signature(arguments).parameters.items()}
-        optional = {name: default for name, default in given.items() if default is not inspect.Parameter.empty}
-        assert {name: own[name] for name in optional} == optional, component
+
+@pytest.mark.parametrize("cls", ARGUMENTS)
+def test_annotations_are_types_at_run_time(cls: type) -> None:
+    assert field_types(cls).keys() == inspect.signature(cls).parameters.keys()
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ("runtime", FieldType((RuntimeSource, str), (), output=True, optional=False)),
+        ("labels", FieldType((Mapping,), (), output=True, optional=True)),
+        ("runtime_patches", FieldType((Sequence,), (), output=True, optional=True)),
+        ("output", FieldType((bool, trainer.OutputVolume), (), output=False, optional=False)),
+        ("interrupt", FieldType((), ("refuse", "allow", "checkpoint"), output=False, optional=False)),
+        ("opts", FieldType((pulumi.ResourceOptions,), (), output=False, optional=True)),
+    ],
+)
+def test_types_are_read_from_annotations(field: str, expected: FieldType) -> None:
+    assert field_types(TrainJobArgs)[field] == expected
 
 
 def test_a_call_is_held_against_the_signature() -> None:
@@ -59,13 +69,13 @@ def test_a_call_is_held_against_the_signature() -> None:
     given, found = bind(signature, ["a", 1, "c"], {"fourht": True})
     assert given == {"first": "a", "second": 1, "third": "c"}
     assert [str(p) for p in found] == [
-        "third: takes its value by name; give third=...", "fourht: unknown field; did you mean fourth?",
+        "third: takes its value by name. Hint: give third=...", "fourht: unknown field. Hint: did you mean fourth?",
     ]  # fmt: skip
     given, found = bind(signature, [], {"second": 1})
     assert given == {"first": None, "second": 1, "third": None}
     assert [str(p) for p in found] == ["first: is required", "third: is required"]
     assert [str(p) for p in bind(signature, ["a"], {"first": "b", "third": "c"})[1]] == [
-        "first: is given twice; give first= once"
+        "first: is given twice. Hint: give first= once"
     ]
     assert [p.why for p in bind(signature, [1, 2, 3, 4, 5], {})[1]] == [
         "takes its value by name", "takes its value by name", "takes 4 arguments, and 5 were given",
@@ -87,14 +97,14 @@ def test_where_the_nodes_are_is_given_by_name_or_by_position() -> None:
     for given in (trainer.Required("rack"), trainer.Required(level="rack")):
         assert nested_problems(given) == [] and given.level == "rack"
     assert [str(p) for p in nested_problems(trainer.Required(levl="rack"))] == [  # type: ignore[call-arg]
-        "levl: unknown field; did you mean level?",
+        "levl: unknown field. Hint: did you mean level?",
         "level: is required",
     ]
 
 
 def test_no_attribute_of_the_module_has_another_name() -> None:
     with pytest.raises(
-        AttributeError, match=r"^module 'pulumi_trainer' has no attribute 'TrainJbo'; did you mean TrainJob\?$"
+        AttributeError, match=r"^module 'pulumi_trainer' has no attribute 'TrainJbo'. Hint: did you mean TrainJob\?$"
     ):
         getattr(trainer, "TrainJbo")  # noqa: B009
     with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'$"):

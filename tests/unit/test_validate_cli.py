@@ -63,7 +63,7 @@ def test_refused_says_file_document_line_field_why_and_what_to_do(run: Ran) -> N
     assert run("validate", run.file(text)) == 1
     assert "jobs.yaml, document 2, line 23: TrainJob team/job is refused when it was read\n" in run.out
     assert (
-        'error: spec.trainer.image (line 34): must be a string, not a decimal number; write it in quotes: "1.10"'
+        'error: spec.trainer.image (line 34): must be a string, not a decimal number. Hint: write it in quotes: "1.10"'
         in run.out
     )
     assert run("validate", run.file(text.replace("1.10", "a"))) == 1
@@ -221,7 +221,7 @@ def test_options_may_stand_between_files(run: Ran) -> None:
 def test_errors_of_other_commands_are_one_line(run: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert run("status", "--stack", "s") == 1
-    assert run.err.startswith("error: pulumi: the Pulumi CLI is not on PATH; run it through make, or install the CLI")
+    assert run.err.startswith("error: pulumi: the Pulumi CLI is not on PATH. Hint: install the CLI, or run in a clone")
     assert run("render", "digits") == 1 and run.err.startswith("error: pulumi: ")
 
 
@@ -257,7 +257,7 @@ def test_batch(run: Ran) -> None:
     (run.folder / "i-folder" / "input.yaml").mkdir(parents=True)
     assert run("validate", "--batch", ".", "--mode", "trainer") == 2
     assert run.out == "2 admitted, 1 refused, 5 could not be used\n"
-    assert len(run.err.splitlines()) == 5 and "a-bad/input.yaml, document 1, line 2: no YAML" in run.err
+    assert len(run.err.splitlines()) == 5 and "a-bad/input.yaml, document 1, line 2: not valid YAML" in run.err
     found = {name: json.loads((run.folder / name / "actual.json").read_text()) for name in inputs}
     assert all(list(one) == KEYS for one in found.values())
     assert [one["stage"] for one in found.values()] == ["decode", None, "schema", "decode", "decode", "decode", None]
@@ -267,7 +267,7 @@ def test_batch(run: Ran) -> None:
 
 
 def test_batch_exit_codes(run: Ran) -> None:
-    assert run("validate", "--batch", ".") == 2 and "there is no */input.yaml in it" in run.err
+    assert run("validate", "--batch", ".") == 2 and "contains no */input.yaml" in run.err
     (run.folder / "a").mkdir()
     run.file(runtime(), train_job(), name="a/input.yaml")
     assert run("validate", "--batch", ".") == 0
@@ -291,7 +291,7 @@ def test_batch_goes_on_after_a_fault_of_ours(run: Ran, monkeypatch: pytest.Monke
     monkeypatch.setattr(commands, "judge", faulty)
     (run.folder / "b" / "actual.json").mkdir()
     assert run("validate", "--batch", ".") == 2
-    assert "this is a fault of pulumi-trainer: KeyError: 'oops'; report it" in run.err
+    assert "this is a fault of pulumi-trainer: KeyError: 'oops'. Hint: report it" in run.err
     assert "b/actual.json: cannot be written" in run.err
     assert json.loads((run.folder / "a" / "actual.json").read_text())["stage"] == "decode"
 
@@ -339,3 +339,83 @@ def test_streams_that_do_not_work(tmp_path: Path, shell: str, code: int, says: s
 def test_the_catalogue_has_runtimes_of_the_cluster_only(run: Ran) -> None:
     job = train_job(runtimeRef={"name": "torch-distributed", "kind": "TrainingRuntime"})
     assert run("validate", run.file(job)) == 1 and "must be created before" in run.out
+
+
+# --- queues and limits among the documents -----------------------------------------------------------------------------------
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def kueue(kind: str, name: str, namespace: str = "", **spec: Any) -> dict[str, Any]:
+    place = {"namespace": namespace} if namespace else {}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name, **place}, "spec": spec}
+
+
+def team_queue(**spec: Any) -> dict[str, Any]:
+    quota = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": 64}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+    return kueue("ClusterQueue", "q", namespaceSelector={}, resourceGroups=groups, **spec)
+
+
+def in_queue(name: str) -> dict[str, Any]:
+    job = train_job()
+    job["metadata"]["labels"] = {QUEUE: name}
+    return job
+
+
+CHECK = {"admissionChecks": [{"name": "budget"}]}
+
+
+@pytest.mark.parametrize(
+    ("queue", "local", "name", "words"),
+    [
+        ({}, {}, "team", ""),
+        ({"stopPolicy": "Hold"}, {}, "team", "PT213: ClusterQueue q: spec.stopPolicy"),
+        ({"stopPolicy": "HoldAndDrain"}, {}, "team", "and suspends those that it has admitted"),
+        ({}, {"stopPolicy": "Hold"}, "team", "PT213: LocalQueue team: spec.stopPolicy"),
+        (
+            {},
+            {"stopPolicy": "hold"},
+            "team",
+            "PT213: LocalQueue team: spec.stopPolicy: is 'hold', so the API server refuses",
+        ),
+        ({"admissionChecksStrategy": CHECK}, {}, "team", "PT210: ClusterQueue q: spec.admissionChecksStrategy"),
+        (
+            {},
+            {},
+            "tean",
+            "LocalQueue tean does not exist in namespace team: Kueue never admits the job. Hint: did you mean team?",
+        ),
+    ],
+)
+def test_stopped_and_missing_queues(run: Ran, queue: Any, local: Any, name: str, words: str) -> None:
+    documents = (
+        team_queue(**queue),
+        kueue("ResourceFlavor", "f"),
+        kueue("LocalQueue", "team", "team", clusterQueue="q", **local),
+    )
+    assert run("validate", run.file(*documents, runtime(), in_queue(name))) == 0
+    assert words in run.out and ("PT2" in run.out) is bool(words)
+
+
+def test_a_job_in_a_queue_that_the_documents_do_not_hold(run: Ran) -> None:
+    assert run("validate", run.file(runtime(), in_queue("team"))) == 0
+    assert "PT2" not in run.out
+
+
+def test_what_the_namespace_refuses(run: Ran) -> None:
+    def limits(kind: str, namespace: str, **spec: Any) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "limits", "namespace": namespace}, "spec": spec}
+
+    job = train_job()
+    job["spec"]["trainer"] = {
+        **job["spec"].get("trainer", {}),
+        "numNodes": 3,
+        "resourcesPerNode": {"limits": {"cpu": 2}},
+    }
+    rules = {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}
+    assert run("validate", run.file(limits("LimitRange", "team", **rules), runtime(), job)) == 1
+    assert "maximum cpu usage per Container is 1, but limit is 2" in run.out
+    assert run("validate", run.file(limits("LimitRange", "other", **rules), runtime(), job)) == 0
+    assert run("validate", run.file(limits("ResourceQuota", "team", hard={"limits.cpu": 4}), runtime(), job)) == 0
+    assert "PT301: metadata.namespace: its Pods need 6 of limits.cpu together" in run.out

@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
+from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.admission.warnings import (
     RULES,
-    among,
+    Queues,
+    complete_queues,
     gpu_taints,
     queue_warnings,
+    warnings,
 )
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.pipeline import Disruptions, render
+from pulumi_trainer.provider.pipeline.disruptions import DISRUPTED, RESTART, STOPPED
 from warnings_support import Document, codes, found, job, patched, runtime, step
 
 TORCH: Document = {"torch": {}}
@@ -27,6 +32,10 @@ SHM = patched(
 )
 MPI = {"mpi": {"numProcPerNode": 1, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh"}}
 TUNE = {"command": ["tune", "run"]}
+BOOTSTRAP = ["python3", "/etc/pulumi-trainer/code/bootstrap.py"]
+CHECKPOINT = [{"name": "TRAINER_CHECKPOINT_DIR", "value": "/c"}, {"name": "TRAINER_CHECKPOINT_GRACE", "value": "300"}]
+SAVING: Document = {"command": BOOTSTRAP, "env": CHECKPOINT}
+TOLERANT = {"rules": [DISRUPTED, STOPPED]}
 TAINTS = {
     "node a": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
     "node b": [{"key": "own", "effect": "NoExecute"}],
@@ -46,6 +55,19 @@ def replicated(given: Document, place: int = 0) -> Document:
 
 def pod(given: Document, place: int = 0) -> Document:
     return replicated(given, place)["template"]["spec"]["template"]["spec"]
+
+
+def tolerant(**pod: Any) -> Document:
+    """A runtime of which disruptions restart a job without using its restarts."""
+    given = runtime(TORCH, step(pod={"restartPolicy": "Never", "terminationGracePeriodSeconds": 310, **pod}))
+    tolerate(given)
+    return given
+
+
+def tolerate(given: Document, *_: Any) -> None:
+    replicated(given)["template"]["spec"]["podFailurePolicy"] = TOLERANT
+    pod(given)["restartPolicy"] = "Never"
+    given["spec"]["template"]["spec"]["failurePolicy"] = {"maxRestarts": 3, "rules": [RESTART]}
 
 
 def with_claim(nodes: int) -> tuple[Document, Document]:
@@ -92,9 +114,30 @@ QUEUES = [
     kueue("Cohort", "a", parentName="b"), kueue("Cohort", "b", parentName="a"),
     kueue("ResourceFlavor", "h100", nodeLabels={"gpu": "h100"}), kueue("ResourceFlavor", "far", nodeLabels={"gpu": "b200"}),
     {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "labels": {"gpu": "h100"}}},
-    kueue("WorkloadPriorityClass", "low"),
+    kueue("WorkloadPriorityClass", "low"), {**kueue("WorkloadPriorityClass", "high"), "value": 100},
+    kueue("LocalQueue", "busy", "default", clusterQueue="busy"),
+    kueue(
+        "ClusterQueue", "busy", namespaceSelector={}, resourceGroups=quota("h100", 16),
+        preemption={"withinClusterQueue": "LowerPriority"},
+    ),
     kueue("LocalQueue", "placed", "default", clusterQueue="placed"),
-    kueue("ClusterQueue", "placed", namespaceSelector={}, resourceGroups=quota("placed", 64, pods=64)),
+    kueue("LocalQueue", "held", "default", clusterQueue="held"),
+    kueue("ClusterQueue", "held", namespaceSelector={}, resourceGroups=quota("h100", 16), stopPolicy="Hold"),
+    kueue("LocalQueue", "wide", "default", clusterQueue="wide"),
+    {
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "spec": {"clusterQueue": "all"}, "metadata": {
+            "name": "earlier", "namespace": "default", "annotations": {"pulumi-trainer.dev/renamed-to": "all"},
+        },
+    },
+    kueue("ClusterQueue", "wide", namespaceSelector={}, resourceGroups=quota("lone", 17)),
+    kueue("ResourceFlavor", "lone", nodeLabels={"host": "p0"}),
+    kueue("LocalQueue", "all", "small", clusterQueue="open"),
+    kueue("ClusterQueue", "open", namespaceSelector={}, resourceGroups=quota("h100", 16)),
+    {
+        "kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "pods", "namespace": "small"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": "8"}},
+    },
+    kueue("ClusterQueue", "placed", namespaceSelector={}, resourceGroups=quota("placed", 48, pods=64)),
     kueue("ResourceFlavor", "placed", nodeLabels={"gpu": "placed"}, topologyName="dc"),
     kueue("Topology", "dc", levels=[{"nodeLabel": "rack"}, {"nodeLabel": "host"}]),
     *(
@@ -112,7 +155,20 @@ def changed(kind: str, name: str, **spec: Any) -> Any:
     """Those queues, with one of them changed."""
     same = [d for d in QUEUES if (d["kind"], d["metadata"]["name"]) != (kind, name)]
     (one,) = [d for d in QUEUES if (d["kind"], d["metadata"]["name"]) == (kind, name)]
-    return among([*same, {**one, "spec": {**one["spec"], **spec}}])
+    return complete_queues([*same, {**one, "spec": {**one["spec"], **spec}}])
+
+
+def shrunk(gpus: int) -> Any:
+    """The queues with one that has 16 GPUs and a job that waits for 12, and a program that gives the queue so many."""
+    container = {"name": "node", "resources": {"limits": {"nvidia.com/gpu": "12"}}}
+    pods = {"name": "node", "count": 1, "template": {"spec": {"containers": [container]}}}
+    there = [
+        *QUEUES, kueue("LocalQueue", "shrunk", "default", clusterQueue="shrunk"),
+        kueue("ClusterQueue", "shrunk", namespaceSelector={}, resourceGroups=quota("h100", 16)),
+        kueue("Workload", "waits", "default", queueName="shrunk", podSets=[pods]),
+    ]  # fmt: skip
+    queue = kueue("ClusterQueue", "shrunk", namespaceSelector={}, resourceGroups=quota("h100", gpus))
+    return Queues((queue,), below=complete_queues(there))
 
 
 def asking(nodes: int, gpu: str = "nvidia.com/gpu") -> Document:
@@ -265,8 +321,35 @@ CASES: list[Case] = [
         "PT133", runtime(TORCH, step(pod={"schedulerName": "kai-scheduler"}), gang={"volcano": {}}), job({}), {},
         lambda r, j, k: pod(r).update(schedulerName="our-volcano"),
     ),
+    (
+        "PT134", runtime(TORCH, step(pod={"terminationGracePeriodSeconds": 310})), job(SAVING), {"mode": "trainer"}, tolerate,
+    ),
+    (
+        "PT135", tolerant(), job({**SAVING, "command": ["python3", "train.py"]}), {},
+        lambda r, j, k: trainer(j).update(command=BOOTSTRAP),
+    ),
+    (
+        "PT136", runtime(TORCH, step(pod={"terminationGracePeriodSeconds": 120})), job({"command": TORCHRUN}), {},
+        lambda r, j, k: trainer(j).update(env=[{"name": "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "value": "110"}]),
+    ),
+    (
+        "PT137", tolerant(), job(SAVING, runtimePatches=patched(terminationGracePeriodSeconds=60)), {},
+        lambda r, j, k: j["spec"].pop("runtimePatches"),
+    ),
+    (
+        "PT138", runtime(TORCH, ttlSecondsAfterFinished=60), job({}), {"mode": "trainer"},
+        lambda r, j, k: k.update(mode="jobset"),
+    ),
+    (
+        "PT139", runtime(TORCH, step(pod={"restartPolicy": "OnFailure"})), job({"numNodes": 2, "command": TORCHRUN}), {},
+        lambda r, j, k: pod(r).update(restartPolicy="Never"),
+    ),
+    (
+        "PT140", runtime(TORCH), job({}, activeDeadlineSeconds=9223372037), {},
+        lambda r, j, k: j["spec"].update(activeDeadlineSeconds=9223372036),
+    ),
     *(
-        (code, runtime(TORCH), queued(**given), {"queues": among(QUEUES)}, change)
+        (code, runtime(TORCH), queued(**given), {"queues": shrunk(8) if code == "PT215" else complete_queues(QUEUES)}, change)
         for code, given, change in (
             ("PT201", {"queue": "lost"}, lambda r, j, k: k.update(queues=changed("LocalQueue", "lost", clusterQueue="all"))),
             ("PT202", {"gpu": "amd.com/gpu"}, lambda r, j, k: j["spec"].update(trainer=asking(1))),
@@ -279,7 +362,23 @@ CASES: list[Case] = [
             ("PT209", {"namespace": "other"}, lambda r, j, k: j["metadata"].update(namespace="default")),
             ("PT210", {"queue": "half"}, lambda r, j, k: k.update(queues=changed("ClusterQueue", "half", resourceGroups=WHOLE))),
             ("PT211", {"queue": "placed", "nodes": 3, "level": "rack"}, lambda r, j, k: trainer(j).update(numNodes=2)),
+            ("PT212", {"queue": "al"}, lambda r, j, k: j["metadata"]["labels"].update({QUEUE: "all"})),
+            ("PT213", {"queue": "held"}, lambda r, j, k: k.update(queues=changed("ClusterQueue", "held", stopPolicy="None"))),
+            (
+                "PT214", {"queue": "wide"},
+                lambda r, j, k: k.update(queues=changed("ClusterQueue", "wide", resourceGroups=quota("lone", 16))),
+            ),
+            ("PT215", {"queue": "shrunk"}, lambda r, j, k: k.update(queues=shrunk(16))),
+            ("PT216", {"queue": "earlier"}, lambda r, j, k: j["metadata"]["labels"].update({QUEUE: "all"})),
+            ("PT217", {"queue": "busy"}, lambda r, j, k: j["metadata"]["labels"].update({PRIORITY: "high"})),
+            ("PT301", {"nodes": 2, "namespace": "small"}, lambda r, j, k: trainer(j).update(numNodes=1)),
         )
+    ),
+    (
+        "PT302", runtime(TORCH, step(pod={"nodeSelector": {"gpu": "placed"}})),
+        job({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 16, "memory": "640Gi"}}}, runtimePatches=SHM),
+        {"queues": complete_queues([d for d in QUEUES if d["kind"] == "Node" and "status" in d])},
+        lambda r, j, k: trainer(j)["resourcesPerNode"]["limits"].update({"nvidia.com/gpu": 8}),
     ),
 ]  # fmt: skip
 
@@ -289,21 +388,21 @@ def test_every_rule_has_a_case() -> None:
     assert len({rule.title for rule in RULES}) == len(RULES)
 
 
-@pytest.mark.parametrize(("code", "given", "train_job", "known", "mend"), CASES, ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(("code", "given", "train_job", "known", "hint"), CASES, ids=[c[0] for c in CASES])
 def test_warns_and_is_content(
-    code: str, given: Document, train_job: Document, known: dict[str, Any], mend: Change
+    code: str, given: Document, train_job: Document, known: dict[str, Any], hint: Change
 ) -> None:
     given, train_job, known = copy.deepcopy((given, train_job, known))
     warned = found(given, train_job, **known)
     assert [w.code for w in warned] == [code], warned
-    assert all(w.where and w.why and w.mend and str(w).startswith(f"{code}: {w.where}: ") for w in warned)
-    mend(given, train_job, known)
+    assert all(w.where and w.why and w.hint and str(w).startswith(f"{code}: {w.where}: ") for w in warned)
+    hint(given, train_job, known)
     assert codes(given, train_job, **known) == []
 
 
-@pytest.mark.parametrize(("code", "given", "train_job", "known", "mend"), CASES, ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(("code", "given", "train_job", "known", "hint"), CASES, ids=[c[0] for c in CASES])
 def test_unknown_values_count_as_right(
-    code: str, given: Document, train_job: Document, known: dict[str, Any], mend: Change
+    code: str, given: Document, train_job: Document, known: dict[str, Any], hint: Change
 ) -> None:
     """Each leaf in turn, and then each part, of both documents: nothing is raised, and no other warning comes up."""
     for which in (0, 1):
@@ -364,7 +463,7 @@ def test_budgets_for_names() -> None:
         given = runtime({}, step(name))
         assert codes(given, job({}, name="j" * budget)) == []
         [warning] = found(given, job({}, name="j" * (budget + 2)))
-        assert (warning.code, warning.mend) == ("PT101", "shorten it by 2") and f"up to {budget}" in warning.why
+        assert (warning.code, warning.hint) == ("PT101", "shorten it by 2") and f"up to {budget}" in warning.why
     assert codes(runtime(TORCH), job({"numNodes": 11}, name="j" * 48)) == ["PT101"]
     assert codes(runtime(TORCH), job({"numNodes": 11}, name="j" * 47)) == []
 
@@ -416,11 +515,11 @@ def test_subdomains() -> None:
 
 def test_patches_of_unknown_jobs_and_init_containers() -> None:
     [warning] = found(runtime(TORCH), job({}, runtimePatches=patched(job="nodes", nodeSelector={"a": "b"})))
-    assert (warning.code, warning.mend) == ("PT107", "it has: node") and warning.where.endswith(
+    assert (warning.code, warning.hint) == ("PT107", "available: node") and warning.where.endswith(
         "replicatedJobs[0].name"
     )
     [warning] = found(runtime(TORCH), job({}, runtimePatches=patched(initContainers=[{"name": "node"}])))
-    assert "no init container node" in warning.why and warning.mend == "it has: none"
+    assert "no init container node" in warning.why and warning.hint == "available: none"
 
 
 def test_one_port_without_a_name_gives_way() -> None:
@@ -542,7 +641,7 @@ def test_tolerations(toleration: Document, bears: bool) -> None:
 SENSIBLE: dict[str, Document] = {
     "nothing said": {},
     "two nodes": {"trainer": {"numNodes": 2, "command": TORCHRUN}},
-    "our bootstrap": {"trainer": {"numNodes": 2, "command": ["python3", "/etc/pulumi-trainer/code/bootstrap.py"]}},
+    "our bootstrap": {"trainer": {"numNodes": 2, "command": BOOTSTRAP}},
     "GPUs": {"trainer": {"numNodes": 2, "command": TORCHRUN, "resourcesPerNode": GPUS}, "runtimePatches": SHM},
     "one GPU": {"trainer": {"command": ["python3", "a.py"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}},
 }
@@ -584,7 +683,7 @@ def test_a_topology_that_no_node_of_the_flavor_has() -> None:
             kueue("Topology", "dc", levels=[{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]),
             {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "labels": {"gpu": "h100", **labels}}},
         ]
-        return [str(w) for w in queue_warnings(documents, among(documents))]
+        return [str(w) for w in queue_warnings(documents, complete_queues(documents))]
 
     assert told(rack="r1", **{"kubernetes.io/hostname": "n"}) == []
     (warning,) = told(**{"kubernetes.io/hostname": "n"})
@@ -592,3 +691,174 @@ def test_a_topology_that_no_node_of_the_flavor_has() -> None:
         "PT204" in warning
         and "none of its 1 nodes has all labels of its topology (rack, kubernetes.io/hostname)" in warning
     )
+
+
+def bare() -> Document:
+    """A runtime that declares nothing about interruptions, except enough time."""
+    return runtime(TORCH, step(pod={"terminationGracePeriodSeconds": 310}))
+
+
+IGNORED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+def with_rules(*pods: Document, jobset: Document | None = None) -> Document:
+    given = tolerant()
+    replicated(given)["template"]["spec"]["podFailurePolicy"] = {"rules": [*pods]}
+    given["spec"]["template"]["spec"]["failurePolicy"]["rules"] = [jobset or RESTART]
+    return given
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (tolerant(), []),
+        (bare(), ["no podFailurePolicy of node fails its Job", "a failed Job ends it without failurePolicy"]),
+        (with_rules(STOPPED, DISRUPTED, IGNORED), []),
+        (with_rules(IGNORED, DISRUPTED), ["the first rule of node for DisruptionTarget is Ignore", "its peers wait for it"]),
+        (with_rules({**IGNORED, "action": "Count"}), ["the first rule of node for DisruptionTarget is Count"]),
+        (with_rules(DISRUPTED, jobset={"action": "FailJobSet"}), ["with FailJobSet, which ends the job"]),
+        (
+            with_rules(DISRUPTED, jobset={"action": "FailJobSet", "onJobFailureMessagePatterns": ["exit code 4"]}),
+            ["with RestartJobSet, which uses one of maxRestarts"],
+        ),
+        (with_rules(DISRUPTED, jobset={**RESTART, "onJobFailureMessagePatterns": ["condition .* matching"]}), []),
+        (with_rules(DISRUPTED, jobset={**RESTART, "targetReplicatedJobs": ["other"]}), ["with RestartJobSet"]),
+        (with_rules(Unknown("r")), []),
+    ],
+)  # fmt: skip
+def test_what_a_disruption_costs(given: Document, says: list[str]) -> None:
+    told = [w for w in found(given, job({**SAVING, "numNodes": 2}), mode="trainer") if w.code == "PT134"]
+    assert len(told) == bool(says)
+    assert all(part in told[0].why for part in says)
+    assert codes(given, job({"numNodes": 2, "command": BOOTSTRAP}), mode="trainer") == []
+
+
+def test_a_runtime_that_restarts_containers_in_place_has_no_rules_for_disruptions() -> None:
+    given, saving = tolerant(), job(SAVING)
+    pod(given)["restartPolicy"] = "OnFailure"
+    replicated(given)["template"]["spec"].pop("podFailurePolicy")
+    [warning] = found(given, saving, mode="trainer")
+    assert (warning.code, warning.where.rpartition(".")[2]) == ("PT134", "restartPolicy")
+    assert "restartPolicy OnFailure, and Kubernetes then allows no podFailurePolicy" in warning.why
+    assert 'podFailurePolicy: {"rules"' in warning.hint
+    assert codes(given, saving, mode="trainer", cluster=False) == []
+    documents = default_runtime(given), default_train_job(saving)
+    [warning] = warnings(*documents, render(*documents, disruptions=Disruptions()).objects)
+    assert warning.hint.endswith("or leave it out: the checkpoint policy then adds the rules")
+
+
+def test_kubernetes_replaces_a_single_pod_without_counting() -> None:
+    given = with_rules(IGNORED)
+    given["spec"]["template"]["spec"].pop("failurePolicy")
+    assert codes(given, job(SAVING), mode="trainer") == []
+    assert codes(given, job({**SAVING, "numNodes": 2}), mode="trainer") == ["PT134"]
+
+
+def test_the_policy_of_a_job_makes_its_disruptions_free() -> None:
+    documents = default_runtime(bare()), default_train_job(job(SAVING))
+    objects = render(*documents, disruptions=Disruptions()).objects
+    assert warnings(*documents, objects) == ()
+
+
+def test_a_program_that_can_report_success_when_it_is_interrupted() -> None:
+    def told(command: Any, **more: Any) -> list[str]:
+        return codes(tolerant(), job({**SAVING, "command": command, **more}))
+
+    assert told(["python3", "train.py"]) == told(None) == told(["./run"]) == ["PT135"]
+    assert told(["torchrun", "train.py"]) == ["PT136"] and told(BOOTSTRAP) == told(Unknown("c")) == []
+    assert told(["python3", "train.py"], env=[]) == []
+    [warning] = found(tolerant(), job({"env": CHECKPOINT}))
+    assert "the command of the image has to end with exit code 143" in warning.why
+    assert codes(tolerant(), job({"env": CHECKPOINT}), cluster=False) == []
+
+
+def test_how_long_torchrun_waits_for_its_workers() -> None:
+    setting = {"env": [{"name": "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "value": "300"}]}
+
+    def told(command: list[str], grace: Any = 120, policy: Document = TORCH, **more: Any) -> list[Any]:
+        pod = {} if grace is None else {"terminationGracePeriodSeconds": grace}
+        return found(runtime(policy, step(pod=pod)), job({"command": command, **more}), cluster=False)
+
+    assert not told(TORCHRUN, None) and not told(TORCHRUN, 30) and not told(TORCHRUN, Unknown("g"))
+    assert not told(TORCHRUN, policy={"jax": {}}) and not told(BOOTSTRAP) and not told(["python3", "train.py"])
+    assert not told(["torchrun", "--shutdown-timeout=110", "a.py"]) and not told(TORCHRUN, **setting)
+    assert not told(TORCHRUN, image="pytorch/pytorch:2.12.0-cuda13", **setting)
+    for command in (["bash", "-c", "torchrun a.py"], ["python3", "-m", "torch.distributed.run", "a.py"]):
+        assert [w.code for w in told(command)] == ["PT136"]
+    [warning] = told(TORCHRUN, image="registry/pytorch/pytorch:2.9.1-cuda12", **setting)
+    assert "torch 2.9 of the image has no setting for it" in warning.why and "2.12 or newer" in warning.hint
+
+
+def test_grace_periods() -> None:
+    [warning] = found(tolerant(), job(SAVING, runtimePatches=patched(terminationGracePeriodSeconds=60)))
+    assert warning.where.startswith("spec.runtimePatches[0].") and warning.where.endswith(
+        ".terminationGracePeriodSeconds"
+    )
+    [warning] = found(tolerant(terminationGracePeriodSeconds=299), job(SAVING), cluster=False)
+    assert warning.code == "PT137" and warning.where.startswith("spec.template.spec.replicatedJobs[0].")
+    short = [{"name": "TRAINER_CHECKPOINT_GRACE", "value": "30"}]
+    default = runtime(TORCH)
+    assert codes(default, job({"command": BOOTSTRAP, "env": short})) == []
+    assert codes(default, job({"command": BOOTSTRAP, "env": [{**short[0], "value": "31"}]})) == ["PT137"]
+    for given in (Unknown("g"), "5m", "³"):
+        assert codes(default, job({"command": BOOTSTRAP, "env": [{**short[0], "value": given}]})) == []
+
+
+def test_a_node_that_starts_again_alone() -> None:
+    given = runtime(TORCH, step(pod={"restartPolicy": "OnFailure"}))
+    assert codes(given, job({"command": TORCHRUN})) == []
+    assert codes(runtime(TORCH), job({"numNodes": 2, "command": TORCHRUN})) == []
+    launcher = mpi_runtime({"mpi": {"runLauncherAsNode": True}})
+    pod(launcher, 1)["restartPolicy"] = "OnFailure"
+    assert codes(launcher, job({"numNodes": 4})) == []
+    assert codes(given, job({"numNodes": 2, "command": TORCHRUN}), cluster=False) == ["PT139"]
+
+
+def test_deadlines_that_overflow() -> None:
+    given = runtime(TORCH)
+    replicated(given)["template"]["spec"]["activeDeadlineSeconds"] = 2**62
+    for mode in ("jobset", "trainer"):
+        [warning] = found(given, job({}), mode=mode)
+        assert warning.where == "spec.template.spec.replicatedJobs[0].template.spec.activeDeadlineSeconds"
+    [warning] = found(given, job({}, activeDeadlineSeconds=2**62))
+    assert warning.where == "spec.activeDeadlineSeconds"
+    assert codes(given, job({}), cluster=False) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "warned"),
+    [
+        ({}, True),
+        ({"preemption": {}}, False),
+        ({"preemption": {"withinClusterQueue": "Never"}}, False),
+        ({"preemption": Unknown("p")}, False),
+        ({"preemption": {}, "cohortName": "shared"}, True),
+        ({"preemption": {}, "cohortName": "calm"}, False),
+    ],
+)
+def test_whom_kueue_may_preempt(spec: Document, warned: bool) -> None:
+    others = [
+        kueue("ClusterQueue", "owner", cohortName="shared", preemption={"reclaimWithinCohort": "Any"}),
+        kueue("ClusterQueue", "patient", cohortName="calm"),
+    ]
+    known = Queues(tuple(others), below=changed("ClusterQueue", "busy", **spec))
+    assert codes(runtime(TORCH), queued("busy"), queues=known) == (["PT217"] if warned else [])
+
+
+def test_work_that_a_preemption_does_not_lose() -> None:
+    queues = complete_queues(QUEUES)
+
+    def told(*volumes: Document, env: str = "", read_only: bool = False, **more: Any) -> list[str]:
+        mounts = [{"name": v["name"], "mountPath": f"/{v['name']}", "readOnly": read_only} for v in volumes]
+        given = runtime(TORCH, step(pod={"volumes": [*volumes], **more}, container={"volumeMounts": mounts}))
+        train_job = queued("busy")
+        if env:
+            trainer(train_job)["env"] = [{"name": env, "value": "/c"}]
+        return [code for code in codes(given, train_job, queues=queues) if code == "PT217"]
+
+    claim = {"name": "a", "persistentVolumeClaim": {"claimName": "a"}}
+    assert told() == told(claim, read_only=True) == told({"name": "a", "emptyDir": {}}) == ["PT217"]
+    assert told(claim) == told({"name": "a", "nfs": {}}) == told({"name": "a", "hostPath": {}}) == []
+    assert told(env="TRAINER_OUTPUT_DIR") == told(env="TRAINER_CHECKPOINT_DIR") == []
+    assert told(priorityClassName="high") == []
+    assert "PT217" not in codes(runtime(TORCH), queued("busy"))

@@ -15,14 +15,9 @@ import pytest
 import yaml
 from pulumi_trainer.plan import review, runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.plan.trainjob_plan import TrainJobArgs
-from pulumi_trainer.provider.admission.warnings import (
-    IGNORE,
-    RULES,
-    Severities,
-    Warning,
-)
-from pulumi_trainer.provider.commands import arguments
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.provider.admission.warnings import IGNORE, RULES, Severities, Warning
+from pulumi_trainer.provider.commands import parsers
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.pipeline import render
 from warnings_support import found, job, patched, runtime
@@ -63,7 +58,7 @@ def test_of_an_annotation() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"PT99": "ignore"}, "PT99: 'PT99' is no code of a warning"),
+        ({"PT99": "ignore"}, "PT99: 'PT99' is not a code of a warning"),
         ({"pt105": "ignore"}, "did you mean PT105?"),
         ({"PT105": "no"}, "PT105: must be ignore, warning or error, not 'no'"),
         (["PT105"], "must be a mapping"),
@@ -77,18 +72,18 @@ def test_what_is_wrong(given: Any, text: str) -> None:
 def test_a_stacks_configuration() -> None:
     def cautions(configured: str | None, *, cluster: bool = True) -> tuple[list[str], list[str]]:
         pulumi.runtime.set_all_config({"trainer:warnings": configured} if configured else {})
-        refused, rest = review.cautions(*GIVEN, render(*GIVEN).objects, [], cluster=cluster)
+        refused, rest = review.classified_warnings(*GIVEN, render(*GIVEN).objects, [], cluster=cluster)
         return [str(p) for p in refused], [p.code for p in rest if isinstance(p, Warning)]
 
     assert cautions(None) == ([], ["PT105", "PT107"])
     [error], rest = cautions('{"PT105": "error", "PT107": "ignore"}')
     assert error.startswith("PT105: spec.trainer.command: ") and rest == []
-    assert cautions('{"PT5": "error"}')[0][0].startswith("trainer:warnings PT5 of the stack: 'PT5' is no code")
+    assert cautions('{"PT5": "error"}')[0][0].startswith("trainer:warnings PT5 of the stack: 'PT5' is not a code")
     assert "trainer:warnings" in cautions("[")[0][0]
     shared = [{"metadata": {"name": "a"}, "spec": {"network": {"subdomain": "job"}}}]
     pulumi.runtime.set_all_config({})
     for cluster, wanted in ((True, ["PT104", "PT105", "PT107"]), (False, ["PT105", "PT107"])):
-        _, rest_ = review.cautions(*GIVEN, render(*GIVEN).objects, shared, cluster=cluster)
+        _, rest_ = review.classified_warnings(*GIVEN, render(*GIVEN).objects, shared, cluster=cluster)
         assert [getattr(p, "code", "") for p in rest_] == wanted
 
 
@@ -103,7 +98,7 @@ def file(tmp_path: Path) -> str:
 
 
 def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = arguments.run(words[0], words[1:])
+    code = parsers.run(words[0], words[1:])
     out = capsys.readouterr()
     return code, out.out, out.err
 
@@ -125,8 +120,8 @@ def test_on_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_codes_that_are_none(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        arguments.run("validate", [file, "--error", "PT1"])
-    assert caught.value.code == 2 and "'PT1' is no code of a warning" in capsys.readouterr().err
+        parsers.run("validate", [file, "--error", "PT1"])
+    assert caught.value.code == 2 and "'PT1' is not a code of a warning" in capsys.readouterr().err
 
 
 def test_other_documents_decide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +145,7 @@ def test_a_batch_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert ran(capsys, "validate", "--batch", str(tmp_path))[0] == 0
     assert "PT105" not in (tmp_path / "a" / "actual.json").read_text()
     with pytest.raises(SystemExit):
-        arguments.run("validate", ["--batch", str(tmp_path), "--ignore", "PT105"])
+        parsers.run("validate", ["--batch", str(tmp_path), "--ignore", "PT105"])
 
 
 def test_the_table_of_the_documentation() -> None:
@@ -164,8 +159,8 @@ def test_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def planned(*names: str, target: Any) -> list[Plan]:
         trainer_ = trainer.CustomTrainer(command=["python3", "train.py"], num_nodes=2)
-        given = [TrainJobArgs(runtime="r", name=name, trainer=trainer_, target=target) for name in names]
-        return [await trainjob_plan.plan("job", args) for args in given]
+        given = [TrainJobArgs("job", runtime="r", name=name, trainer=trainer_, target=target) for name in names]
+        return [await trainjob_plan.plan(args) for args in given]
 
     def codes(plan: Plan) -> list[str]:
         return [w.code for w in plan.warnings if isinstance(w, Warning)]
@@ -182,7 +177,24 @@ def test_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     pulumi.runtime.set_all_config({})
 
 
-RUNTIME = {
-    "apiVersion": "trainer.kubeflow.org/v1alpha1",
-    **runtime({"torch": {}}, network={"subdomain": "shared"}),
-}
+def test_checkpoints_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mode jobset adds the rules for disruptions, mode trainer cannot; Local has no evictions."""
+    given = {"apiVersion": "trainer.kubeflow.org/v1alpha1", **runtime({"torch": {}})}
+    monkeypatch.setattr(runtime_ref, "from_catalogue", lambda _: (copy.deepcopy(given), []))
+
+    def codes(command: list[str], target: Any) -> list[str]:
+        args = TrainJobArgs(
+            "job", runtime="r", target=target, checkpoint=trainer.CheckpointPolicy(),
+            trainer=trainer.CustomTrainer(command=command),
+        )  # fmt: skip
+        plan = asyncio.run(trainjob_plan.plan(args))
+        assert plan.problems == []
+        return [w.code for w in plan.warnings if isinstance(w, Warning)]
+
+    pulumi.runtime.set_all_config({})
+    assert codes(["./train"], trainer.Kubernetes(mode="trainer")) == ["PT134", "PT135"]
+    assert codes(["./train"], trainer.Kubernetes()) == ["PT135"]
+    assert codes(["torchrun", "train.py"], trainer.Kubernetes()) == codes(["./train"], trainer.Local()) == []
+
+
+RUNTIME = {"apiVersion": "trainer.kubeflow.org/v1alpha1", **runtime({"torch": {}}, network={"subdomain": "shared"})}

@@ -52,7 +52,7 @@ def found(given: Document, train_job: Document, mode: Any = "jobset", **known: A
         objects = render(*documents, mode=mode).objects
     except Invalid:
         objects = {}
-    return list(warnings(*documents, objects, **known))
+    return list(warnings(*documents, objects, mode=mode, **known))
 
 
 def codes(given: Document, train_job: Document, **known: Any) -> list[str]:

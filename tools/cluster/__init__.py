@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .build import Unavailable
 from .cluster import Broken, Cluster
-from .control_plane import ALL
+from .control_plane import ALL, GANGS
 
-__all__ = ["ALL", "Broken", "Cluster", "Unavailable"]
+__all__ = ["ALL", "GANGS", "Broken", "Cluster", "Unavailable"]

@@ -1,6 +1,6 @@
-"""`python -m tools.cluster up [--nodes N] | down | status | env | build [--nodes] [--plugin] | built`, for the Makefile.
+"""`python -m tools.cluster up [--nodes N] | down | status | env | build [--nodes] [--plugin] [--gangs] | built`.
 
-One cluster a clone, in build/cluster; it outlives the command.
+Called by the Makefile. One cluster a clone, in build/cluster; it outlives the command.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def main() -> None:
     building = commands.add_parser("build")
     building.add_argument("--nodes", action="store_true", help="what real nodes need, too")
     building.add_argument("--plugin", action="store_true", help="the provider of pulumi-kubernetes, too")
+    building.add_argument("--gangs", action="store_true", help="the gang schedulers Volcano and KAI, too")
     for name in ("down", "status", "env", "built"):
         commands.add_parser(name)
     asked = parser.parse_args()
@@ -79,7 +80,8 @@ def main() -> None:
         if asked.command == "up":
             up(asked.nodes)
         elif asked.command == "build":
-            build.built([*build.CONTROL_PLANE, *([build.PLUGIN] if asked.plugin else [])], say)
+            more = [*([build.PLUGIN] if asked.plugin else []), *(build.GANGS if asked.gangs else [])]
+            build.built([*build.CONTROL_PLANE, *more], say)
             if asked.nodes:
                 nodes.prepare(say)
         else:

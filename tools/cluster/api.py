@@ -21,7 +21,7 @@ PLURALS = {
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
     "ClusterTrainingRuntime": "clustertrainingruntimes", "ClusterLogs": "clusterlogs", "Logs": "logs", "Service": "services",
     "ConfigMap": "configmaps", "Deployment": "deployments", "ServiceAccount": "serviceaccounts",
-    "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Pod": "pods",
+    "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Pod": "pods", "PriorityClass": "priorityclasses",
 }  # fmt: skip
 
 

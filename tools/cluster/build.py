@@ -1,14 +1,16 @@
-"""The programs of the test cluster, built from pinned Go modules, and what their modules say of them: CRDs, webhooks.
+"""The programs of the test cluster, and what their modules say of them: CRDs, webhooks.
 
+A program comes from the official archive that `releases.sha512` pins, else it is built from pinned Go modules.
 `built` is called by cluster.py, by nodes.py for what real nodes need, and by `python -m tools.cluster build`. A component lies
 in ~/.cache/pulumi-trainer/cluster/NAME-HASH, whole or not at all, for every clone; the hash is that of its go.mod, go.sum and
-recipe here.
+recipe here, whichever way it came.
 """
 
 from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import shutil
 import tempfile
 import time
@@ -17,22 +19,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from .. import go_modules
+from .. import downloads, go_modules
 from ..alone import alone
 
 CACHE = Path.home() / ".cache" / "pulumi-trainer" / "cluster"
 MODULES = Path(__file__).resolve().parent / "go"
+RELEASES = Path(__file__).resolve().parent / "releases.sha512"
 GO = "1.26"
 """The oldest Go that builds all of them."""
 
 
 class Unavailable(Exception):
-    """A component cannot be built; the text says why and what to do."""
+    """A component can be neither downloaded nor built; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Component:
-    """One call of `go build`."""
+    """One call of `go build`, or an archive that has the same programs."""
 
     module: str
     """Folder below go/ with its go.mod and go.sum."""
@@ -45,16 +48,19 @@ class Component:
     """Module -> its folders that are read when a cluster starts."""
     main: tuple[str, str, str, str] | None = None
     """Module, file of its main package, text, text in its place: the package `.` is that file with one change."""
+    archive: tuple[str, str] | None = None
+    """What the name of the official archive begins with, and the folder in it that has the programs."""
 
 
 PLUGIN = "pulumi-resource-kubernetes"
 COMPONENTS: dict[str, Component] = {
-    "etcd": Component("etcd", (".",), 1),
+    "etcd": Component("etcd", (".",), 1, archive=("envtest", "controller-tools/envtest")),
     "kubernetes": Component(
         "kubernetes",
         tuple(f"k8s.io/kubernetes/cmd/{n}" for n in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")),
         5,
         "1.36.3",
+        archive=("kubernetes-server", "kubernetes/server/bin"),
     ),
     "jobset": Component(
         "jobset",
@@ -100,23 +106,46 @@ COMPONENTS: dict[str, Component] = {
         "1.34.4",
         keep={"sigs.k8s.io/scheduler-plugins": ("config/crd/bases",)},
     ),
+    "volcano": Component(
+        "volcano",
+        tuple(f"volcano.sh/volcano/cmd/{n}" for n in ("scheduler", "controller-manager")),
+        6,
+        keep={"volcano.sh/volcano": ("config/crd", "installer/helm/chart/volcano/config")},
+    ),
+    "kai": Component(
+        "kai",
+        tuple(f"github.com/kai-scheduler/KAI-scheduler/cmd/{n}" for n in ("scheduler", "podgrouper", "binder")),
+        6,
+        keep={
+            "github.com/kai-scheduler/KAI-scheduler": (
+                "deployments/kai-scheduler/crds",
+                "deployments/kai-scheduler/templates/priorityclasses",
+            )
+        },
+    ),
     "kubelet": Component(
-        "kubernetes", tuple(f"k8s.io/kubernetes/cmd/{n}" for n in ("kubelet", "kube-proxy")), 3, "1.36.3"
+        "kubernetes",
+        tuple(f"k8s.io/kubernetes/cmd/{n}" for n in ("kubelet", "kube-proxy")),
+        3,
+        "1.36.3",
+        archive=("kubernetes-node", "kubernetes/node/bin"),
     ),
     "coredns": Component("coredns", ("github.com/coredns/coredns",), 2),
     "pause": Component("pause", (".",), 0.1),
-    "kubectl": Component("kubectl", (".",), 2.5, "1.36.3"),
+    "kubectl": Component("kubectl", (".",), 2.5, "1.36.3", archive=("kubernetes-client", "kubernetes/client/bin")),
     # For `make bench-cluster`, and for programs that make objects of a cluster beside jobs.
     PLUGIN: Component(PLUGIN, (".",), 6),
 }
 
-CONTROL_PLANE = ("etcd", "kubernetes", "jobset", "kueue", "trainer", "kwok", "scheduler-plugins")
+CONTROL_PLANE = ("etcd", "kubernetes", "jobset", "kwok", "kueue", "trainer", "scheduler-plugins")
+GANGS = ("volcano", "kai")
+"""Gang schedulers that a cluster has only where it is asked for them (control_plane.GANGS)."""
 NODES = ("kubelet", "coredns", "pause")
 """What real nodes need."""
 
 
 def built(names: Iterable[str], say: Callable[[str], None]) -> dict[str, Path]:
-    """Component -> its folder: programs in bin/, what is kept of a module in module/. What is missing is built first.
+    """Component -> its folder: programs in bin/, what is kept of a module in module/. What is missing is got first.
 
     Raises: Unavailable.
     """
@@ -127,8 +156,12 @@ def built(names: Iterable[str], say: Callable[[str], None]) -> dict[str, Path]:
         with alone(CACHE, say):
             missing = [name for name in missing if not folders[name].exists()]  # somebody else was at it
             _leftovers()
-            for name in missing:
-                _build(name, folders[name], say)
+            refused = {name: why for name in missing if (why := _download(name, folders[name], say))}
+            if refused:
+                minutes = f"about {sum(COMPONENTS[name].minutes for name in refused):g} minutes on 2 cores"
+                say(f"building {len(refused)} of {len(folders)} components from Go modules: {minutes}, once")
+            for name, why in refused.items():
+                _build(name, folders[name], why, say)
             if all(folder(name).exists() for name in (*CONTROL_PLANE, *NODES)):
                 shutil.rmtree(CACHE / "go", ignore_errors=True)  # gigabytes that only an unfinished build needs again
     return folders
@@ -144,23 +177,53 @@ def folder(name: str) -> Path:
     return CACHE / f"{name}-{digest}-{platform.system().lower()}-{platform.machine().lower()}"
 
 
-def _build(name: str, where: Path, say: Callable[[str], None]) -> None:
-    component, begun = COMPONENTS[name], time.monotonic()
-    programs = ", ".join(Path(p).name for p in component.packages if p != ".") or name
-    minutes = f"about {component.minutes:g} minutes on 2 cores" if component.minutes > 1 else "about a minute"
-    say(f"building {programs} from Go modules: {minutes}, once")
+def _release(component: Component) -> tuple[str, str] | None:
+    """URL and checksum of the archive for this machine."""
+    if not component.archive:
+        return None
+    name = re.compile(rf".*/{component.archive[0]}-(.*-)?{re.escape(downloads.system('amd64'))}\.tar\.gz")
+    return next((release for release in downloads.checksums(RELEASES).items() if name.fullmatch(release[0])), None)
+
+
+def _programs(name: str) -> list[str]:
+    return [Path(package).name for package in COMPONENTS[name].packages if package != "."] or [name]
+
+
+def _download(name: str, where: Path, say: Callable[[str], None]) -> str:
+    """Gets the official archive; why that cannot be, where it cannot."""
+    component, release = COMPONENTS[name], _release(COMPONENTS[name])
+    if not component.archive or not release:
+        return f"none is pinned for {downloads.system('amd64')}"
+    url, checksum, inside = *release, component.archive[1]
     try:
-        with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as temporary:
-            new = Path(temporary, "new")
-            (new / "bin").mkdir(parents=True)
-            _fill(component, new, Path(temporary), partial(_progress, say, name))
-            new.rename(where)
+        _make(where, lambda new, _: downloads.fetch(url, checksum, inside, new / "bin", say, _programs(name)))
+    except (OSError, downloads.Failed) as error:
+        say(f"no official archive of {name}: {error}")
+        return f"{url}: {error}"
+    return ""
+
+
+def _build(name: str, where: Path, no_archive: str, say: Callable[[str], None]) -> None:
+    component, begun = COMPONENTS[name], time.monotonic()
+    minutes = f"about {component.minutes:g} minutes" if component.minutes > 1 else "about a minute"
+    say(f"building {', '.join(_programs(name))}: {minutes}")
+    try:
+        _make(where, partial(_fill, component, say=partial(_progress, say, name)))
     except (OSError, go_modules.Failed) as error:
         raise Unavailable(
-            f"{name} cannot be built: {error}\n"
-            f"Needed are Go >= {GO} on PATH (https://go.dev/dl) and a mirror of Go modules (GOPROXY)"
+            f"{name} can be neither downloaded nor built:\n  - official archive: {no_archive}\n  - Go modules: {error}\n"
+            f"Hint: install Go >= {GO} (https://go.dev/dl) so that `go` is on PATH, and give it a mirror of Go modules (GOPROXY)"
         ) from None
     say(f"built {name} ({time.monotonic() - begun:.0f} s)")
+
+
+def _make(where: Path, fill: Callable[[Path, Path], None]) -> None:
+    """A component's folder, there whole or not at all; `fill` gets the folder and one for what goes again."""
+    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as temporary:
+        new = Path(temporary, "new")
+        (new / "bin").mkdir(parents=True)
+        fill(new, Path(temporary))
+        new.rename(where)
 
 
 def _progress(say: Callable[[str], None], name: str, text: str) -> None:

@@ -103,14 +103,14 @@ class Cluster:
 
         folder: empty, or not there yet.
         nodes: how many real nodes it has (nodes.py: Linux, root).
-        components: which of ALL are started; etcd and apiserver always.
+        components: which are started, ALL of them or more (control_plane.GANGS); etcd and apiserver always.
         simulated: how many nodes of 8 GPUs there are; none without kwok.
         detached: it outlives this process. Any other is ended by whoever starts a cluster after its owner is gone.
 
         Raises: Broken, build.Unavailable.
         """
         folder = Path(folder).resolve()
-        wanted = [name for name in ALL if name in {*components, *control_plane.CORE}]
+        wanted = [name for name in PROGRAMS if name in {*components, *control_plane.CORE}]
         end_orphans()
         if processes.found(folder) or (folder / "run").exists():
             raise Broken(f"{folder} holds a cluster already: stop it first, or take another folder")
@@ -267,6 +267,8 @@ class Cluster:
         control_plane.configure(place, token)
         if "kwok" in self.components:
             simulation.write_stages(self._built()["kwok"] / "module", place.conf / "stages.yaml")
+        if "vc_scheduler" in self.components:
+            shutil.copy(self._built()["volcano"] / "module" / control_plane.VOLCANO_CONF, place.conf)
         self._start("etcd")
         self._start("tokens")
         self._wait("etcd")
@@ -304,6 +306,8 @@ class Cluster:
         if "trainer" in built:
             runtimes = manifests.runtimes(built["trainer"])
             self._until(lambda: self.api.apply(runtimes), "Trainer refuses its own runtimes", "trainer")
+        if "kai" in built:
+            self.api.apply(manifests.priority_classes(built["kai"]))
         if "kwok" in built:
             self.api.apply([simulation.silence(self.place.run("kwok"))])
 
@@ -394,6 +398,6 @@ def _known(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "cluster.json").read_text()))
 
 
-def _programs(components: Iterable[str], say: Callable[[str], None]) -> dict[str, Path]:
-    folders = build.built(dict.fromkeys(PROGRAMS[name][0] for name in components), say)
+def _programs(components: Sequence[str], say: Callable[[str], None]) -> dict[str, Path]:
+    folders = build.built(control_plane.needed(components), say)
     return {name: folders[PROGRAMS[name][0]] / "bin" / PROGRAMS[name][1] for name in components}

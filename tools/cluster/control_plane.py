@@ -6,7 +6,7 @@ Pure but for `configure`, which writes the files that the command lines name. Ca
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,25 @@ from typing import Any
 PORTS = (
     "etcd", "etcd_peer", "apiserver", "tokens", "kcm", "scheduler", "jobset", "jobset_webhook", "kueue", "kueue_webhook",
     "trainer", "trainer_webhook", "trainer_status", "kwok", "sp_controller", "sp_scheduler",
+    "vc_controllers", "vc_scheduler", "kai_podgrouper", "kai_binder", "kai_scheduler",
 )  # fmt: skip
 PROGRAMS = {
     "etcd": ("etcd", "etcd"), "apiserver": ("kubernetes", "kube-apiserver"), "kcm": ("kubernetes", "kube-controller-manager"),
     "scheduler": ("kubernetes", "kube-scheduler"), "jobset": ("jobset", "jobset"), "kueue": ("kueue", "kueue"),
     "trainer": ("trainer", "trainer-controller-manager"), "kwok": ("kwok", "kwok"),
     "sp_controller": ("scheduler-plugins", "controller"), "sp_scheduler": ("scheduler-plugins", "scheduler"),
+    "vc_controllers": ("volcano", "controller-manager"), "vc_scheduler": ("volcano", "scheduler"),
+    "kai_podgrouper": ("kai", "podgrouper"), "kai_binder": ("kai", "binder"), "kai_scheduler": ("kai", "scheduler"),
 }  # fmt: skip
 """Component of a cluster -> what is built, and its program there. In the order of starting."""
-ALL = tuple(PROGRAMS)
+GANGS = ("vc_controllers", "vc_scheduler", "kai_podgrouper", "kai_binder", "kai_scheduler")
+"""Gang schedulers that are built and started only where a cluster is asked for them: they take minutes to build."""
+ALL = tuple(name for name in PROGRAMS if name not in GANGS)
 CORE = ("etcd", "apiserver")
 """Without these nothing else can be started."""
 LOCAL = "127.0.0.1"
+VOLCANO_CONF = "installer/helm/chart/volcano/config/volcano-scheduler.conf"
+"""What its chart configures, in Volcano's module."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +69,20 @@ class Place:
         return self.folder / "run" / name
 
 
+def needed(components: Iterable[str]) -> list[str]:
+    """What has to be built (build.py) for these components and CORE."""
+    started = {*components, *CORE}
+    return list(dict.fromkeys(built for name, (built, _) in PROGRAMS.items() if name in started))
+
+
 def health(place: Place, name: str) -> str:
     """Where a component tells whether it is ready."""
     port = place.ports[name]
     if name == "etcd":
         return f"http://{LOCAL}:{port}/health"
     secure = name in ("apiserver", "kcm", "scheduler", "sp_scheduler", "kwok")
-    word = "healthz" if name == "kcm" else "readyz"  # it has no other
+    healthz, metrics = ("kcm", "vc_controllers", "vc_scheduler"), ("kai_binder", "kai_scheduler")
+    word = "healthz" if name in healthz else "metrics" if name in metrics else "readyz"  # those have no other
     return f"{'https' if secure else 'http'}://{LOCAL}:{port}/{word}"
 
 
@@ -129,7 +143,33 @@ def _flags(place: Place, name: str) -> dict[str, Any]:
             "kubeconfig": place.kubeconfig, "server-address": f"{LOCAL}:{port}", "enable-crds": "Logs,ClusterLogs",
             "config": [conf / "kwok.json", conf / "stages.yaml"],
         }  # fmt: skip
+    if name in GANGS:
+        return _gang_scheduler(place, name)
     return {"metricsAddr": 0, "probeAddr": f"{LOCAL}:{port}", "qps": 100, "burst": 200, "workers": 5}  # sp_controller
+
+
+def _gang_scheduler(place: Place, name: str) -> dict[str, Any]:
+    """As their charts install them, but for the pace: a cycle begins soon after the last one."""
+    address = f"{LOCAL}:{place.ports[name]}"
+    if name.startswith("vc_"):
+        flags = {
+            "kubeconfig": place.kubeconfig, "leader-elect": "false", "enable-healthz": "true", "healthz-address": address,
+            "kube-api-qps": 500, "kube-api-burst": 500,
+        }  # fmt: skip
+        if name == "vc_scheduler":
+            return {
+                **flags,
+                "scheduler-conf": place.conf / Path(VOLCANO_CONF).name,
+                "schedule-period": "200ms",
+                "cache-dumper": "false",
+            }
+        return flags
+    client = {"qps": 500, "burst": 500}
+    if name == "kai_scheduler":
+        return {**client, "listen-address": address, "plugin-server-port": 0, "schedule-period": "200ms", "v": 1}
+    if name == "kai_binder":
+        return {**client, "metrics-bind-address": address, "health-probe-bind-address": 0}
+    return {**client, "metrics-bind-address": 0, "health-probe-bind-address": address}
 
 
 def _apiserver(place: Place) -> dict[str, Any]:

@@ -28,6 +28,7 @@ MACHINE = "localhost/machine:1"
 PAUSE = "localhost/pause:1"
 NAMES: Mapping[str, Sequence[str]] = {
     "localhost/machine": (),
+    "docker.io/library/python": (),
     "docker.io/pytorch/pytorch": (),
     "ghcr.io/kubeflow/trainer/dataset-initializer": ("dataset",),
     "ghcr.io/kubeflow/trainer/model-initializer": ("model",),

@@ -22,6 +22,8 @@ CRDS = {
     "kueue": ["config/components/crd/bases/*.yaml"],
     "trainer": ["manifests/base/crds/trainer*.yaml"],
     "scheduler-plugins": ["config/crd/bases/*.yaml"],
+    "volcano": ["config/crd/*/bases/*.yaml"],
+    "kai": ["deployments/kai-scheduler/crds/*.yaml"],
     "kwok": ["kustomize/crd/bases/*_logs.yaml", "kustomize/crd/bases/*_clusterlogs.yaml"],
 }
 WEBHOOKS = {
@@ -100,3 +102,9 @@ def runtimes(folder: Path) -> list[Object]:
     """Trainer's own ClusterTrainingRuntimes."""
     files: Iterable[Path] = sorted((folder / "module/manifests/base/runtimes").rglob("*.yaml"))
     return [d for file in files for d in documents(file) if d.get("kind") == "ClusterTrainingRuntime"]
+
+
+def priority_classes(folder: Path) -> list[Object]:
+    """KAI's own PriorityClasses, which its PodGroups name."""
+    files = sorted((folder / "module/deployments/kai-scheduler/templates/priorityclasses").glob("*.yaml"))
+    return [d for file in files for d in documents(file)]

@@ -87,11 +87,7 @@ def attach(network: Network, index: int, hub: int, node: int) -> None:
         hub,
     )
     _ip(
-        [
-            f"address add {network.node(index)}/24 dev eth0",
-            "link set eth0 up",
-            f"route add default via {network.hub}",
-        ],
+        [f"address add {network.node(index)}/24 dev eth0", "link set eth0 up", f"route add default via {network.hub}"],
         node,
     )
 

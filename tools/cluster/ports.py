@@ -13,7 +13,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-FIRST, LAST, BLOCK = 21000, 32000, 20
+FIRST, LAST, BLOCK = 21000, 32000, 25
 """From FIRST up to LAST, which lies below Linux's ephemeral ports (32768 and more)."""
 
 

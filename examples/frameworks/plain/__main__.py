@@ -39,7 +39,7 @@ runtime = trainer.ClusterTrainingRuntime(
     ml_policy=trainer.PlainPolicy(),
     template=trainer.JobSetTemplate(
         replicated_jobs=[
-            trainer.ReplicatedJob(name="node", pod_spec={"containers": [{"name": "node", "image": "python:3.12"}]}),
+            trainer.ReplicatedJob(name="node", pod_spec={"containers": [{"name": "node", "image": "python:3.12"}]})
         ]
     ),
 )

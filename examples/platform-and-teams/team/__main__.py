@@ -21,8 +21,12 @@ job = trainer.TrainJob(
     "sorter",
     runtime=platform.get_output("stable"),
     follow="any",  # whatever the platform calls stable, at the next run; "minor" and "patch" are more careful, "pin" stays
-    trainer=trainer.CustomTrainer(func=train, func_args={"steps": 100}, num_nodes=2, resources_per_node={"gpu": 8}),
+    trainer=trainer.CustomTrainer(
+        func=train, func_args={"steps": 100}, num_nodes=config.get_int("nodes") or 2, resources_per_node={"gpu": 8}
+    ),
     queue=platform.get_output("queue-sorters"),
+    priority=config.get("priority"),
+    hardening="restricted",  # the namespace may enforce this profile of Pod Security
     run=config.get("run") or "1",
     wait_for="complete",
 )

@@ -1,5 +1,6 @@
-"""Writes ../schemas.json and kueue/schemas.json: what the CRDs of Kubeflow Trainer and JobSet, and those of Kueue, say about
-documents, without descriptions.
+"""Writes the schemas of the CRDs of Kubeflow Trainer and JobSet to ../schemas.json, and Kueue's to kueue/schemas.json.
+
+Descriptions are left out.
 
 Versions: kubeflow/trainer at commit 8c0f5059b (manifests/base/crds), kubernetes-sigs/jobset v0.12.0 and
 kubernetes-sigs/kueue v0.19.2 (config/components/crd/bases). Run, with checkouts of these:
@@ -7,9 +8,9 @@ kubernetes-sigs/kueue v0.19.2 (config/components/crd/bases). Run, with checkouts
     python provider/admission/generate/schemas.py TRAINER/manifests/base/crds/*.yaml JOBSET/config/components/crd/bases/* \
         KUEUE/config/components/crd/bases/*
 
-Kueue's Workloads are left out: Kueue makes them, and nobody else.
+Kueue's Workloads are left out: only Kueue creates them.
 
-Each file holds `kinds`: for each kind its group, version, scope, whether status is a subresource, and the number of
+Each file contains `kinds`: for each kind its group, version, scope, whether status is a subresource, and the number of
 its schema; and `nodes`: every distinct schema once, in the CRD's own words, with numbers instead of nested schemas.
 """
 
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pulumi_trainer.provider.kube.values.accessors import without
 
 TEXTS = ("description", "title", "example", "externalDocs", "x-kubernetes-map-type")
 """Left out: for readers, or for server-side apply only."""
@@ -56,17 +58,18 @@ OF_CONTROLLERS = ("Workload",)
 KUEUE = "kueue.x-k8s.io"
 PROVIDER = Path(__file__).resolve().parents[2]
 INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
-"""Said by every int-or-string schema, and by no other."""
+"""Part of every int-or-string schema, and of no other."""
 
 
 class Nodes:
-    """The distinct schemas, in an order in which what a schema holds comes before it."""
+    """The distinct schemas; child schemas come before their parents."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
 
     def add(self, schema: dict[str, Any]) -> int:
-        node = {name: value for name, value in schema.items() if name not in TEXTS}
+        """Add a schema with its child schemas, and return its number."""
+        node = without(schema, *TEXTS)
         if unknown := node.keys() - UNDERSTOOD:
             sys.exit(f"not understood by schema.py: {unknown}")
         if node.pop("anyOf", None) not in (None, INT_OR_STRING):
@@ -81,6 +84,7 @@ class Nodes:
 
 
 def main(files: list[str]) -> None:
+    """Write both files from the CRDs in `files`."""
     found = [yaml.safe_load(Path(file).read_text()) for file in sorted(files, key=lambda path: Path(path).name)]
     crds = [crd for crd in found if crd["spec"]["names"]["kind"] not in OF_CONTROLLERS]
     write(PROVIDER / "kueue/schemas.json", [crd for crd in crds if crd["spec"]["group"] == KUEUE])
@@ -88,6 +92,7 @@ def main(files: list[str]) -> None:
 
 
 def write(file: Path, crds: list[dict[str, Any]]) -> None:
+    """Write the schemas of CRDs into a file."""
     nodes = Nodes()
     kinds = {}
     for crd in crds:

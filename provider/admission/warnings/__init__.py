@@ -1,4 +1,4 @@
-"""What passes admission and then fails: warnings with a code, a reason and a mend.
+"""Warnings about what passes admission and then fails, each with a code, a reason and a hint.
 
 `table` has the rules; docs/warnings.md explains them.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain, product
 
 from pulumi_trainer.provider.admission.warnings.placing import gpu_taints
 from pulumi_trainer.provider.admission.warnings.rule import Rule, Warning
@@ -13,7 +14,8 @@ from pulumi_trainer.provider.admission.warnings.severity import IGNORE, Severiti
 from pulumi_trainer.provider.admission.warnings.starting import subdomain
 from pulumi_trainer.provider.admission.warnings.table import QUEUE_RULES, RULES
 from pulumi_trainer.provider.admission.warnings.view import Document, Taints, View
-from pulumi_trainer.provider.kueue.queue_state import Queues, among
+from pulumi_trainer.provider.kueue.queue_state import Queues, complete_queues
+from pulumi_trainer.provider.pipeline import Mode
 
 __all__ = [
     "IGNORE",
@@ -24,7 +26,7 @@ __all__ = [
     "Severity",
     "Taints",
     "Warning",
-    "among",
+    "complete_queues",
     "gpu_taints",
     "queue_warnings",
     "subdomain",
@@ -41,22 +43,34 @@ def warnings(
     taints: Taints | None = None,
     cluster: bool = True,
     queues: Queues | None = None,
+    mode: Mode = "jobset",
 ) -> tuple[Warning, ...]:
-    """What will go wrong with a TrainJob that is admitted, in the order of the codes.
+    """Return the warnings about an admitted TrainJob, in the order of their codes; unknown values count as valid.
 
-    runtime, train_job: with the API server's defaults, as they were rendered. objects: what came out (`Rendered.objects`,
-    or a list); empty where rendering failed. siblings: other JobSets (this one may be among them). taints: of what has GPUs
-    (`gpu_taints`); None: nobody knows, and PT111 is left out. cluster: whether the Pods will be those of a cluster.
-    queues: what is known of Kueue's objects. Values not known yet count as right. Raises nothing.
+    Args:
+        runtime: The runtime, with the API server's defaults.
+        train_job: The TrainJob, with the API server's defaults.
+        objects: The rendered objects (`Rendered.objects`, or a list); empty if rendering failed.
+        siblings: Other JobSets; the one of this job may be among them.
+        taints: Taints of nodes and flavors with GPUs (`gpu_taints`); None if unknown, then PT111 is left out.
+        cluster: Whether the Pods run in a cluster.
+        queues: Known objects of Kueue.
+        mode: As in `pipeline.render`.
     """
     given = objects.values() if isinstance(objects, Mapping) else objects
-    view = View(runtime, train_job, tuple(given), tuple(siblings), taints, queues or Queues())
+    view = View(runtime, train_job, tuple(given), tuple(siblings), taints, queues or Queues(), mode)
     rules = [rule for rule in RULES if cluster or not rule.cluster]
-    return tuple(warning for rule in rules for warning in rule.warnings(view))
+    return tuple(chain.from_iterable(rule.warnings(view) for rule in rules))
 
 
 def queue_warnings(documents: Iterable[Document], queues: Queues) -> tuple[Warning, ...]:
-    """What is wrong with some of the queues by themselves, whether there are jobs or not: in the order of the codes."""
-    subjects = list(documents)
-    found = [(code, p) for code, rule in QUEUE_RULES.items() for each in subjects for p in rule(each, queues)]
-    return tuple(Warning(p.where, p.why, p.mend, p.type, code=code) for code, p in found)
+    """Return the warnings about queues, which do not depend on jobs, in the order of their codes.
+
+    Args:
+        documents: The queues to check.
+        queues: Known objects of Kueue.
+    """
+    found: list[Warning] = []
+    for (code, rule), document in product(QUEUE_RULES.items(), documents):
+        found += [Warning(p.where, p.why, p.hint, p.type, code=code) for p in rule(document, queues)]
+    return tuple(found)

@@ -1,21 +1,15 @@
-"""Rules about Pods and the machines that they come to: taints, memory, volumes."""
+"""Rules about Pods and the nodes they run on: taints, memory, volumes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.admission.warnings.view import (
-    Document,
-    Step,
-    Taints,
-    View,
-    amount,
-    gpus,
-)
+from pulumi_trainer.provider.admission.warnings.view import Document, Step, Taints, View, amount, gpus
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.accessors import listed, section, texts
+from pulumi_trainer.provider.kube.values.accessors import listed, mappings, section, texts
 
 _NCCL = ("torch", "jax", "mpi")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108
@@ -24,24 +18,23 @@ _MEMORY_OF_A_PROCESS = 2 * 2**30
 
 
 def gpu_taints(documents: Iterable[Document]) -> Taints | None:
-    """The taints of what has GPUs among Nodes and Kueue's ResourceFlavors, less those that a flavor's own tolerations
-    bear; None where there is neither.
+    """Return the taints of Nodes and ResourceFlavors with GPUs, without those that a flavor tolerates; None if there are neither.
 
-    With ClusterQueues among the documents, a flavor has GPUs where one of them says so; else every flavor may.
+    With ClusterQueues among the documents, a flavor has GPUs if one of them has a quota of GPUs in it; else every flavor may.
     """
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    found: dict[str, list[Any]] = {}
     known = [document for document in documents if isinstance(document, dict)]
     queues = [document for document in known if document.get("kind") == "ClusterQueue"]
-    flavors = {flavor for queue in queues for flavor in _gpu_flavors(queue)}
+    flavors = {*chain.from_iterable(map(_gpu_flavors, queues))}
     for document in known:
         name = str(section(document, "metadata").get("name"))
         spec = section(document, "spec")
         if document.get("kind") == "Node" and _has_gpus(section(document, "status", "allocatable")):
-            found[f"node {name}"] = [t for t in listed(spec.get("taints")) if isinstance(t, dict)]
+            found[f"node {name}"] = mappings(spec.get("taints"))
         elif document.get("kind") == "ResourceFlavor" and (not queues or name in flavors):
-            taints = [t for t in listed(spec.get("nodeTaints")) if isinstance(t, dict)]
+            taints = mappings(spec.get("nodeTaints"))
             own = Tolerations(listed(spec.get("tolerations")))
-            found[f"flavor {name}"] = [taint for taint in taints if not own.bear(taint)]
+            found[f"flavor {name}"] = [taint for taint in taints if not own.tolerate(taint)]
     return found or None
 
 
@@ -53,18 +46,20 @@ def _gpu_flavors(queue: Document) -> Iterator[str]:
 
 
 def _has_gpus(resources: Document) -> bool:
-    return any("gpu" in name.lower() and (quantity := amount(n)) and quantity.amount for name, n in resources.items())
+    quantities = [amount(value) for name, value in resources.items() if "gpu" in name.lower()]
+    return any(quantity and quantity.amount for quantity in quantities)
 
 
 def untolerated_taints(view: View) -> Iterator[Problem]:
+    """Yield Pods with GPUs that do not tolerate the taints of any node or flavor with GPUs."""
     if not view.taints or not view.patches_known:
         return
     for step in view.steps:
-        tolerations = step.pod.get("tolerations", [])
-        if not isinstance(tolerations, list) or not any(map(gpus, step.containers)):
+        tolerations = step.pod.spec.get("tolerations", [])
+        if not isinstance(tolerations, list) or not any(gpus(c.document) for c in step.pod.containers):
             continue
         known = Tolerations(tolerations)
-        against = {place: [t for t in taints if not known.bear(t)] for place, taints in view.taints.items()}
+        against = {place: [t for t in taints if not known.tolerate(t)] for place, taints in view.taints.items()}
         against = {
             place: [t for t in taints if t.get("effect") != "PreferNoSchedule"] for place, taints in against.items()
         }
@@ -72,10 +67,11 @@ def untolerated_taints(view: View) -> Iterator[Problem]:
             place, taints = next(iter(against.items()))
             shown = ", ".join(map(_shown, taints))
             more = f", and {len(against) - 1} more" if len(against) > 1 else ""
-            why = f"the Pods of {step.name} ask for GPUs and bear no taints: {place} has {shown}{more}"
-            yield Problem(
-                f"{step.at}.template.spec.template.spec.tolerations", why, "add tolerations, in a runtimePatch too"
+            why = (
+                f"the Pods of {step.name} request GPUs and do not tolerate the taints of any node with GPUs:"
+                f" {place} has {shown}{more}"
             )
+            yield Problem(f"{step.pod.at}.tolerations", why, "add tolerations in the runtime or by a runtimePatch")
 
 
 def _shown(taint: Mapping[str, Any]) -> str:
@@ -84,23 +80,28 @@ def _shown(taint: Mapping[str, Any]) -> str:
 
 
 def small_shared_memory(view: View) -> Iterator[Problem]:
-    """What the processes of a node share lies in /dev/shm: NCCL's buffers, and the batches of DataLoader's workers."""
+    """Yield nodes with several GPUs and the default /dev/shm, which NCCL's buffers and DataLoader's workers use."""
     container = view.worker.node if view.worker else None
     if not view.has_policy("torch") or view.worker is None or container is None or view.gpus < 2:
         return
-    if not view.sure or not view.patches_known:
+    if not view.steps_known or not view.patches_known:
         return
     one_process = (view.trainer or {}).get("numProcPerNode") == 1
-    if one_process or view.worker.pod.get("hostIPC") is True or not isinstance(container.get("volumeMounts", []), list):
+    if (
+        one_process
+        or view.worker.pod.spec.get("hostIPC") is True
+        or not isinstance(container.get("volumeMounts", []), list)
+    ):
         return
     mounts = {str(section(m).get("mountPath")).rstrip("/") for m in listed(container.get("volumeMounts"))}
     if not mounts & {_SHARED_MEMORY, "/dev"}:
         why = f"{view.gpus} GPUs of a node share the default /dev/shm of 64 MiB, which NCCL and DataLoader soon fill"
-        mend = 'mount a volume there, of {"emptyDir": {"medium": "Memory"}}; a runtimePatch can'
-        yield Problem(f"{view.worker.at}.template.spec.template.spec.volumes", why, mend)
+        hint = 'mount a volume {"emptyDir": {"medium": "Memory"}} at /dev/shm, in the runtime or by a runtimePatch'
+        yield Problem(f"{view.worker.pod.at}.volumes", why, hint)
 
 
 def memory_limits(view: View) -> Iterator[Problem]:
+    """Yield containers on several nodes whose memory limit is too low for NCCL."""
     container = view.worker.node if view.worker else None
     if (
         not view.has_policy(*_NCCL)
@@ -113,7 +114,7 @@ def memory_limits(view: View) -> Iterator[Problem]:
     resources = container.get("resources", {})
     limits = [
         holder.get("limits", {})
-        for holder in (resources, view.worker.pod.get("resources", {}))
+        for holder in (resources, view.worker.pod.spec.get("resources", {}))
         if isinstance(holder, dict)
     ]
     if not isinstance(resources, dict) or not all(isinstance(each, dict) for each in limits):
@@ -136,8 +137,8 @@ def memory_limits(view: View) -> Iterator[Problem]:
 
 
 def _shared(step: Step) -> int:
-    """Bytes that the Pod's volumes in memory may take of its limit, where they say so."""
-    volumes = [section(volume, "emptyDir") for volume in step.volumes]
+    """Return the bytes that the Pod's volumes in memory may take of its limit, as far as they have a size limit."""
+    volumes = [section(volume, "emptyDir") for volume in step.pod.volumes]
     sizes = [amount(v.get("sizeLimit")) for v in volumes if v.get("medium") == "Memory"]
     return sum(size.value for size in sizes if size)
 
@@ -147,6 +148,7 @@ def _gi(size: int) -> str:
 
 
 def one_node_claims(view: View) -> Iterator[Problem]:
+    """Yield volumes that only one node can mount, but several do."""
     claims: dict[Any, tuple[str, list[str]]] = {}
     for place, policy in enumerate(listed(section(view.jobset, "spec").get("volumeClaimPolicies"))):
         for number, template in enumerate(listed(section(policy).get("templates"))):
@@ -156,8 +158,7 @@ def one_node_claims(view: View) -> Iterator[Problem]:
     for step in view.steps:
         if step.pods is None or step.pods < 2:
             continue
-        containers = [*step.containers, *step.init_containers]
-        mounted = {section(m).get("name") for c in containers for m in listed(c.get("volumeMounts"))}
+        mounted = {mount.get("name") for mount in step.pod.mounts}
         for name, (at, modes) in claims.items():
             if name in mounted and modes and not any("Many" in mode for mode in modes):
                 needed = f"{step.pods} Pods of {step.name} need it"

@@ -1,6 +1,6 @@
-"""Rules about what Kubernetes refuses when the Pods are to be made: neither Trainer's nor JobSet's admission looks inside.
+"""Rules about Pods that Kubernetes rejects when they are created: admission of Trainer and JobSet does not check them.
 
-https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/apis/core/validation/validation.go
+Source: https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/apis/core/validation/validation.go
 """
 
 from __future__ import annotations
@@ -8,27 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.admission.warnings.view import (
-    Document,
-    Step,
-    View,
-    amount,
-    reached,
-)
+from pulumi_trainer.provider.admission.warnings.view import Document, View, amount, value_or_unknown
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
+from pulumi_trainer.provider.kube.views import entries
 
 _OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
 """Requests may be lower than limits; of all else, such as GPUs and huge pages, they have to be equal."""
 
 
 def refused_resources(view: View) -> Iterator[Problem]:
+    """Yield resources of containers that Kubernetes rejects."""
     for step in view.steps:
-        for at, container in _containers(step):
-            for why, mend in _wrong(section(container, "resources")):
-                yield Problem(f"{at}.resources", f"the container {container.get('name')} {why}", mend)
+        for container in step.pod.all_containers:
+            for why, hint in _wrong(section(container.document, "resources")):
+                yield Problem(f"{container.at}.resources", f"the container {container.name} {why}", hint)
 
 
 def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
@@ -50,40 +46,34 @@ def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
 
 
 def _amounts(given: Mapping[str, Any]) -> dict[str, Quantity]:
-    return {name: quantity for name, value in given.items() if (quantity := amount(value))}
+    quantities = {name: amount(value) for name, value in given.items()}
+    return {name: quantity for name, quantity in quantities.items() if quantity}
 
 
-def mounts_of_nothing(view: View) -> Iterator[Problem]:
+def mounts_without_volume(view: View) -> Iterator[Problem]:
+    """Yield volume mounts without a volume of that name."""
     claimed = [*_claims(section(view.jobset, "spec").get("volumeClaimPolicies"))]
     for step in view.steps:
-        known = [*_names(step.pod.get("volumes")), *claimed]
-        if any(isinstance(name, Unknown) for name in known):
+        known = [*_names(step.pod.spec.get("volumes")), *claimed]
+        if any_unknown(known):
             continue
-        for at, container in _containers(step):
-            for place, mount in enumerate(listed(container.get("volumeMounts"))):
-                name = section(mount).get("name")
+        for container in step.pod.all_containers:
+            for at, mount in entries(container.document, "volumeMounts", container.at):
+                name = mount.get("name")
                 if isinstance(name, str) and name not in known:
-                    why = f"the container {container.get('name')} mounts {name}, and its Pod has no such volume"
+                    why = f"the container {container.name} mounts {name}, and its Pod has no such volume"
                     there = ", ".join(sorted(map(str, known))) or "none"
-                    yield Problem(f"{at}.volumeMounts[{place}].name", why, f"it has: {there}")
+                    yield Problem(f"{at}.name", why, f"available: {there}")
 
 
 def _claims(policies: Any) -> Iterator[Any]:
-    """Names of the claims that JobSet mounts as volumes; an unknown value where there may be more."""
+    """Yield the names of the claims that JobSet mounts as volumes; an unknown value if there may be more."""
     for policy in [policies] if isinstance(policies, Unknown) else listed(policies):
-        templates = reached(policy, "templates")
+        templates = value_or_unknown(policy, "templates")
         for template in [templates] if isinstance(templates, Unknown) else listed(templates):
-            yield reached(template, "metadata", "name")
+            yield value_or_unknown(template, "metadata", "name")
 
 
 def _names(volumes: Any) -> Iterator[Any]:
     for volume in [volumes] if isinstance(volumes, Unknown) else listed(volumes):
-        yield reached(volume, "name")
-
-
-def _containers(step: Step) -> Iterator[tuple[str, Document]]:
-    at = f"{step.at}.template.spec.template.spec"
-    for part in ("initContainers", "containers"):
-        for place, container in enumerate(listed(step.pod.get(part))):
-            if isinstance(container, dict):
-                yield f"{at}.{part}[{place}]", container
+        yield value_or_unknown(volume, "name")

@@ -1,20 +1,27 @@
-"""Rules about Kueue's queues: what is wrong with them, and jobs that they never admit.
+"""Rules about Kueue's queues: errors in queues, and jobs that a queue never admits.
 
-The first are about queues alone (`queue_problems`): told of those that a job goes through, and of all of a program. A path of
-theirs begins with kind and name, such as `ClusterQueue research: spec.resourceGroups[0]`.
+Rules about queues (`queue_warnings`) are reported for the queue of a job, and for all queues of a program. Their paths
+begin with kind and name, such as `ClusterQueue research: spec.resourceGroups[0]`.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from itertools import chain, product
 from typing import Any
 
+from pulumi_trainer.provider.admission.namespace_limits import pods_without_node
 from pulumi_trainer.provider.admission.warnings.view import DEFAULT_NAMESPACE, Document, View
+from pulumi_trainer.provider.api.labels import RENAMED_TO
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.schema.node_fit import NoNode, is_made_on_demand
+from pulumi_trainer.provider.kube.values.accessors import listed, section, texts
+from pulumi_trainer.provider.kube.values.label_selectors import matches_selector
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.kueue.fit import Never, never
+from pulumi_trainer.provider.kube.values.wording import did_you_mean
+from pulumi_trainer.provider.kube.views import ReplicatedJob
+from pulumi_trainer.provider.kueue.fit import NotFitting, reason_not_fitting
 from pulumi_trainer.provider.kueue.labels import (
     MAX_EXECUTION,
     PREFERRED,
@@ -26,25 +33,26 @@ from pulumi_trainer.provider.kueue.labels import (
 )
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.kueue.topology_fit import MEND, cramped
+from pulumi_trainer.provider.kueue.quota import ZERO, amount, format_amount
+from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
 
 _NAMESPACE = "kubernetes.io/metadata.name"
-"""The label with its name, which every namespace has."""
+"""The label of every namespace with its name."""
 _PLACED = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL)
 
-# --- queues alone -----------------------------------------------------------------------------------------------------------
+# --- rules about queues -----------------------------------------------------------------------------------------------------
 
 
-def leads_nowhere(document: Document, queues: Queues) -> Iterator[Problem]:
-    """A LocalQueue whose ClusterQueue does not exist."""
+def missing_cluster_queue(document: Document, queues: Queues) -> Iterator[Problem]:
+    """Yield that the ClusterQueue of a LocalQueue does not exist."""
     wanted = section(document, "spec").get("clusterQueue")
     if document.get("kind") == "LocalQueue" and queues.lacks("ClusterQueue", wanted):
-        why = f"there is no ClusterQueue {wanted}: jobs of this queue wait for ever"
-        yield Problem(_at(document, "spec.clusterQueue"), why, _near(wanted, queues.of("ClusterQueue")))
+        why = f"ClusterQueue {wanted} does not exist: jobs of this queue never start"
+        yield Problem(_at(document, "spec.clusterQueue"), why, _similar_name(wanted, queues.of("ClusterQueue")))
 
 
 def unmatched_flavor(document: Document, queues: Queues) -> Iterator[Problem]:
-    """A flavor that a ClusterQueue has quota in, and that no node has the labels of, or those of its topology."""
+    """Yield that no node has the labels of a flavor in which a ClusterQueue has quota, or those of its topology."""
     labels = section(document, "spec", "nodeLabels")
     if document.get("kind") != "ResourceFlavor" or not queues.has_all("Node") or not labels or first_unknown(labels):
         return
@@ -59,61 +67,107 @@ def unmatched_flavor(document: Document, queues: Queues) -> Iterator[Problem]:
         shown = ", ".join(f"{k}={v}" for k, v in sorted(labels.items()))
         why = f"none of {len(nodes)} nodes has the labels {shown}: jobs that {', '.join(sorted(users))} admits in it find no node"
         alone = [k for k, v in labels.items() if not any(node.get(k) == v for node in nodes)]
-        seen = sorted({f"{k}={node[k]}" for k in alone for node in nodes if k in node})
+        seen = sorted({f"{key}={node[key]}" for key, node in product(alone, nodes) if key in node})
         yield Problem(
             _at(document, "spec.nodeLabels"), why, f"nodes have {', '.join(seen[:5])}" if seen else "label the nodes"
         )
 
 
-def circles(document: Document, queues: Queues) -> Iterator[Problem]:
-    """A cohort that is its own ancestor."""
+def cohort_cycle(document: Document, queues: Queues) -> Iterator[Problem]:
+    """Yield that a cohort is its own ancestor."""
     name = section(document, "metadata").get("name")
     for cycle in queues.tree.cycles if document.get("kind") == "Cohort" else ():
         if name == cycle[0]:
             shown = " -> ".join((*cycle, cycle[0]))
-            why = f"{shown} is a circle: Kueue admits nothing in any of their ClusterQueues"
+            why = f"{shown} is a cycle: Kueue admits nothing in any of their ClusterQueues"
             yield Problem(_at(document, "spec.parentName"), why, "leave the parentName of one of them out")
 
 
-def dangling(document: Document, queues: Queues) -> Iterator[Problem]:
-    """What a ClusterQueue or a flavor names and is not there: the queue is accepted, and inactive."""
+def missing_references(document: Document, queues: Queues) -> Iterator[Problem]:
+    """Yield references of a ClusterQueue or a flavor to objects that do not exist: the queue is accepted, but inactive."""
     spec, kind = section(document, "spec"), document.get("kind")
     if kind == "ResourceFlavor" and queues.lacks("Topology", spec.get("topologyName")):
-        why = f"there is no Topology {spec['topologyName']}: ClusterQueues with this flavor are inactive"
-        yield Problem(_at(document, "spec.topologyName"), why, _near(spec["topologyName"], queues.of("Topology")))
+        why = f"Topology {spec['topologyName']} does not exist: ClusterQueues with this flavor are inactive"
+        yield Problem(
+            _at(document, "spec.topologyName"), why, _similar_name(spec["topologyName"], queues.of("Topology"))
+        )
     if kind != "ClusterQueue":
         return
     for i, group in enumerate(listed(spec.get("resourceGroups"))):
         for j, flavor in enumerate(listed(section(group).get("flavors"))):
             name = section(flavor).get("name")
             if queues.lacks("ResourceFlavor", name):
-                why = f"there is no ResourceFlavor {name}: the queue is inactive, and admits nothing at all"
+                why = f"ResourceFlavor {name} does not exist: the queue is inactive and admits no jobs"
                 where = _at(document, f"spec.resourceGroups[{i}].flavors[{j}].name")
-                yield Problem(where, why, _near(name, queues.of("ResourceFlavor")))
+                yield Problem(where, why, _similar_name(name, queues.of("ResourceFlavor")))
     checks = listed(section(spec, "admissionChecksStrategy").get("admissionChecks"))
     for i, check in enumerate(checks):
         name = section(check).get("name")
         if queues.lacks("AdmissionCheck", name):
-            why = f"there is no AdmissionCheck {name}: the queue is inactive, and admits nothing at all"
+            why = f"AdmissionCheck {name} does not exist: the queue is inactive and admits no jobs"
             where = _at(document, f"spec.admissionChecksStrategy.admissionChecks[{i}].name")
-            yield Problem(where, why, _near(name, queues.of("AdmissionCheck")))
+            yield Problem(where, why, _similar_name(name, queues.of("AdmissionCheck")))
+
+
+_FAR = 2
+"""How many times the resources of its nodes a quota may be: nodes come and go."""
+
+
+def quota_beyond_nodes(document: Document, queues: Queues) -> Iterator[Problem]:
+    """Yield quotas of devices that are far more than the nodes of their flavor have: Kueue admits jobs that find no node."""
+    spec = section(document, "spec")
+    if document.get("kind") != "ClusterQueue" or not queues.has_all("Node") or first_unknown(spec) is not None:
+        return
+    if section(spec, "admissionChecksStrategy"):
+        return  # a check may make nodes, or send jobs to another cluster
+    for i, group in enumerate(map(section, listed(spec.get("resourceGroups")))):
+        for j, quotas in enumerate(map(section, listed(group.get("flavors")))):
+            nodes = _nodes_of_flavor(quotas.get("name"), queues)
+            for k, quota in enumerate(map(section, listed(quotas.get("resources")))):
+                nominal, there = amount(quota.get("nominalQuota")), _allocatable(nodes, str(quota.get("name")))
+                if nominal is None or not there or nominal <= _FAR * there:
+                    continue
+                name = quota["name"]
+                where = _at(document, f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}].nominalQuota")
+                why = (
+                    f"is {format_amount(name, nominal)}, and the {len(nodes)} nodes of flavor {quotas['name']} have"
+                    f" {format_amount(name, there)} {name}: Kueue admits jobs that find no node"
+                )
+                yield Problem(where, why, "lower the quota to what the nodes have, or add nodes")
+
+
+def _nodes_of_flavor(name: Any, queues: Queues) -> list[Document]:
+    """Return the nodes of a flavor; none if it is not known, or if an autoscaler may add some."""
+    flavor = queues.find("ResourceFlavor", name)
+    if flavor is None or first_unknown(flavor) is not None:
+        return []
+    labels = section(flavor, "spec", "nodeLabels")
+    nodes = [node for node in queues.of("Node") if labels.items() <= section(node, "metadata", "labels").items()]
+    return [] if any(map(is_made_on_demand, nodes)) else nodes
+
+
+def _allocatable(nodes: list[Document], resource: str) -> Fraction:
+    """Return how many devices of a kind nodes have; 0 for cpu, memory and other resources of every node."""
+    if "/" not in resource:
+        return Fraction(0)
+    return sum((amount(section(node, "status", "allocatable").get(resource)) or ZERO for node in nodes), ZERO)
 
 
 QueueRule = Callable[[Document, Queues], Iterator[Problem]]
 
 
-def of_the_way(rule: QueueRule) -> Callable[[View], Iterator[Problem]]:
-    """As a rule about a job: what it finds about the queue, its cohorts and their flavors."""
+def for_queue_of_job(rule: QueueRule) -> Callable[[View], Iterator[Problem]]:
+    """Return a rule about a queue as a rule about a job: it checks the job's queue, its cohorts and their flavors."""
 
     def find(view: View) -> Iterator[Problem]:
-        for document in _way(view):
+        for document in _objects_of_queue(view):
             yield from rule(document, view.queues)
 
     return find
 
 
-def _way(view: View) -> Iterator[Document]:
-    local, behind = _local(view), _behind(view)
+def _objects_of_queue(view: View) -> Iterator[Document]:
+    local, behind = _local_queue(view), cluster_queue_of_job(view)
     if local is not None:
         yield local
     if behind is None:
@@ -131,42 +185,77 @@ def _way(view: View) -> Iterator[Document]:
             yield flavor
 
 
-# --- jobs in them -----------------------------------------------------------------------------------------------------------
+# --- rules about jobs -------------------------------------------------------------------------------------------------------
 
 
-def uncovered(view: View) -> Iterator[Problem]:
-    """A resource that the queue has no quota for at all."""
-    if (found := _never(view)) and found.cause == "uncovered":
+def resource_without_quota(view: View) -> Iterator[Problem]:
+    """Yield a resource of a job for which its queue has no quota."""
+    if (found := _reason_not_fitting(view)) and found.cause == "uncovered":
         resource = found.words.rpartition("resource ")[2].partition(" ")[0]
         why = f"its queue has no quota for {resource}, which {found.pod_set.name} asks for, and never admits it: {found.words}"
-        yield Problem(_QUEUED, why, "choose another queue, or cover the resource in its ClusterQueue")
+        yield Problem(QUEUED, why, "choose another queue, or cover the resource in its ClusterQueue")
 
 
 def too_large(view: View) -> Iterator[Problem]:
-    """A job that needs more than its queue can have with all that it may borrow."""
-    if (found := _never(view)) and found.cause == "capacity":
+    """Yield that a job needs more quota than its queue can use and borrow."""
+    if (found := _reason_not_fitting(view)) and found.cause == "capacity":
         why = f"it needs more than its queue can ever have, with all that it may borrow: {found.words}"
-        yield Problem(_QUEUED, why, "ask for less (fewer nodes, fewer devices a node), or choose another queue")
+        yield Problem(QUEUED, why, "ask for less (fewer nodes, fewer devices a node), or choose another queue")
 
 
 def no_flavor(view: View) -> Iterator[Problem]:
-    """A job that no flavor of its queue is for: taints, node labels, topology."""
-    if (found := _never(view)) and found.cause == "flavor":
-        yield Problem(_QUEUED, f"none of its queue's flavors is for it: {found.words}", _mend_flavor(view, found))
+    """Yield that no flavor of the queue matches a job: taints, node labels, topology."""
+    if (found := _reason_not_fitting(view)) and found.cause == "flavor":
+        yield Problem(QUEUED, f"none of its queue's flavors is for it: {found.words}", _hint_flavor(view, found))
 
 
-def no_room(view: View) -> Iterator[Problem]:
-    """A job whose topology no domain of the nodes that there are is large enough for."""
-    behind = _behind(view)
-    if behind is None or not view.jobset or _never(view):
+def no_topology_domain(view: View) -> Iterator[Problem]:
+    """Yield that no topology domain of the existing nodes is large enough for a job."""
+    behind = cluster_queue_of_job(view)
+    if behind is None or not view.jobset or _reason_not_fitting(view):
         return
-    if found := cramped(pod_sets(view.jobset), behind, view.queues):
-        yield Problem(_QUEUED, f"it waits until there are other nodes: {found}", MEND)
+    if found := find_unfitting_podset(pod_sets(view.jobset, view.queues), behind, view.queues):
+        yield Problem(QUEUED, f"it waits until there are other nodes: {found}", found.hint)
 
 
-def closed(view: View) -> Iterator[Problem]:
-    """A ClusterQueue that takes no jobs of this namespace."""
-    behind, namespace = _behind(view), _namespace(view)
+def no_node(view: View) -> Iterator[Problem]:
+    """Yield Pods that the nodes of the cluster do not take, in no flavor of their queue; PT211 is about topologies."""
+    if not view.patches_known:
+        return
+    for step, found in _pods_without_node(view):
+        if found.tainted and view.taints:  # PT111 is about these
+            continue
+        hint = "ask for less a node, or correct node selector, affinity and tolerations"
+        waits = "they never start"
+        if found.on_demand:
+            waits, hint = "they wait until the cluster's autoscaler adds such nodes", "ignore it if the autoscaler can"
+        why = f"not all Pods of {step.name} find a node of the cluster, and {waits}: {found.why}"
+        yield Problem(f"spec.template.{step.pod.at}", why, hint)
+
+
+def _pods_without_node(view: View) -> Iterator[tuple[ReplicatedJob, NoNode]]:
+    queues, behind = view.queues, cluster_queue_of_job(view)
+    if behind is None:
+        queued = section(view.train_job, "metadata", "labels").get(QUEUE)
+        yield from () if queued else pods_without_node(view.jobset, queues)
+        return
+    spec = section(behind, "spec")
+    if section(spec, "admissionChecksStrategy") or _reason_not_fitting(view):
+        return  # a check may make nodes, or send the job to another cluster
+    requested = {*chain.from_iterable(pods.requests() or () for pods in pod_sets(view.jobset, queues))}
+    for group in map(section, listed(spec.get("resourceGroups"))):
+        if not requested & {*texts(group.get("coveredResources"))}:
+            continue
+        flavors = [queues.find("ResourceFlavor", section(each).get("name")) for each in listed(group.get("flavors"))]
+        known = [each for each in flavors if each is not None and not section(each, "spec").get("topologyName")]
+        found = [each for each in known if not any(unmatched_flavor(each, queues))]  # PT204 is about the others
+        if found and len(known) == len(flavors):
+            yield from pods_without_node(view.jobset, queues, found)
+
+
+def namespace_not_selected(view: View) -> Iterator[Problem]:
+    """Yield that a job's ClusterQueue does not select its namespace."""
+    behind, namespace = cluster_queue_of_job(view), _namespace(view)
     if behind is None or not isinstance(namespace, str):
         return
     spec = section(behind, "spec")
@@ -174,27 +263,82 @@ def closed(view: View) -> Iterator[Problem]:
     if isinstance(selector, Unknown) or first_unknown(selector) is not None:
         return
     name = section(behind, "metadata").get("name")
-    mend = "set its namespaceSelector; {} takes jobs of all namespaces"
+    hint = "set its namespaceSelector; {} takes jobs of all namespaces"
     if selector is None:
-        yield Problem(_QUEUED, f"its ClusterQueue {name} has no namespaceSelector, and so takes no jobs at all", mend)
-    elif section(selector, "matchLabels").get(_NAMESPACE, namespace) != namespace or any(
-        section(e).get("operator") == "In" and namespace not in listed(section(e).get("values"))
-        for e in listed(section(selector).get("matchExpressions"))
-        if section(e).get("key") == _NAMESPACE
-    ):
-        yield Problem(_QUEUED, f"its ClusterQueue {name} takes no jobs of namespace {namespace}", mend)
+        yield Problem(QUEUED, f"its ClusterQueue {name} has no namespaceSelector, and so takes no jobs at all", hint)
+        return
+    known = view.queues.find("Namespace", namespace)
+    labels = {_NAMESPACE: namespace, **section(known, "metadata", "labels")}
+    if known is None:
+        selector = _about_name(section(selector))
+    if not matches_selector(section(selector), labels):
+        why = f"its ClusterQueue {name} takes no jobs of namespace {namespace}: {_selector_text(section(selector))}"
+        yield Problem(QUEUED, why, f"label the namespace, or {hint}")
+
+
+def _about_name(selector: Document) -> Document:
+    """Return the part of a selector that the name of a namespace decides, as its labels are not known."""
+    names = {key: value for key, value in section(selector, "matchLabels").items() if key == _NAMESPACE}
+    expressions = map(section, listed(selector.get("matchExpressions")))
+    return {"matchLabels": names, "matchExpressions": [e for e in expressions if e.get("key") == _NAMESPACE]}
+
+
+def _selector_text(selector: Document) -> str:
+    """Return a label selector as `kubectl` prints it."""
+    parts = [f"{key}={value}" for key, value in sorted(section(selector, "matchLabels").items())]
+    for each in map(section, listed(selector.get("matchExpressions"))):
+        values = ",".join(map(str, listed(each.get("values"))))
+        parts.append(f"{each.get('key')} {each.get('operator')}" + (f" ({values})" if values else ""))
+    return f"its namespaceSelector is {', '.join(parts)}"
+
+
+def missing_local_queue(view: View) -> Iterator[Problem]:
+    """Yield that the LocalQueue of a job does not exist in its namespace."""
+    name, namespace = section(view.train_job, "metadata", "labels").get(QUEUE), _namespace(view)
+    if isinstance(namespace, str) and view.queues.lacks("LocalQueue", name, namespace):
+        why = f"LocalQueue {name} does not exist in namespace {namespace}: Kueue never admits the job"
+        near = _similar_name(name, view.queues.inside("LocalQueue", namespace))
+        yield Problem(QUEUED, why, near or "create it, or name another queue")
+
+
+def renamed_queue(view: View) -> Iterator[Problem]:
+    """Yield that the team of a job's LocalQueue has another name now."""
+    local = _local_queue(view)
+    now = section(local, "metadata", "annotations").get(RENAMED_TO)
+    if local is not None and isinstance(now, str):
+        why = f"LocalQueue {section(local, 'metadata').get('name')} is called {now} now, and its earlier name may go"
+        hint = f'set queue="{now}": a job that waits moves without a new run; let one that runs end first'
+        yield Problem(QUEUED, why, hint)
+
+
+def stopped_queue(document: Document, _queues: Queues) -> Iterator[Problem]:
+    """Yield that a queue is stopped. The preview reports the condition of a queue in a cluster by itself."""
+    policy, kind = section(document, "spec").get("stopPolicy"), document.get("kind")
+    if kind not in ("ClusterQueue", "LocalQueue") or policy in (None, "None"):
+        return
+    if policy not in ("Hold", "HoldAndDrain"):
+        if first_unknown(policy) is None:
+            why = f"is {policy!r}, so the API server refuses the queue"
+            yield Problem(_at(document, "spec.stopPolicy"), why, "write None, Hold or HoldAndDrain")
+        return
+    if section(document, "status").get("conditions"):
+        return
+    drains = " and suspends those that it has admitted" if policy == "HoldAndDrain" else ""
+    why = f"is {policy}: the queue admits no jobs{drains} until that is changed"
+    yield Problem(_at(document, "spec.stopPolicy"), why, "leave it out, or set it to None, to let its jobs start")
 
 
 def no_priority_class(view: View) -> Iterator[Problem]:
+    """Yield that a job's WorkloadPriorityClass does not exist."""
     name = section(view.train_job, "metadata", "labels").get(PRIORITY)
     if view.queues.lacks("WorkloadPriorityClass", name):
-        why = f"there is no WorkloadPriorityClass {name}: Kueue makes no Workload for the job, which waits for ever"
-        near = _near(name, view.queues.of("WorkloadPriorityClass"))
-        yield Problem(f"metadata.labels[{PRIORITY}]", why, near or "make one, or leave the priority out")
+        why = f"WorkloadPriorityClass {name} does not exist: Kueue creates no Workload for the job, which never starts"
+        near = _similar_name(name, view.queues.of("WorkloadPriorityClass"))
+        yield Problem(f"metadata.labels[{PRIORITY}]", why, near or "create it, or leave the priority out")
 
 
-def unread(view: View) -> Iterator[Problem]:
-    """What only Kueue reads, without a queue."""
+def unused_queue_fields(view: View) -> Iterator[Problem]:
+    """Yield labels and annotations that only Kueue reads, on a job without a queue."""
     labels = section(view.train_job, "metadata").get("labels")
     labels = {} if labels is None else labels
     if not isinstance(labels, Mapping) or labels.get(QUEUE):
@@ -208,29 +352,29 @@ def unread(view: View) -> Iterator[Problem]:
             if key in notes and key not in found
         }
     for label, where in found.items():
-        why = f"without a queue nobody reads {label}, unless the namespace has a LocalQueue named default"
+        why = f"{label} has no effect without a queue, unless the namespace has a LocalQueue named default"
         yield Problem(where, why, "give the job a queue, or leave it out")
 
 
-_QUEUED = f"metadata.labels[{QUEUE}]"
+QUEUED = f"metadata.labels[{QUEUE}]"
 
 
-def _never(view: View) -> Never | None:
-    behind = _behind(view)
-    return None if behind is None or not view.jobset else never(view.jobset, behind, view.queues)
+def _reason_not_fitting(view: View) -> NotFitting | None:
+    behind = cluster_queue_of_job(view)
+    if behind is None or not view.jobset:
+        return None
+    return reason_not_fitting(view.jobset, behind, view.queues)
 
 
-def _mend_flavor(view: View, found: Never) -> str:
+def _hint_flavor(view: View, found: NotFitting) -> str:
     if "no TAS flavor" in found.words:
         return f"let {found.pod_set.name} ask for something that the queue covers, such as cpu, or let the queue cover pods"
     if "requested level" in found.words or "support" in found.words:
-        flavors = [f for f in view.queues.of("ResourceFlavor") if _uses(_behind(view) or {}, f)]
-        levels = sorted({level for flavor in flavors for level in view.queues.levels(flavor) or []})
-        return (
-            f"levels that its flavors have: {', '.join(levels)}"
-            if levels
-            else "leave the topology out; its flavors have none"
-        )
+        flavors = [f for f in view.queues.of("ResourceFlavor") if _uses(cluster_queue_of_job(view) or {}, f)]
+        levels = {*chain.from_iterable(view.queues.levels(flavor) or () for flavor in flavors)}
+        if not levels:
+            return "leave the topology out; its flavors have none"
+        return f"levels that its flavors have: {', '.join(sorted(levels))}"
     return "change tolerations or the node selector, or choose another queue"
 
 
@@ -238,28 +382,30 @@ def _namespace(view: View) -> Any:
     return section(view.train_job, "metadata").get("namespace") or DEFAULT_NAMESPACE
 
 
-def _local(view: View) -> Document | None:
+def _local_queue(view: View) -> Document | None:
     name = section(view.train_job, "metadata", "labels").get(QUEUE)
     return view.queues.find("LocalQueue", name, _namespace(view))
 
 
-def _behind(view: View) -> Document | None:
-    """The ClusterQueue of the job."""
-    local = _local(view)
-    return None if local is None else view.queues.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
+def cluster_queue_of_job(view: View) -> Document | None:
+    """Return the ClusterQueue of the job; None if unknown."""
+    local = _local_queue(view)
+    if local is None:
+        return None
+    return view.queues.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
 
 
 def _uses(cluster_queue: Document, flavor: Document) -> bool:
     name = section(flavor, "metadata").get("name")
     groups = listed(section(cluster_queue, "spec").get("resourceGroups"))
-    return any(section(f).get("name") == name for group in groups for f in listed(section(group).get("flavors")))
+    flavors = chain.from_iterable(listed(section(group).get("flavors")) for group in groups)
+    return any(section(f).get("name") == name for f in flavors)
 
 
 def _at(document: Document, path: str) -> str:
     return f"{document.get('kind')} {section(document, 'metadata').get('name')}: {path}"
 
 
-def _near(name: Any, others: list[Document]) -> str:
+def _similar_name(name: Any, others: list[Document]) -> str:
     names = [str(section(d, "metadata").get("name")) for d in others]
-    near = difflib.get_close_matches(str(name), names, 1)
-    return f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(names)[:5])}" if names else ""
+    return did_you_mean(str(name), names, f"there are: {', '.join(sorted(names)[:5])}" if names else "")

@@ -1,4 +1,4 @@
-"""A warning, and a rule that finds some."""
+"""Warnings, and the rules that find them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from pulumi_trainer.provider.kube.errors import Problem
 
 @dataclass(frozen=True)
 class Warning(Problem):
-    """Something that passes admission and then fails, or does not do what it says.
+    """A problem that passes admission and then fails, or has no effect.
 
-    code: such as PT103, which never changes its meaning. where, why, mend: as of any Problem; paths are those of the
-    TrainJob or, below `spec.mlPolicy`, `spec.podGroupPolicy` and `spec.template`, of the runtime.
+    `where` is a path of the TrainJob or, below `spec.mlPolicy`, `spec.podGroupPolicy` and `spec.template`, of the runtime.
+
+    Args:
+        code: A code such as PT103, which never changes its meaning.
     """
 
     code: str = ""
@@ -25,8 +27,14 @@ class Warning(Problem):
 
 @dataclass(frozen=True)
 class Rule:
-    """title: what it is about, in one line. find: yields what it has against a job. cluster: only there it goes wrong, and
-    not where a job's Pods are processes of one machine."""
+    """A rule that finds warnings.
+
+    Args:
+        code: Code of its warnings.
+        title: The subject, in one line.
+        find: Yields the problems of a job.
+        cluster: Whether the rule only concerns clusters, not Pods that are processes of one machine.
+    """
 
     code: str
     title: str
@@ -34,5 +42,6 @@ class Rule:
     cluster: bool = False
 
     def warnings(self, view: View) -> Iterator[Warning]:
+        """Yield the warnings about a job."""
         for problem in self.find(view):
-            yield Warning(problem.where, problem.why, problem.mend, problem.type, code=self.code)
+            yield Warning(problem.where, problem.why, problem.hint, problem.type, code=self.code)

@@ -1,8 +1,7 @@
-"""Who takes which warning how seriously: a command line, a stack's configuration, a TrainJob's annotation."""
+"""The severity of warnings: on the command line, in a stack's configuration, in a TrainJob's annotation."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -11,22 +10,27 @@ from pulumi_trainer.provider.admission.warnings.rule import Warning
 from pulumi_trainer.provider.admission.warnings.table import RULES
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.wording import did_you_mean
 
 Severity = Literal["ignore", "warning", "error"]
 
 IGNORE = "pulumi-trainer.dev/ignore"
-"""Annotation of a TrainJob: codes that are not told about it, as in "PT105, PT112"."""
+"""Annotation of a TrainJob: codes of warnings that are hidden, as in "PT105, PT112"."""
 
 
 @dataclass(frozen=True)
 class Severities:
-    """Code -> severity; "warning" where nothing is said. What is an error here, no TrainJob can ignore by itself."""
+    """Severities by code; default: "warning". A TrainJob cannot ignore a warning that is an error here."""
 
     by_code: Mapping[str, Severity] = field(default_factory=dict)
 
     @classmethod
     def read(cls, given: Any) -> Severities:
-        """Of a mapping such as {"PT103": "ignore"}. Raises Invalid."""
+        """Return the severities of a mapping such as {"PT103": "ignore"}.
+
+        Raises:
+            Invalid: A code or a severity is unknown.
+        """
         found = [] if isinstance(given, Mapping) else [Problem("", 'must be a mapping such as {"PT103": "ignore"}')]
         for code, severity in given.items() if isinstance(given, Mapping) else ():
             found += _unknown([code], str(code))
@@ -38,45 +42,54 @@ class Severities:
 
     @classmethod
     def of(cls, *, ignore: Iterable[str] = (), error: Iterable[str] = ()) -> Severities:
-        """Of lists of codes, each of which may hold several ("PT103,PT107"); error wins. Raises Invalid."""
+        """Return the severities of lists of codes; "error" wins.
+
+        Args:
+            ignore: Codes to ignore; a text may have several ("PT103,PT107").
+            error: Codes that are errors.
+
+        Raises:
+            Invalid: A code is unknown.
+        """
         return cls.read({**dict.fromkeys(codes(ignore), "ignore"), **dict.fromkeys(codes(error), "error")})
 
     @classmethod
     def none(cls) -> Severities:
-        """All warnings ignored."""
+        """Return severities that ignore all warnings."""
         return cls({rule.code: "ignore" for rule in RULES})
 
     def split(
         self, warnings: Iterable[Warning], train_job: Mapping[str, Any]
     ) -> tuple[tuple[Warning, ...], tuple[Problem, ...]]:
-        """Which are errors, and which are warnings; what is wrong with the annotation is a warning too."""
+        """Return the warnings that are errors, and the others together with the problems of the annotation."""
         errors: list[Warning] = []
-        told: list[Problem] = []
+        others: list[Problem] = []
         ignored, problems = _ignored(train_job)
         for warning in warnings:
             severity = self.by_code.get(warning.code, "warning")
             if severity == "error":
                 errors.append(warning)
             elif severity == "warning" and warning.code not in ignored:
-                told.append(warning)
-        return tuple(errors), (*told, *problems)
+                others.append(warning)
+        return tuple(errors), (*others, *problems)
 
 
 def codes(given: Iterable[str]) -> list[str]:
-    """The codes in texts with commas or blanks between them."""
-    return [code for text in given for code in text.replace(",", " ").split()]
+    """Return the codes in texts, separated by commas or blanks."""
+    return " ".join(given).replace(",", " ").split()
 
 
 def _unknown(given: Iterable[Any], where: str) -> list[Problem]:
     known = [rule.code for rule in RULES]
     return [
-        Problem(where, f"{code!r} is no code of a warning", _hint(code, known)) for code in given if code not in known
+        Problem(where, f"{code!r} is not a code of a warning", _hint(code, known))
+        for code in given
+        if code not in known
     ]
 
 
 def _hint(code: Any, known: list[str]) -> str:
-    near = difflib.get_close_matches(str(code).upper(), known, n=1)
-    return f"did you mean {near[0]}? they are in docs/warnings.md" if near else "they are in docs/warnings.md"
+    return f"{did_you_mean(str(code).upper(), known)} they are in docs/warnings.md".strip()
 
 
 def _ignored(train_job: Mapping[str, Any]) -> tuple[list[str], list[Problem]]:

@@ -1,20 +1,15 @@
-"""Rules about what keeps a job from starting: names, order, gangs, host names."""
+"""Rules about jobs that do not start: names, order, gangs, host names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.admission.warnings.view import (
-    DEFAULT_NAMESPACE,
-    Document,
-    Step,
-    View,
-    number,
-    reached,
-)
+from pulumi_trainer.provider.admission.warnings.view import DEFAULT_NAMESPACE, Document, Step, View, value_or_unknown
+from pulumi_trainer.provider.api.labels import KAI_SCHEDULER
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.views import completions
 from pulumi_trainer.provider.pipeline.info import NODE
 from pulumi_trainer.provider.pipeline.plugins.coscheduling import POD_GROUP_LABEL
 from pulumi_trainer.provider.pipeline.plugins.volcano import GROUP_ANNOTATION
@@ -24,13 +19,15 @@ _HEAD_NODE = ("torch", "jax", "xgboost")
 """Policies that send all nodes to the address of the first one."""
 GANGS = {"coscheduling": ("labels", POD_GROUP_LABEL), "volcano": ("annotations", GROUP_ANNOTATION)}
 """Policy -> where Pods name their PodGroup."""
-KAI = "kai-scheduler"
-_SCHEDULERS = {"scheduler-plugins-scheduler": "coscheduling", "volcano": "volcano", KAI: ""}
+_SCHEDULERS = {"scheduler-plugins-scheduler": "coscheduling", "volcano": "volcano", KAI_SCHEDULER: ""}
 """What gang schedulers are usually called -> the policy that they serve."""
 
 
 def long_names(view: View) -> Iterator[Problem]:
-    """https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go"""
+    """Yield names that are too long for Pods.
+
+    Source: https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go
+    """
     names = [(len(_longest_pod(step)), step) for step in view.steps if isinstance(step.name, str)]
     if not names or not isinstance(view.name, str):
         return
@@ -45,12 +42,12 @@ def long_names(view: View) -> Iterator[Problem]:
 
 
 def _longest_pod(step: Step) -> str:
-    """What stands behind the job's name in the name of its last Pod; with the lowest numbers where they are not known."""
-    replicas, completions = (number(n) or 1 for n in (step.document.get("replicas"), step.job.get("completions")))
-    return f"-{step.name}-{replicas - 1}-{completions - 1}-abcde"
+    """Return the part of the last Pod's name after the job's name; unknown numbers count as the lowest."""
+    return f"-{step.name}-{(step.replicas or 1) - 1}-{(completions(step.job) or 1) - 1}-abcde"
 
 
-def gang_that_waits_for_itself(view: View) -> Iterator[Problem]:
+def gang_deadlock(view: View) -> Iterator[Problem]:
+    """Yield gangs that wait for Pods which are created only after the gang has run."""
     policy = section(view.runtime, "spec", "podGroupPolicy")
     gang = next((name for name in GANGS if isinstance(policy.get(name), dict)), None)
     members = [step for step in view.steps if gang is not None and _group(step, gang) == view.name]
@@ -58,25 +55,25 @@ def gang_that_waits_for_itself(view: View) -> Iterator[Problem]:
     waiting = [step for step in members if step not in first]
     if gang is None or not waiting:
         return
-    there, wanted = _sum(step.pods for step in first), _sum(step.count for step in members)
+    there, wanted = _sum(step.pods for step in first), _sum(step.parallelism for step in members)
     if there is not None and wanted is not None and there >= wanted:
         return
     names = ", ".join(str(step.name) for step in waiting)
     why = (
         f"the gang starts when all its Pods are there, those of {names} too; they are made only when earlier steps have"
-        " come as far as they wait for, and those are not scheduled before the gang starts: it waits for ever"
+        " come as far as they wait for, and those are not scheduled before the gang starts: it never starts"
     )
-    mend = (
+    hint = (
         'use mode="jobset", which makes a PodGroup a stage, fetch data and models before the job (DatasetInitializer,'
         " ModelInitializer), or use a runtime without a gang"
     )
-    yield Problem(f"spec.podGroupPolicy.{gang}", why, mend)
+    yield Problem(f"spec.podGroupPolicy.{gang}", why, hint)
 
 
 def _group(step: Step, gang: str) -> Any:
-    """The PodGroup of a step's Pods."""
+    """Return the PodGroup of a step's Pods."""
     part, name = GANGS[gang]
-    return section(step.job, "template", "metadata", part).get(name)
+    return section(step.template, "metadata", part).get(name)
 
 
 def _starting_at_once(view: View) -> list[Step]:
@@ -91,6 +88,7 @@ def _sum(counts: Any) -> int | None:
 
 
 def depends_on_itself(view: View) -> Iterator[Problem]:
+    """Yield replicated jobs that depend on themselves."""
     for step in view.steps:
         if step.name in step.waits_for:
             why = f"{step.name} waits for itself: JobSet admits that, and never starts it"
@@ -98,8 +96,10 @@ def depends_on_itself(view: View) -> Iterator[Problem]:
 
 
 def shared_subdomain(view: View) -> Iterator[Problem]:
-    """The headless Service of a subdomain belongs to the JobSet that came first:
-    https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/controllers/jobset_controller.go"""
+    """Yield a subdomain that another JobSet uses: its headless Service belongs to the JobSet that was created first.
+
+    Source: https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/controllers/jobset_controller.go
+    """
     mine = subdomain(view.jobset)
     about = section(view.jobset, "metadata")
     for other in view.siblings:
@@ -120,21 +120,23 @@ def _namespace(metadata: Document) -> Any:
 
 
 def subdomain(jobset: Document) -> Any:
-    """Of its Pods' host names; None where they have none."""
+    """Return the subdomain of a JobSet's host names; None if its Pods have no host names."""
     network = section(jobset, "spec", "network")
     if network.get("enableDNSHostnames") is False:
         return None
     return network.get("subdomain") or section(jobset, "metadata").get("name")
 
 
-def address_of_nobody(view: View) -> Iterator[Problem]:
-    """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/torch/torch.go: the address is
-    always `<job>-node-0-0.<job>`."""
+def address_without_pod(view: View) -> Iterator[Problem]:
+    """Yield that no Pod has the address of the first node, which is always `<job>-node-0-0.<job>`.
+
+    Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/torch/torch.go
+    """
     if (
         not view.has_policy(*_HEAD_NODE)
         or view.trainer is None
         or not view.trainers
-        or not view.sure
+        or not view.steps_known
         or _own_rendezvous(view)
     ):
         return
@@ -142,7 +144,7 @@ def address_of_nobody(view: View) -> Iterator[Problem]:
     first = f"{view.name}-{NODE}-0-0.{view.name}"
     own = network.get("subdomain")
     if isinstance(step.name, str) and step.name != NODE:
-        why = f"the nodes look for {first}, and there is none: the trainer's replicated job is called {step.name}"
+        why = f"the nodes look for {first}, which does not exist: the trainer's replicated job is called {step.name}"
         yield Problem(f"{step.at}.name", why, f"call it {NODE}")
     elif isinstance(own, str) and own not in ("", view.name):
         why = f"the nodes look for {first}, and are called {view.name}-{NODE}-0-0.{own}"
@@ -153,12 +155,14 @@ def address_of_nobody(view: View) -> Iterator[Problem]:
 
 
 def _own_rendezvous(view: View) -> bool:
-    return any(option in word for word in view.words or () for option in ("--master", "--rdzv"))
+    return any("--master" in word or "--rdzv" in word for word in view.words or ())
 
 
 def volcano_without_scheduler(view: View) -> Iterator[Problem]:
-    """Neither Trainer nor we set it:
-    https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/volcano/volcano.go"""
+    """Yield steps of a Volcano gang without its scheduler, which neither Trainer nor this package sets.
+
+    Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/volcano/volcano.go
+    """
     if without := _with_scheduler(view, "volcano", _unset):
         why = (
             f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them singly if it is not"
@@ -168,23 +172,26 @@ def volcano_without_scheduler(view: View) -> Iterator[Problem]:
 
 
 def coscheduling_without_scheduler(view: View) -> Iterator[Problem]:
-    """As with Volcano; the chart's name for the second scheduler:
-    https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/manifests/install/charts/as-a-second-scheduler/values.yaml"""
+    """Yield steps of a coscheduling gang without its scheduler; the name is that of the second scheduler in the Helm chart.
+
+    https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/manifests/install/charts/as-a-second-scheduler/values.yaml
+    """
     if without := _with_scheduler(view, "coscheduling", _unset):
         why = (
             f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them singly if it has no"
             " coscheduling plugin"
         )
-        mend = "write scheduler-plugins-scheduler, or what yours is called"
-        yield Problem(_scheduler_of(without[0]), why, mend)
+        hint = "write scheduler-plugins-scheduler, or what yours is called"
+        yield Problem(_scheduler_of(without[0]), why, hint)
 
 
 def foreign_scheduler(view: View) -> Iterator[Problem]:
+    """Yield steps of a gang with the scheduler of another kind of gang."""
     for gang in GANGS:
         others = tuple(name for name, whose in _SCHEDULERS.items() if whose != gang)
         if foreign := _with_scheduler(view, gang, others.__contains__):
-            name = foreign[0].pod["schedulerName"]
-            does = "makes PodGroups of its own" if name == KAI else "starts such Pods singly"
+            name = foreign[0].pod.spec["schedulerName"]
+            does = "makes PodGroups of its own" if name == KAI_SCHEDULER else "starts such Pods singly"
             why = f"{name} does not look at the PodGroups of {gang}, for which the runtime asks, and {does}"
             yield Problem(
                 _scheduler_of(foreign[0]), why, "leave podGroupPolicy out, or name the scheduler that it is for"
@@ -192,11 +199,11 @@ def foreign_scheduler(view: View) -> Iterator[Problem]:
 
 
 def _with_scheduler(view: View, gang: str, wanted: Callable[[Any], bool]) -> list[Step]:
-    """Steps of a runtime with that gang whose scheduler is as wanted."""
+    """Return the steps of a runtime with that gang whose scheduler is as wanted."""
     if not isinstance(section(view.runtime, "spec", "podGroupPolicy").get(gang), dict):
         return []
     where = ("template", "spec", "template", "spec", "schedulerName")
-    return [step for step in view.steps if wanted(reached(step.document, *where))]
+    return [step for step in view.steps if wanted(value_or_unknown(step.document, *where))]
 
 
 def _unset(scheduler: Any) -> bool:

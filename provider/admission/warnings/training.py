@@ -1,22 +1,22 @@
-"""Rules about jobs that run and do not train what they should: launchers, processes, nodes, sections that nobody reads."""
+"""Rules about jobs that run without training as intended: launchers, processes, nodes, unused sections."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from pulumi_trainer.provider.admission.warnings.view import View, gpus, number
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import any_unknown
 from pulumi_trainer.provider.pipeline import validate
 from pulumi_trainer.provider.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE
 from pulumi_trainer.provider.pipeline.plugins.mpi import LAUNCHER, OPEN_MPI
 
 _CONNECTED = ("torch", "jax", "xgboost")
-"""Policies that tell the nodes of each other, where there is a `trainer` section."""
+"""Policies that connect the nodes if there is a `trainer` section."""
 
 _PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 _SHELLS = ("sh", "bash", "ash", "dash", "zsh")
@@ -25,13 +25,13 @@ _LAUNCHES = re.compile(
     r"torchrun|torch\.distributed\.(run|launch)|torch_xla|accelerate|deepspeed|mpirun|srun|horovodrun|tune run|PET_"
     r"|MASTER_ADDR|\bRANK\b"
 )
-"""What a command says that connects nodes by itself."""
+"""Parts of a command that connects nodes by itself."""
 
 _LOCAL = re.compile(r"(--(rdzv[-_]endpoint|master[-_]addr)=?)(localhost|127\.0\.0\.1)\b.*|--standalone")
 
 
 def not_torchrun(view: View) -> Iterator[Problem]:
-    """PET_* is torchrun's; a plain Python sees no RANK, WORLD_SIZE or MASTER_ADDR."""
+    """Yield a torch runtime whose command is not torchrun: Python alone gets no RANK, WORLD_SIZE or MASTER_ADDR from PET_*."""
     words, processes = view.words, number((view.trainer or {}).get("numProcPerNode"))
     if not view.has_policy("torch") or words is None:
         return
@@ -45,15 +45,16 @@ def not_torchrun(view: View) -> Iterator[Problem]:
 
 
 def _plain_python(words: list[str]) -> bool:
-    """Whether a program is started by Python itself; of shell scripts and other programs nobody knows."""
-    if f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}" in words or any(_LAUNCHES.search(word) for word in words):
+    """Return whether Python itself starts the program; False for shell scripts and other programs, which are unknown."""
+    if f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}" in words or any(map(_LAUNCHES.search, words)):
         return False
     if words[0].rpartition("/")[2] in _SHELLS:
         return len(words) > 2 and words[1].startswith("-") and bool(_RUNS_PYTHON.search(" ".join(words[2:])))
     return _PYTHON.fullmatch(words[0]) is not None
 
 
-def rendezvous_at_home(view: View) -> Iterator[Problem]:
+def local_rendezvous(view: View) -> Iterator[Problem]:
+    """Yield a rendezvous on localhost with several nodes."""
     if not view.several_nodes or not view.has_policy("torch"):
         return
     words = view.words or []
@@ -64,6 +65,7 @@ def rendezvous_at_home(view: View) -> Iterator[Problem]:
 
 
 def fewer_processes(view: View) -> Iterator[Problem]:
+    """Yield fewer processes than GPUs on a node."""
     processes = _processes(view)
     if processes is not None and 0 < processes < view.gpus:
         why = f"is {processes} while a node has {view.gpus} GPUs: {view.gpus - processes} of them stay idle"
@@ -71,6 +73,7 @@ def fewer_processes(view: View) -> Iterator[Problem]:
 
 
 def more_processes(view: View) -> Iterator[Problem]:
+    """Yield more processes than GPUs on a node."""
     processes = _processes(view)
     if processes is not None and 0 < view.gpus < processes:
         why = f"is {processes} while a node has {view.gpus}: NCCL refuses two processes on one GPU"
@@ -78,21 +81,28 @@ def more_processes(view: View) -> Iterator[Problem]:
 
 
 def _processes(view: View) -> int | None:
-    """Of a node, where somebody has said it."""
+    """Return the processes of a node; None if neither runtime nor TrainJob sets them."""
     if not view.has_policy("torch", "mpi"):
         return None
     given = number((view.trainer or {}).get("numProcPerNode"))
     own = number((view.policy("mpi") or {}).get("numProcPerNode"))
-    return given if given is not None else own if own != 1 else None  # one becomes the number of GPUs
+    if given is not None:
+        return given
+    return own if own != 1 else None  # one becomes the number of GPUs
 
 
 def _processes_at(view: View) -> str:
     given = (view.trainer or {}).get("numProcPerNode")
-    return "spec.trainer.numProcPerNode" if given is not None else "spec.mlPolicy.mpi.numProcPerNode"
+    if given is not None:
+        return "spec.trainer.numProcPerNode"
+    return "spec.mlPolicy.mpi.numProcPerNode"
 
 
 def hidden_gpus(view: View) -> Iterator[Problem]:
-    """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/runtime.go counts in resourcesPerNode alone."""
+    """Yield that resourcesPerNode hides the runtime's GPUs, as only the former are counted.
+
+    Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/runtime.go
+    """
     given = (view.trainer or {}).get("resourcesPerNode")
     if not isinstance(given, dict) or not view.has_policy("torch", "mpi", "xgboost") or _processes(view) is not None:
         return
@@ -110,7 +120,7 @@ def hidden_gpus(view: View) -> Iterator[Problem]:
 
 
 def no_trainer(view: View) -> Iterator[Problem]:
-    """https://github.com/kubeflow/trainer/issues/4076"""
+    """Yield a TrainJob without trainer section: https://github.com/kubeflow/trainer/issues/4076"""
     if "trainer" in section(view.train_job, "spec") and view.trainer is not None:
         return
     policy = next((name for name in _CONNECTED if view.policy(name) is not None), None)
@@ -121,20 +131,22 @@ def no_trainer(view: View) -> Iterator[Problem]:
         and (view.several_nodes or idle)
     ):
         nodes = f"{view.nodes} nodes train {view.nodes} models" if view.several_nodes else "one process trains"
-        why = f"is missing, and only with it Trainer tells the nodes of each other and of their processes: {nodes}"
-        yield Problem("spec.trainer", why, "give it, if only as {}")
+        why = f"is missing, so Trainer does not connect the nodes and their processes: {nodes}"
+        yield Problem("spec.trainer", why, "add trainer: {} at least")
 
 
-def nobody_trains(view: View) -> Iterator[Problem]:
-    if view.steps and view.sure and not view.trainers and view.trainer and not _own_policy(view):
+def no_trainer_step(view: View) -> Iterator[Problem]:
+    """Yield a trainer section although the runtime has no trainer step."""
+    if view.steps and view.steps_known and not view.trainers and view.trainer and not _own_policy(view):
         given = ", ".join(sorted(view.trainer))
-        why = f"is for the replicated job with the ancestor trainer, and the runtime has none: {given} go nowhere"
-        mend = "give its Job template (not its Pod template) the label trainer.kubeflow.org/trainjob-ancestor-step: trainer"
-        yield Problem("spec.trainer", why, mend)
+        why = f"is for the replicated job with the ancestor trainer, and the runtime has none: {given} have no effect"
+        hint = "give its Job template (not its Pod template) the label trainer.kubeflow.org/trainjob-ancestor-step: trainer"
+        yield Problem("spec.trainer", why, hint)
 
 
 def second_trainer(view: View) -> Iterator[Problem]:
-    if view.has_policy(*_CONNECTED) and view.sure and not _own_policy(view):
+    """Yield replicated jobs with a second trainer, which is not connected to the first."""
+    if view.has_policy(*_CONNECTED) and view.steps_known and not _own_policy(view):
         for step in view.trainers[1:]:
             why = (
                 f"is a second trainer: {step.name} gets neither the number of nodes nor the variables that connect them"
@@ -143,36 +155,38 @@ def second_trainer(view: View) -> Iterator[Problem]:
 
 
 def _own_policy(view: View) -> bool:
-    """Whether a plugin of the user's own decides."""
+    """Return whether a policy of a user's plugin decides."""
     built_in = {"torch", "mpi", "jax", "xgboost", "flux"}
     return any(isinstance(value, dict) and name not in built_in for name, value in (view.ml_policy or {}).items())
 
 
 def no_initializer(view: View) -> Iterator[Problem]:
-    """Validation goes by the replicated job's name, rendering by its label."""
+    """Yield an initializer without step: validation uses the replicated job's name, rendering its label."""
     given = section(view.train_job, "spec", "initializer")
     for kind, ancestor in (("dataset", DATASET_INITIALIZER), ("model", MODEL_INITIALIZER)):
-        if not isinstance(given.get(kind), dict) or not view.steps or not view.sure:
+        if not isinstance(given.get(kind), dict) or not view.steps or not view.steps_known:
             continue
-        names = [c.get("name") for s in view.steps if s.ancestor == ancestor for c in s.containers]
-        there = ancestor in names or any(isinstance(name, Unknown) for name in names)
+        steps = [step for step in view.steps if step.ancestor == ancestor]
+        names = [container.name for container in chain.from_iterable(step.pod.containers for step in steps)]
+        there = ancestor in names or any_unknown(names)
         if not there:
-            why = f"goes nowhere: no replicated job of the runtime has the ancestor {ancestor} and a container of that name"
-            mend = f"give its Job template the label trainer.kubeflow.org/trainjob-ancestor-step: {ancestor}"
-            yield Problem(f"spec.initializer.{kind}", why, mend)
+            why = f"has no effect: no replicated job of the runtime has the ancestor {ancestor} and a container of that name"
+            hint = f"give its Job template the label trainer.kubeflow.org/trainjob-ancestor-step: {ancestor}"
+            yield Problem(f"spec.initializer.{kind}", why, hint)
 
 
-def unseen_nodes(view: View) -> Iterator[Problem]:
-    """Trainer's webhook looks at the TrainJob's numNodes alone, rendering at the runtime's as well."""
-    for problem in _unseen(view):
+def unvalidated_nodes(view: View) -> Iterator[Problem]:
+    """Yield errors of the runtime's numNodes: Trainer's webhook validates only the TrainJob's, rendering uses both."""
+    for problem in _unvalidated(view):
         if "LoRA" not in problem.why:
             nodes = _own_nodes(view)
             why = f"is {nodes} in the runtime, which Trainer's webhook does not look at: {problem.where} {problem.why}"
             yield Problem("spec.mlPolicy.numNodes", why, "write numNodes: 1 into the TrainJob's trainer")
 
 
-def unseen_lora(view: View) -> Iterator[Problem]:
-    for problem in _unseen(view):
+def unvalidated_lora(view: View) -> Iterator[Problem]:
+    """Yield that LoRA has no effect with the runtime's number of nodes."""
+    for problem in _unvalidated(view):
         if "LoRA" in problem.why:
             why = f"LoRA is left out: the runtime has {_own_nodes(view)} nodes, and on several TorchTune tunes all weights"
             yield Problem("spec.trainer.args", why, "write numNodes: 1 into the TrainJob's trainer")
@@ -182,50 +196,56 @@ def _own_nodes(view: View) -> int | None:
     return number((view.ml_policy or {}).get("numNodes"))
 
 
-def _unseen(view: View) -> list[Problem]:
-    """What the webhook would say if the TrainJob itself gave the runtime's number of nodes."""
+def _unvalidated(view: View) -> list[Problem]:
+    """Return what the webhook would reject if the TrainJob itself had the runtime's number of nodes."""
     nodes, trainer = _own_nodes(view), view.trainer
     if trainer is None or "numNodes" in trainer or nodes is None or nodes < 2 or not view.has_policy("torch"):
         return []
     spec = {**view.train_job["spec"], "trainer": {**trainer, "numNodes": nodes}}
     try:
-        told = set(validate(view.runtime, view.train_job))
-        return [p for p in validate(view.runtime, {**view.train_job, "spec": spec}) if p not in told]
+        known = set(validate(view.runtime, view.train_job))
+        return [p for p in validate(view.runtime, {**view.train_job, "spec": spec}) if p not in known]
     except Invalid:
         return []
 
 
 def no_nodes(view: View) -> Iterator[Problem]:
+    """Yield a TrainJob with zero nodes."""
     if number((view.trainer or {}).get("numNodes")) == 0:
         yield Problem("spec.trainer.numNodes", "is 0: the job is complete at once and trains nothing", "give 1 or more")
 
 
 def several_launchers(view: View) -> Iterator[Problem]:
-    """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go"""
+    """Yield several MPI launchers: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go"""
     nodes = _own_nodes(view)
     launcher = view.trainers[0] if view.has_policy("mpi") and view.trainers else None
-    if nodes and nodes > 1 and launcher is not None and launcher.name != NODE and launcher.count != 1:
+    if nodes and nodes > 1 and launcher is not None and launcher.name != NODE and launcher.parallelism != 1:
         why = f"is {nodes}, and goes to the job with the ancestor trainer: {nodes} Pods of {launcher.name} each start mpirun"
         yield Problem("spec.mlPolicy.numNodes", why, "leave it at 1, and give numNodes in the TrainJob's trainer")
 
 
 def no_mpi(view: View) -> Iterator[Problem]:
+    """Yield an MPI policy with an empty implementation."""
     implementation = (view.policy("mpi") or {}).get("mpiImplementation")
     launcher = next((step for step in view.template if step.name == LAUNCHER and step.node), None)
     if implementation == "" and launcher is not None:
-        why = "is empty, which the schema admits: Trainer's controller then fails for ever to make the objects"
+        why = "is empty, which the schema admits: Trainer's controller then never creates the objects"
         yield Problem("spec.mlPolicy.mpi.mpiImplementation", why, f"write {OPEN_MPI}")
 
 
 def flux_without_nodes(view: View) -> Iterator[Problem]:
+    """Yield a TrainJob for Flux without numNodes."""
     trainer = section(view.train_job, "spec").get("trainer")
     if view.has_policy("flux") and isinstance(trainer, (dict, type(None))) and (trainer or {}).get("numNodes") is None:
-        why = "is missing: Trainer's controller fails for ever to make the objects of a Flux job without it"
+        why = "is missing: Trainer's controller never creates the objects of a Flux job without it"
         yield Problem("spec.trainer.numNodes", why, "give it, 1 for one node")
 
 
 def ignored_resources(view: View) -> Iterator[Problem]:
-    """https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go"""
+    """Yield resourcesPerNode that have no effect because the runtime has no mlPolicy.
+
+    Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go
+    """
     if section(view.runtime, "spec").get("mlPolicy") is None and section(view.trainer, "resourcesPerNode"):
-        why = "goes nowhere: Trainer reads it only where the runtime has an mlPolicy"
+        why = "has no effect: Trainer reads it only if the runtime has an mlPolicy"
         yield Problem("spec.trainer.resourcesPerNode", why, "give the runtime one, if only as mlPolicy: {numNodes: 1}")

@@ -1,86 +1,45 @@
-"""What a rule of this folder looks at: a runtime, a TrainJob and the objects rendered from them, taken apart.
+"""The input of a rule: a runtime, a TrainJob and the objects rendered from them, with accessors for their parts.
 
-Every value may be unknown, which counts as right: `number` and `words` are None then.
+Every value may be unknown and then counts as valid: `number` and `words` are None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, product
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.api.labels import ancestor_of
+from pulumi_trainer.provider.kube.values.accessors import items, listed, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown, first_unknown
+from pulumi_trainer.provider.kube.views import ReplicatedJob, replicated_jobs
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.pipeline import Mode
 from pulumi_trainer.provider.pipeline.info import NODE, TRAINER
 from pulumi_trainer.provider.pipeline.resources import gpus as counted_gpus
 
 Document = dict[str, Any]
 Taints = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Node or flavor with GPUs -> its taints."""
+"""Name of a node or flavor with GPUs -> its taints."""
 
-TEMPLATE = "spec.template.spec.replicatedJobs"
 DEFAULT_NAMESPACE = "default"
 
 
-@dataclass(frozen=True)
-class Step:
-    """A replicated job. place: its number in the list."""
-
-    place: int
-    document: Document
-
-    @property
-    def name(self) -> Any:
-        return self.document.get("name", "")
-
-    @property
-    def at(self) -> str:
-        """Its path in the runtime."""
-        return f"{TEMPLATE}[{self.place}]"
+class Step(ReplicatedJob):
+    """A replicated job, with the roles that Trainer gives it."""
 
     @property
     def ancestor(self) -> Any:
-        return section(self.document, "template", "metadata", "labels").get(ANCESTOR)
-
-    @property
-    def job(self) -> Document:
-        return section(self.document, "template", "spec")
-
-    @property
-    def pod(self) -> Document:
-        return section(self.job, "template", "spec")
-
-    @property
-    def count(self) -> int | None:
-        """Pods of one of its Jobs."""
-        return number(self.job.get("parallelism", 1))
-
-    @property
-    def pods(self) -> int | None:
-        """Pods of all its Jobs."""
-        replicas = number(self.document.get("replicas", 1))
-        return None if self.count is None or replicas is None else self.count * replicas
-
-    @property
-    def containers(self) -> list[Document]:
-        return [c for c in listed(self.pod.get("containers")) if isinstance(c, dict)]
-
-    @property
-    def init_containers(self) -> list[Document]:
-        return [c for c in listed(self.pod.get("initContainers")) if isinstance(c, dict)]
+        """The section of the TrainJob that the step takes."""
+        return ancestor_of(self)
 
     @property
     def node(self) -> Document | None:
         """The container that trains."""
-        return next((c for c in self.containers if c.get("name") == NODE), None)
-
-    @property
-    def volumes(self) -> list[Document]:
-        return [v for v in listed(self.pod.get("volumes")) if isinstance(v, dict)]
+        return next((c.document for c in self.pod.containers if c.name == NODE), None)
 
     @property
     def waits_for(self) -> list[Any]:
@@ -88,10 +47,23 @@ class Step:
         return [section(other).get("name") for other in listed(self.document.get("dependsOn"))]
 
 
+def _flat(lists: Iterable[Any]) -> list[Any]:
+    return [*chain.from_iterable(map(listed, lists))]
+
+
 @dataclass(frozen=True)
 class View:
-    """runtime, train_job: with an API server's defaults. objects: rendered from them; none where rendering failed.
-    siblings: other JobSets. taints: of all places that have GPUs; None: nobody knows. queues: what is known of Kueue's."""
+    """The input of a rule.
+
+    Args:
+        runtime: The runtime, with an API server's defaults.
+        train_job: The TrainJob, with an API server's defaults.
+        objects: The rendered objects; empty if rendering failed.
+        siblings: Other JobSets.
+        taints: Taints of nodes and flavors with GPUs; None if unknown.
+        queues: Known objects of Kueue.
+        mode: Who makes the objects: Trainer's controller (`trainer`), or this package (`jobset`).
+    """
 
     runtime: Document
     train_job: Document
@@ -99,6 +71,7 @@ class View:
     siblings: tuple[Document, ...] = ()
     taints: Taints | None = None
     queues: Queues = field(default_factory=Queues)
+    mode: Mode = "jobset"
 
     @property
     def name(self) -> Any:
@@ -106,30 +79,30 @@ class View:
 
     @cached_property
     def jobset(self) -> Document:
-        """Empty where there is none."""
+        """The rendered JobSet; empty if not found."""
         return next((d for d in self.objects if d.get("kind") == "JobSet"), {})
 
     @cached_property
     def steps(self) -> list[Step]:
-        """Of the rendered JobSet."""
+        """The steps of the rendered JobSet."""
         return steps_of(section(self.jobset, "spec"))
 
     @cached_property
     def template(self) -> list[Step]:
-        """Of the runtime, before patches and plugins."""
+        """The steps of the runtime, before patches and plugins."""
         return steps_of(section(self.runtime, "spec", "template", "spec"))
 
     @cached_property
-    def sure(self) -> bool:
-        """Whether it is known which steps there are, and what they are for."""
-        spec = reached(self.runtime, "spec", "template", "spec")
-        jobs = [reached(spec, "replicatedJobs"), reached(self.jobset, "spec", "replicatedJobs")]
-        labels = [reached(s.document, "template", "metadata", "labels") for s in self.steps]
+    def steps_known(self) -> bool:
+        """Whether all steps and their labels are known."""
+        spec = value_or_unknown(self.runtime, "spec", "template", "spec")
+        jobs = [value_or_unknown(spec, "replicatedJobs"), value_or_unknown(self.jobset, "spec", "replicatedJobs")]
+        labels = [value_or_unknown(s.document, "template", "metadata", "labels") for s in self.steps]
         return all(map(all_known, jobs)) and not first_unknown([labels, [s.name for s in self.steps]])
 
     @property
     def ml_policy(self) -> Document | None:
-        """None where there is none, which is not the same as an empty one."""
+        """`spec.mlPolicy` of the runtime; None if it is missing, which differs from an empty one."""
         policy = section(self.runtime, "spec").get("mlPolicy")
         return policy if isinstance(policy, dict) else None
 
@@ -142,36 +115,39 @@ class View:
 
     @property
     def trainer(self) -> Document | None:
-        """`spec.trainer`; None if there is none, which is not the same as an empty one."""
+        """`spec.trainer`; None if it is missing, which differs from an empty one."""
         trainer = section(self.train_job, "spec").get("trainer")
         return trainer if isinstance(trainer, dict) else None
 
     @property
     def patches(self) -> list[tuple[int, Document]]:
-        """`spec.runtimePatches`, each with its place."""
+        """`spec.runtimePatches`, each with its index."""
         patches = listed(section(self.train_job, "spec").get("runtimePatches"))
         return [(place, patch) for place, patch in enumerate(patches) if isinstance(patch, dict)]
 
     @cached_property
     def patches_known(self) -> bool:
-        """Whether it is known which Pods they change, and what these bear and mount."""
-        given = reached(self.train_job, "spec", "runtimePatches")
-        lists = [reached(p, "trainingRuntimeSpec", "template", "spec", "replicatedJobs") for p in listed(given)]
-        jobs = [job for each in lists for job in listed(each)]
-        pods = [reached(job, "template", "spec", "template", "spec") for job in jobs]
-        lists += [reached(pod, part) for pod in pods for part in ("containers", "tolerations")]
-        inside = [item for each in lists for item in listed(each)]
-        mounts = [reached(item, "volumeMounts") for item in inside]
-        names = [reached(item, "name") for item in [*jobs, *inside]]
-        paths = [reached(mount, "mountPath") for each in mounts for mount in listed(each)]
+        """Whether it is known which Pods the patches change, and their tolerations and mounts."""
+        given = value_or_unknown(self.train_job, "spec", "runtimePatches")
+        lists = [
+            value_or_unknown(p, "trainingRuntimeSpec", "template", "spec", "replicatedJobs") for p in listed(given)
+        ]
+        jobs = _flat(lists)
+        pods = [value_or_unknown(job, "template", "spec", "template", "spec") for job in jobs]
+        lists += [value_or_unknown(pod, part) for pod, part in product(pods, ("containers", "tolerations"))]
+        inside = _flat(lists)
+        mounts = [value_or_unknown(item, "volumeMounts") for item in inside]
+        names = [value_or_unknown(item, "name") for item in [*jobs, *inside]]
+        paths = [value_or_unknown(mount, "mountPath") for mount in _flat(mounts)]
         patches = listed(given)
-        return not any(isinstance(one, Unknown) for one in [given, *patches, *lists, *pods, *mounts, *names, *paths])
+        return not any_unknown([given, *patches, *lists, *pods, *mounts, *names, *paths])
 
     def step(self, name: str) -> Step | None:
         return next((s for s in self.steps if s.name == name), None)
 
     @cached_property
     def trainers(self) -> list[Step]:
+        """The steps with ancestor trainer."""
         return [s for s in self.steps if s.ancestor == TRAINER]
 
     @cached_property
@@ -182,12 +158,16 @@ class View:
 
     @cached_property
     def nodes(self) -> int | None:
-        """How many nodes train; None if nobody knows. With MPI one may be the launcher, and then there is always another."""
-        if self.worker is None or self.worker.count is None:
+        """Number of nodes that train; None if unknown.
+
+        With MPI one may be the launcher, and then there is at least one other node.
+        """
+        count = self.worker.parallelism if self.worker else None
+        if self.worker is None or count is None:
             return None
         launches = (self.policy("mpi") or {}).get("runLauncherAsNode") is True and self.worker.ancestor != TRAINER
         wanted = number((self.trainer or {}).get("numNodes")) or 1
-        return min(self.worker.count + 1, max(wanted, self.worker.count)) if launches else self.worker.count
+        return min(count + 1, max(wanted, count)) if launches else count
 
     @property
     def several_nodes(self) -> bool:
@@ -195,50 +175,50 @@ class View:
 
     @cached_property
     def gpus(self) -> int:
-        """Of a node's container, as rendered; 0 too if nobody knows."""
+        """GPUs of a node's container, as rendered; 0 also if unknown."""
         return gpus((self.worker.node or {}) if self.worker else {})
 
     @property
     def words(self) -> list[str] | None:
-        """Command and arguments of the trainer; None if they are not known, or if the image decides."""
+        """Command and arguments of the trainer; None if they are unknown, or defined by the image."""
         container = self.trainers[0].node if self.trainers else None
         parts = [(container or {}).get(part) or [] for part in ("command", "args")]
-        found = [word for part in parts for word in listed(part)]
+        found = _flat(parts)
         known = all(isinstance(part, list) for part in parts) and all(isinstance(word, str) for word in found)
         return found if known and found else None
 
     @property
     def env(self) -> list[Document]:
-        """Of the trainer's container."""
-        container = self.trainers[0].node if self.trainers else None
-        return [e for e in listed((container or {}).get("env")) if isinstance(e, dict)]
+        """Environment of the trainer's container."""
+        return items(self.trainers[0].node, "env") if self.trainers else []
 
 
 def steps_of(spec: Document) -> list[Step]:
-    jobs = enumerate(listed(spec.get("replicatedJobs")))
-    return [Step(place, job) for place, job in jobs if isinstance(job, dict)]
+    """Return the steps of a JobSet's spec, with their paths in the runtime."""
+    return [Step(job.document, job.place, job.at) for job in replicated_jobs(spec, "spec.template.spec")]
 
 
 def all_known(jobs: Any) -> bool:
-    """Whether no replicated job of a list, and not the list, is unknown as a whole."""
-    return not any(isinstance(job, Unknown) for job in [jobs, *listed(jobs)])
+    """Return whether neither a list of replicated jobs nor one of its items is unknown as a whole."""
+    return not any_unknown([jobs, *listed(jobs)])
 
 
-def reached(document: Any, *path: str) -> Any:
-    """The value at a path, or the unknown value that holds it; None where there is none."""
+def value_or_unknown(document: Any, *path: str) -> Any:
+    """Return the value at a path, or its innermost unknown parent; None if not found."""
     for name in path:
         if isinstance(document, Unknown):
             return document
-        document = document.get(name) if isinstance(document, dict) else None
+        document = section(document).get(name)
     return document
 
 
 def number(value: Any) -> int | None:
+    """Return a whole number; None for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def gpus(container: Document) -> int:
-    """GPUs that a container asks for; 0 too if nobody knows."""
+    """Return the GPUs that a container requests; 0 also if unknown."""
     given = section(container, "resources")
     try:
         found = counted_gpus({part: {name: _text(n) for name, n in section(given, part).items()} for part in given})
@@ -252,7 +232,7 @@ def _text(quantity: Any) -> Any:
 
 
 def amount(value: Any) -> Quantity | None:
-    """A quantity; None if it is not known, or none."""
+    """Return a quantity; None if it is unknown or not valid."""
     try:
         return Quantity.parse(str(value)) if isinstance(value, (str, int)) else None
     except ValueError:

@@ -1,1 +1,1 @@
-"""What is remembered of a cluster: objects that are watched, what it serves, and dry runs."""
+"""Cached state of a cluster: watched objects, discovery, and dry runs."""

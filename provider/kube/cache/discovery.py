@@ -1,6 +1,6 @@
-"""What one cluster has, asked once and remembered: so that many jobs cost few requests.
+"""Cached answers of a cluster to questions about what it has, so that many jobs cost few requests.
 
-Every question may be asked by several threads; it raises what the client raises, and then it raises that again.
+All methods may be called by several threads, and raise what the client raises.
 """
 
 from __future__ import annotations
@@ -10,28 +10,27 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from pulumi_trainer.provider.kube.client.api_resources import ACCESS_REVIEW, RULES_REVIEW, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import (
-    ACCESS_REVIEW,
-    RULES_REVIEW,
-    SECRET,
-    Kind,
-)
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.schema import openapi
-from pulumi_trainer.provider.kube.schema.rules import Predicates
-from pulumi_trainer.provider.kube.schema.schema import Schema
-from pulumi_trainer.provider.kube.values.accessors import rows
+from pulumi_trainer.provider.kube.schema.schema import Predicates, Schema
+from pulumi_trainer.provider.kube.values.accessors import mappings, only, section, without
 
 T = TypeVar("T")
 Document = dict[str, Any]
 
 PATIENCE = 3.0
-"""Seconds for a cluster to answer; then the program goes on with what can be told without it."""
+"""Seconds for a cluster to answer; after that the program goes on with what it can check without the cluster."""
 
 
 class Facts:
-    """giving_up: after the first question that gets no answer, no other is asked."""
+    """The cached answers of one cluster.
+
+    Args:
+        client: Client of the cluster.
+        giving_up: Whether no more requests are sent after the first one without an answer.
+    """
 
     def __init__(self, client: Client, *, giving_up: bool) -> None:
         self.client = client
@@ -43,39 +42,45 @@ class Facts:
 
     @classmethod
     def of(cls, client: Client, patience: float | None = None) -> Facts:
-        """Those that this process has gathered by way of this client. patience: seconds for an answer, after which the
-        cluster counts as away; None: the client's, every time."""
+        """Return the answers that this process has cached for a client.
+
+        Args:
+            client: Client of the cluster.
+            patience: Seconds for an answer, after which the cluster counts as out of reach; None for the client's patience, for
+                each request.
+        """
         with _lock:
             known = _facts.setdefault(client, {})
             if patience not in known:
-                own = client if patience is None else client.within(patience)
-                known[patience] = cls(own, giving_up=patience is not None)
+                patient = client if patience is None else client.within(patience)
+                known[patience] = cls(patient, giving_up=patience is not None)
             return known[patience]
 
     def remember(self, what: str, key: Any, value: Any) -> None:
+        """Cache a value."""
         with self._lock:
             self._known[what, key] = value
 
     def recall(self, what: str, key: Any) -> Any:
-        """What was remembered, or None."""
+        """Return a cached value; None if not found."""
         return self._known.get((what, key))
 
     def alone(self, *key: Any) -> threading.Lock:
-        """Held by whoever finds out what is then remembered under that key."""
+        """Return the lock for the thread that computes the value of a key."""
         with self._lock:
             return self._locks.setdefault(key, threading.Lock())
 
     def served(self) -> Mapping[str, list[str]]:
-        """API group -> its versions."""
+        """Return the versions of each API group."""
         return self._once(("served",), lambda: _groups(self.client.read("/apis")))
 
     def served_now(self) -> Mapping[str, list[str]]:
-        """The same, asked again."""
+        """Return the versions of each API group, requested again."""
         self._forget("served")
         return self.served()
 
     def plurals(self, api_version: str) -> list[str]:
-        """Of the kinds that a group has in that version."""
+        """Return the plurals of the kinds in an API version."""
 
         def ask() -> list[str]:
             return [str(each.get("name")) for each in self.client.read(f"/apis/{api_version}").get("resources") or []]
@@ -83,7 +88,7 @@ class Facts:
         return self._once(("plurals", api_version), ask)
 
     def schema(self, kind: Kind, predicates: Predicates) -> Schema | None:
-        """None where the server does not tell. predicates: of the rules that are known."""
+        """Return the schema of a kind; None if the server does not have it. predicates: The known CEL rules."""
 
         def ask() -> Schema | None:
             try:
@@ -94,7 +99,7 @@ class Facts:
         return self._once(("schema", kind), ask)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Document | bool:
-        """The object; False: there is none. True: we may not look."""
+        """Return an object; False if it does not exist, True if reading it is forbidden."""
         where = namespace if kind.namespaced else ""
 
         def ask() -> Document | bool:
@@ -103,12 +108,17 @@ class Facts:
             except ApiError as error:
                 if error.code != 403:
                     raise
-                return kind != SECRET or self._lists_secret(where, name)
+                return True
 
         return self._once((kind, where, name), ask)
 
     def named(self, kind: Kind, namespace: str, name: str) -> Document | None:
-        """Name, labels and owners of an object, by one list of its kind. None: there is none, or we may not list them."""
+        """Return name, labels and owners of an object from a list of its kind; None if not found, or if listing is forbidden.
+
+        Secrets are not listed, because who may list them reads all of a namespace.
+        """
+        if kind == SECRET:
+            return self._once(("metadata", kind, namespace, name), lambda: self._metadata(kind, namespace, name))
 
         def ask() -> dict[str, Document]:
             try:
@@ -121,18 +131,16 @@ class Facts:
 
         return self._once(("names", kind, namespace), ask).get(name)
 
-    def _lists_secret(self, namespace: str, name: str) -> bool:
-        """Return whether there is a Secret of that name, as its users may list Secrets and not get them. False: certainly not."""
+    def _metadata(self, kind: Kind, namespace: str, name: str) -> Document | None:
         try:
-            found, _ = self.client.list(SECRET, namespace, fields=f"metadata.name={name}", keep=lambda _: {})
+            return self.client.get(kind, namespace, name, whole=False)
         except ApiError as error:
             if error.code != 403:
                 raise
-            return True
-        return bool(found)
+            return None
 
     def all(self, kind: Kind, namespace: str = "") -> list[Document] | None:
-        """All objects of a kind, of a namespace if one is given; None: there is no such kind, or we may not list them."""
+        """Return all objects of a kind (and a namespace); None if the kind does not exist, or if listing is forbidden."""
 
         def ask() -> list[Document] | None:
             try:
@@ -145,14 +153,14 @@ class Facts:
         return self._once(("all", kind, namespace), ask)
 
     def find_now(self, kind: Kind, namespace: str, name: str) -> Document | bool:
-        """The same, and what was not there before is looked for again."""
+        """Return an object as `find` does, but look again for one that did not exist before."""
         if (found := self.find(kind, namespace, name)) is False:
             self._forget(kind, namespace if kind.namespaced else "", name)
             found = self.find(kind, namespace, name)
         return found
 
     def everywhere(self, kind: Kind, fields: str, most: int = 50) -> list[Document] | None:
-        """Objects of all namespaces that a field selector chooses, so many at most; None: we may not look."""
+        """Return objects of all namespaces by a field selector, `most` at most; None if listing is forbidden."""
 
         def ask() -> list[Document] | None:
             try:
@@ -161,7 +169,7 @@ class Facts:
                 if error.code != 403:
                     raise
                 return None
-            return rows(answer.get("items"))
+            return mappings(answer.get("items"))
 
         return self._once((kind, "everywhere", fields), ask)
 
@@ -170,16 +178,12 @@ class Facts:
             self._known.pop(key, None)
 
     def rules(self, namespace: str) -> Document:
-        """`status` of a SelfSubjectRulesReview: what we may do there."""
-        asked = {
-            "apiVersion": RULES_REVIEW.api_version,
-            "kind": RULES_REVIEW.kind,
-            "spec": {"namespace": namespace},
-        }
+        """Return the `status` of a SelfSubjectRulesReview: the user's permissions in a namespace."""
+        asked = {"apiVersion": RULES_REVIEW.api_version, "kind": RULES_REVIEW.kind, "spec": {"namespace": namespace}}
         return self._once(("rules", namespace), lambda: self.client.post(RULES_REVIEW, asked).get("status") or {})
 
     def allowed(self, namespace: str, group: str, resource: str, verb: str, object_name: str) -> bool:
-        """What a SelfSubjectAccessReview says of one permission."""
+        """Return whether a SelfSubjectAccessReview allows one permission."""
         name, _, subresource = resource.partition("/")
         wanted = {"namespace": namespace, "group": group, "resource": name, "subresource": subresource, "verb": verb}
         wanted["name"] = object_name
@@ -217,12 +221,23 @@ def _named(found: Document) -> Document:
 
 
 def _small(document: Document) -> Document:
-    """Without who wrote which field; of a Node what chooses it, and not what lies on it."""
-    metadata = {k: v for k, v in document["metadata"].items() if k != "managedFields"}
+    """Return an object without managedFields: of a Node's status only its allocatable, of a Pod its node and its resources."""
+    metadata = without(document["metadata"], "managedFields")
+    if document.get("kind") == "Pod":
+        return _small_pod(document)
     if document.get("kind") == "Node":
         status = {"allocatable": (document.get("status") or {}).get("allocatable") or {}}
         return {**document, "metadata": metadata, "status": status}
     return {**document, "metadata": metadata}
+
+
+def _small_pod(pod: Document) -> Document:
+    spec = section(pod, "spec")
+    small = only(spec, ("nodeName", "overhead", "resources"))
+    for part in ("containers", "initContainers"):
+        small[part] = [only(container, ("resources", "restartPolicy")) for container in mappings(spec.get(part))]
+    metadata = only(section(pod, "metadata"), ("name", "namespace", "labels"))
+    return {"kind": "Pod", "metadata": metadata, "spec": small, "status": only(section(pod, "status"), ("phase",))}
 
 
 def _groups(answer: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
-"""What the server and its webhooks would answer to an object, by a dry run of the apply that would create it.
+"""Dry runs: what the server and its webhooks answer to an apply that would create an object.
 
-Secrets are not sent, and neither is anything with a value that is not known yet. An object that would
-replace a live one is tried under another name of the same length: what cannot change in place is `lifecycle.changes`' matter.
+Secrets are not sent, and neither is anything with a value that is not known yet. An object that would replace a live one is tried
+under another name of the same length: `lifecycle.changes` handles what cannot change in place.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.client.client import UNTYPED, ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import Problem
 
 Document = dict[str, Any]
@@ -23,13 +23,19 @@ Document = dict[str, Any]
 PATIENCE = 5.0
 """Seconds for all webhooks together."""
 LONGEST = 300
-"""Characters of the server's words that are told; it likes to repeat the whole value."""
+"""Characters of the server's message that are shown; it often repeats the whole value."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """refusals: what the server has against the object. warnings: what will come of it. failed: why it could not be tried.
-    exists: there is an object of that name, which has kept it from being judged as a new one."""
+    """The result of a dry run.
+
+    Args:
+        refusals: Why the server rejects the object.
+        warnings: Warnings about the object as it would be stored.
+        failed: Why the dry run was not possible.
+        exists: Whether an object of that name exists, so that the object was not checked as a new one.
+    """
 
     refusals: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
@@ -37,9 +43,11 @@ class Answer:
     exists: bool = False
 
 
-def shape(document: Mapping[str, Any], name: str) -> str:
-    """Equal for objects that differ in nothing but their job's name, or in the code of a ConfigMap: a server takes both, or
-    none."""
+def shape_digest(document: Mapping[str, Any], name: str) -> str:
+    """Return a digest that is equal for objects which a server accepts or rejects alike.
+
+    Such objects differ only in the name of their job, or in the contents of a ConfigMap.
+    """
     if document["kind"] == "ConfigMap":
         document = {**document, "data": sorted(document.get("data") or {})}
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
@@ -47,7 +55,7 @@ def shape(document: Mapping[str, Any], name: str) -> str:
 
 
 def renamed(document: Mapping[str, Any]) -> Document:
-    """The same object under a name that nothing else has, as long as its own."""
+    """Return an object under a random name of the same length."""
     meta = document["metadata"]
     name = str(meta["name"])
     while True:
@@ -56,10 +64,20 @@ def renamed(document: Mapping[str, Any]) -> Document:
             return {**document, "metadata": {**meta, "name": name[: len(name) - len(tail)] + tail}}
 
 
-def tried(
+def dry_run(
     client: Client, kind: Kind, document: Mapping[str, Any], judge: Callable[[Document], Iterable[Problem]]
 ) -> Answer:
-    """Sends the object. judge: returns warnings about the object as the server would store it. Raises Unreachable."""
+    """Return the result of a dry run.
+
+    Args:
+        client: Client of the cluster.
+        kind: Kind of the object.
+        document: The object.
+        judge: Returns warnings about the object as the server would store it.
+
+    Raises:
+        Unreachable: The server does not answer.
+    """
     try:
         answer = client.apply(kind, document, dry_run=True)
     except ApiError as error:
@@ -76,22 +94,21 @@ def _refused(error: ApiError) -> Answer:
     if error.code == 409:
         return Answer(exists=True)
     if (error.code >= 500 and UNTYPED not in message) or error.code == 429 or "does not support dry run" in message:
-        mend = "is the controller running that this webhook belongs to?" if "webhook" in message else ""
-        return Answer(failed=(Problem("", f"could not be tried in the cluster: {brief(message)}", mend),))
+        hint = "is the controller running that this webhook belongs to?" if "webhook" in message else ""
+        return Answer(failed=(Problem("", f"could not be tried in the cluster: {brief(message)}", hint),))
     causes = [c for c in error.causes if "some validation rules were not checked" not in c[2]]
     webhook = f"{message.split(': ', 1)[0]}: " if message.startswith("admission webhook") else ""
     if causes and error.code in (400, 422):
-        found = [Problem(_field(f), webhook + brief(said), type=reason) for f, reason, said in causes]
-        return Answer(refusals=tuple(dict.fromkeys(found)))
+        problems = dict.fromkeys(
+            Problem("" if field == "<nil>" else field, webhook + brief(text), type=reason)
+            for field, reason, text in causes
+        )
+        return Answer(refusals=tuple(problems))
     return Answer(refusals=(Problem("", brief(message)),))
 
 
-def _field(path: str) -> str:
-    return "" if path == "<nil>" else path
-
-
 def brief(message: str) -> str:
-    """The server's words, without the value in the middle of them that is longer than anybody reads."""
+    """Return a server's message without the middle part if it is too long."""
     if len(message) <= LONGEST:
         return message
     half = LONGEST // 2

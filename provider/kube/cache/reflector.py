@@ -1,4 +1,4 @@
-"""One kind of objects as a cluster has them: a list, then a watch that goes on from where it broke.
+"""Reflects the objects of a kind: lists them, then watches them, and resumes the watch after faults.
 
 https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -11,30 +11,39 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.errors import TrainerError
 
 Document = dict[str, Any]
 
 SECONDS = 50, 60
-"""How long one request watches: a connection that has died without a word is noticed after it."""
+"""How long one request watches: a connection that has died silently is noticed after it."""
 FIRST, LONGEST = 0.1, 8.0
 """Seconds between two attempts: they double."""
 ABSENT = 60.0
-"""Seconds after which a kind that is not there, or may not be read, is asked for again."""
+"""Seconds after which a kind that does not exist, or may not be read, is requested again."""
 PATIENCE = 5.0
-"""Seconds that one list goes on trying; after that it is told that there is no answer."""
+"""Seconds for which a list is retried; after that the fault is reported."""
 EXPIRED = 410
 
 
 class Stream:
-    """All objects of a kind in a namespace that labels and fields choose.
+    """The objects of a kind in a namespace, by labels and fields.
 
-    keep: what is remembered of an object (None: nothing). listed: is given all of them, each time they are listed. changed: is
-    given the type of an event (ADDED, MODIFIED, DELETED) and its object. faulty: is called when the state of `fault` changes.
-    fault: why there is no news, and since when (`time.monotonic`); None: all is well. absent: this cluster does not have the
-    kind, or we may not read it.
+    `fault` is the reason why no news arrives, and its begin (`time.monotonic`); None for no fault. `absent` is true if the
+    cluster does not have the kind, or if the user may not read it.
+
+    Args:
+        client: Client of the cluster.
+        kind: The kind.
+        namespace: The namespace; empty for all.
+        keep: Returns what to keep of an object; None drops it.
+        listed: Called with all objects, each time they are listed.
+        changed: Called with the type of an event (ADDED, MODIFIED, DELETED) and its object.
+        faulty: Called when `fault` changes.
+        labels: Label selector; empty for all objects.
+        fields: Field selector; empty for all objects.
     """
 
     def __init__(
@@ -60,7 +69,7 @@ class Stream:
         self._version = ""
 
     def run(self, stop: threading.Event) -> None:
-        """Until it is told to stop; never raises a fault of the cluster."""
+        """List and watch until `stop` is set; never raises a fault of the cluster."""
         pause = FIRST
         while not stop.is_set():
             begun = time.monotonic()
@@ -68,7 +77,7 @@ class Stream:
                 if not self._version:
                     self._list()
                 self._watch(stop)
-                # Something in between may end each watch at once.
+                # A proxy may end each watch at once.
                 pause = FIRST if time.monotonic() - begun > 1 else min(pause * 2, LONGEST)
                 wait = 0.0 if pause == FIRST else pause
             except TrainerError as fault:
@@ -86,7 +95,7 @@ class Stream:
         self._well()
 
     def _watch(self, stop: threading.Event) -> None:
-        """One request, until the server ends it."""
+        """Watch with one request, until the server ends it."""
         seconds = random.randint(*SECONDS)  # noqa: S311 (no secret)
         for event in self._client.watch(
             self.kind, self._namespace, self._version, labels=self._labels, fields=self._fields, seconds=seconds
@@ -107,7 +116,7 @@ class Stream:
         self.synced.set()
 
     def _broken(self, fault: TrainerError) -> float:
-        """Notes it; the seconds to wait where that is not a matter of back-off."""
+        """Record a fault, and return the seconds to wait; 0 for the usual back-off."""
         refused = fault if isinstance(fault, ApiError) else None
         if refused is not None and refused.code == EXPIRED:
             self._version = ""

@@ -1,8 +1,7 @@
-"""From the `target` input of a resource to a client of that very cluster.
+"""From the `target` input of a resource to a client of the recorded cluster.
 
-kubeconfig is read by `kubeconfig`, credential plugins are run by `plugin`; the official client takes from there what is left
-of a user (tokens, OIDC and the like) and the proxies of the environment. A cluster's identity is the UID of its namespace
-kube-system.
+`kubeconfig` reads kubeconfig files and `exec_credential` runs credential plugins; the official client does the rest of a user
+(tokens, OIDC and the like) and the proxies of the environment. A cluster's identity is the UID of its namespace kube-system.
 """
 
 from __future__ import annotations
@@ -19,34 +18,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import urllib3
 from pulumi_trainer.provider.kube.client import exec_credential
-from pulumi_trainer.provider.kube.client.client import (
-    PATIENCE,
-    Access,
-    Client,
-    Unreachable,
-)
-from pulumi_trainer.provider.kube.client.kubeconfig import Chosen, chosen
+from pulumi_trainer.provider.kube.client.client import PATIENCE, Access, Client, Unreachable
+from pulumi_trainer.provider.kube.client.kubeconfig import Chosen, choose_context
 from pulumi_trainer.provider.kube.client.masking import is_loopback
-from pulumi_trainer.provider.kube.errors import (
-    Problem,
-    Refused,
-    TargetFault,
-    TrainerError,
-)
+from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault, TrainerError
 
 Header = tuple[str, str]
-Way = tuple[str, str, str]
+Connection = tuple[str, str, str]
 """kubeconfig, content, context; each may be empty."""
 _LOADING = threading.Lock()
-"""Modules of the client import each other in a circle: two threads that begin at different ends would find one half made."""
-_ELSEWHERE = 10.0
-"""Seconds for a server of which there is another one to try."""
+"""Modules of the official client import each other in a cycle: two threads could import half-initialized modules."""
+_ALTERNATIVE_SECONDS = 10.0
+"""Seconds for a server if there is another one to try."""
 
 
 def open_client(
@@ -55,25 +45,26 @@ def open_client(
     overrides: Mapping[str, Any] | None = None,
     warn: Callable[[Problem], None] | None = None,
 ) -> Client:
-    """A client of the target's cluster. Nothing is asked and no file is read before its first request.
+    """Return a client of the target's cluster. Nothing is requested and no file is read before its first request.
 
-    target: kubeconfig (a path), content (of a kubeconfig) and context, all optional; cluster: the UID that was recorded,
-    absent before the first contact; unknown: a name of these that has no value yet. overrides: kubeconfig and context of the
-    stack's configuration; they win, provided that they lead to the recorded cluster. warn: is called with what is unwise
-    about the access, once it is opened.
+    Requests raise TargetFault if the server is out of reach, Refused if no connection leads to the recorded cluster.
 
-    Requests raise TargetFault where there is no way to the server, Refused where none leads to the recorded cluster.
+    Args:
+        target: kubeconfig (a path), content (of a kubeconfig) and context, all optional; cluster: the recorded UID, absent
+            before the first contact; unknown: a name of these that has no value yet.
+        overrides: kubeconfig and context of the stack's configuration; they win if they lead to the recorded cluster.
+        warn: Called with each risk of the access, once it is opened.
     """
     if target.get("unknown"):
         return Client(_not_yet)
-    recorded = _way(target)
+    recorded = _connection(target)
     wanted = str(target.get("cluster") or "")
-    ways = dict.fromkeys([_overridden(recorded, overrides or {}), recorded] if wanted else [recorded])
-    return _client(tuple(ways), wanted, _environment(), warn)
+    connections = dict.fromkeys([_overridden(recorded, overrides or {}), recorded] if wanted else [recorded])
+    return _client(tuple(connections), wanted, _environment(), warn)
 
 
 def cluster_id(client: Client) -> str:
-    """UID of the namespace kube-system; asked once a client."""
+    """Return the UID of the namespace kube-system; requested once for each client."""
     return client.cluster_id()
 
 
@@ -81,46 +72,49 @@ def _not_yet(_patience: float) -> Access:
     raise TargetFault(Problem("kubeconfig", "is not known yet: another resource of the program makes it"))
 
 
-def _way(target: Mapping[str, Any]) -> Way:
-    return tuple(str(target.get(k) or "") for k in ("kubeconfig", "content", "context"))  # type: ignore[return-value]
+def _connection(target: Mapping[str, Any]) -> Connection:
+    return str(target.get("kubeconfig") or ""), str(target.get("content") or ""), str(target.get("context") or "")
 
 
-def _overridden(recorded: Way, overrides: Mapping[str, Any]) -> Way:
-    kubeconfig, _, context = _way(overrides)
+def _overridden(recorded: Connection, overrides: Mapping[str, Any]) -> Connection:
+    kubeconfig, _, context = _connection(overrides)
     if kubeconfig:
         return kubeconfig, "", context
     return (*recorded[:2], context or recorded[2])
 
 
 def _environment() -> str:
-    """What else decides where a way leads."""
+    """Return what else decides where a connection leads."""
     return "\n".join(os.environ.get(k, "") for k in ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST"))
 
 
 @lru_cache(maxsize=32)
-def _client(ways: tuple[Way, ...], wanted: str, _environment: str, warn: Callable[[Problem], None] | None) -> Client:
-    return Client(_Opening(ways, wanted), patience=PATIENCE, warn=warn)
+def _client(
+    connections: tuple[Connection, ...], wanted: str, _environment: str, warn: Callable[[Problem], None] | None
+) -> Client:
+    return Client(_Opener(connections, wanted), patience=PATIENCE, warn=warn)
 
 
-class _Opening:
-    """Opens the first of the ways that leads to the wanted cluster; again, from the start, whenever it is called.
+class _Opener:
+    """Opens the first of several connections that leads to the wanted cluster, at each call from the start.
 
-    wanted: its UID; empty before the first contact: then the server that was found first stays the one."""
+    wanted: UID of the cluster; empty before the first contact: then every call must find the server of the first.
+    """
 
-    def __init__(self, ways: tuple[Way, ...], wanted: str) -> None:
-        self._ways, self._wanted = ways, wanted
+    def __init__(self, connections: tuple[Connection, ...], wanted: str) -> None:
+        self._connections, self._wanted = connections, wanted
         self._server: tuple[Any, ...] = ()
 
     def __call__(self, patience: float) -> Access:
         if not self._wanted:
-            return access(self._same(chosen(*self._ways[0])))
+            return access(self._unchanged(choose_context(*self._connections[0])))
         deadline = time.monotonic() + patience
-        each = patience if len(self._ways) == 1 else min(patience / 2, _ELSEWHERE)
+        each = patience if len(self._connections) == 1 else min(patience / 2, _ALTERNATIVE_SECONDS)
         while True:
             faults: list[TrainerError] = []
-            for way in self._ways:
+            for connection in self._connections:
                 try:
-                    return self._checked(access(chosen(*way)), each)
+                    return self._checked(access(choose_context(*connection)), each)
                 except TrainerError as fault:
                     faults.append(fault)
             away = [fault for fault in faults if isinstance(fault, Unreachable) and fault.passing]
@@ -128,7 +122,7 @@ class _Opening:
                 continue
             if len(faults) == 1:
                 raise faults[0]
-            problems = [problem for fault in faults for problem in fault.problems]
+            problems = list(chain.from_iterable(fault.problems for fault in faults))
             raise Unreachable("", "; ".join(map(str, problems)), "") if len(away) == len(faults) else Refused(*problems)
 
     def _checked(self, opened: Access, patience: float) -> Access:
@@ -136,39 +130,40 @@ class _Opening:
         if found == self._wanted:
             return replace(opened, cluster=found)
         why = f"{opened.host} is another cluster (kube-system has UID {found}) than the recorded one ({self._wanted})"
-        mend = (
+        hint = (
             "set trainer:kubeconfig and trainer:context of the stack to the cluster where this is; if that one is gone for good,"
             " make the stack forget what was in it: pulumi state delete --target-dependents URN (pulumi stack --show-urns)"
         )
-        raise Refused(Problem(opened.where, why, mend))
+        raise Refused(Problem(opened.where, why, hint))
 
-    def _same(self, way: Chosen) -> Chosen:
-        server = (way.cluster["server"], way.cluster.get("tls-server-name"), _authority(way))
+    def _unchanged(self, choice: Chosen) -> Chosen:
+        server = (choice.cluster["server"], choice.cluster.get("tls-server-name"), _authority(choice))
         if self._server and server != self._server:
             why = f"pointed to {self._server[0]} when this began, and now points to another server or another CA"
-            raise Refused(Problem(way.where, why, "start again"))
+            raise Refused(Problem(choice.where, why, "start again"))
         self._server = server
-        return way
+        return choice
 
 
-def access(way: Chosen) -> Access:
-    """The connection to a server as a user. Runs the user's credential plugin. Raises TargetFault."""
+def access(choice: Chosen) -> Access:
+    """Return the access to a server as a user. Runs the user's credential plugin.
+
+    Raises:
+        TargetFault: The kubeconfig's entries cannot be used, or the plugin fails.
+    """
     with _LOADING:
         from kubernetes.client import Configuration
         from kubernetes.client.rest import RESTClientObject
 
-    cluster, user = way.cluster, dict(way.user)
+    cluster, user = choice.cluster, dict(choice.user)
     expires = None
     cautions = []
     if user and str(cluster["server"]).lower().startswith("http://"):
         local = is_loopback(str(cluster["server"]))
-        cautions.append(replace(_IN_CLEAR if local else _NOT_SENT, where=way.where))
+        cautions.append(replace(_IN_CLEAR if local else _NOT_SENT, where=choice.where))
         user = user if local else {}
-    static = any(
-        user.get(k) for k in ("token", "tokenFile", "username", "client-certificate", "client-certificate-data")
-    )
-    if isinstance(user.get("exec"), dict) and not static:
-        given, expires = exec_credential.credentials(user["exec"], cluster, way.where)
+    if isinstance(user.get("exec"), dict) and not any(map(user.get, _STATIC_CREDENTIALS)):
+        given, expires = exec_credential.credentials(user["exec"], cluster, choice.where)
         user.update(given)
     configuration = Configuration()
     configuration.host = str(cluster["server"]).rstrip("/")
@@ -177,28 +172,35 @@ def access(way: Chosen) -> Access:
     if proxy := str(cluster.get("proxy-url") or ""):
         configuration.proxy, configuration.no_proxy = proxy, None
     if configuration.proxy:
-        configuration.proxy_headers = _proxy_login(configuration.proxy, way.where)
-    authorization = _authorization(configuration, cluster, user, way.where)
+        configuration.proxy_headers = _proxy_login(configuration.proxy, choice.where)
+    authorization = _authorization(configuration, cluster, user, choice.where)
     insecure = cluster.get("insecure-skip-tls-verify") is True
     configuration.verify_ssl = not insecure
-    with _told(way.where):
+    with _plain_errors(choice.where):
         pool = RESTClientObject(configuration).pool_manager
-    pool.connection_pool_kw["socket_options"] = _alive()
+    pool.connection_pool_kw["socket_options"] = _keepalive()
     if configuration.host.startswith("https"):
-        pool.connection_pool_kw["ssl_context"] = _tls(way, user, insecure=insecure)
+        pool.connection_pool_kw["ssl_context"] = _tls(choice, user, insecure=insecure)
         if name := cluster.get("tls-server-name"):
             pool.connection_pool_kw["server_hostname"] = str(name)
     if insecure:
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # one of ours instead of one a request
-        cautions.append(replace(_INSECURE, where=way.where))
-    acting = _acting_as(user)
-    return Access(
-        configuration.host, pool, lambda: authorization() + acting, way.where, expires=expires, cautions=tuple(cautions)
-    )
+        urllib3.disable_warnings(
+            urllib3.exceptions.InsecureRequestWarning
+        )  # one own warning instead of one for each request
+        cautions.append(replace(_INSECURE, where=choice.where))
+    impersonation = _impersonation(user)
+
+    def headers() -> list[Header]:
+        return authorization() + impersonation
+
+    return Access(configuration.host, pool, headers, choice.where, expires=expires, cautions=tuple(cautions))
 
 
-def _alive() -> list[tuple[int, int, int]]:
-    """A stream may be silent for hours: the system asks whether the other end is still there."""
+_STATIC_CREDENTIALS = ("token", "tokenFile", "username", "client-certificate", "client-certificate-data")
+
+
+def _keepalive() -> list[tuple[int, int, int]]:
+    """Return socket options with TCP keepalive: a stream may be silent for hours."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
@@ -228,7 +230,7 @@ _NOT_SENT = Problem(
 def _authorization(
     configuration: Any, cluster: Mapping[str, Any], user: Mapping[str, Any], where: str
 ) -> Callable[[], list[Header]]:
-    """Makes the header of a request: a token file is read again when it has changed, an OIDC token renewed."""
+    """Return a function for the header of each request: it reads a changed token file again, and renews an OIDC token."""
     if path := user.get("tokenFile"):
         file = _TokenFile(Path(str(path)), where)
         return lambda: [("Authorization", _header(f"Bearer {file.read()}", where))]
@@ -264,23 +266,23 @@ def _authorization(
 
 
 class _TokenFile:
-    """A token that others replace while we run."""
+    """A token in a file that may be replaced while the program runs."""
 
     def __init__(self, path: Path, where: str) -> None:
         self._path, self._where = path, where
         self._lock = threading.Lock()
-        self._seen: tuple[int, int] = (0, 0)
+        self._version: tuple[int, int] = (0, 0)
         self._token = ""
 
     def read(self) -> str:
         with self._lock:
             try:
                 status = self._path.stat()
-                if (status.st_ino, status.st_mtime_ns) != self._seen:
+                if (status.st_ino, status.st_mtime_ns) != self._version:
                     self._token = self._path.read_text("utf-8").strip() or self._token
-                    self._seen = (status.st_ino, status.st_mtime_ns)
+                    self._version = (status.st_ino, status.st_mtime_ns)
             except (OSError, UnicodeDecodeError) as error:
-                if not self._token:  # in the middle of a rotation the old one still holds
+                if not self._token:  # during a rotation the old token stays valid
                     why = f"token file {self._path} cannot be read: {getattr(error, 'strerror', '') or 'no text'}"
                     raise TargetFault(Problem(self._where, why)) from None
             if not self._token:
@@ -289,15 +291,18 @@ class _TokenFile:
 
 
 def _header(value: str, where: str) -> str:
-    """A value that a header can hold; the error of the HTTP library would quote it."""
+    """Return a valid header value; the error of the HTTP library would quote an invalid one."""
     value = value.strip()
     if not value.isascii() or not value.isprintable():
         raise TargetFault(Problem(where, "its token holds characters that no token has", "log in again"))
     return value
 
 
-def _acting_as(user: Mapping[str, Any]) -> list[Header]:
-    """https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation"""
+def _impersonation(user: Mapping[str, Any]) -> list[Header]:
+    """Return the headers of a user's impersonation.
+
+    https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
+    """
     names = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
     found = [(name, str(user[key])) for key, name in names if user.get(key)]
     found += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or []]
@@ -307,45 +312,45 @@ def _acting_as(user: Mapping[str, Any]) -> list[Header]:
 
 
 def _proxy_login(proxy: str, where: str) -> dict[str, str] | None:
-    """urllib3 leaves the user of a proxy's URL out."""
+    """Return the header with the user of a proxy's URL, which urllib3 ignores; None for no user."""
     try:
         parts = urlsplit(proxy)
         if parts.scheme not in ("http", "https", "socks5", "socks5h") or not parts.hostname:
             raise ValueError
     except ValueError:
-        raise TargetFault(Problem(where, "its proxy is no http://, https:// or socks5:// address")) from None
+        raise TargetFault(Problem(where, "its proxy is not an http://, https:// or socks5:// address")) from None
     if not parts.username:
         return None
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return {"Proxy-Authorization": "Basic " + base64.b64encode(login.encode()).decode()}
 
 
-def _tls(way: Chosen, user: Mapping[str, Any], *, insecure: bool) -> ssl.SSLContext:
-    """A certificate's key is on no disk of ours for longer than OpenSSL takes to read it."""
+def _tls(choice: Chosen, user: Mapping[str, Any], *, insecure: bool) -> ssl.SSLContext:
+    """Return the TLS settings. A certificate's key is on disk only while OpenSSL reads it."""
     context = ssl.create_default_context()
     if insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    elif authority := _authority(way):
+    elif authority := _authority(choice):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        with _told(f"{way.where}: certificate-authority"):
+        with _plain_errors(f"{choice.where}: certificate-authority"):
             context.load_verify_locations(cadata=authority)
-    certificate, key = (_data(user, f"client-{k}", way.where) for k in ("certificate", "key"))
+    certificate, key = (_data(user, f"client-{k}", choice.where) for k in ("certificate", "key"))
     if certificate and key:
-        with _told(f"{way.where}: client-certificate"), tempfile.NamedTemporaryFile() as file:
+        with _plain_errors(f"{choice.where}: client-certificate"), tempfile.NamedTemporaryFile() as file:
             file.write(certificate + b"\n" + key)
             file.flush()
             context.load_cert_chain(file.name, password=lambda: "")  # an encrypted key would ask on the terminal
     elif certificate or key:
-        raise TargetFault(Problem(way.where, "has only one of client-certificate and client-key"))
+        raise TargetFault(Problem(choice.where, "has only one of client-certificate and client-key"))
     return context
 
 
-def _authority(way: Chosen) -> str:
-    return _data(way.cluster, "certificate-authority", way.where).decode("ascii", "replace")
+def _authority(choice: Chosen) -> str:
+    return _data(choice.cluster, "certificate-authority", choice.where).decode("ascii", "replace")
 
 
 def _data(entry: Mapping[str, Any], name: str, where: str) -> bytes:
-    """NAME-data, which is base64, else the file NAME; empty if there is neither."""
+    """Return NAME-data, which is base64, or else the file NAME; empty for neither."""
     try:
         if data := entry.get(f"{name}-data"):
             return base64.b64decode(str(data), validate=True)
@@ -357,11 +362,11 @@ def _data(entry: Mapping[str, Any], name: str, where: str) -> bytes:
 
 
 @contextmanager
-def _told(where: str) -> Iterator[None]:
-    """What OpenSSL and urllib3 refuse, as an error for the user."""
+def _plain_errors(where: str) -> Iterator[None]:
+    """Turn errors of OpenSSL and urllib3 into errors for the user."""
     try:
         yield
     except ssl.SSLError as error:
-        raise TargetFault(Problem(where, f"cannot be used: {error.reason or 'no PEM'}")) from None
+        raise TargetFault(Problem(where, f"cannot be used: {error.reason or 'not valid PEM'}")) from None
     except (OSError, ValueError, ImportError, urllib3.exceptions.HTTPError) as error:
         raise TargetFault(Problem(where, f"cannot be used ({type(error).__name__})")) from None

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from copy import copy
+from types import MappingProxyType
 from typing import Any
 
 import urllib3
-from pulumi_trainer.provider.kube.client.kinds import NAMESPACE, POD, Kind
+from pulumi_trainer.provider.kube.client import exec_stream
+from pulumi_trainer.provider.kube.client.api_resources import NAMESPACE, POD, Kind
 from pulumi_trainer.provider.kube.client.transport import (
     FIELD_MANAGER,
     JSON,
@@ -31,60 +33,76 @@ __all__ = ["Access", "ApiError", "Client", "Unreachable"]
 Document = dict[str, Any]
 
 PATIENCE = 60.0
-"""Seconds that a request goes on trying while the server is away or overloaded."""
+"""Seconds for which a request is retried while the server is down or overloaded."""
 CONNECT_SECONDS, READ_SECONDS = 5.0, 45.0
 LASTING = 3.0
-"""Seconds for what is not likely to pass: a certificate that is not trusted, a name that nobody knows."""
+"""Seconds for which a lasting fault is retried: a certificate that is not trusted, an unknown host name."""
 PAGE = 250
 """Objects a page of a list."""
 _TRY_AGAIN = (429, 500, 502, 503, 504)
 TAIL_SECONDS = 5.0
-"""In which the newest lines of a log have to come."""
+"""Seconds in which the newest lines of a log have to arrive."""
 UNTYPED = "failed to create typed patch object"
-"""What server-side apply says, with status 500, of unknown fields and wrong types: it says so again and again."""
-_METADATA = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
-"""A list of objects without what they hold."""
+"""Message of server-side apply, with status 500, for unknown fields and wrong types: a retry does not help."""
+_METADATA, _METADATA_LIST = (
+    f"application/json;as={kind};g=meta.k8s.io;v=v1,{JSON}"
+    for kind in ("PartialObjectMetadata", "PartialObjectMetadataList")
+)
+"""Accept headers for an object, and a list of objects, with their metadata only."""
 _APPLY, _MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 
 
 class Client:
-    """configure: opens the access; called again when the server stops accepting the credentials, or they have expired.
+    """A client of one API server. Its copies (`within`) share connection and credentials.
 
-    warn: is called with what is unwise about an access, once each.
-    host: URL of the server. where: how errors call the access. requests: how many have been sent.
+    Args:
+        configure: Opens the access; called again when the server rejects the credentials, or they have expired.
+        patience: Seconds for which a request is retried.
+        warn: Called once with each risk of the access, such as insecure-skip-tls-verify.
     """
 
     def __init__(
         self, configure: Configure, *, patience: float = PATIENCE, warn: Callable[[Problem], None] | None = None
     ) -> None:
         self.patience = patience
+        self.workers: Mapping[str, Client] = MappingProxyType({})
+        """Clients of the clusters that this one may send jobs to, by name."""
         self._shared = Connection(configure, warn)
 
+    def with_workers(self, workers: Mapping[str, Client]) -> Client:
+        """Return a client with the same connection, and clients of the clusters that this cluster may send jobs to, by name."""
+        other = copy(self)
+        other.workers = workers
+        return other
+
     def within(self, patience: float) -> Client:
-        """The same connection, with another patience in seconds."""
+        """Return a client with the same connection and another patience in seconds."""
         other = copy(self)
         other.patience = patience
         return other
 
     @property
     def host(self) -> str:
+        """URL of the server."""
         return self._shared.access(self.patience).host
 
     @property
     def where(self) -> str:
+        """The name of the access in errors."""
         return self._shared.access(self.patience).where
 
     @property
     def cautions(self) -> tuple[Problem, ...]:
-        """What is unwise about the access."""
+        """Risks of the access."""
         return self._shared.access(self.patience).cautions
 
     @property
     def requests(self) -> int:
+        """How many requests were sent."""
         return self._shared.requests
 
     def cluster_id(self) -> str:
-        """UID of the namespace kube-system, which is a cluster's identity; asked once a connection."""
+        """Return the UID of the namespace kube-system, the cluster's identity; requested once for each connection."""
         self._shared.access(self.patience)
         if not self._shared.cluster:
             found = self.get(NAMESPACE, "", "kube-system")
@@ -95,10 +113,10 @@ class Client:
             self._shared.cluster = uid
         return self._shared.cluster
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
-        """The object; None if there is none, or no such kind."""
+    def get(self, kind: Kind, namespace: str, name: str, *, whole: bool = True) -> Document | None:
+        """Return an object; None if the server has no such object or kind. whole: Whether more than its metadata is needed."""
         try:
-            return self._object("GET", kind, namespace, name)
+            return self._object("GET", kind, namespace, name, accept=JSON if whole else _METADATA)
         except ApiError as error:
             if error.absent:
                 return None
@@ -114,37 +132,69 @@ class Client:
         keep: Callable[[Document], Document | None] = lambda found: found,
         whole: bool = True,
     ) -> tuple[list[Document], str]:
-        """All objects, and the resource version to watch from. keep: what to remember of each (None: nothing). whole: else their
-        metadata are enough."""
+        """Return all objects, and the resource version to watch from.
+
+        Args:
+            kind: The kind.
+            namespace: The namespace; empty for all namespaces.
+            labels: Label selector; empty for all objects.
+            fields: Field selector; empty for all objects.
+            keep: Returns what to keep of an object; None drops it.
+            whole: Whether whole objects are needed; else only their metadata are read.
+        """
         found: list[Document] = []
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
         where = f"list of {kind.plural} in {namespace or 'all namespaces'}"
         deadline = time.monotonic() + self.patience
         while True:
             try:
-                page = self._json("GET", kind.path(namespace), query, where=where, accept=JSON if whole else _METADATA)
+                page = self._json(
+                    "GET", kind.path(namespace), query, where=where, accept=JSON if whole else _METADATA_LIST
+                )
             except ApiError as error:
                 if error.code != 410 or "continue" not in query or time.monotonic() > deadline:
                     raise
-                del query["continue"]  # the snapshot that the pages are of is no longer kept
+                del query["continue"]  # the snapshot of the pages has expired
                 found.clear()
                 continue
             items, meta = page.get("items") or [], page.get("metadata")
             if not (isinstance(meta, dict) and isinstance(items, list) and all(map(_is_object, items))):
-                raise Unreachable(where, "the answer is no list of objects", passing=False)
-            found += [kept for item in items if (kept := keep(item)) is not None]
+                raise Unreachable(where, "the answer is not a list of objects", passing=False)
+            kept = map(keep, items)
+            found += [item for item in kept if item is not None]
             if not (token := meta.get("continue")):
                 return found, str(meta.get("resourceVersion") or "")
             query["continue"] = str(token)
 
-    def create(self, kind: Kind, document: Mapping[str, Any], *, dry_run: bool = False) -> Document:
-        """Raises ApiError 409 AlreadyExists; also where an answer got lost and the request was sent again."""
+    def create(
+        self,
+        kind: Kind,
+        document: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        warnings: MutableSequence[str] | None = None,
+    ) -> Document:
+        """Create an object, and return it as stored.
+
+        Args:
+            kind: The kind.
+            document: The object.
+            dry_run: Whether nothing is stored.
+            warnings: Receives the warnings of the server.
+
+        Raises:
+            ApiError: 409 AlreadyExists also occurs if an answer was lost and the request was sent again.
+        """
         namespace, name = _place(document)
         query = {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
-        return self._object("POST", kind, namespace, name, query, document)
+        return self._object("POST", kind, namespace, name, query, document, warnings=warnings)
 
     def apply(self, kind: Kind, document: Mapping[str, Any], *, force: bool = False, dry_run: bool = False) -> Document:
-        """Server-side apply as `FIELD_MANAGER`. Raises ApiError 409 Conflict with a cause for each field of others."""
+        """Apply an object with server-side apply as `FIELD_MANAGER`, and return it as stored.
+
+        Raises:
+            ApiError: 409 Conflict has a cause for each field of another field manager.
+        """
         namespace, name = _place(document)
         query = {
             "fieldManager": FIELD_MANAGER,
@@ -155,7 +205,7 @@ class Client:
         return self._object("PATCH", kind, namespace, name, query, document, _APPLY)
 
     def patch(self, kind: Kind, namespace: str, name: str, change: Mapping[str, Any]) -> Document:
-        """A JSON merge patch as `FIELD_MANAGER`."""
+        """Change an object with a JSON merge patch as `FIELD_MANAGER`, and return it as stored."""
         return self._object("PATCH", kind, namespace, name, {"fieldManager": FIELD_MANAGER}, change, _MERGE)
 
     def delete(
@@ -168,8 +218,16 @@ class Client:
         version: str = "",
         propagation: str = "Foreground",
     ) -> bool:
-        """Asks for the deletion; False if there is nothing to delete. uid: only that very object. version: only as it was then,
-        by its resourceVersion."""
+        """Request a deletion, and return whether there was something to delete.
+
+        Args:
+            kind: The kind.
+            namespace: Namespace of the object.
+            name: Name of the object.
+            uid: Delete the object only if it has this UID; empty for any.
+            version: With a UID, delete the object only at this resourceVersion; empty for any.
+            propagation: Propagation policy.
+        """
         options: Document = {"propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid, **({"resourceVersion": version} if version else {})}
@@ -190,8 +248,7 @@ class Client:
         *,
         propagation: str = "Background",
     ) -> Document | None:
-        """Asks for the deletion if `mine` says so of the object as it is at that moment. Returns it as it was; None: there is
-        none."""
+        """Request a deletion if `mine` is true for the object at that moment; return the object as read, None if not found."""
         while (found := self.get(kind, namespace, name)) is not None and mine(found):
             about = {"uid": str(found["metadata"]["uid"]), "version": str(found["metadata"]["resourceVersion"])}
             if self.delete(kind, namespace, name, **about, propagation=propagation):
@@ -199,18 +256,30 @@ class Client:
         return found
 
     def read(self, path: str, query: Mapping[str, str] | None = None) -> Document:
-        """Any path that answers with JSON, such as /version. Raises ApiError."""
+        """Return the JSON answer of any path, such as /version."""
         return self._json("GET", path, query or {}, where=path)
 
     def post(self, kind: Kind, document: Mapping[str, Any], namespace: str = "") -> Document:
-        """A question that is asked by a create, such as a SelfSubjectAccessReview."""
+        """Return the answer to an object that is not stored, such as a SelfSubjectAccessReview."""
         return self._json("POST", kind.path(namespace), {}, document, where=kind.kind)
 
     def watch(
         self, kind: Kind, namespace: str, version: str, *, labels: str = "", fields: str = "", seconds: int = 300
     ) -> Iterator[Document]:
-        """Events (type, object) after that resource version, until the server ends the watch. One attempt: raises ApiError
-        (410: the version is too old) and Unreachable when the connection breaks. seconds: when the server is to end it."""
+        """Yield events (type, object) after a resource version, until the server ends the watch, without retries.
+
+        Args:
+            kind: The kind.
+            namespace: The namespace; empty for all namespaces.
+            version: The resource version.
+            labels: Label selector; empty for all objects.
+            fields: Field selector; empty for all objects.
+            seconds: When the server ends the watch.
+
+        Raises:
+            ApiError: 410 if the version is too old.
+            Unreachable: The connection broke.
+        """
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -227,7 +296,7 @@ class Client:
             if event.get("type") == "ERROR":
                 raise answer.error(event.get("object"))
             if not isinstance(event.get("type"), str) or not _is_object(event.get("object")):
-                raise Unreachable(where, "the answer is no event")
+                raise Unreachable(where, "the answer is not an event")
             yield event
 
     def logs(
@@ -239,9 +308,19 @@ class Client:
         idle: float | None = None,
         opened: Callable[[Callable[[], None]], None] | None = None,
     ) -> Iterator[bytes]:
-        """A container's log in the pieces in which it comes; query: container, follow, tailLines, previous, ... of the API.
-        idle: seconds of silence after which it is given up. opened: gets what ends the stream from another thread. One
-        attempt: raises ApiError, and Unreachable when the connection breaks."""
+        """Yield a container's log in the pieces in which it arrives, without retries.
+
+        Args:
+            namespace: Namespace of the pod.
+            pod: Name of the pod.
+            query: Parameters of the API: container, follow, tailLines, previous, ...
+            idle: Seconds without data after which to give up; None for no limit.
+            opened: Called with a function that ends the stream from another thread.
+
+        Raises:
+            ApiError: The server refuses.
+            Unreachable: The connection broke.
+        """
         where = f"log of Pod {namespace}/{pod}"
         timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=idle)
         answer = self._shared.send(
@@ -251,8 +330,14 @@ class Client:
             opened(answer.shut)
         yield from answer.chunks()
 
+    def execute(self, namespace: str, pod: str, container: str, argv: Sequence[str], *, idle: float) -> Iterator[bytes]:
+        """Yield the standard output of a command in a container, without retries. Args and errors: as `exec_stream.run`."""
+        where = f"command in Pod {namespace}/{pod}"
+        access = self._shared.access(self.patience)
+        yield from exec_stream.run(access, POD.path(namespace, pod, "exec"), container, argv, where, idle)
+
     def log_tail(self, namespace: str, pod: str, query: Mapping[str, str], most: int) -> bytes:
-        """Return what comes of a container's log within `TAIL_SECONDS`, up to `most` bytes. Raises as `logs`."""
+        """Return what arrives of a container's log within `TAIL_SECONDS`, up to `most` bytes. Raises as `logs`."""
         until, found = time.monotonic() + TAIL_SECONDS, bytearray()
         asked = {**query, "limitBytes": str(most)}
         for piece in self.within(TAIL_SECONDS).logs(namespace, pod, asked, idle=TAIL_SECONDS):
@@ -269,10 +354,12 @@ class Client:
         name: str,
         query: Mapping[str, str] | None = None,
         body: Any = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
+        warnings: MutableSequence[str] | None = None,
     ) -> Document:
         path, where = kind.path(namespace, "" if method == "POST" else name), kind.where(namespace, name)
-        found = self._json(method, path, query, body, content_type, where=where)
+        found = self._json(method, path, query, body, content_type, where=where, accept=accept, warnings=warnings)
         if not _is_object(found) or found["metadata"].get("name") != name:
             raise Unreachable(where, "the answer is another object", passing=False)
         return found
@@ -287,6 +374,7 @@ class Client:
         *,
         where: str,
         accept: str = JSON,
+        warnings: MutableSequence[str] | None = None,
     ) -> Document:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         begun, pause = time.monotonic(), 0.1
@@ -301,7 +389,10 @@ class Client:
                     method, path, query or {}, data, content_type, where, timeout, self.patience, accept
                 )
                 asked = answer.retry_after
-                return answer.document(max(deadline, time.monotonic() + read))
+                found = answer.document(max(deadline, time.monotonic() + read))
+                if warnings is not None:
+                    warnings.extend(answer.warnings)
+                return found
             except ApiError as refusal:
                 if refusal.code not in _TRY_AGAIN or UNTYPED in refusal.message:
                     raise

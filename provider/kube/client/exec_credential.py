@@ -1,8 +1,8 @@
 """Credentials from a program that the kubeconfig names: `aws eks get-token`, `gke-gcloud-auth-plugin`, `kubelogin`, ...
 
 Protocol: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins, as in
-plugin/pkg/client/auth/exec/exec.go of https://github.com/kubernetes/client-go/tree/v0.36.3. The official client logs what
-goes wrong and then asks without credentials; here it is an error that tells what the program said.
+plugin/pkg/client/auth/exec/exec.go of https://github.com/kubernetes/client-go/tree/v0.36.3. The official client logs a
+failure and then sends requests without credentials; here it is an error with the program's output.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.client.masking import MASK, mask, secret_forms
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import section
 
 PATIENCE = 60.0
-"""Seconds for the program; one that waits for somebody to log in is ended then."""
+"""Seconds for the program; one that waits for a login is killed then."""
 MAX_OUTPUT = 4 * 2**20
 """Bytes of an answer; a token or a certificate has a few kilobytes."""
 _KEPT = 2**16
@@ -40,16 +41,27 @@ _TOKENS = re.compile(
 def credentials(
     plugin: Mapping[str, Any], cluster: Mapping[str, Any], where: str
 ) -> tuple[dict[str, str], float | None]:
-    """Runs the program: `user` fields of a kubeconfig with a token or a certificate, and when they expire (seconds since the
-    epoch; None: never). Raises TargetFault."""
+    """Run a credential plugin.
+
+    Args:
+        plugin: `exec` of the kubeconfig's user.
+        cluster: The kubeconfig's cluster.
+        where: The name of the context in errors.
+
+    Returns:
+        `user` fields of a kubeconfig with a token or a certificate, and when they expire (seconds since the epoch; None: never).
+
+    Raises:
+        TargetFault: The plugin cannot be run, or has failed.
+    """
     command = str(plugin.get("command") or "")
     version = str(plugin.get("apiVersion") or "")
     where = f"{where}: credential plugin {command}"
     if version not in _VERSIONS:
-        mend = "make the kubeconfig anew with the tool of your provider"
-        raise TargetFault(Problem(where, f'its apiVersion "{version}" is not one of {", ".join(_VERSIONS)}', mend))
+        hint = "make the kubeconfig anew with the tool of your provider"
+        raise TargetFault(Problem(where, f'its apiVersion "{version}" is not one of {", ".join(_VERSIONS)}', hint))
     if plugin.get("interactiveMode") == "Always":
-        raise TargetFault(Problem(where, "wants a terminal (interactiveMode: Always), and there is none here"))
+        raise TargetFault(Problem(where, "requires a terminal (interactiveMode: Always), and this process has none"))
     status = _status(_run(plugin, command, _request(plugin, cluster, version), where), version, where)
     token, certificate, key = (_string(status, k) for k in ("token", "clientCertificateData", "clientKeyData"))
     if not token and not (certificate and key):
@@ -62,7 +74,7 @@ def credentials(
 
 
 def trimmed(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """What a program has said, for an error: no token, no more than the end of it."""
+    """Return the end of a program's output without tokens, for an error."""
     text = _TOKENS.sub(MASK, mask(text, secrets).strip())
     return text if len(text) <= _SHOWN else f"...{text[-_SHOWN:]}"
 
@@ -76,7 +88,7 @@ def _request(plugin: Mapping[str, Any], cluster: Mapping[str, Any], version: str
             try:
                 spec["cluster"]["certificate-authority-data"] = base64.b64encode(Path(path).read_bytes()).decode()
             except OSError:
-                pass  # told when the connection is made
+                pass  # reported when the connection is opened
         for extension in cluster.get("extensions") or []:
             if extension.get("name") == "client.authentication.k8s.io/exec":
                 spec["cluster"]["config"] = extension.get("extension")
@@ -84,37 +96,36 @@ def _request(plugin: Mapping[str, Any], cluster: Mapping[str, Any], version: str
 
 
 def _run(plugin: Mapping[str, Any], command: str, request: str, where: str) -> str:
-    own = {str(e["name"]): str(e.get("value") or "") for e in plugin.get("env") or []}
-    environment = {**os.environ, **own, "KUBERNETES_EXEC_INFO": request}
+    variables = {str(e["name"]): str(e.get("value") or "") for e in plugin.get("env") or []}
+    environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": request}
     program = shutil.which(command, path=environment.get("PATH"))
     hint = str(plugin.get("installHint") or "").strip() or "install it, or choose another context"
     if not command or program is None:
-        raise TargetFault(Problem(where, "there is no such program" if os.sep in command else "is not on PATH", hint))
-    argv = [program, *(str(a) for a in plugin.get("args") or [])]
-    secrets = secret_forms(
-        v for k, v in own.items() if len(v) >= 8 and re.search("TOKEN|SECRET|PASSWORD|KEY", k.upper())
-    )
+        raise TargetFault(Problem(where, "program not found" if os.sep in command else "is not on PATH", hint))
+    argv = [program, *map(str, plugin.get("args") or [])]
+    secret_names = [name for name in variables if re.search("TOKEN|SECRET|PASSWORD|KEY", name.upper())]
+    secrets = secret_forms(variables[name] for name in secret_names if len(variables[name]) >= 8)
     pipe, none = subprocess.PIPE, subprocess.DEVNULL
     try:
         process = subprocess.Popen(argv, env=environment, stdin=none, stdout=pipe, stderr=pipe, start_new_session=True)
     except OSError as error:
         raise TargetFault(Problem(where, f"cannot be run: {error.strerror}", hint)) from None
     with process:
-        output, errors, why = _watched(process)
+        output, errors, why = _read_output(process)
         if why:
-            os.killpg(process.pid, signal.SIGKILL)  # a child of it would hold the pipes open
-    said = trimmed(errors.decode(errors="replace"), secrets)
+            os.killpg(process.pid, signal.SIGKILL)  # its children would keep the pipes open
+    message = trimmed(errors.decode(errors="replace"), secrets)
     if why:
-        why += f"; it said: {said}" if said else ""
-        raise TargetFault(Problem(where, why, "run it by hand: it may want a login"))
+        why += f"; its output: {message}" if message else ""
+        raise TargetFault(Problem(where, why, "run it in a terminal, it may need a login"))
     if process.returncode:
-        said = said or "it said nothing on stderr"
-        raise TargetFault(Problem(where, f"ended with exit code {process.returncode}: {said}"))
+        message = message or "no output on stderr"
+        raise TargetFault(Problem(where, f"ended with exit code {process.returncode}: {message}"))
     return output.decode(errors="replace")
 
 
-def _watched(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, str]:
-    """Return what a program prints, the end of what it says on stderr, and why it must be ended, if it must."""
+def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, str]:
+    """Return a program's stdout, the end of its stderr, and why it must be killed; empty if it has ended."""
     output, errors = bytearray(), bytearray()
     deadline = time.monotonic() + PATIENCE
     late = f"gave no answer within {PATIENCE:g} s"
@@ -141,18 +152,17 @@ def _watched(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, str]:
 
 
 def _status(output: str, version: str, where: str) -> dict[str, Any]:
-    """The output holds the credentials: no error quotes it."""
+    """Return the status of a plugin's output. The output contains the credentials: no error quotes it."""
     try:
         answer = json.loads(output)
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
-        raise TargetFault(Problem(where, "its output is no ExecCredential"))
+        raise TargetFault(Problem(where, "its output is not an ExecCredential"))
     if answer.get("apiVersion") != version:
         why = f'is to answer as {version}, and answered as "{trimmed(str(answer.get("apiVersion")))}"'
         raise TargetFault(Problem(where, why, "make the kubeconfig anew, or update the plugin"))
-    status = answer.get("status")
-    return status if isinstance(status, dict) else {}
+    return section(answer, "status")
 
 
 def _string(status: Mapping[str, Any], name: str) -> str:
@@ -166,4 +176,4 @@ def _expiry(status: Mapping[str, Any], where: str) -> float | None:
     try:
         return datetime.fromisoformat(re.sub(r"\.\d+", "", text).replace("Z", "+00:00")).timestamp()
     except ValueError:
-        raise TargetFault(Problem(where, "its expirationTimestamp is no time")) from None
+        raise TargetFault(Problem(where, "its expirationTimestamp is not a time")) from None

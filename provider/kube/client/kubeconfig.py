@@ -1,4 +1,4 @@
-"""kubeconfig as kubectl reads it: which files count, how several are merged, which server and which user a context means.
+"""kubeconfig as kubectl reads it: which files are read, how several are merged, which server and user a context has.
 
 Rules: tools/clientcmd of https://github.com/kubernetes/client-go/tree/v0.36.3 (loader.go, client_config.go). The official
 client differs: it takes the current context of the last file instead of the first.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import mappings, section
 from pulumi_trainer.provider.kube.values.yaml_values import MAX_LENGTH, Unreadable, from_yaml
 
 DEFAULT = "~/.kube/config"
@@ -27,15 +29,18 @@ ELSEWHERE = (
     "`pulumi config set trainer:kubeconfig PATH` for another one (and `pulumi destroy --run-program`, which reads the"
     " configuration anew)"
 )
-"""What to do where credentials have moved or are refused."""
+"""What to do if credentials have moved or are rejected."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """One server and who we are there.
+    """The server and the user of a context. Contains secrets: never put it into a text.
 
-    where: how errors call it. cluster, user: as in a kubeconfig, paths absolute. namespace: of the context, empty if it has
-    none. Holds secrets: never in a text.
+    Args:
+        where: The name of the context in errors.
+        cluster: The cluster's entry of the kubeconfig, with absolute paths.
+        user: The user's entry of the kubeconfig, with absolute paths.
+        namespace: Namespace of the context; empty for none.
     """
 
     where: str
@@ -45,56 +50,63 @@ class Chosen:
 
 
 def is_content(kubeconfig: str) -> bool:
-    """Whether it is a kubeconfig itself, as providers take it, and no path."""
+    """Return whether a text is the content of a kubeconfig, which other providers accept, and not a path."""
     return "\n" in kubeconfig or kubeconfig.lstrip().startswith("{")
 
 
-def chosen(kubeconfig: str = "", content: str = "", context: str = "") -> Chosen:
-    """What `context` means, or the current context; of a file, of the content of one, or of what kubectl would read here:
-    $KUBECONFIG, then ~/.kube/config, then the service account of the pod. Raises TargetFault."""
+def choose_context(kubeconfig: str = "", content: str = "", context: str = "") -> Chosen:
+    """Return the server and the user of a context.
+
+    Args:
+        kubeconfig: Path of a kubeconfig. Default: as kubectl, $KUBECONFIG, then ~/.kube/config, then the pod's service account.
+        content: Content of a kubeconfig, used instead of a file.
+        context: Name of a context. Default: the current one.
+
+    Raises:
+        TargetFault: No kubeconfig, or no valid context was found.
+    """
     if content:
         return _of_context([("", _parsed(content, "the kubeconfig given as content"))], context)
     if is_content(kubeconfig):
-        raise TargetFault(Problem("kubeconfig", "is the content of a kubeconfig, and a path is wanted here", CONTENT))
+        raise TargetFault(Problem("kubeconfig", "must be the path of a kubeconfig file, not its content", CONTENT))
     if kubeconfig:
         paths, named = [Path(kubeconfig).expanduser()], True
     else:
         named = bool(os.environ.get("KUBECONFIG"))
-        listed = os.environ.get("KUBECONFIG") or DEFAULT
-        paths = [Path(p).expanduser() for p in listed.split(os.pathsep) if p]
+        variable = os.environ.get("KUBECONFIG") or DEFAULT
+        paths = [Path(p).expanduser() for p in variable.split(os.pathsep) if p]
     files = [(str(p), _parsed(_text(p), f"kubeconfig {p}")) for p in paths if kubeconfig or p.exists()]
     if not files:
         if (pod := _of_pod()) and not context:
             return pod
         tried = ", ".join(map(str, paths))
-        mend = (
-            "point KUBECONFIG to a file that is there"
-            if named
-            else "set KUBECONFIG, or give Kubernetes(kubeconfig=...)"
-        )
-        raise TargetFault(Problem("kubeconfig", f"there is none: {tried} does not exist", mend))
+        hint = "set KUBECONFIG, or name a file: --kubeconfig of a command, kubeconfig= in a program"
+        if named:
+            hint = "set KUBECONFIG to an existing file"
+        raise TargetFault(Problem("", f"no kubeconfig found: {tried} does not exist", hint))
     return _of_context(files, context)
 
 
 def _of_context(files: list[tuple[str, dict[str, Any]]], context: str) -> Chosen:
-    """The first file that names something wins."""
+    """Return the server and the user of a context; of two entries of the same name the first counts."""
     name = context or next((str(c["current-context"]) for _, c in files if c.get("current-context")), "")
     where = "kubeconfig " + ":".join(path for path, _ in files) if files[0][0] else "kubeconfig (content)"
-    names = ", ".join(sorted({str(c["name"]) for _, config in files for c in _entries(config, "contexts")})) or "none"
+    contexts = chain.from_iterable(_entries(config, "contexts") for _, config in files)
+    names = ", ".join(sorted({str(c["name"]) for c in contexts})) or "none"
     if not name:
         raise TargetFault(Problem(where, "names no current context", f"choose one of: {names}"))
     found = _named(files, "contexts", "context", name)
     if found is None:
-        raise TargetFault(Problem(where, f'has no context "{name}"', f"it has: {names}"))
+        raise TargetFault(Problem(where, f'has no context "{name}"', f"available: {names}"))
     where = f'{where}, context "{name}"'
     cluster = _named(files, "clusters", "cluster", str(found.get("cluster") or ""))
     if cluster is None or not isinstance(cluster.get("server"), str):
         raise TargetFault(Problem(where, f'its cluster "{found.get("cluster")}" has no entry with a server'))
     if not cluster["server"].startswith(("https://", "http://")):
-        raise TargetFault(Problem(where, "its server is no https:// address"))
+        raise TargetFault(Problem(where, "its server is not an https:// address"))
     if "@" in cluster["server"]:
-        why, mend = "its server has credentials in its address", "give the user a token or a certificate"
-        raise TargetFault(Problem(where, why, mend))
+        why, hint = "its server has credentials in its address", "give the user a token or a certificate"
+        raise TargetFault(Problem(where, why, hint))
     wanted = str(found.get("user") or "")
     user = _named(files, "users", "user", wanted) if wanted else {}
     if user is None:
@@ -107,24 +119,23 @@ def _named(files: list[tuple[str, dict[str, Any]]], list_: str, key: str, name: 
         for entry in _entries(config, list_):
             if str(entry["name"]) == name:
                 found = entry.get(key)
-                return _absolute(found if isinstance(found, dict) else {}, key, path)
+                return _absolute(section(found), key, path)
     return None
 
 
 def _absolute(entry: dict[str, Any], key: str, path: str) -> dict[str, Any]:
-    """With the paths of a file taken from its folder; those of a content from here."""
-    here = Path(path).absolute().parent
-    moved: dict[str, Any] = {k: str(here / str(entry[k])) for k in _FILES.get(key, ()) if entry.get(k)}
+    """Return an entry with absolute paths: relative ones start at the folder of the file, or at the current one."""
+    folder = Path(path).absolute().parent
+    moved: dict[str, Any] = {k: str(folder / str(entry[k])) for k in _FILES.get(key, ()) if entry.get(k)}
     plugin = entry.get("exec") if key == "user" else None
     command = str(plugin.get("command") or "") if isinstance(plugin, dict) else ""
     if isinstance(plugin, dict) and os.sep in command:
-        moved["exec"] = {**plugin, "command": str(here / command)}
+        moved["exec"] = {**plugin, "command": str(folder / command)}
     return {**entry, **moved}
 
 
 def _entries(config: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = config.get(name)
-    return [e for e in (found if isinstance(found, list) else []) if isinstance(e, dict) and "name" in e]
+    return [entry for entry in mappings(config.get(name)) if "name" in entry]
 
 
 def _text(path: Path) -> str:
@@ -136,13 +147,13 @@ def _text(path: Path) -> str:
             raise TargetFault(Problem(f"kubeconfig {path}", why, ELSEWHERE))
         return data.decode()
     except UnicodeDecodeError:
-        raise TargetFault(Problem(f"kubeconfig {path}", "is no text")) from None
+        raise TargetFault(Problem(f"kubeconfig {path}", "is not text")) from None
     except OSError as error:
         raise TargetFault(Problem(f"kubeconfig {path}", f"cannot be read: {error.strerror}", ELSEWHERE)) from None
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:
-    """An error of the YAML would quote the text, tokens included: only its line is told."""
+    """Return a kubeconfig's mapping. The YAML error would quote the text, tokens included, so the error only names the line."""
     found, line = None, -1
     try:
         found = next(from_yaml(text), None)
@@ -155,12 +166,15 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         last = text.rstrip("\n").count("\n")
         place = f" (line {min(line, last) + 1})" if line >= 0 else ""
-        raise TargetFault(Problem(where, f"is no kubeconfig: not a YAML mapping{place}"))
+        raise TargetFault(Problem(where, f"is not a kubeconfig: not a YAML mapping{place}"))
     return found
 
 
 def _of_pod() -> Chosen | None:
-    """The service account of the pod in which we run. https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/"""
+    """Return the service account of the pod in which this program runs; None outside a pod.
+
+    https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
+    """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     token, authority, namespace = (SERVICE_ACCOUNT / name for name in ("token", "ca.crt", "namespace"))
     if not host or not port or not token.exists():

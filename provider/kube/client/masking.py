@@ -1,37 +1,40 @@
-"""Where secrets may be sent, and how they may be written in what comes back, so that each form can be hidden."""
+"""Hides secrets in texts, in each form in which they may be written, and checks where they may be sent."""
 
 from __future__ import annotations
 
 import ipaddress
 import json
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from urllib.parse import quote, quote_plus, urlsplit
 
 MASK = "[secret]"
 SHORTEST = 4
-"""Characters of a secret that is hidden in messages: a shorter one would be found everywhere."""
+"""Characters of a secret that is hidden in messages: a shorter one would occur everywhere."""
 SHORTEST_LINE = 8
-"""Characters of a line of a secret that is hidden wherever it stands alone."""
+"""Characters of a line of a secret that is hidden by itself."""
 
 
 def secret_forms(secrets: Iterable[str]) -> tuple[str, ...]:
     """Return secrets as they may be written: whole, on one line, and each of their lines; as they are, as parts of a URL, and as
     Python, JSON and a shell quote them, up to twice. The longest comes first."""
-    found: set[str] = set()
-    for part in {part for secret in secrets for part in _parts(secret)}:
-        once = {part, *_quoted(part)}
-        found |= {*once, *(twice for form in once for twice in _quoted(form)), *_in_urls(part)}
-    return tuple(sorted(found - {""}, key=len, reverse=True))
+    forms: set[str] = set()
+    for part in set(chain.from_iterable(map(_parts, secrets))):
+        quoted = {part, *_quoted(part)}
+        forms |= {*quoted, *chain.from_iterable(map(_quoted, quoted)), *_in_urls(part)}
+    return tuple(sorted(forms - {""}, key=len, reverse=True))
 
 
 def forms_of_values(values: Iterable[str]) -> tuple[str, ...]:
-    """Return the forms of values of Secrets; of values that are JSON, of each text in them, as nobody knows which is meant."""
-    found = {text for value in values for text in (value, *_texts_in(value))}
-    return secret_forms(text for text in found if len(text) >= SHORTEST)
+    """Return the forms of values of Secrets; of values that are JSON, of each text in them, as any of these may be secret."""
+    texts: set[str] = set()
+    for value in values:
+        texts |= {value, *_texts_in(value)}
+    return secret_forms(text for text in texts if len(text) >= SHORTEST)
 
 
 def _texts_in(secret: str) -> list[str]:
-    """Every text in a JSON object or list, keys excepted."""
+    """Return every text in a JSON object or list, except keys."""
     try:
         pending = [json.loads(secret)] if secret.lstrip()[:1] in ("{", "[") else []
     except (ValueError, RecursionError):
@@ -79,9 +82,9 @@ def mask(text: str, forms: Collection[str], *, cut: bool = False) -> str:
     """Return a text without secrets.
 
     Args:
-        text: what somebody else has written.
-        forms: of the secrets, by `secret_forms`.
-        cut: whether the text is the end of a longer one: what may be the end of a secret is left out.
+        text: A text from elsewhere.
+        forms: The forms of the secrets, from `secret_forms`.
+        cut: Whether the text is the end of a longer one: what may be the end of a secret is left out.
     """
     found = [(0, max(map(len, forms), default=0) - 1)] if cut else []
     for form in forms:
@@ -107,7 +110,7 @@ def hide_credentials(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether an address leads nowhere but to this machine."""
+    """Return whether an address leads only to this machine."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

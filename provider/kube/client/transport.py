@@ -1,7 +1,7 @@
-"""One connection to an API server: requests with credentials that are renewed, answers of bounded size, errors in its words.
+"""One connection to an API server: requests with renewed credentials, answers of bounded size, errors in the server's words.
 
-Answers are not trusted: they may be cut, endless, no JSON, or quote the credentials that they were asked with. `client` puts
-the API's verbs and the patience on top; `access` makes what a connection is opened with.
+Answers are not trusted: they may be cut, endless, not JSON, or quote the credentials of the request. `client` adds the API verbs
+and retries; `access` opens the connection.
 """
 
 from __future__ import annotations
@@ -21,39 +21,46 @@ from urllib.parse import urlencode, urlsplit
 import urllib3
 from pulumi_trainer.provider.kube.client.masking import mask, secret_forms
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kube.values.accessors import mappings, section
 
 JSON = "application/json"
-"""What answers are asked for."""
+"""Accept header."""
 LARGEST = 256 * 2**20
-"""Bytes of an answer; a page of the largest objects that etcd takes is not half of it."""
+"""Bytes of an answer; a page of the largest objects that etcd accepts has less than half of it."""
 MOST_SEPARATORS = 16_000_000
 """Commas and brackets of an answer (an opening one counts twice): Python takes 60 bytes for what follows each, however short."""
 LARGEST_ERROR = 2**20
-"""Bytes of a refusal."""
+"""Bytes of an error answer."""
 STARTING = 15.0
-"""Seconds after a broken connection in which a refusal is not believed: an API server that starts answers before it has read
-roles and accounts."""
+"""Seconds after a broken connection in which 401 and 403 are retried: a starting API server answers before it has read roles and
+accounts."""
 _CHUNK = 2**16
 _REACH = "is the cluster up, and is it the right one (kubeconfig, context)?"
-_MEND = {
-    401: "log in again, or mend the credentials of the kubeconfig",
+_HINT = {
+    401: "log in again, or renew the credentials in the kubeconfig",
     403: "`pulumi-trainer rbac` prints the permissions that are needed",
 }
 _NO_RIGHTS = re.compile(r'User ".*" cannot ')
-"""What an API server says of those."""
+"""Message of an API server for missing permissions."""
 _TERMINATED = "because it is being terminated"
-"""What an API server says, with status 403, of a namespace in which nothing can be made any more."""
-_GOING = "wait until it is gone, and create it again, or use another one"
+"""Message of an API server, with status 403, for a namespace that is being deleted."""
+_WAIT_FOR_DELETION = "wait until it is gone, and create it again, or use another one"
 _NO_SUCH_PATH = "404 page not found"
-"""What an API server says of a kind that it does not know."""
+"""Message of an API server for an unknown kind."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a server, as `access` makes it of a kubeconfig.
+    """How to reach a server; `access` makes it from a kubeconfig.
 
-    host: URL. headers: those of a request, its credentials. where: how errors call it. expires: when the credentials have to
-    be made anew, in seconds since the epoch. cautions: what is unwise about it. cluster: its UID, if that was looked at.
+    Args:
+        host: URL of the server.
+        pool: The connections.
+        headers: Returns the headers with the credentials for a request.
+        where: The name of the access in errors.
+        expires: When the credentials expire, in seconds since the epoch; None for never.
+        cautions: Risks of the access.
+        cluster: UID of the cluster; empty if it was not requested.
     """
 
     host: str
@@ -66,16 +73,19 @@ class Access:
 
 
 class Unreachable(TargetFault):
-    """No answer from the API server. passing: it may be back in a moment."""
+    """No answer from the API server. passing: Whether a retry may help."""
 
-    def __init__(self, where: str, why: str, mend: str = _REACH, *, passing: bool = True) -> None:
-        super().__init__(Problem(where, why, mend))
+    def __init__(self, where: str, why: str, hint: str = _REACH, *, passing: bool = True) -> None:
+        super().__init__(Problem(where, why, hint))
         self.passing = passing
 
 
 class ApiError(TargetFault):
-    """The server's refusal. code: HTTP status. reason: its machine word (AlreadyExists, Forbidden, ...). message: its
-    sentence. causes: (field, reason, message) of each field that is wrong."""
+    """An error answer of the API server.
+
+    `code` is the HTTP status, `reason` the server's word (AlreadyExists, Forbidden, ...), `message` its sentence, `causes` has
+    (field, reason, message) for each invalid field.
+    """
 
     def __init__(self, problem: Problem, code: int, status: Mapping[str, Any]) -> None:
         super().__init__(problem)
@@ -83,23 +93,21 @@ class ApiError(TargetFault):
         self.reason = str(status.get("reason") or "")
         self.message = problem.why
         details = status.get("details")
-        self.details: Mapping[str, Any] = details if isinstance(details, dict) else {}
-        causes = self.details.get("causes")
+        self.details: Mapping[str, Any] = section(details)
         self.causes = [
-            (str(c.get("field") or ""), str(c.get("reason") or ""), str(c.get("message") or ""))
-            for c in (causes if isinstance(causes, list) else [])
-            if isinstance(c, dict)
+            (str(cause.get("field") or ""), str(cause.get("reason") or ""), str(cause.get("message") or ""))
+            for cause in mappings(self.details.get("causes"))
         ]
 
     @property
     def absent(self) -> bool:
-        """An API server says that there is no such object or kind; a 404 of anybody else in between means nothing."""
+        """Whether the API server has no such object or kind; a 404 of a proxy does not count."""
         return self.code == 404 and (self.reason == "NotFound" or self.message == _NO_SUCH_PATH)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """secrets: what it was asked with, and may not be told."""
+    """An answer of a server. secrets: The credentials of the request, which must not appear in errors."""
 
     response: urllib3.BaseHTTPResponse
     where: str
@@ -111,24 +119,30 @@ class Answer:
 
     @property
     def retry_after(self) -> float:
-        """Seconds that the server asks for, at most 30."""
+        """Seconds to wait before the next request, at most 30."""
         try:
             return max(0.0, min(float(self.response.headers.get("Retry-After") or 0), 30.0))
         except ValueError:
             return 0.0
 
+    @property
+    def warnings(self) -> list[str]:
+        """Texts of the Warning headers (`299 - "TEXT"`, with backslashes before quotes)."""
+        given = ", ".join(self.response.headers.getlist("Warning"))
+        return [re.sub(r"\\(.)", r"\1", text) for text in re.findall(r'299 \S+ "((?:[^"\\]|\\.)*)"', given)]
+
     def document(self, deadline: float) -> dict[str, Any]:
-        """The JSON object, if the status says that all is well. Raises ApiError, and Unreachable for one that is cut."""
+        """Return the JSON object of a successful answer. Raises ApiError, and Unreachable for an answer that is cut."""
         if self.status >= 300:
             raise self._error(self._whole(deadline, LARGEST_ERROR))
         return self.parsed(self._whole(deadline, LARGEST))
 
     def refusal(self) -> ApiError:
-        """What a status that is not well says."""
+        """Return the error of an answer that is not successful."""
         return self._error(self._whole(time.monotonic() + 10, LARGEST_ERROR))
 
     def parsed(self, text: bytes) -> dict[str, Any]:
-        """A JSON object. Raises Unreachable, and TargetFault for one with more values than objects of a cluster have."""
+        """Return a JSON object. Raises Unreachable, and TargetFault for one with more values than objects of a cluster have."""
         if text.count(b",") + 2 * (text.count(b"{") + text.count(b"[")) > MOST_SEPARATORS:
             raise TargetFault(Problem(self.where, "the answer has more values than 250 objects have, and was not read"))
         try:
@@ -136,14 +150,13 @@ class Answer:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            kind = self.response.headers.get("Content-Type") or "nothing said of its type"
-            said = self._shown(text[:200])
-            why = f"the answer is no JSON object ({kind}): {said!r}"
+            kind = self.response.headers.get("Content-Type") or "no Content-Type"
+            why = f"the answer is not a JSON object ({kind}): {self._shown(text[:200])!r}"
             raise Unreachable(self.where, why, passing="json" in kind)
         return found
 
     def lines(self) -> Iterator[bytes]:
-        """Of a stream, as they come, without the newline. Raises ApiError, and Unreachable when the connection breaks."""
+        """Yield the lines of a stream, without the newline. Raises ApiError, and Unreachable if the connection breaks."""
         rest: list[bytes] = []
         size = 0
         for chunk in self.chunks():
@@ -160,21 +173,21 @@ class Answer:
             yield line
 
     def chunks(self) -> Iterator[bytes]:
-        """Of a stream, as they come. Raises ApiError, and Unreachable when the connection breaks."""
+        """Yield the pieces of a stream. Raises ApiError, and Unreachable if the connection breaks."""
         with self:
             if self.status >= 300:
                 raise self.refusal()
             yield from self._chunks()
 
     def shut(self) -> None:
-        """Ends a stream that another thread waits for: that gets Unreachable. Older releases of urllib3 cannot."""
+        """End a stream that another thread reads: that thread gets Unreachable. Older releases of urllib3 cannot."""
         with suppress(AttributeError, ValueError, RuntimeError, OSError):
             self.response.shutdown()
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
-        """Closes the connection of a stream: what is left in it is not read."""
+        """Close the connection of a stream without reading the rest."""
         self.response.close()
 
     def _whole(self, deadline: float, largest: int) -> bytes:
@@ -185,7 +198,7 @@ class Answer:
             if size > largest:
                 self.response.close()
                 raise self._too_large(largest)
-            if time.monotonic() > deadline + 1:  # it drips
+            if time.monotonic() > deadline + 1:  # the server sends too slowly
                 self.response.close()
                 raise Unreachable(self.where, "the answer did not end in time")
         return b"".join(parts)
@@ -195,15 +208,15 @@ class Answer:
             yield from self.response.stream(_CHUNK, decode_content=False)  # none was asked for
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as broken:  # ValueError: after `shut`
             self.response.close()
-            raise Unreachable(self.where, f"the connection broke: {said(broken)}") from None
+            raise Unreachable(self.where, f"the connection broke: {innermost_reason(broken)}") from None
 
     def _too_large(self, largest: int) -> TargetFault:
         return TargetFault(Problem(self.where, f"the answer has more than {largest // 2**20} MiB, and was not read"))
 
     def error(self, status: Any) -> ApiError:
-        """The Status object that a watch ends with."""
+        """Return the error of the Status object that a watch ends with."""
         status = self._masked(status)
-        code = status.get("code") if isinstance(status, dict) else None
+        code = section(status).get("code")
         return _api_error(code if isinstance(code, int) else 500, status, self.where)
 
     def _error(self, text: bytes) -> ApiError:
@@ -224,28 +237,30 @@ class Answer:
         return self._without_secrets(text.decode(errors="replace").strip())
 
     def _masked(self, value: Any) -> Any:
-        """A decoded value without secrets: in its JSON they may be written with escapes."""
+        """Return a decoded value without secrets, which may have escapes in JSON."""
         if isinstance(value, str):
             return self._without_secrets(value)
         if isinstance(value, dict):
             return {self._without_secrets(key): self._masked(item) for key, item in value.items()}
-        return [self._masked(item) for item in value] if isinstance(value, list) else value
+        return [*map(self._masked, value)] if isinstance(value, list) else value
 
     def _without_secrets(self, text: str) -> str:
         return mask(text, self.secrets)
 
 
 def _api_error(code: int, status: Any, where: str) -> ApiError:
-    told = status if isinstance(status, dict) else {}
-    message = str(told.get("message") or f"HTTP status {code}")
-    return ApiError(Problem(where, message, _mend(code, message)), code, told)
+    document = section(status)
+    message = str(document.get("message") or f"HTTP status {code}")
+    return ApiError(Problem(where, message, _hint(code, message)), code, document)
 
 
-def _mend(code: int, message: str) -> str:
-    """A refusal need not be one for want of rights: webhooks, policies and quotas forbid as well."""
+def _hint(code: int, message: str) -> str:
+    """Return what to do; nothing for a 403 of webhooks, policies and quotas, which is not about permissions."""
     if message.endswith(_TERMINATED):
-        return _GOING
-    return "" if code == 403 and not _NO_RIGHTS.search(message) else _MEND.get(code, "")
+        return _WAIT_FOR_DELETION
+    if code == 403 and not _NO_RIGHTS.search(message):
+        return ""
+    return _HINT.get(code, "")
 
 
 Configure = Callable[[float], Access]
@@ -253,7 +268,7 @@ Configure = Callable[[float], Access]
 
 
 class Connection:
-    """The pool of connections and the credentials, shared by all threads. cluster: its identity, once somebody has asked."""
+    """The pool of connections and the credentials, shared by all threads. cluster: UID of the cluster, once requested."""
 
     def __init__(self, configure: Configure, warn: Callable[[Problem], None] | None = None) -> None:
         self._configure = configure
@@ -268,8 +283,10 @@ class Connection:
         self.cluster = ""
 
     def access(self, patience: float) -> Access:
-        """Opened by the first who asks, and again when the credentials have expired; those who wait for it meanwhile share
-        what comes of it. Raises what `configure` raises."""
+        """Return the access: the first caller opens it, also after the credentials have expired; others wait for the result.
+
+        Raises what `configure` raises.
+        """
         asked = time.monotonic()
         with self._lock:
             if self._open is None or self._expired(*self._open):
@@ -281,22 +298,24 @@ class Connection:
                     self._fault = fault, time.monotonic()
                     raise
                 self.cluster = self._open[0].cluster or self.cluster
-                self._tell_cautions(self._open[0])
+                self._warn_of(self._open[0])
             return self._open[0]
 
-    def _tell_cautions(self, opened: Access) -> None:
-        for caution in opened.cautions if self._warn else ():
-            if caution not in self._warned and self._warn:
+    def _warn_of(self, opened: Access) -> None:
+        if self._warn is None:
+            return
+        for caution in opened.cautions:
+            if caution not in self._warned:
                 self._warned.add(caution)
                 self._warn(caution)
 
     @staticmethod
     def _expired(access: Access, opened: float) -> bool:
-        """At most every 5 seconds: whose clock is wrong?"""
+        """Return whether credentials have expired; at most every 5 seconds, in case a clock is wrong."""
         return access.expires is not None and time.time() >= max(access.expires, opened + 5)
 
     def _renew(self, used: Access) -> None:
-        """Once for all who were refused with the same credentials."""
+        """Forget credentials that were rejected, once for all callers that used them."""
         with self._lock:
             if self._open and self._open[0] is used:
                 self._open = None
@@ -313,7 +332,7 @@ class Connection:
         patience: float,
         accept: str = JSON,
     ) -> Answer:
-        """Sends a request; once more with new credentials where those it was sent with are not accepted. Raises Unreachable."""
+        """Send a request, and once more with new credentials if the first are rejected. Raises Unreachable."""
         access = self.access(patience)
         answer = self._send(access, method, path, query, body, content_type, where, timeout, accept)
         if answer.status == 401:
@@ -321,9 +340,8 @@ class Connection:
             self._renew(access)
             answer = self._send(self.access(patience), method, path, query, body, content_type, where, timeout, accept)
         if answer.status in (401, 403) and time.monotonic() - self._broken < STARTING:
-            raise Unreachable(
-                where, str(answer.refusal()), "the server has just started, and may not know all permissions yet"
-            )
+            hint = "the server has just started, and may not know all permissions yet"
+            raise Unreachable(where, str(answer.refusal()), hint)
         return answer
 
     def _send(
@@ -359,37 +377,41 @@ class Connection:
             )
         except urllib3.exceptions.HTTPError as broken:
             self._broken = time.monotonic()
-            why = f"no answer from {access.host}: {said(broken)}"
+            why = f"no answer from {access.host}: {innermost_reason(broken)}"
             raise Unreachable(where, why, passing=not _lasts(broken)) from None
-        return Answer(response, where, _secrets(credentials))
+        return Answer(response, where, credentials_in(credentials))
 
 
-def _secrets(headers: list[tuple[str, str]]) -> tuple[str, ...]:
-    """The credentials in headers, the longest first."""
-    values = [value for name, value in headers if name == "Authorization"]
-    parts = {part for value in values for part in (value, *value.split()[1:]) if len(part) > 5}
+def credentials_in(headers: list[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the credentials in headers in all their forms, the longest first."""
+    parts: set[str] = set()
+    for name, value in headers:
+        if name == "Authorization":
+            parts |= {value, *value.split()[1:]}
     for part in list(parts):
-        with suppress(ValueError):  # a password is in the header of Basic in base64
-            parts |= {word for word in base64.b64decode(part, validate=True).decode().split(":", 1) if len(word) > 5}
-    return secret_forms(parts)
+        with suppress(ValueError):  # the header of Basic has the password in base64
+            parts |= {*base64.b64decode(part, validate=True).decode().split(":", 1)}
+    return secret_forms(part for part in parts if len(part) > 5)
 
 
-def said(broken: Exception) -> str:
-    """The innermost reason in an error of urllib3, which holds the pool's name around it."""
+def innermost_reason(broken: Exception) -> str:
+    """Return the innermost reason of an error of urllib3, without the pool's name."""
     reason: Any = getattr(broken, "reason", None) or getattr(broken, "original_error", None) or broken
     return re.sub(r"^.*?[>)]: ", "", str(reason)) or type(reason).__name__
 
 
 def _lasts(broken: Exception) -> bool:
-    """Certificates that are wrong stay wrong; so do names that nobody knows."""
+    """Return whether a retry does not help: invalid certificates stay invalid, unknown names unknown."""
     if isinstance(broken, urllib3.exceptions.ProxyError):
         return _lasts(broken.original_error)
-    causes = (broken, *broken.args, broken.__cause__)
-    return isinstance(broken, urllib3.exceptions.NameResolutionError) or any(
-        isinstance(cause, ssl.SSLCertVerificationError) or "alert" in str(getattr(cause, "reason", "") or "").lower()
-        for cause in causes
-        if isinstance(cause, ssl.SSLError)
-    )
+    if isinstance(broken, urllib3.exceptions.NameResolutionError):
+        return True
+    for cause in (broken, *broken.args, broken.__cause__):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return True
+        if isinstance(cause, ssl.SSLError) and "alert" in str(getattr(cause, "reason", "") or "").lower():
+            return True
+    return False
 
 
 FIELD_MANAGER = "pulumi-trainer"

@@ -1,1 +1,1 @@
-"""What an API server does with objects of custom resources: schemas, defaults, validation rules, metadata."""
+"""The API server's handling of custom resources: schemas, defaults, validation rules, metadata."""

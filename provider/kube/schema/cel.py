@@ -1,23 +1,21 @@
-"""Validation rules of a cluster's own CRDs that `admission.rules` does not know, by an implementation of CEL.
+"""Evaluates validation rules of a cluster's own CRDs, which have no predicate in `admission.cel_rules`, with a CEL library.
 
-The package `cel-python` comes with the extra `kubernetes`. Kubernetes' own functions (quantities, URLs, formats) are not in
-it: a rule that it cannot work out counts as kept, and the server's dry run judges it.
+The package `cel-python` comes with the extra `kubernetes` and lacks Kubernetes' own functions (quantities, URLs, formats). A
+rule that it cannot evaluate counts as valid; the server's dry run decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
-
-if TYPE_CHECKING:
-    from pulumi_trainer.provider.kube.schema.schema import Schema
 
 
 def predicate(text: str) -> Callable[[Any, Any, Schema], bool]:
-    """Whether the rule holds for (self, oldSelf, schema); it is compiled when it is first asked."""
+    """Return a function of (self, oldSelf, schema) that evaluates a rule; the rule is compiled on the first call."""
 
     def holds(value: Any, _: Any, __: Schema) -> bool:
         return first_unknown(value) is not None or _evaluated(text, value)
@@ -41,7 +39,7 @@ def _evaluated(text: str, value: Any) -> bool:
 
 @cache
 def _compiled(text: str) -> Any:
-    """A program; None where there is no library, or none that can read the rule."""
+    """Return the compiled rule; None if the library is missing or cannot parse the rule."""
     try:
         from celpy import Environment
         from celpy.celparser import CELParseError

@@ -1,4 +1,4 @@
-"""Kinds as their CustomResourceDefinitions (CRDs) describe them, in files of `provider/admission/generate/schemas.py`."""
+"""Kinds and the schemas of their CustomResourceDefinitions (CRDs), from files of `provider/admission/generate/schemas.py`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.kube.schema.rules import Predicates
-from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.schema.schema import Predicates, Schema
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind at the version that is stored.
+    """A kind at its storage version.
 
     Args:
-        name: Of the kind, such as JobSet.
-        group: Its API group.
-        version: Its version in the group.
-        plural: Its name in a URL.
+        name: The kind, such as JobSet.
+        group: API group.
+        version: Version in the group.
+        plural: Name in URLs.
         namespaced: Whether its objects belong to a namespace.
-        status: Whether status is a resource of its own, so that nobody sets it with the rest.
-        schema: Of its objects, metadata excepted.
+        status: Whether status is a subresource, which other requests cannot set.
+        schema: Schema of its objects, without metadata.
     """
 
     name: str
@@ -39,10 +38,10 @@ class Kind:
 
 
 def read_kinds(file: Path, predicates: Predicates) -> dict[str, Kind]:
-    """Return the kinds of a file by name; it takes milliseconds, and a schema's parts are made when a document has them."""
+    """Return the kinds in a file by name. Schemas are built when a document first needs them."""
     data = json.loads(file.read_text())
     nodes: list[dict[str, Any]] = data["nodes"]
-    for node in nodes:  # what a node holds comes before it
+    for node in nodes:  # child schemas come before their parents
         if "properties" in node:
             node["properties"] = {name: nodes[number] for name, number in node["properties"].items()}
         for name in ("items", "additionalProperties"):

@@ -1,7 +1,4 @@
-"""One thing that an API server has against a document, before it is put into words with its path.
-
-`schema`, `rules` and `metadata` find them; `review` makes `Problem`s of those that remain.
-"""
+"""An error of an API server about a field, before `review` adds its path and makes a `Problem` of it."""
 
 from __future__ import annotations
 
@@ -20,20 +17,29 @@ TOO_LONG = "FieldValueTooLong"
 TOO_MANY = "FieldValueTooMany"
 TYPE_INVALID = "FieldValueTypeInvalid"
 BLOCKING = frozenset((NOT_SUPPORTED, REQUIRED, TOO_LONG, TOO_MANY, TYPE_INVALID))
-"""While there is one of these, the server does not look at validation rules."""
+"""The server does not evaluate validation rules if there is an error of these types."""
 
 NOWHERE = "<nil>"
-"""How the server writes the path of the whole document."""
+"""The server's path of the whole document."""
 
 At = tuple[Any, "str | int"] | None
-"""Where a value stands: the path of what holds it, and its key or index there; None: the document."""
+"""Path of a value: the path of its parent, and its key or index there; None for the document."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """at: where. type: the server's. detail: its words; without them, they are `before`, the path, `after`.
-    nowhere: the server does not name the field. mend: ours. about: "items" of list-maps and sets, a "rule" that could
-    not be evaluated, else empty: on an update these count differently.
+    """An error about a field.
+
+    Args:
+        at: Path of the field.
+        type: The server's error type.
+        detail: The server's text; None if it is `before`, the path, and `after`.
+        before: Text before the path.
+        after: Text after the path.
+        nowhere: Whether the server does not name the field.
+        hint: What to do, in this project's words.
+        about: "items" for items of list-maps and sets, "rule" for a rule that could not be evaluated, else empty. Updates treat
+            these differently.
     """
 
     at: At
@@ -42,30 +48,31 @@ class Fault:
     before: str = ""
     after: str = ""
     nowhere: bool = False
-    mend: str = ""
+    hint: str = ""
     about: str = ""
 
     def problem(self) -> Problem:
-        path = dotted(self.at)
+        """Return the error as a problem with its path."""
+        path = dotted_path(self.at)
         why = f"{self.before}{path}{self.after}" if self.detail is None else self.detail
-        return Problem(NOWHERE if self.nowhere or not path else path, why, self.mend, self.type)
+        return Problem(NOWHERE if self.nowhere or not path else path, why, self.hint, self.type)
 
 
 class NoSuchKey(Exception):
-    """A validation rule has selected a field that is not there."""
+    """A validation rule selects a field that does not exist."""
 
 
-def dotted(at: At) -> str:
-    """A path as the server writes it: `spec.containers[0].name`."""
+def dotted_path(at: At) -> str:
+    """Return a path as the server writes it: `spec.containers[0].name`."""
     parts: list[str] = []
     while at is not None:
         at, key = at
-        parts.append(f"[{key}]" if isinstance(key, int) else f".{key}" if at else key)
-    return "".join(reversed(parts))
+        parts.append(f"[{key}]" if isinstance(key, int) else f".{key}")
+    return "".join(reversed(parts)).removeprefix(".")
 
 
-def parts(at: At) -> list[str | int]:
-    """The keys and indices of a path, outermost first."""
+def path_steps(at: At) -> list[str | int]:
+    """Return the keys and indices of a path, outermost first."""
     found: list[str | int] = []
     while at is not None:
         at, key = at

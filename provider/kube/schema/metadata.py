@@ -1,7 +1,6 @@
-"""The metadata of a whole object: what the API server reads of it, and what it has against it.
+"""The metadata of a whole object: how the API server decodes and validates it. Templates inside an object belong to `schema`.
 
-`review` calls it; metadata of templates inside an object belongs to `schema`. As in
-https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/api/validation/objectmeta.go and
+Sources: https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/api/validation/objectmeta.go and
 https://github.com/kubernetes/apiextensions-apiserver/blob/v0.36.3/pkg/apiserver/schema/objectmeta/coerce.go
 """
 
@@ -12,20 +11,10 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema.definition import Kind
-from pulumi_trainer.provider.kube.schema.field_errors import (
-    INVALID,
-    REQUIRED,
-    TOO_LONG,
-    At,
-    Fault,
-)
+from pulumi_trainer.provider.kube.schema.field_errors import INVALID, REQUIRED, TOO_LONG, At, Fault
 from pulumi_trainer.provider.kube.schema.schema import Schema
-from pulumi_trainer.provider.kube.values.names import (
-    dns_1123_label,
-    dns_1123_subdomain,
-    label_value,
-    qualified_name,
-)
+from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.names import dns_1123_label, dns_1123_subdomain, label_value, qualified_name
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 Document = dict[str, Any]
@@ -48,7 +37,7 @@ _MANAGED = {
     "time": _TIME,
     "fieldsV1": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }
-_OBJECT_META = Schema(
+OBJECT_META = Schema(
     {
         "type": "object",
         "properties": {
@@ -68,24 +57,30 @@ _ANNOTATIONS = 256 * 1024
 """Bytes of all annotations together."""
 _LONGEST_BASE = 58
 _GENERATED = "xxxxx"
-"""Stands for the five random characters that the server appends to generateName."""
+"""Placeholder for the five random characters that the server appends to generateName."""
 _AT: At = (None, "metadata")
 
 
-def decoded(document: Document, kind: Kind, unknown: list[str]) -> Document:
-    """`metadata` as the server has it, empty fields left out; paths of unknown fields are added to `unknown`.
+def decode(document: Document, kind: Kind, unknown: list[str]) -> Document:
+    """Return `metadata` as the server decodes it, without empty fields. A missing namespace becomes `default`.
 
-    A namespace that is missing is `default`; one of a cluster-wide object is dropped. Raises Invalid for wrong types.
+    Args:
+        document: The object.
+        kind: Kind of the object; cluster-wide kinds lose the namespace.
+        unknown: Paths of unknown fields are added to it.
+
+    Raises:
+        Invalid: A field has a wrong type.
     """
     given = document.get("metadata")
     if isinstance(given, dict):
         given = {name: _without_nulls(name, value) for name, value in given.items()}
-    shaped = _OBJECT_META.shaped({} if given is None else given, _AT, unknown)
-    if wrong := [fault.problem() for fault in _OBJECT_META.faults(shaped, _AT)]:
+    pruned = OBJECT_META.pruned({} if given is None else given, _AT, unknown)
+    if wrong := [fault.problem() for fault in OBJECT_META.faults(pruned, _AT)]:
         raise Invalid(*wrong)
-    if isinstance(shaped, Unknown):
+    if isinstance(pruned, Unknown):
         raise Invalid(Problem("metadata", "is not known yet", "only its fields may be"))
-    metadata: Document = {name: value for name, value in shaped.items() if value or isinstance(value, Unknown)}
+    metadata: Document = {name: value for name, value in pruned.items() if value or isinstance(value, Unknown)}
     if not kind.namespaced:
         metadata.pop("namespace", None)
     elif "namespace" not in metadata:
@@ -94,23 +89,24 @@ def decoded(document: Document, kind: Kind, unknown: list[str]) -> Document:
 
 
 def _without_nulls(name: Any, value: Any) -> Any:
-    """What Go makes of nulls inside: an empty text, an empty owner."""
+    """Return a value with nulls replaced as Go does: by an empty text or an empty owner."""
     if name in ("labels", "annotations") and isinstance(value, dict):
         return {key: "" if text is None else text for key, text in value.items()}
     if isinstance(value, list):
-        return [("" if name == "finalizers" else {}) if item is None else item for item in value]
+        empty: Any = "" if name == "finalizers" else {}
+        return [empty if item is None else item for item in value]
     return value
 
 
-def named(metadata: Document) -> str | Unknown:
-    """The name, or one like the server would generate; empty without any."""
+def object_name(metadata: Document) -> str | Unknown:
+    """Return the name, or one like the server would generate; empty if both fields are empty."""
     base = metadata.get("generateName", "")
     generated = base if isinstance(base, Unknown) else base and base[:_LONGEST_BASE] + _GENERATED
     return metadata.get("name") or generated
 
 
 def faults(metadata: Document, old: Document | None) -> Iterator[Fault]:
-    """What the server has against decoded metadata. old: that of the object as it is stored, None to create it."""
+    """Yield the errors of decoded metadata. old: Metadata of the stored object; None on creation."""
     if old is None:
         yield from _names(metadata)
     else:
@@ -128,7 +124,7 @@ def faults(metadata: Document, old: Document | None) -> Iterator[Fault]:
 
 
 def _names(metadata: Document) -> Iterator[Fault]:
-    base, name = metadata.get("generateName"), named(metadata)
+    base, name = metadata.get("generateName"), object_name(metadata)
     if isinstance(base, str):
         masked = base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base
         yield from _each((_AT, "generateName"), dns_1123_subdomain(masked))
@@ -151,9 +147,9 @@ def _labels(metadata: Document) -> Iterator[Fault]:
     labels = metadata.get("labels")
     if isinstance(labels, dict):
         for name, value in labels.items():
-            mend = f"the label {name[:80]}"
-            yield from _each((_AT, "labels"), qualified_name(name), mend)
-            yield from _each((_AT, "labels"), label_value(value) if isinstance(value, str) else [], mend)
+            hint = f"the label {name[:80]}"
+            yield from _each((_AT, "labels"), qualified_name(name), hint)
+            yield from _each((_AT, "labels"), label_value(value) if isinstance(value, str) else [], hint)
 
 
 def _annotations(metadata: Document) -> Iterator[Fault]:
@@ -165,14 +161,14 @@ def _annotations(metadata: Document) -> Iterator[Fault]:
     size = sum(len(text.encode(errors="replace")) for text in _texts([*annotations, *annotations.values()]))
     if size > _ANNOTATIONS:
         detail = f"may not be more than {_ANNOTATIONS} bytes"
-        yield Fault((_AT, "annotations"), TOO_LONG, detail=detail, mend=f"all together have {size}")
+        yield Fault((_AT, "annotations"), TOO_LONG, detail=detail, hint=f"all together have {size}")
 
 
 def _owners(metadata: Document) -> Iterator[Fault]:
     at = (_AT, "ownerReferences")
     owners = metadata.get("ownerReferences", [])
     controller = ""
-    for owner in owners if isinstance(owners, list) else ():
+    for owner in listed(owners):
         if not isinstance(owner, dict):
             continue
         version = owner.get("apiVersion", "")
@@ -194,9 +190,11 @@ def _owners(metadata: Document) -> Iterator[Fault]:
 
 
 def _texts(values: Any) -> list[str]:
-    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+    if not isinstance(values, list):
+        return []
+    return [value for value in values if isinstance(value, str)]
 
 
-def _each(at: At, wrong: list[str], mend: str = "") -> Iterator[Fault]:
+def _each(at: At, wrong: list[str], hint: str = "") -> Iterator[Fault]:
     for detail in wrong:
-        yield Fault(at, INVALID, detail=detail, mend=mend)
+        yield Fault(at, INVALID, detail=detail, hint=hint)

@@ -1,8 +1,7 @@
-"""What a cluster's own CRDs have against a document: all of it at once, where a dry run of server-side apply stops at the
-first unknown field or wrong type.
+"""Checks documents with the schemas and validation rules of a cluster's own CRDs, and returns all errors at once.
 
-The schemas come from the server's OpenAPI, which whoever may log in may read, with the CRDs' validation rules. Pure functions;
-called by `review`.
+A dry run of server-side apply stops at the first unknown field or wrong type. The schemas come from the server's OpenAPI, which
+any authenticated user may read.
 """
 
 from __future__ import annotations
@@ -11,26 +10,32 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema import cel
 from pulumi_trainer.provider.kube.schema.field_errors import BLOCKING, NOWHERE
-from pulumi_trainer.provider.kube.schema.rules import Predicates, broken
-from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.schema.schema import Predicates, Schema
+from pulumi_trainer.provider.kube.schema.validation_rules import broken_rules
+from pulumi_trainer.provider.kube.values.accessors import section
 
 
 def path(kind: Kind) -> str:
-    """Where the server describes a kind."""
+    """Return the API path of the schemas of a kind's group and version."""
     return f"/openapi/v3{kind.root}"
 
 
 def schema(described: Mapping[str, Any], kind: Kind, predicates: Predicates) -> Schema | None:
-    """The schema of a kind in an answer from `path`; None where it is not there. predicates: of rules that are known; CEL decides
-    on others."""
+    """Return the schema of a kind; None if not found.
+
+    Args:
+        described: The server's answer for `path`.
+        kind: The kind.
+        predicates: Known validation rules by their text; a CEL library evaluates the others.
+    """
     wanted = {"group": kind.group, "version": kind.api_version.rpartition("/")[2], "kind": kind.kind}
-    for given in _map(_map(described.get("components")).get("schemas")).values():
+    for given in section(described, "components", "schemas").values():
         if isinstance(given, dict) and wanted in (given.get("x-kubernetes-group-version-kind") or []):
-            properties = {**_map(given.get("properties")), "metadata": _METADATA}
+            properties = {**section(given, "properties"), "metadata": _METADATA}
             made = Schema({**given, "properties": properties}, predicates)
             _with_rules(made)
             return made
@@ -38,40 +43,42 @@ def schema(described: Mapping[str, Any], kind: Kind, predicates: Predicates) -> 
 
 
 _METADATA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-"""It has a schema of its own, which offline checks know."""
+"""Metadata has its own schema, which offline checks use."""
 
 
 def _with_rules(schema: Schema) -> None:
-    if schema.ruled:
+    if schema.has_rules:
         for rule in schema.rules:
             if rule.holds is None:
                 rule.holds = cel.predicate(rule.text)
-        for held in schema.held:
-            _with_rules(held)
+        for child in schema.child_schemas:
+            _with_rules(child)
 
 
 def problems(
     schema: Schema, document: Mapping[str, Any], kind: Kind, hint: Callable[[str], str] = lambda _: ""
 ) -> list[Problem]:
-    """What the server will refuse in a document that is to be created; unknown leaves are right. hint: what to do about a field
-    that the cluster does not know, by its path."""
+    """Return what the server would reject in a new document; unknown leaves count as valid.
+
+    Args:
+        schema: Schema of the document.
+        document: The document.
+        kind: Kind of the document.
+        hint: Returns what to do about an unknown field, by its path.
+    """
     unknown: list[str] = []
     try:
-        shaped = schema.shaped(dict(document), None, unknown)
+        pruned = schema.pruned(dict(document), None, unknown)
     except Invalid as error:
         return list(error.problems)
     found = [Problem(at, f"the cluster's {kind.kind} has no such field", hint(at)) for at in sorted(unknown)]
-    return [*found, *_faults(schema, shaped)]
+    return [*found, *_faults(schema, pruned)]
 
 
-def _faults(schema: Schema, shaped: Any) -> Iterator[Problem]:
-    faults = list(schema.faults(shaped))
+def _faults(schema: Schema, pruned: Any) -> Iterator[Problem]:
+    faults = list(schema.faults(pruned))
     if not any(fault.type in BLOCKING for fault in faults):
-        faults += broken(schema, shaped, None)
+        faults += broken_rules(schema, pruned, None)
     for fault in faults:
         problem = fault.problem()
         yield replace(problem, where="") if problem.where == NOWHERE else problem
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

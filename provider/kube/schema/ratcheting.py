@@ -1,6 +1,6 @@
-"""What an update has not changed, and the server therefore tolerates.
+"""Ratcheting: the server tolerates errors in values that an update does not change.
 
-As in https://github.com/kubernetes/apiextensions-apiserver/blob/v0.36.3/pkg/apiserver/validation/ratcheting.go
+Source: https://github.com/kubernetes/apiextensions-apiserver/blob/v0.36.3/pkg/apiserver/validation/ratcheting.go
 """
 
 from __future__ import annotations
@@ -8,14 +8,18 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.kube.schema.field_errors import Fault, parts
-from pulumi_trainer.provider.kube.schema.rules import by_key
-from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.schema.field_errors import Fault, path_steps
+from pulumi_trainer.provider.kube.schema.schema import Schema, by_key
 from pulumi_trainer.provider.kube.values.accessors import Document
 
 
-class Before:
-    """The object as it is stored. It remembers what it has compared, so that many faults take no more than one."""
+class StoredObject:
+    """The stored object of an update, with cached comparisons.
+
+    Args:
+        schema: Schema of the object.
+        stored: The object.
+    """
 
     def __init__(self, schema: Schema, stored: Document) -> None:
         self.schema = schema
@@ -24,11 +28,11 @@ class Before:
         self._same: dict[tuple[int, int], bool] = {}
 
     def tolerates(self, fault: Fault, document: Document) -> bool:
-        """Whether what is wrong with the new document was there before. Equal items count for the whole object."""
+        """Return whether the stored object has the value of an error already. Duplicate items count for the whole object."""
         if fault.about == "items":
             return self._had_equal_items
         value, old, schema = document, self.stored, self.schema
-        for step in parts(fault.at):
+        for step in path_steps(fault.at):
             below = self._below(schema, value, old, step) if schema is not None else None
             if below is None:
                 break
@@ -40,16 +44,16 @@ class Before:
         return any(fault.about == "items" for fault in self.schema.faults(self.stored))
 
     def _below(self, schema: Schema, value: Any, old: Any, step: str | int) -> tuple[Any, Any, Any] | None:
-        """What stands at a key or an index now and before, with its schema; None where one of them has nothing."""
+        """Return the new and the old value at a key or index, with their schema; None if one of them does not exist."""
         if isinstance(value, list) and isinstance(step, int) and step < len(value):
             was = self._item(schema, value[step], old)
             return None if was is None else (value[step], was, schema.items)
         if isinstance(value, dict) and isinstance(old, dict) and step in value and step in old:
-            return value[step], old[step], schema.properties.get(str(step), schema.others)
+            return value[step], old[step], schema.properties.get(str(step), schema.additional_properties)
         return None
 
     def _item(self, schema: Schema, item: Any, old: Any) -> Any:
-        """The old item of a list-map that has the same keys; None: there is none, or it cannot be told."""
+        """Return the old item of a list-map with the same keys; None if not found, or if the keys cannot be read."""
         key = schema.key(item) if schema.list_type == "map" and isinstance(old, list) else None
         if key is None:
             return None
@@ -67,7 +71,7 @@ class Before:
 
     def _compared(self, schema: Schema | None, value: Any, old: Any) -> bool:
         if isinstance(value, dict) and isinstance(old, dict):
-            below = {name: schema and schema.properties.get(name, schema.others) for name in value}
+            below = {name: schema and schema.properties.get(name, schema.additional_properties) for name in value}
             return value.keys() == old.keys() and all(self._unchanged(below[n], value[n], old[n]) for n in value)
         if type(value) is not type(old) or len(value) != len(old):
             return False

@@ -1,22 +1,22 @@
-"""One field of a custom resource as its CRD describes it: what is unknown in it, what is filled in, what is wrong.
+"""One field of a custom resource by the schema of its CRD: pruning, defaulting, and validation as in an API server.
 
-The engine behind `review` and the defaults. It takes any structural `openAPIV3Schema`, a reachable cluster's as well as
-the ones of `kinds`, and does what an API server of Kubernetes 1.36 does with it, in its words:
+Accepts any structural `openAPIV3Schema` and returns the errors of Kubernetes 1.36 in the server's words:
 https://github.com/kubernetes/apiextensions-apiserver/tree/v0.36.3/pkg/apiserver (pruning, defaulting, list types) and
-https://github.com/kubernetes/kube-openapi/tree/43fb72c5454a/pkg/validation/validate (values). Of combined schemas
-(`anyOf` and the like) it knows the one that says int-or-string; it checks no other.
+https://github.com/kubernetes/kube-openapi/tree/43fb72c5454a/pkg/validation/validate (values). Of combined schemas (`anyOf` and
+the like), only int-or-string is checked.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.kube.schema.field_errors import (
     DUPLICATE,
+    FORBIDDEN,
     INVALID,
     NOT_SUPPORTED,
     REQUIRED,
@@ -25,17 +25,17 @@ from pulumi_trainer.provider.kube.schema.field_errors import (
     TYPE_INVALID,
     At,
     Fault,
-    dotted,
+    NoSuchKey,
+    dotted_path,
 )
-from pulumi_trainer.provider.kube.schema.json_values import (
-    emptied,
+from pulumi_trainer.provider.kube.schema.go_json_values import (
+    field_name,
     identity,
     is_date_time,
-    named,
-    plain,
+    plain_data,
     scalar,
+    without_fields,
 )
-from pulumi_trainer.provider.kube.schema.rules import Predicates, Rule
 from pulumi_trainer.provider.kube.values import go_regexp
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -50,7 +50,7 @@ _NAMES: dict[type, str] = {
     type(None): "null",
 }
 _FORMATS: dict[type, str] = {int: "int64", float: "float64"}
-"""The format that Go's reader gives a number."""
+"""The format that Go's JSON reader gives a number."""
 _NUMERIC_FORMATS = ("int32", "int64")
 _TEXT_FORMATS = frozenset(
     [
@@ -83,10 +83,53 @@ _TEXT_FORMATS = frozenset(
 _MAX_INT = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 
-class Schema:
-    """A schema, ready for use. `given` and what it holds must not change afterwards; nested ones are made when needed.
+Predicate = Callable[[Any, Any, "Schema"], bool]
+"""Function of (self, oldSelf, schema of self) that returns whether a rule is met. self is known and has the right type."""
+Predicates = Mapping[str, Predicate]
+"""Predicates by the text of the rule."""
 
-    predicates: of its validation rules. made: the Schemas of this tree, by what they were made of: equal parts are one object.
+
+class Rule:
+    """One of a schema's `x-kubernetes-validations`.
+
+    Args:
+        given: The rule as the CRD declares it.
+        predicates: Predicates by the text of the rule.
+    """
+
+    def __init__(self, given: dict[str, Any], predicates: Predicates) -> None:
+        self.text: str = given["rule"].strip()
+        self.message: str = given.get("message", "").strip()
+        self.field: tuple[str, ...] = tuple(filter(None, given.get("fieldPath", "").split(".")))
+        self.type: str = given.get("reason", INVALID)
+        if self.type not in (FORBIDDEN, REQUIRED, DUPLICATE):
+            self.type = INVALID
+        self.transition = "oldSelf" in self.text
+        self.holds = predicates.get(self.text) or COMMON.get(self.text)
+
+    def fault(self, value: Any, old: Any, at: At, schema: Schema) -> Fault | None:
+        """Return the error of a broken rule, or of one that selects a missing field; None if the rule is met."""
+        if self.holds is None or (self.transition and (old is None or isinstance(old, Unknown))):
+            return None
+        try:
+            if self.holds(value, old, schema):
+                return None
+            detail = self.message or f"failed rule: {self.text}"
+        except NoSuchKey as error:
+            detail = f"no such key: {error} evaluating rule: {self.message or self.text}"
+            return Fault(at, INVALID, detail=detail, about="rule")
+        for name in self.field:
+            at = (at, name)
+        return Fault(at, self.type, detail=detail)
+
+
+class Schema:
+    """A schema whose nested schemas are built when needed.
+
+    Args:
+        given: The schema as in the CRD; neither it nor its parts may change afterwards.
+        predicates: Predicates of its validation rules.
+        made: The Schemas of this tree by the id of their parts, so that equal parts share one Schema.
     """
 
     def __init__(
@@ -97,10 +140,12 @@ class Schema:
         self._made = {} if made is None else made
         self.int_or_string: bool = given.get("x-kubernetes-int-or-string") is True
         kind = given.get("type")
-        self.types: tuple[str, ...] = ("integer", "string") if self.int_or_string else (kind,) if kind else ()
+        self.types: tuple[str, ...] = (kind,) if kind else ()
+        if self.int_or_string:
+            self.types = ("integer", "string")
         self.nullable: bool = given.get("nullable") is True
         self.default: Any = given.get("default")
-        self.preserving: bool = given.get("x-kubernetes-preserve-unknown-fields") is True
+        self.preserves_unknown_fields: bool = given.get("x-kubernetes-preserve-unknown-fields") is True
         self.required: tuple[str, ...] = tuple(given.get("required", ()))
         self.enum: list[Any] = given.get("enum") or []
         self.list_type: str | None = given.get("x-kubernetes-list-type")
@@ -120,8 +165,8 @@ class Schema:
         return self._of(items) if isinstance(items, dict) else None
 
     @cached_property
-    def others(self) -> Schema | None:
-        """The schema of every property that is not named in `properties`."""
+    def additional_properties(self) -> Schema | None:
+        """The schema of properties that are not named in `properties`."""
         others = self.given.get("additionalProperties")
         return self._of(others) if isinstance(others, dict) else None
 
@@ -133,93 +178,105 @@ class Schema:
 
     @cached_property
     def defaults(self) -> tuple[tuple[str, Schema], ...]:
+        """Names and schemas of the properties with a default."""
         return tuple((name, each) for name, each in self.properties.items() if each.default is not None)
 
     @cached_property
-    def held(self) -> tuple[Schema, ...]:
-        return tuple(each for each in (*self.properties.values(), self.items, self.others) if each is not None)
+    def child_schemas(self) -> tuple[Schema, ...]:
+        """The schemas of properties and items."""
+        return tuple(
+            each for each in (*self.properties.values(), self.items, self.additional_properties) if each is not None
+        )
 
     @cached_property
-    def defaulting(self) -> bool:
-        """Whether anything below this schema has a default."""
-        return any(each.default is not None or each.defaulting for each in self.held)
+    def has_defaults(self) -> bool:
+        """Whether a nested schema has a default."""
+        return any(each.default is not None or each.has_defaults for each in self.child_schemas)
 
     @cached_property
-    def ruled(self) -> bool:
-        """Whether this schema, or one that it holds, has validation rules."""
-        return bool(self.rules) or any(each.ruled for each in self.held)
+    def has_rules(self) -> bool:
+        """Whether this schema, or a nested one, has validation rules."""
+        return bool(self.rules) or any(each.has_rules for each in self.child_schemas)
 
     @cached_property
-    def ruled_properties(self) -> tuple[tuple[str, Schema], ...]:
-        return tuple((name, each) for name, each in self.properties.items() if each.ruled)
+    def properties_with_rules(self) -> tuple[tuple[str, Schema], ...]:
+        """Names and schemas of the properties with validation rules."""
+        return tuple((name, each) for name, each in self.properties.items() if each.has_rules)
 
-    def shaped(self, value: Any, at: At = None, unknown: list[str] | None = None) -> Any:
-        """`value` as the API server reads it: a copy without unknown fields and nulls, with the defaults.
+    def pruned(self, value: Any, at: At = None, unknown: list[str] | None = None) -> Any:
+        """Return a copy of a value as the API server decodes it: without unknown fields and nulls, and with the defaults.
 
-        The paths of unknown fields are added to `unknown`. Whole floats become ints. Wrong values stay as they are.
-        Raises Invalid for what JSON has not: NaN, keys that are no strings, Python objects, endless nesting.
+        Whole floats become ints. Values of wrong types stay.
+
+        Args:
+            value: The value.
+            at: Path of the value.
+            unknown: Paths of unknown fields are added to it.
+
+        Raises:
+            Invalid: JSON cannot represent a part: NaN, keys that are not strings, Python objects, too deep nesting.
         """
         kind = type(value)
         if kind is str or kind is bool or kind is Unknown or value is None:
             return value
         if kind is dict or isinstance(value, dict):
-            return self._shaped_object(value, at, unknown)
+            return self._pruned_object(value, at, unknown)
         if kind is list or isinstance(value, (list, tuple)):
             if self.items is None:
-                return (
-                    plain(value, at) if self.preserving else [emptied(v, (at, i), unknown) for i, v in enumerate(value)]
-                )
+                if self.preserves_unknown_fields:
+                    return plain_data(value, at)
+                return [without_fields(v, (at, i), unknown) for i, v in enumerate(value)]
             items = self.items
-            shaped = (items.shaped(v, (at, i), unknown) for i, v in enumerate(value))
+            pruned = (items.pruned(v, (at, i), unknown) for i, v in enumerate(value))
             if items.default is None or items.nullable:
-                return list(shaped)
-            return [copy.deepcopy(items.default) if v is None else v for v in shaped]
+                return list(pruned)
+            return [copy.deepcopy(items.default) if v is None else v for v in pruned]
         return scalar(value, at)
 
-    def _shaped_object(self, value: dict[Any, Any], at: At, unknown: list[str] | None) -> dict[str, Any]:
-        properties, others = self.properties, self.others
-        shaped: dict[str, Any] = {}
+    def _pruned_object(self, value: dict[Any, Any], at: At, unknown: list[str] | None) -> dict[str, Any]:
+        properties, others = self.properties, self.additional_properties
+        pruned: dict[str, Any] = {}
         for name, item in value.items():
             schema = properties.get(name, others)
             if type(name) is not str:
-                name = named(name, at)
+                name = field_name(name, at)
             if schema is None:
-                if self.preserving:
-                    shaped[name] = plain(item, (at, name))
+                if self.preserves_unknown_fields:
+                    pruned[name] = plain_data(item, (at, name))
                 elif unknown is not None:
-                    unknown.append(dotted((at, name)))
+                    unknown.append(dotted_path((at, name)))
             elif item is not None or schema.nullable:
-                shaped[name] = schema.shaped(item, (at, name), unknown)
+                pruned[name] = schema.pruned(item, (at, name), unknown)
             elif schema.default is not None and schema is others:
-                shaped[name] = copy.deepcopy(schema.default)
+                pruned[name] = copy.deepcopy(schema.default)
         for name, schema in self.defaults:
-            if name not in shaped:
-                shaped[name] = schema.shaped(copy.deepcopy(schema.default))
-        return shaped
+            if name not in pruned:
+                pruned[name] = schema.pruned(copy.deepcopy(schema.default))
+        return pruned
 
-    def filled(self, value: Any) -> Any:
-        """The value with the defaults that it has not yet; a new one where anything is added.
+    def with_defaults(self, value: Any) -> Any:
+        """Return a value with the defaults that it lacks; unknown fields, nulls without a default and wrong values stay.
 
-        Nothing else is looked at: unknown fields, nulls without a default and wrong values stay.
+        A new value is returned if a default is added.
         """
-        if not self.defaulting:
+        if not self.has_defaults:
             return value
         if isinstance(value, list) and self.items is not None:
-            return [self.items.filled(item) for item in value]
+            return [*map(self.items.with_defaults, value)]
         if not isinstance(value, dict):
             return value
-        properties, others = self.properties, self.others
+        properties, others = self.properties, self.additional_properties
         found: dict[str, Any] = {}
         for name, item in value.items():
             schema = properties.get(name, others)
-            found[name] = item if schema is None else schema.filled(item)
+            found[name] = item if schema is None else schema.with_defaults(item)
         for name, schema in self.defaults:
             if found.get(name) is None and not (schema.nullable and name in found):
-                found[name] = schema.filled(copy.deepcopy(schema.default))
+                found[name] = schema.with_defaults(copy.deepcopy(schema.default))
         return found
 
     def faults(self, value: Any, at: At = None) -> Iterator[Fault]:
-        """What is wrong with a shaped value, but for validation rules; unknown leaves are right."""
+        """Yield the errors of a pruned value, without those of validation rules; unknown leaves count as valid."""
         kind = type(value)
         if kind is Unknown:
             return
@@ -239,18 +296,20 @@ class Schema:
             shown = (f'"{each}"' if isinstance(each, str) else json.dumps(each) for each in self.enum)
             yield Fault(at, NOT_SUPPORTED, detail=f"supported values: {', '.join(shown)}")
 
-    def typed(self, value: Any) -> bool:
-        """Whether a known value has the right type."""
+    def has_type(self, value: Any) -> bool:
+        """Return whether a known value has the right type."""
         return self._type_fault(value) is None
 
     def _type_fault(self, value: Any) -> str | None:
-        """What the type should be and is, in the server's words; None: it is right."""
+        """Return expected and actual type in the server's words; None if the type is right."""
         types, kind = self.types, type(value)
         actual = _NAMES[kind]
         if actual in types or (actual == "integer" and "number" in types):
             return None
         if value is None:
-            return f'{",".join(types)}: "null"' if types and not self.nullable else None
+            if types and not self.nullable:
+                return f'{",".join(types)}: "null"'
+            return None
         if self.format and kind is not str and kind is not list and _FORMATS.get(kind) != self.format:
             return f'{self.format}: "{_FORMATS.get(kind, "")}"'
         textual = self.format and not ("number" in types or "integer" in types)
@@ -266,7 +325,7 @@ class Schema:
                 yield Fault(at, INVALID, after=f" in body should have at least {least} properties")
             if most is not None and len(value) > most:
                 yield Fault(at, TOO_MANY, detail=_at_most(most))
-        properties, others = self.properties, self.others
+        properties, others = self.properties, self.additional_properties
         for name, item in value.items():
             schema = properties.get(name, others)
             if schema is not None:
@@ -289,9 +348,9 @@ class Schema:
         if self.list_type == "map":
             yield from self._same_keys(value, at)
         elif self.list_type == "set" and len(value) > 1:
-            for place in _repeated([identity(item) for item in value]):
-                mend = f"{_shown(value[place])} is there twice"
-                yield Fault((at, place), DUPLICATE, detail="", mend=mend, about="items")
+            for place in _repeated([*map(identity, value)]):
+                hint = f"{_shown(value[place])} is a duplicate"
+                yield Fault((at, place), DUPLICATE, detail="", hint=hint, about="items")
 
     def _same_keys(self, value: list[Any], at: At) -> Iterator[Fault]:
         for place, item in enumerate(value):
@@ -300,15 +359,15 @@ class Schema:
                 yield Fault((at, place), INVALID, detail=detail, about="items")
                 return
         if len(value) > 1:
-            for place in _repeated([self.key(item) for item in value]):
+            for place in _repeated([*map(self.key, value)]):
                 same = " and ".join(
                     f"{name} {_shown(value[place][name])}" for name in self.list_keys if name in (value[place] or ())
                 )
-                mend = f"another item has {same or 'no name'} too"
-                yield Fault((at, place), DUPLICATE, detail="", mend=mend, about="items")
+                hint = f"another item has {same or 'no name'} too"
+                yield Fault((at, place), DUPLICATE, detail="", hint=hint, about="items")
 
     def key(self, item: Any) -> Any:
-        """What tells an item of a list-map from the others; None: it cannot be told."""
+        """Return the keys that identify an item of a list-map; None if they cannot be read."""
         item = {} if item is None else item
         if not isinstance(item, dict):
             return None
@@ -342,7 +401,7 @@ _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems
 
 
 def _known_pattern(pattern: str) -> str:
-    """The pattern; empty for one that cannot be read, which is not checked."""
+    """Return the pattern; empty if it is not a valid one, and then not checked."""
     try:
         return pattern if go_regexp.compiled(pattern) else ""
     except ValueError:
@@ -358,7 +417,7 @@ def _known_format(kind: str | None, given: str) -> str:
 
 
 def _not_int_or_string(value: Any, at: At) -> Iterator[Fault]:
-    """What the server adds where neither of two alternatives fits: the faults of the first."""
+    """Yield the errors that the server adds if neither alternative matches: those of the first."""
     yield Fault(at, INVALID, before='"', after='" must validate at least one schema (anyOf)', nowhere=True)
     yield Fault(at, TYPE_INVALID, after=f' in body must be of type integer: "{_NAMES[type(value)]}"')
     if type(value) is float:
@@ -371,7 +430,7 @@ def _fits(value: int, format_: str) -> bool:
 
 
 def _repeated(identities: list[Any]) -> Iterator[int]:
-    """Where something is for the second time; a third time is not told."""
+    """Yield the index of the second occurrence of each identity; further ones are not reported."""
     times: dict[Any, int] = {}
     for place, each in enumerate(identities):
         if each is not None:
@@ -381,8 +440,55 @@ def _repeated(identities: list[Any]) -> Iterator[int]:
 
 
 def _shown(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, (str, int, float)) else "the same value"
+    if not isinstance(value, (str, int, float)):
+        return "the same value"
+    return json.dumps(value)
 
 
 def _at_most(most: int) -> str:
     return f"must have at most {most} item{'' if most == 1 else 's'}"
+
+
+def by_key(schema: Schema, items: Any) -> dict[Any, Any]:
+    """Return the items of a list-map by their keys; empty for other lists, whose items have no identity."""
+    if schema.list_type != "map" or not isinstance(items, list):
+        return {}
+    found: dict[Any, Any] = {}
+    for item in items:
+        found.setdefault(schema.key(item), item)
+    found.pop(None, None)
+    return found
+
+
+def equal(schema: Schema | None, one: Any, other: Any) -> bool:
+    """Return the result of CEL's ==, which ignores the order of list-maps and sets. Unknown leaves are equal to everything."""
+    if isinstance(one, Unknown) or isinstance(other, Unknown):
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict) and schema is not None:
+        return len(one) == len(other) and all(
+            name in other and equal(schema.properties.get(name, schema.additional_properties), item, other[name])
+            for name, item in one.items()
+        )
+    if isinstance(one, list) and schema is not None:
+        if len(one) != len(other):
+            return False
+        if schema.list_type == "set":
+            known = {*map(identity, one)}
+            return None in known or {*map(identity, other)} - {None} <= known
+        if schema.list_type == "map":
+            before = by_key(schema, one)
+            keyed = [(schema.key(item), item) for item in other]
+            return all(key is None or (key in before and equal(schema.items, before[key], item)) for key, item in keyed)
+        return all(equal(schema.items, *pair) for pair in zip(one, other, strict=True))
+    return bool(one == other)
+
+
+def unchanged(value: Any, old: Any, schema: Schema) -> bool:
+    """Return whether a value equals the stored one."""
+    return equal(schema, value, old)
+
+
+COMMON: Predicates = {"self == oldSelf": unchanged}
+"""Rules that CRDs of all projects use."""

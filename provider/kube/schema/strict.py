@@ -1,23 +1,27 @@
-"""Unknown fields of a document, and what may have been meant.
+"""Reports unknown fields of a document, with the name that was probably meant.
 
-An API server drops them. `kubectl` asks it to refuse them (`--validate=strict`), and `cluster` does the same where a
-document goes to no API server of Trainer's.
+An API server drops them unless asked to reject them, as `kubectl --validate=strict` does.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kube.values.wording import did_you_mean
 
 _STEPS = re.compile(r"[^.\[\]]+")
 
 
 def unknown_fields(schema: Schema, paths: Iterable[str]) -> list[Problem]:
-    """Return a problem for each path of an unknown field, such as `spec.trainer.numNode`, of an object of that schema."""
+    """Return a problem for each path of an unknown field.
+
+    Args:
+        schema: Schema of the object.
+        paths: Paths such as `spec.template.spec.hostNetwrk`.
+    """
     return [Problem(path, "unknown field", _meant(schema, path)) for path in paths]
 
 
@@ -28,10 +32,8 @@ def _meant(schema: Schema, path: str) -> str:
         if below is None:
             return ""
         schema = below
-    near = difflib.get_close_matches(name, schema.properties, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"known: {', '.join(schema.properties)}" if len(schema.properties) <= _FEW else ""
+    known = f"known: {', '.join(schema.properties)}" if len(schema.properties) <= _FEW else ""
+    return did_you_mean(name, schema.properties, known)
 
 
 _FEW = 12

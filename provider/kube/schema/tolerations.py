@@ -1,4 +1,4 @@
-"""Which taints which tolerations bear."""
+"""Which taints the tolerations of a Pod tolerate."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pulumi_trainer.provider.kube.values.accessors import Document, section
 
 
 class Tolerations:
-    """What the tolerations of a Pod bear: https://github.com/kubernetes/api/blob/v0.36.3/core/v1/toleration.go"""
+    """The tolerations of a Pod: https://github.com/kubernetes/api/blob/v0.36.3/core/v1/toleration.go"""
 
     def __init__(self, tolerations: Iterable[Any]) -> None:
-        self._known = {known for each in tolerations if (known := _known(section(each))) is not None}
+        self._known = {_known(section(each)) for each in tolerations} - {None}
 
-    def bear(self, taint: Mapping[str, Any]) -> bool:
-        """Whether one of the tolerations bears a taint: the same time for one as for thousands."""
+    def tolerate(self, taint: Mapping[str, Any]) -> bool:
+        """Return whether a toleration matches a taint; takes the same time for any number of tolerations."""
         effects, keys = ({_text(taint.get(field)), _ANY} for field in ("effect", "key"))
         values = {_text(taint.get("value")), None}
         return not self._known.isdisjoint(product(effects, keys, values))
@@ -26,7 +26,7 @@ _ANY = ""
 
 
 def _known(toleration: Document) -> tuple[str, str, str | None] | None:
-    """Effect, key and value of the taints that it bears; value None: any; None: it bears none."""
+    """Return effect, key and value of the taints that a toleration matches (value None: any); None if it matches no taint."""
     effect, key = _text(toleration.get("effect")), _text(toleration.get("key"))
     if toleration.get("operator") == "Exists":
         return effect, key, None

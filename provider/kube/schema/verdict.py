@@ -1,4 +1,4 @@
-"""What `review` answers."""
+"""The result of `review`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
 from pulumi_trainer.provider.kube.values.accessors import Document
 
 Lookup = Callable[[str, str, str], Document | None]
-"""(kind, namespace, name) -> the object as the cluster has it, None where it has none. Cluster-wide: namespace ""."""
+"""(kind, namespace, name) -> the object in the cluster, None if not found. The namespace of cluster-wide kinds is ""."""
 
 NOT_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
@@ -23,11 +23,15 @@ Stage = Literal["decode", "mutating-webhook", "schema", "validating-webhook"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an API server with Trainer's and JobSet's webhooks would answer to a document.
+    """The answer of an API server with its webhooks to a document.
 
-    stage: which of its steps refuses; later ones have not looked. errors: all that this step has against it: `where`
-    is the field, `why` the server's own words. warnings: what it would say beside. unknown: paths of fields that
-    it drops, sorted. stored: the document as it would be stored, without what the server alone knows (uid, times).
+    Args:
+        admitted: Whether the server stores the document.
+        stage: The step that rejects it, after which no step runs; None if it is admitted.
+        errors: All errors of this step: `where` is the field, `why` the server's text.
+        warnings: The server's warnings.
+        unknown: Sorted paths of fields that the server drops.
+        stored: The document as it would be stored, without fields that only a server can set (uid, times).
     """
 
     admitted: bool
@@ -38,6 +42,8 @@ class Verdict:
     stored: Document | None = None
 
     def problems(self) -> list[Problem]:
-        """Return the errors for a reader who sees them all at once: `where` is empty for those of the whole document, and
-        the server's notice that it stopped checking is left out."""
+        """Return the errors as problems for a list: `where` is empty for those of the whole document.
+
+        The server's notice that it stopped checking is left out.
+        """
         return [replace(p, where="" if p.where == NOWHERE else p.where) for p in self.errors if p.why != NOT_CHECKED]

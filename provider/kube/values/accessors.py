@@ -1,9 +1,9 @@
-"""Looking into documents of a cluster, which may have anything anywhere."""
+"""Read values from Kubernetes documents in which any field may be missing or have any type."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -13,44 +13,55 @@ Document = dict[str, Any]
 
 
 def section(document: Any, *path: str) -> Document:
-    """The mapping at a path; an empty one where there is none, or an unknown value."""
+    """Return the mapping at a path; empty if not found or unknown."""
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document if isinstance(document, dict) else {}
 
 
-def rows(value: Any) -> list[dict[str, Any]]:
-    """The mappings of a list."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+def only(document: Mapping[str, Any], names: Collection[str]) -> Document:
+    """Return the fields of a document with these names."""
+    return {name: value for name, value in document.items() if name in names}
+
+
+def without(document: Mapping[str, Any], *names: str) -> Document:
+    """Return a document without the fields of these names."""
+    return {name: value for name, value in document.items() if name not in names}
+
+
+def mappings(value: Any) -> list[dict[str, Any]]:
+    """Return the mappings of a list; empty for any other value."""
+    return [each for each in listed(value) if isinstance(each, dict)]
 
 
 def text(value: Any) -> str:
-    """A string; empty for everything else."""
+    """Return a string; empty for any other value."""
     return value if isinstance(value, str) else ""
 
 
 def number(value: Any, default: int = 0) -> int:
-    """A whole number; `default` for everything else."""
+    """Return a whole number; `default` for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 def conditions(document: Document | None) -> list[dict[str, Any]]:
-    return rows(section(document, "status").get("conditions"))
+    """Return the conditions in the status of an object."""
+    return mappings(section(document, "status").get("conditions"))
 
 
 def condition(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any]:
-    """The condition of that type; empty if there is none."""
+    """Return the condition of a type; empty if not found."""
     return next((c for c in among if c.get("type") == type_), {})
 
 
-def true(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any]:
-    """The condition of that type if it is True; empty otherwise."""
+def true_condition(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any]:
+    """Return the condition of a type if its status is True; else empty."""
     found = condition(among, type_)
     return found if found.get("status") == "True" else {}
 
 
-def seconds(time: Any, default: float = 0.0) -> float:
-    """Seconds since the epoch of a time as the API writes it; `default` if it is none."""
+def epoch_seconds(time: Any, default: float = 0.0) -> float:
+    """Return seconds since the epoch of an RFC 3339 time; `default` for any other value."""
     if not isinstance(time, str):
         return default
     whole = re.sub(
@@ -63,34 +74,36 @@ def seconds(time: Any, default: float = 0.0) -> float:
 
 
 def name_of(document: Document | None) -> str:
+    """Return the name of an object; empty if not found."""
     return text(section(document, "metadata").get("name"))
 
 
 def labels_of(document: Document | None) -> Document:
+    """Return the labels of an object."""
     return section(document, "metadata", "labels")
 
 
 def listed(value: Any) -> list[Any]:
+    """Return a list; empty for any other value."""
     return value if isinstance(value, list) else []
 
 
 def texts(value: Any) -> list[str]:
-    """The strings of a list."""
+    """Return the strings of a list; empty for any other value."""
     return [each for each in listed(value) if isinstance(each, str)]
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether what Go has printed is equal, and of the same types. Unknown leaves are equal to everything."""
+def equal_as_go(one: Any, other: Any) -> bool:
+    """Return whether two documents that Go has printed are equal, types included. Unknown leaves are equal to everything."""
     if isinstance(one, Unknown) or isinstance(other, Unknown):
         return True
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(equal_as_go(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(equal_as_go, one, other))
     return type(one) is type(other) and bool(one == other)
 
 
 def items(document: Any, name: str) -> list[dict[str, Any]]:
-    """The mappings in a list of `document`; none where there is no list, or an unknown value."""
-    found = document.get(name) if isinstance(document, dict) else None
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    """Return the mappings in the list at a field; empty if the list is not found or unknown."""
+    return mappings(section(document).get(name))

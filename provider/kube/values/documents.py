@@ -1,8 +1,7 @@
-"""Documents of the API out of files: YAML and JSON read as Kubernetes' tools read them, and bounded in every way.
+"""Reads YAML and JSON files of API documents as Kubernetes' tools read them, with bounded memory and time.
 
-The command line calls it for what a user wrote. Whatever a file holds, reading it takes memory for one document and
-time in proportion to its length, and what is wrong is told with file, document, line and path. Nothing here knows what
-the fields mean.
+Reading takes memory for one document and time in proportion to the file's length. Problems name file, document, line and path.
+The meaning of fields is not known here.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from pulumi_trainer.provider.kube.values.yaml_values import (
     BLANK,
     MAX_LENGTH,
     Unreadable,
+    find_places,
     from_json,
     from_yaml,
-    places,
 )
 
 MAX_FILE = 64 * 2**20
@@ -38,8 +37,15 @@ _SPLIT = "split it into several files"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document and where it was read. number: in its file, from 1. line: where it begins, from 1.
-    item: which of the items of a List it is. text: what the lines say."""
+    """One document and its place in a file.
+
+    Args:
+        file: Name of the file.
+        number: Number of the document in the file, from 1.
+        line: Line where the document begins, from 1.
+        item: Index in the items of a List; None if it is not in a List.
+        text: The lines of the document.
+    """
 
     content: dict[str, Any]
     file: str
@@ -52,23 +58,25 @@ class Document:
         return f"{self.file}, document {self.number}" + ("" if self.item is None else f", items[{self.item}]")
 
     def line_of(self, path: str) -> int:
-        """The line of a field, such as `spec.trainer.env[1].name`, or of the innermost one around it that is there."""
+        """Return the line of a field, such as `spec.containers[0].env[1].name`, or of its innermost existing parent."""
         return self._found(path)[0]
 
-    def written(self, path: str) -> str | None:
-        """A scalar as the file has it, if it stands there without quotes; None for all else."""
+    def plain_scalar(self, path: str) -> str | None:
+        """Return a scalar as written in the file, if it has no quotes; None for other values."""
         return self._found(path)[1]
 
     def _found(self, path: str) -> tuple[int, str | None]:
         prefix = [] if self.item is None else ["items", str(self.item)]
         steps = [*prefix, *(key or index for key, index in _STEP.findall(path))]
-        place = places(self.text).find(steps)
+        place = find_places(self.text).find(steps)
         return self.line + place.line, place.written
 
 
 def control_character_problems(document: Any, where: str = "") -> Iterator[Problem]:
-    """A problem for each text of somebody else's document that holds control characters: `pulumi preview --diff` prints texts of
-    several lines as they are, so one could hide others."""
+    """Yield a problem for each text of a foreign document with control characters.
+
+    `pulumi preview --diff` prints texts of several lines unchanged, so a text could hide others.
+    """
     if isinstance(document, str) and (found := control_character(document)):
         why = f"holds the control character {found}, which could hide a part of the plan on a terminal"
         yield Problem(
@@ -86,15 +94,24 @@ def control_character_problems(document: Any, where: str = "") -> Iterator[Probl
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 
-def read(source: Path | str) -> list[dict[str, Any]]:
-    """All documents of a file (a Path) or of a text. Raises Invalid."""
-    return [d.content for d in (documents(source) if isinstance(source, Path) else parsed(source))]
+def read_all(source: Path | str) -> list[dict[str, Any]]:
+    """Return all documents of a file (a Path) or of a text.
+
+    Raises:
+        Invalid: A document cannot be read.
+    """
+    return [d.content for d in (documents(source) if isinstance(source, Path) else parse(source))]
 
 
 def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Document]:
-    """The documents of a file, one after the other; those in a List each for itself, empty ones left out.
+    """Yield the documents of a file, those in a List one by one, without empty ones.
 
-    stdin: what "-" reads. Raises Invalid where one cannot be read: what it is, where, and what to do.
+    Args:
+        path: The file; "-" for standard input.
+        stdin: Standard input.
+
+    Raises:
+        Invalid: A document cannot be read.
     """
     if str(path) == "-" and stdin is not None:
         yield from _stream(stdin, "stdin")
@@ -114,8 +131,8 @@ def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Docu
         raise Invalid(Problem(str(path), f"cannot be read: {error.strerror or error}")) from None
 
 
-def parsed(text: str | bytes, name: str = "text") -> Iterator[Document]:
-    """The documents of a text. name: what errors call it."""
+def parse(text: str | bytes, name: str = "text") -> Iterator[Document]:
+    """Yield the documents of a text. name: The name of the text in errors."""
     yield from _stream(io.BytesIO(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text), name)
 
 
@@ -132,7 +149,7 @@ def _stream(file: IO[bytes], name: str) -> Iterator[Document]:
 
 
 def _chunks(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
-    """Line and bytes of each part that a `---` begins: more than one document only where `...` ends the first."""
+    """Yield line and bytes of each part between `---`; a part has several documents only if `...` ends the first."""
     begun, line, size, total, content = 1, 0, 0, 0, False
     lines: list[bytes] = []
     while read_ := file.readline(MAX_LENGTH + 1):
@@ -162,39 +179,41 @@ def _decoded(data: bytes, where: str, line: int) -> str:
         raise Invalid(Problem(f"{where}, line {at}", why, "save the file as UTF-8")) from None
     if "\0" in text:
         at = line + text.count("\n", 0, text.index("\0"))
-        raise Invalid(Problem(f"{where}, line {at}", "holds a NUL byte: it is no text"))
+        raise Invalid(Problem(f"{where}, line {at}", "holds a NUL byte: it is not text"))
     return text
 
 
 def _values(text: str, name: str, where: str, line: int) -> Iterator[Any]:
-    """The values of a chunk. A text that begins like an object and is none of JSON is tried as YAML, which may have {}."""
+    """Yield the values of a chunk. A text that looks like an object but is not JSON is read as YAML, in which {} is valid."""
     if text.lstrip(BLANK).startswith("{"):
         try:
             found = list(from_json(text))
         except json.JSONDecodeError as error:
             if name.endswith(".json"):
-                raise Invalid(Problem(f"{where}, line {line + error.lineno - 1}", f"no JSON: {error.msg}")) from None
+                raise Invalid(
+                    Problem(f"{where}, line {line + error.lineno - 1}", f"not valid JSON: {error.msg}")
+                ) from None
         except Unreadable as error:
-            raise Invalid(Problem(f"{where}{error.path}", error.why, error.mend)) from None
+            raise Invalid(Problem(f"{where}{error.path}", error.why, error.hint)) from None
         else:
             yield from found
             return
     try:
         yield from from_yaml(text)
     except Unreadable as error:
-        raise Invalid(Problem(f"{where}, line {line + error.line}{error.path}", error.why, error.mend)) from None
+        raise Invalid(Problem(f"{where}, line {line + error.line}{error.path}", error.why, error.hint)) from None
     except yaml.reader.ReaderError as error:
         character: Any = error.character  # a number where libyaml reads
         what = f"U+{ord(character) if isinstance(character, str) else character:04X}"
-        raise Invalid(Problem(where, f"no YAML: the character {what} is not allowed")) from None
+        raise Invalid(Problem(where, f"not valid YAML: the character {what} is not allowed")) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = f", line {line + mark.line}" if mark else ""
-        said = "; ".join(part for part in (error.context, error.problem) if part)
-        mend = "indent with blanks, not tabs" if _tab_at(text, mark) else ""
-        raise Invalid(Problem(f"{where}{at}", f"no YAML: {said}", mend)) from None
+        reason = "; ".join(part for part in (error.context, error.problem) if part)
+        hint = "indent with blanks, not tabs" if _tab_at(text, mark) else ""
+        raise Invalid(Problem(f"{where}{at}", f"not valid YAML: {reason}", hint)) from None
     except yaml.YAMLError as error:
-        raise Invalid(Problem(where, f"no YAML: {error}")) from None
+        raise Invalid(Problem(where, f"not valid YAML: {error}")) from None
 
 
 def _tab_at(text: str, mark: Any) -> bool:
@@ -218,7 +237,7 @@ _KINDS = {list: "a list", str: "text", bool: "true or false", int: "a number", f
 
 
 def _expanded(document: Document) -> Iterator[Document]:
-    """What a List holds; anything else as it is."""
+    """Yield the items of a List; any other document unchanged."""
     content = document.content
     if not content["kind"].endswith("List") or "items" not in content:
         yield document

@@ -1,4 +1,4 @@
-"""Regular expressions of documents, read and matched as Kubernetes does it: RE2, in time linear in pattern and text."""
+"""Regular expressions of documents, compiled and matched as in Kubernetes: RE2, in linear time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def compiled(pattern: str) -> Any:
     """Return the compiled pattern.
 
     Raises:
-        ValueError: RE2 does not know the pattern; the text says why.
+        ValueError: RE2 rejects the pattern; the text contains the reason.
     """
     try:
         return re2.compile(pattern, _OPTIONS)

@@ -1,7 +1,6 @@
-"""Kubernetes' rules for names: each function says what is wrong with a name, in no words if nothing is.
+"""Kubernetes' rules for names: each function returns why a name is not valid, in Kubernetes' words; empty for a valid name.
 
-Rules and words are Kubernetes' own:
-https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/util/validation/validation.go
+Source: https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/util/validation/validation.go
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 
 def dns_1035_label(name: str) -> list[str]:
-    """Such as a Service or a Pod's host name: at most 63 characters, a letter first."""
+    """Check a name such as that of a Service or a Pod's host name: at most 63 characters, a letter first."""
     why = (
         "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
         "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123'"
@@ -31,12 +30,12 @@ def dns_1035_label(name: str) -> list[str]:
 
 
 def dns_1123_subdomain(name: str) -> list[str]:
-    """Such as most objects' names: at most 253 characters, labels joined by dots."""
+    """Check a name such as that of most objects: at most 253 characters, labels joined by dots."""
     return _checked(name, 253, _SUBDOMAIN_1123, _SUBDOMAIN_WORDS)
 
 
 def dns_1123_label(name: str) -> list[str]:
-    """Such as a namespace: at most 63 characters, no dots."""
+    """Check a name such as that of a namespace: at most 63 characters, no dots."""
     if _matches(_SUBDOMAIN_1123, name) and "." in name:
         return [*_too_long(name, 63), "must not contain dots"]
     why = (
@@ -47,7 +46,7 @@ def dns_1123_label(name: str) -> list[str]:
 
 
 def qualified_name(name: str) -> list[str]:
-    """The key of a label: `example.com/MyName`, or without a prefix; each part has its own bounds."""
+    """Check the key of a label: `example.com/MyName`, or without a prefix."""
     why = (
         "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
         "character (e.g. 'MyName',  or 'my.name',  or '123-abc'"
@@ -66,7 +65,7 @@ def qualified_name(name: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """The value of a label: at most 63 bytes; it may be empty."""
+    """Check the value of a label: at most 63 bytes; it may be empty."""
     why = (
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
         "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345'"
@@ -75,7 +74,7 @@ def label_value(value: str) -> list[str]:
 
 
 def domain_prefixed_path(path: str) -> list[str]:
-    """Such as managedBy and the manager of a patch: `acme.io/foo`."""
+    """Check a path such as `managedBy` or the manager of a patch: `acme.io/foo`."""
     host, _, rest = path.partition("/")
     if not host or not rest:
         return ['must be a domain-prefixed path (such as "acme.io/foo")']
@@ -123,7 +122,7 @@ def _too_long(name: str, longest: int, unit: str = "characters") -> list[str]:
 
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern, written so that no text takes more time than it is long."""
+    """Return the pattern, rewritten so that matching takes linear time."""
     return re.compile(pattern.replace("([-a-z0-9]*[a-z0-9])?", "(?:-*[a-z0-9])*"))
 
 

@@ -1,12 +1,13 @@
 """What a Pod requests, and what sets of Pods request together.
 
-As Kubernetes counts before a Pod exists, limits are no requests:
+Counted as before a Pod exists, when limits are not requests yet:
 https://github.com/kubernetes/component-helpers/blob/v0.36.3/resource/helpers.go
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, TypeAlias
 
 from pulumi_trainer.provider.kube.values.accessors import items, section
@@ -18,8 +19,10 @@ Amounts: TypeAlias = "dict[str, Quantity | Unknown]"
 
 
 def pod_requests(pod_spec: dict[str, Any]) -> Amounts:
-    """Of one Pod: its containers together, or its init containers at their highest, if that is more; what the Pod
-    itself says of cpu, memory and huge pages replaces that; overhead comes on top."""
+    """Return the requests of one Pod: the sum of its containers, or the highest init container if that is more, plus overhead.
+
+    Requests of the Pod itself for cpu, memory and huge pages replace those of its containers.
+    """
     total: Amounts = {}
     for container in items(pod_spec, "containers"):
         _add(total, _requests(container))
@@ -40,11 +43,27 @@ def pod_requests(pod_spec: dict[str, Any]) -> Amounts:
     return total
 
 
+def with_limits_as_requests(pod_spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec of a Pod in which a limit counts for a resource without a request, as when a Pod is created."""
+    changed = {**pod_spec}
+    for part in ("containers", "initContainers"):
+        if part in pod_spec:
+            changed[part] = [_requesting(container) for container in items(pod_spec, part)]
+    return changed
+
+
+def _requesting(container: dict[str, Any]) -> dict[str, Any]:
+    resources = section(container, "resources")
+    asked = {**section(resources, "limits"), **section(resources, "requests")}
+    texts = {name: str(amount) if isinstance(amount, int) else amount for name, amount in asked.items()}
+    return {**container, "resources": {**resources, "requests": texts}}
+
+
 def requests_together(sets: Iterable[tuple[dict[str, Any], int | Unknown]]) -> Amounts | Unknown:
-    """Return what sets of equal Pods request together; Unknown where it cannot be told which resources there are.
+    """Return what sets of equal Pods request together; Unknown if the names of the resources are not known.
 
     Args:
-        sets: The spec of the Pods of each, and how many there are.
+        sets: The spec of the Pods of each set, and their number.
     """
     total: Amounts = {}
     for pod_spec, count in sets:
@@ -55,9 +74,9 @@ def requests_together(sets: Iterable[tuple[dict[str, Any], int | Unknown]]) -> A
 
 
 def _unseen(pod_spec: dict[str, Any]) -> Unknown | None:
-    """What is not known yet and may request any resource."""
+    """Return an unknown part of the spec that may request any resource; None if all is known."""
     lists = [pod_spec.get("containers"), pod_spec.get("initContainers")]
-    holders = [pod_spec, *(container for each in lists if isinstance(each, list) for container in each)]
+    holders = [pod_spec, *chain.from_iterable(each for each in lists if isinstance(each, list))]
     resources = [holder.get("resources") for holder in holders if isinstance(holder, dict)]
     requests = [each.get("requests") for each in resources if isinstance(each, dict)]
     parts = [*lists, *holders, *resources, *requests, pod_spec.get("overhead")]

@@ -1,8 +1,6 @@
-"""Kubernetes quantities: "500m", "4Gi", "1e3", and the text that Kubernetes stores for them.
+"""Kubernetes quantities ("500m", "4Gi", "1e3"): parsing, arithmetic, and the canonical text that Kubernetes stores.
 
-Used where resources are counted (plugins), normalised (the pipeline) and checked (the api models).
-Behaviour is that of resource.Quantity:
-https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/api/resource/quantity.go
+As resource.Quantity: https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/api/resource/quantity.go
 """
 
 from __future__ import annotations
@@ -12,6 +10,10 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
+
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.wording import short_repr
 
 _TEXT = re.compile(
     r"(?P<sign>[+-]?)(?:(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]*))?|\.(?P<only>[0-9]+))(?P<suffix>.*)", re.S
@@ -33,7 +35,7 @@ _MAX_EXPONENT = 64
 
 
 class Format(str, Enum):
-    """Which family of suffixes a quantity was written in; it is printed in the same one."""
+    """The family of suffixes in which a quantity is written and printed."""
 
     DECIMAL = "DecimalSI"
     BINARY = "BinarySI"
@@ -42,8 +44,14 @@ class Format(str, Enum):
 
 @dataclass(frozen=True)
 class Quantity:
-    """An exact amount. amount: the number, without unit; format: as written; text: as Kubernetes has it; digits: how
-    many it was written with (Go keeps up to 18 in an int64 of its own)."""
+    """An exact amount.
+
+    Args:
+        amount: The number, without unit.
+        format: The family of suffixes it was written with.
+        text: The canonical text.
+        digits: Number of digits it was written with; Go keeps up to 18 in an int64.
+    """
 
     amount: Fraction
     format: Format
@@ -52,14 +60,18 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
-        """Read "3", "500m", "1.5Gi" or "1e3"; below a nano it is rounded up. ValueError if it is none."""
+        """Parse "3", "500m", "1.5Gi" or "1e3"; digits below a nano are rounded up.
+
+        Raises:
+            ValueError: The text is not a valid quantity.
+        """
         return _parse(text)
 
     @property
     def value(self) -> int:
         """The amount as a whole number, rounded away from zero: "3500m" is 4 (Go: `Value()`).
 
-        What is no int64 becomes one as in Go: 0 where it was written with few digits ("10E"), else its lowest 64 bits.
+        An amount beyond int64 overflows as in Go: 0 if it was written with few digits ("10E"), else its lowest 64 bits.
         """
         number = _away_from_zero(self.amount)
         if -_MAX_INT64 - 1 <= number <= _MAX_INT64:
@@ -67,7 +79,7 @@ class Quantity:
         return 0 if self.digits <= 18 else (number + 2**63) % 2**64 - 2**63
 
     def __add__(self, other: Quantity) -> Quantity:
-        """Printed as the first of both that is not zero was written."""
+        """Return the sum, in the format of the first operand that is not zero."""
         return self._with(self.amount + other.amount, self.format if self.amount else other.format)
 
     def __mul__(self, times: int) -> Quantity:
@@ -82,7 +94,11 @@ class Quantity:
 
 
 def canonical(value: str | int) -> str:
-    """The text that Kubernetes stores: "500m" for "0.5", "1Gi" for "1024Mi". ValueError if it is none."""
+    """Return the text that Kubernetes stores: "500m" for "0.5", "1Gi" for "1024Mi".
+
+    Raises:
+        ValueError: The value is not a valid quantity.
+    """
     return _parse(str(value)).text
 
 
@@ -120,7 +136,7 @@ def _suffix(text: str, suffix: str) -> tuple[Format, int]:
 
 
 def _kept_as_written(whole: str, part: str, format_: Format, power: int) -> bool:
-    """Whether Go keeps the text as it came: its fast path takes some for canonical, such as "1.500"."""
+    """Return whether Go keeps the text as written: its fast path treats some texts as canonical, such as "1.500"."""
     digits = whole + part
     if format_ is Format.BINARY:
         room = 15 - len(whole) - int(power * 3 / 10) - 1
@@ -156,7 +172,9 @@ def _without_factors(number: int, base: int) -> tuple[int, int]:
 
 
 def _away_from_zero(number: Fraction) -> int:
-    return -(-number.numerator // number.denominator) if number > 0 else number.numerator // number.denominator
+    if number > 0:
+        return -(-number.numerator // number.denominator)
+    return number.numerator // number.denominator
 
 
 def _wrong(text: str) -> str:
@@ -164,10 +182,26 @@ def _wrong(text: str) -> str:
     return f"must be a quantity such as 3, 500m or 4Gi, not {shown!r}"
 
 
-def human(size: float) -> str:
-    """1234567 -> 1.2 MB."""
+def format_bytes(size: float) -> str:
+    """Return a size as text: 1234567 becomes "1.2 MB"."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def quantity_problems(value: Any) -> list[Problem]:
+    """Return why a quantity is not valid; empty for a valid or unknown one, and for the output of a Pulumi resource."""
+    if not isinstance(value, (str, int, float)):
+        return []
+    if isinstance(value, (bool, float)):
+        return [Problem("", f"must be {EXAMPLES}, not {short_repr(value)}")]
+    try:
+        Quantity.parse(str(value))
+    except ValueError as error:
+        return [Problem("", str(error))]
+    return []
+
+
+EXAMPLES = 'a quantity such as 3, "500m" or "4Gi"'

@@ -1,14 +1,14 @@
-"""Kubernetes' strategic merge patch on documents as `typed` gives them. `core` merges patches and resources.
+"""Kubernetes' strategic merge patch on documents as `GoTypes.as_struct` returns them, the order of merged lists included.
 
-Behaviour, order of merged lists included:
-https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/util/strategicpatch/patch.go
+Source: https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/util/strategicpatch/patch.go
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.typed import fields
+from pulumi_trainer.provider.kube.values.accessors import without
+from pulumi_trainer.provider.kube.values.typed import GoTypes
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 _DIRECTIVE = "$patch"
@@ -16,26 +16,35 @@ _DELETE_FROM_LIST = "$deleteFromPrimitiveList"
 
 
 class MergeError(ValueError):
-    """The patch cannot be applied; the text says why."""
+    """The patch cannot be applied; the text contains the reason."""
 
 
-def strategic_merge(type_: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """`original` with `patch` merged in, by the patch strategies of the Go type `type_`; neither is changed.
+def strategic_merge(types: GoTypes, type_: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """Return `original` with `patch` merged in by the patch strategies of a Go type; neither is changed.
 
-    Maps merge deeply, lists with a merge key by that key, all else is replaced; null removes. A `$patch`
-    directive works wherever a free map lets it through. MergeError: wrong directive, item without its key.
+    Maps are merged deeply, lists with a merge key by that key, other values are replaced; null removes. A `$patch` directive
+    works wherever a map without fixed fields accepts it.
+
+    Args:
+        types: The Go types.
+        type_: Name of the Go type.
+        original: The document.
+        patch: The patch.
+
+    Raises:
+        MergeError: A directive is not valid, or an item lacks its key.
     """
-    return _map(type_, original, patch)
+    return _map(types, type_, original, patch)
 
 
-def _map(kind: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+def _map(types: GoTypes, kind: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     if _DIRECTIVE in patch:
         return _directed(patch)
     merged = dict(original)
     for name, value in patch.items():
         key, removes = _listed(name)
         if name == "$retainKeys" or name.startswith("$setElementOrder"):
-            raise MergeError(f"{name} needs a list, and stands among strings")
+            raise MergeError(f"{name} needs a list of mappings, not a list of strings")
         if value is None:
             merged.pop(key, None)
         elif key not in merged:
@@ -44,16 +53,16 @@ def _map(kind: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str
         elif isinstance(merged[key], Unknown) and isinstance(value, (dict, list)):
             pass  # what the patch makes of an unknown value is unknown
         elif isinstance(merged[key], dict) and isinstance(value, dict):
-            merged[key] = _map(_child(kind, key), merged[key], value)
+            merged[key] = _map(types, _child(types, kind, key), merged[key], value)
         elif isinstance(merged[key], list) and isinstance(value, list):
-            merged[key] = _list(kind, key, merged[key], value)
+            merged[key] = _list(types, kind, key, merged[key], value)
         elif not removes or type(merged[key]) is type(value):
             _take(merged, key, value)
     return merged
 
 
 def _listed(name: str) -> tuple[str, bool]:
-    """Which key is meant, and whether the value is of a list from which items are taken away."""
+    """Return the field's name, and whether the value lists items to remove."""
     if not name.startswith(_DELETE_FROM_LIST):
         return name, False
     directive, slash, key = name.partition("/")
@@ -65,14 +74,14 @@ def _listed(name: str) -> tuple[str, bool]:
 def _directed(patch: dict[str, Any]) -> dict[str, Any]:
     directive = patch[_DIRECTIVE]
     if directive == "replace":
-        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+        return without(patch, _DIRECTIVE)
     if directive == "delete":
         return {}
     raise MergeError(f"{_DIRECTIVE} must be replace or delete")
 
 
-def _list(kind: str, name: str, original: list[Any], patch: list[Any]) -> list[Any]:
-    how = fields(kind)[name]
+def _list(types: GoTypes, kind: str, name: str, original: list[Any], patch: list[Any]) -> list[Any]:
+    how = types.fields(kind)[name]
     if how.merge is None:
         return patch
     if not original and not patch:
@@ -85,7 +94,7 @@ def _list(kind: str, name: str, original: list[Any], patch: list[Any]) -> list[A
         merged.setdefault(key, item)
     for key, item in zip(new, patch, strict=True):
         both = isinstance(merged.get(key), dict) and isinstance(item, dict)
-        merged[key] = _map(how.kind[1:-1], merged[key], item) if both else item
+        merged[key] = _map(types, how.kind[1:-1], merged[key], item) if both else item
     return _ordered(old, new, merged)
 
 
@@ -110,12 +119,12 @@ def _key(item: Any, merge: str, name: str) -> Any:
     return item[merge]
 
 
-def _child(kind: str, name: str) -> str:
-    return kind if kind[0] == "{" else fields(kind)[name].kind
+def _child(types: GoTypes, kind: str, name: str) -> str:
+    return kind if kind[0] == "{" else types.fields(kind)[name].kind
 
 
 def _take(merged: dict[str, Any], key: str, value: Any) -> None:
-    """The patch's value as it is: without nulls and maps that hold a directive."""
+    """Add the patch's value, without nulls and maps that contain a directive."""
     taken = _without_directives(value)
     if taken is None:
         merged.pop(key, None)
@@ -130,6 +139,6 @@ def _without_directives(value: Any) -> Any:
         kept = ((key, _without_directives(v)) for key, v in value.items())
         return {key: v for key, v in kept if v is not None}
     if isinstance(value, list):
-        kept_items = (_without_directives(v) for v in value)
+        kept_items = map(_without_directives, value)
         return [v for v in kept_items if v is not None]
     return value

@@ -1,8 +1,7 @@
-"""Documents as Go's typed structs hold them: unknown fields pruned, types checked, zero values dropped.
+"""Documents as Go's typed structs print them: unknown fields pruned, types checked, zero values dropped.
 
-Kubeflow Trainer decodes every document into Go types and prints it again. What that drops (`readOnly: false`)
-and adds (`resources: {}`) shows in the JobSet, so the pipeline and admission do the same; the pipeline's merge
-uses the patch strategies. `gotypes.TYPES` tells how each field behaves, `Type field:kind ...`:
+A controller decodes each document into Go types and prints it again, which drops something (`readOnly: false`) and adds something
+(`resources: {}`). A table of `GoTypes` lists the fields of each type, `Type field:kind ...`:
 
     kind      str, bool, int32, int64, quantity, intstr, time, a type, [kind] for a list, {kind} for a map
     kind!     no `omitempty`: written even when it is empty
@@ -16,21 +15,29 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache, lru_cache
+from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.go_types import TYPES
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import canonical
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 Path = tuple[Any, "str | int"] | None
-"""Where a value stands: the path of what holds it, and its key or index there."""
+"""Path of a value: the path of its parent, and its key or index there; None for the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """How Go writes one field. struct: its kind is a type of the table. merge: key of a merged list."""
+    """How Go writes one field.
+
+    Args:
+        kind: Its kind, as in the table.
+        struct: Whether the kind is a type of the table.
+        always: Whether Go writes it even when it is empty.
+        pointer: Whether Go keeps an explicit zero value.
+        merge: Key of a merged list; None for other fields.
+    """
 
     kind: str
     struct: bool
@@ -41,24 +48,19 @@ class Field:
 
 @dataclass(slots=True)
 class Findings:
-    """What came up while reading. problems: wrong values; notes: unknown fields, which are dropped."""
+    """What `GoTypes.as_struct` reports.
+
+    Args:
+        problems: Values of wrong types.
+        notes: Unknown fields, which are dropped.
+    """
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
 
 
-def typed(type_: str, value: Any, at: Path, findings: Findings, *, applied: bool) -> dict[str, Any]:
-    """The document as Go prints the struct `type_`; a new one, nothing of `value` is shared or changed.
-
-    applied: as in an apply configuration, where empty lists and maps are left out; else as Go's JSON, where a
-    list without `omitempty` is null. Unknown leaves are carried on; wrong values are left out and reported.
-    """
-    result = _struct(type_, value, at, findings, applied)
-    return result if isinstance(result, dict) else {}
-
-
-def where(at: Path) -> str:
-    """A path as users write it: `spec.containers[0].name`."""
+def dotted_path(at: Path) -> str:
+    """Return a path as users write it: `spec.containers[0].name`."""
     parts: list[str] = []
     while at is not None:
         at, key = at
@@ -67,79 +69,102 @@ def where(at: Path) -> str:
     return "".join(reversed(parts)).removeprefix(".")
 
 
-@cache
-def fields(type_: str) -> Mapping[str, Field]:
-    """The fields of a Go type by name, in the order in which Go prints them."""
-    return {name: _field(text) for name, text in (item.split(":") for item in _lines()[type_].split())}
+class GoTypes:
+    """Go types by name. table: A line for each type; lines that start with spaces continue the one before."""
 
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._fields: dict[str, Mapping[str, Field]] = {}
 
-@cache
-def _lines() -> dict[str, str]:
-    lines = TYPES.replace("\n    ", " ").splitlines()
-    return {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
+    def fields(self, type_: str) -> Mapping[str, Field]:
+        """Return the fields of a Go type by name, in the order in which Go prints them."""
+        found = self._fields.get(type_)
+        if found is None:
+            items = (item.split(":") for item in self._lines[type_].split())
+            found = self._fields[type_] = {name: self._field(text) for name, text in items}
+        return found
 
+    @cached_property
+    def _lines(self) -> dict[str, str]:
+        lines = (line.partition(" ") for line in self._table.replace("\n    ", " ").splitlines())
+        return {name: rest for name, _, rest in lines}
 
-@lru_cache(maxsize=256)
-def _field(text: str) -> Field:
-    text, merged, key = text.partition("~")
-    kind = text.rstrip("!?")
-    return Field(kind, kind in _lines(), text.endswith("!"), text.endswith("?"), key if merged else None)
+    def _field(self, text: str) -> Field:
+        text, merged, key = text.partition("~")
+        kind = text.rstrip("!?")
+        return Field(kind, kind in self._lines, text.endswith("!"), text.endswith("?"), key if merged else None)
 
+    def as_struct(self, type_: str, value: Any, at: Path, findings: Findings, *, applied: bool) -> dict[str, Any]:
+        """Return a new document as Go prints the struct `type_`; nothing of `value` is shared or changed.
 
-def _struct(type_: str, value: Any, at: Path, findings: Findings, applied: bool) -> Any:
-    if isinstance(value, Unknown):
-        return value
-    if not isinstance(value, dict):
-        return _wrong("a mapping", value, at, findings)
-    known = fields(type_)
-    out: dict[str, Any] = {}
-    for name, how in known.items():
-        given = value.get(name)
-        if given is None:
-            if not how.always:
-                continue
-            given = {} if how.struct else _ZERO.get(how.kind)
-        result = None if given is None else _value(how.kind, given, (at, name), findings, applied)
-        if result is _BAD or (result is None and applied):
-            continue
-        if not result and not how.struct:
-            gathers = isinstance(result, (list, dict))
-            if (applied and gathers) or not (how.always or how.pointer):
-                continue
-        out[name] = result
-    if len(value) > len(known) or not value.keys() <= known.keys():
-        unknown = (name for name in value if name not in known)
-        findings.notes += (Problem(where((at, str(name))), "unknown field, ignored") for name in unknown)
-    return out
+        Unknown leaves are kept; wrong values are left out and reported.
 
+        Args:
+            type_: Name of the Go type.
+            value: The document.
+            at: Path of the document.
+            findings: Problems and notes are added to it.
+            applied: Whether to print an apply configuration, without empty lists and maps; else Go's JSON, in which a list
+                without `omitempty` is null.
+        """
+        result = self._struct(type_, value, at, findings, applied)
+        return section(result)
 
-def _value(kind: str, value: Any, at: Path, findings: Findings, applied: bool) -> Any:
-    if isinstance(value, Unknown):
-        return value
-    scalar = _SCALARS.get(kind)
-    if scalar is not None:
-        expected, read = scalar
-        try:
-            return read(value)
-        except ValueError as error:
-            return _wrong(expected, value, at, findings, str(error))
-    if kind[0] == "[":
-        if not isinstance(value, list):
-            return _wrong("a list", value, at, findings)
-        item = kind[1:-1]
-        zero = _ZERO.get(item, {})  # what Go makes of a null in a list
-        items = (_value(item, zero if v is None else v, (at, i), findings, applied) for i, v in enumerate(value))
-        return [v for v in items if v is not _BAD]
-    if kind[0] == "{":
+    def _struct(self, type_: str, value: Any, at: Path, findings: Findings, applied: bool) -> Any:
+        if isinstance(value, Unknown):
+            return value
         if not isinstance(value, dict):
             return _wrong("a mapping", value, at, findings)
-        if not all(isinstance(name, str) for name in value):
-            return _wrong("a mapping by strings", value, at, findings)
-        item = kind[1:-1]
-        names = sorted(name for name in value if value[name] is not None)
-        values = ((name, _value(item, value[name], (at, name), findings, applied)) for name in names)
-        return {name: v for name, v in values if v is not _BAD}
-    return _struct(kind, value, at, findings, applied)
+        known = self.fields(type_)
+        out: dict[str, Any] = {}
+        for name, how in known.items():
+            given = value.get(name)
+            if given is None:
+                if not how.always:
+                    continue
+                given = {} if how.struct else _ZERO.get(how.kind)
+            result = None if given is None else self._value(how.kind, given, (at, name), findings, applied)
+            if result is _BAD or (result is None and applied):
+                continue
+            if not result and not how.struct:
+                gathers = isinstance(result, (list, dict))
+                if (applied and gathers) or not (how.always or how.pointer):
+                    continue
+            out[name] = result
+        if len(value) > len(known) or not value.keys() <= known.keys():
+            unknown = (name for name in value if name not in known)
+            findings.notes += (Problem(dotted_path((at, str(name))), "unknown field, ignored") for name in unknown)
+        return out
+
+    def _value(self, kind: str, value: Any, at: Path, findings: Findings, applied: bool) -> Any:
+        if isinstance(value, Unknown):
+            return value
+        scalar = _SCALARS.get(kind)
+        if scalar is not None:
+            expected, read = scalar
+            try:
+                return read(value)
+            except ValueError as error:
+                return _wrong(expected, value, at, findings, str(error))
+        if kind[0] == "[":
+            if not isinstance(value, list):
+                return _wrong("a list", value, at, findings)
+            item = kind[1:-1]
+            zero = _ZERO.get(item, {})  # what Go makes of a null in a list
+            items = (
+                self._value(item, zero if v is None else v, (at, i), findings, applied) for i, v in enumerate(value)
+            )
+            return [v for v in items if v is not _BAD]
+        if kind[0] == "{":
+            if not isinstance(value, dict):
+                return _wrong("a mapping", value, at, findings)
+            if not all(isinstance(name, str) for name in value):
+                return _wrong("a mapping by strings", value, at, findings)
+            item = kind[1:-1]
+            names = sorted(name for name in value if value[name] is not None)
+            values = ((name, self._value(item, value[name], (at, name), findings, applied)) for name in names)
+            return {name: v for name, v in values if v is not _BAD}
+        return self._struct(kind, value, at, findings, applied)
 
 
 _BAD: Any = object()
@@ -158,8 +183,8 @@ _NAMES = {
 def _wrong(expected: str, value: Any, at: Path, findings: Findings, why: str = "") -> Any:
     # The value itself is not shown: it may be a secret that slipped into the wrong place.
     got = _NAMES.get(type(value), type(value).__name__)
-    mend = "write it in quotes" if expected == "a string" and isinstance(value, (int, float)) else ""
-    findings.problems.append(Problem(where(at), why or f"must be {expected}, not {got}", mend))
+    hint = "write it in quotes" if expected == "a string" and isinstance(value, (int, float)) else ""
+    findings.problems.append(Problem(dotted_path(at), why or f"must be {expected}, not {got}", hint))
     return _BAD
 
 
@@ -201,14 +226,14 @@ def _int_or_string(value: Any) -> str | int:
 
 
 def _time(value: Any) -> str:
-    """In UTC and without fractions of a second, as Kubernetes prints it."""
+    """Return a time in UTC and without fractions of a second, as Kubernetes prints it."""
     match = _RFC_3339.fullmatch(_string(value))
     try:
         if match is None:
             raise ValueError
         hours, minutes = (int(match[part] or 0) for part in ("hours", "minutes"))
         ahead = timedelta(hours=hours, minutes=minutes) * (-1 if match["sign"] == "-" else 1)
-        day, clock = (int(n) for n in match["day"].split("-")), (int(n) for n in match["clock"].split(":"))
+        day, clock = map(int, match["day"].split("-")), map(int, match["clock"].split(":"))
         return f"{(datetime(*day, *clock) - ahead).isoformat()}Z"  # type: ignore[arg-type]
     except (ValueError, OverflowError):
         raise ValueError("must be a time such as 2026-01-31T09:30:00Z") from None
@@ -232,4 +257,4 @@ _SCALARS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 _ZERO = {"str": "", "bool": False, "int32": 0, "int64": 0, "quantity": "0", "intstr": 0}
-"""What Go writes for a field that was not given; null for all other kinds."""
+"""What Go writes for a field that is missing; null for all other kinds."""

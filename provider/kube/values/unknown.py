@@ -1,18 +1,19 @@
-"""The mark for a value that is not known yet, such as a Pulumi output during a preview.
+"""The placeholder for a value that is not known yet, such as a Pulumi output during a preview.
 
-It may stand wherever a document has a scalar. Layers carry it on unchanged; what would have to be computed
-from it becomes unknown too. `components` writes it, and puts the original output back where the mark arrived.
+It replaces any scalar of a document. Functions pass it on unchanged, and return it for what they would compute from it.
+`components` creates it, and restores the original output wherever it arrives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Unknown:
-    """A leaf without a value yet. token: tells one unknown value from another; two marks are equal by it."""
+    """A leaf without a value yet. token: Identifies the value; two placeholders are equal if their tokens are."""
 
     token: str
 
@@ -21,9 +22,14 @@ class Unknown:
 
 
 def first_unknown(document: Any) -> Unknown | None:
-    """A leaf that is not known yet, if there is one: what is computed from the document is this unknown too."""
+    """Return the first unknown leaf of a document; None if not found."""
     if isinstance(document, dict):
         document = [*document.values()]
     if isinstance(document, (list, tuple)):
-        return next((found for item in document if (found := first_unknown(item))), None)
+        return next(filter(None, map(first_unknown, document)), None)
     return document if isinstance(document, Unknown) else None
+
+
+def any_unknown(values: Iterable[Any]) -> bool:
+    """Return whether one of the values is unknown; the contents of values do not count."""
+    return any(isinstance(value, Unknown) for value in values)

@@ -1,28 +1,56 @@
-"""How lists, numbers, sentences and times stand in messages."""
+"""Formats lists, numbers, sentences and times for messages."""
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any
 
-def listed(names: list[str], most: int = 3) -> str:
-    """a, b, c and 2 more."""
+
+def join_names(names: list[str], most: int = 3) -> str:
+    """Return the first names and the number of the others: "a, b, c and 2 more"."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def counted(number: int, what: str) -> str:
-    """1 pod, 2 pods."""
+def plural(number: int, what: str) -> str:
+    """Return a number with its noun: "1 pod", "2 pods"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def ended(sentence: str) -> str:
-    """Somebody's sentence without the full stop, to go on after it."""
+def without_full_stop(sentence: str) -> str:
+    """Return a sentence without its full stop, so that a message can continue after it."""
     return sentence.strip().rstrip(".")
 
 
 def duration(seconds: float) -> str:
-    """90 -> 1m30s."""
+    """Return a duration as text: 90 becomes "1m30s"."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours}h{minutes:02}m"
     return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+
+
+def parse_duration(text: str) -> int | None:
+    """Return the seconds of a duration such as 90s, 5m, 2h, 1d or 1h30m; None for another text."""
+    if not text or not re.fullmatch(r"(\d{1,9}d)?(\d{1,9}h)?(\d{1,9}m)?(\d{1,9}s)?", text):
+        return None
+    units = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([dhms])", text))
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
+    """Return a question for the known name that is most similar; `otherwise` if none is similar enough."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"did you mean {near[0]}?" if near else otherwise
+
+
+def short_repr(value: Any) -> str:
+    """Return the repr of a value, at most 60 characters, with its type unless the repr shows it."""
+    text = repr(value)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return text
+    return f"{text} ({type(value).__name__})"

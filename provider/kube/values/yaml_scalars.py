@@ -1,8 +1,8 @@
-"""What a YAML scalar without quotes means to the reader of Kubernetes' API, which is not what it means to PyYAML.
+"""Values of YAML scalars without quotes, as Kubernetes' tools read them; PyYAML reads some of them differently.
 
-`documents` calls it for every plain scalar. The API's tools read YAML 1.1 as Go's yaml.v2 does, print it as JSON and
-read that (https://github.com/kubernetes-sigs/yaml/tree/v1.6.0): `y`, `on` and `no` are booleans, `0777` and `0o777` are
-octal, `1e9` and `2.0` are whole numbers, `1:30` and `2026-01-02` are strings.
+The API's tools read YAML 1.1 as Go's yaml.v2 does, print it as JSON and read that
+(https://github.com/kubernetes-sigs/yaml/tree/v1.6.0): `y`, `on` and `no` are booleans, `0777` and `0o777` are octal, `1e9` and
+`2.0` are whole numbers, `1:30` and `2026-01-02` are strings.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LONGEST_INT = 70  # characters: 64 binary digits, and what stands before them
 _TAGS: dict[str, tuple[type, ...]] = {NULL: (type(None),), BOOL: (bool,), INT: (int,), FLOAT: (int, float)}
 
 
-def plain(text: str) -> Any:
-    """The value of a scalar that has neither quotes nor a tag: None, a bool, an int of 64 bits, a float or a string.
+def plain_value(text: str) -> Any:
+    """Return the value of a scalar without quotes and tag: None, a bool, an int of 64 bits, a float or a string.
 
-    A float that is whole and fits into 64 bits is an int. Not finite ones are returned as they are: JSON has none.
+    A whole float that fits into 64 bits becomes an int. Infinite floats and NaN are returned, although JSON does not allow them.
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -49,14 +49,18 @@ def plain(text: str) -> Any:
     return text
 
 
-def tagged(tag: str, text: str) -> Any:
-    """The value of a scalar with an explicit tag. Raises ValueError: no plain data, or not of that kind."""
+def tagged_value(tag: str, text: str) -> Any:
+    """Return the value of a scalar with an explicit tag.
+
+    Raises:
+        ValueError: The tag is not one of plain data, or the value does not match it.
+    """
     if tag in (STR, "!"):
         return text
     kind = _TAGS.get(tag)
     if kind is None:
-        raise ValueError(f"the tag {tag.replace('tag:yaml.org,2002:', '!!')} is no plain data")
-    value = plain(text)
+        raise ValueError(f"the tag {tag.replace('tag:yaml.org,2002:', '!!')} is not plain data")
+    value = plain_value(text)
     if not isinstance(value, kind) or (isinstance(value, bool) and tag != BOOL):
         raise ValueError(f"{text!r} is not what its tag {tag.replace('tag:yaml.org,2002:', '!!')} says")
     return value

@@ -1,7 +1,7 @@
-"""The values of a text: YAML without recursion, or JSON, both bounded. `documents` calls it.
+"""Reads YAML and JSON texts with bounded depth, size and number of values.
 
-A reader of YAML that builds trees, as PyYAML has it, recurses into what a file nests, and writes out what its aliases
-repeat only when somebody walks over it. So this one works on the parser's events, and counts.
+PyYAML builds trees recursively, and repeats of aliases are expanded only when a caller walks the tree. This module therefore
+reads the events of the parser, without recursion, and counts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -33,15 +34,22 @@ BLANK = " \t\r\n"
 
 
 class Unreadable(Exception):
-    """What is wrong with a value. line: in its text, from 0. path: where it stands."""
+    """A value that cannot be read.
 
-    def __init__(self, why: str, mend: str = "", line: int = 0, path: str = "") -> None:
+    Args:
+        why: The reason.
+        hint: What to do.
+        line: Line in the text, from 0.
+        path: Path of the value.
+    """
+
+    def __init__(self, why: str, hint: str = "", line: int = 0, path: str = "") -> None:
         super().__init__(why)
-        self.why, self.mend, self.line, self.path = why, mend, line, path
+        self.why, self.hint, self.line, self.path = why, hint, line, path
 
 
 class _Frame:
-    """A mapping or a list that is being read. begun: size of the document when it began. merged: values of `<<`."""
+    """A mapping or a list that is being read. begun: Size of the document when it began. merged: Values of `<<`."""
 
     __slots__ = ("anchor", "begun", "key", "merged", "value")
 
@@ -56,18 +64,23 @@ class _Merge(str):
 
 
 _MERGE = _Merge("<<")
-"""The key that merges, told by what it is: in quotes it is a key as any other."""
+"""The merge key, recognised by its tag: in quotes it is an ordinary key."""
 
 
 def from_yaml(text: str) -> Iterator[Any]:
-    """The values of the documents in a YAML text. Raises Unreadable, and PyYAML's errors."""
+    """Yield the values of the documents in a YAML text.
+
+    Raises:
+        Unreadable: A document is not valid, or too large.
+        yaml.YAMLError: The text is not valid YAML.
+    """
     return _Builder(text).documents()
 
 
 class _Builder:
-    """Values out of the events of PyYAML's parser, without recursion.
+    """Builds values from the events of PyYAML's parser, without recursion.
 
-    An alias stands for the very same value, so memory stays flat; what it would be written out counts.
+    An alias refers to the same value, so memory stays flat; the expanded size counts.
     """
 
     def __init__(self, text: str) -> None:
@@ -117,7 +130,7 @@ class _Builder:
         if not isinstance(value, str) and (value is None or _json_text(value) != text):
             raise Unreadable(f"the key {text or 'null'} is not a string", f'write it in quotes: "{text}"')
         if text in frame.value:
-            raise Unreadable(f"the key {text} is there twice", "keep one of them")
+            raise Unreadable(f"duplicate key {text}", "keep one of them")
         if event.anchor is not None:
             self.anchors[event.anchor] = (text, 1, len(text))
         return text
@@ -128,7 +141,7 @@ class _Builder:
             raise Unreadable(f"is nested more than {MAX_DEPTH} levels deep")
         if event.tag is not None and not event.implicit and event.tag not in _PLAIN_TAGS:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            raise Unreadable(f"the tag {tag} is no plain data", "leave it out")
+            raise Unreadable(f"the tag {tag} is not plain data", "leave it out")
         value: Any = {} if type(event) is yaml.MappingStartEvent else []
         if self.stack and (frame := self.stack[-1]).key is None and type(frame.value) is dict:
             raise Unreadable("a key is a mapping or a list", "a key must be a word; quote what begins with { or [")
@@ -151,14 +164,14 @@ class _Builder:
 
     def _alias(self, event: Any) -> None:
         if any(frame.anchor == event.anchor for frame in self.stack):
-            raise Unreadable(f"*{event.anchor} stands inside of &{event.anchor}: it would have no end")
+            raise Unreadable(f"*{event.anchor} refers to itself: it is inside &{event.anchor}")
         if event.anchor not in self.anchors:
-            raise Unreadable(f"there is no &{event.anchor} before *{event.anchor}", "quote a text that begins with *")
+            raise Unreadable(f"*{event.anchor} refers to an undefined anchor", "quote a text that begins with *")
         value, values, length = self.anchors[event.anchor]
         self._grow(values, length)
         if self.stack and (frame := self.stack[-1]).key is None and type(frame.value) is dict:
             if not isinstance(value, str) or value in frame.value:
-                raise Unreadable(f"*{event.anchor} is no key here: not a string, or there already")
+                raise Unreadable(f"*{event.anchor} is not a key here: not a string, or there already")
             frame.key = value
             return
         self._place(value)
@@ -190,14 +203,14 @@ _PLAIN_TAGS = ("!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 def _value(event: Any) -> Any:
     if event.implicit[0] and event.tag is None:
-        value = yaml_scalars.plain(event.value)
+        value = yaml_scalars.plain_value(event.value)
         if type(value) is float and value - value != 0:
-            raise Unreadable(f"{event.value} is no number that JSON has", f'write it in quotes: "{event.value}"')
+            raise Unreadable(f"{event.value} is not a number that JSON has", f'write it in quotes: "{event.value}"')
         return value
     if event.tag is None or event.implicit[1]:
         return event.value
     try:
-        return yaml_scalars.tagged(event.tag, event.value)
+        return yaml_scalars.tagged_value(event.tag, event.value)
     except ValueError as error:
         raise Unreadable(str(error), "leave the tag out") from None
 
@@ -207,7 +220,7 @@ def _json_text(value: Any) -> str:
 
 
 def _shown(stack: list[_Frame]) -> str:
-    """The path of what is being read, as `: spec.trainer.env[1]`."""
+    """Return the path of the value that is being read, as `: spec.containers[0].env[1]`."""
     path = ""
     for frame in stack:
         if type(frame.value) is list:
@@ -223,7 +236,7 @@ _LONGEST_PATH = 300
 
 
 def from_json(text: str) -> Iterator[Any]:
-    """The objects of a JSON text, one after the other."""
+    """Yield the objects of a JSON text, one after the other."""
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
     at = 0
     while (at := _after_blanks(text, at)) < len(text):
@@ -253,7 +266,7 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _encoded(value: Any) -> None:
-    """Refuses halves of characters: JSON can name them, and no text can hold them."""
+    """Raise Unreadable for lone surrogates, which JSON can contain and no text can."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -266,28 +279,24 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise Unreadable(f"the key {name} is there twice", "keep one of them")
+                raise Unreadable(f"duplicate key {name}", "keep one of them")
             seen.add(name)
     return found
 
 
 def _constant(text: str) -> Any:
-    raise Unreadable(f"{text} is no number that JSON has")
+    raise Unreadable(f"{text} is not a number that JSON has")
 
 
 def _measured(value: Any) -> None:
-    """Refuses what is too deep or has too many values."""
+    """Raise Unreadable for a value that is too deep or has too many values."""
     level, values = [value], 0
     for _ in range(MAX_DEPTH + 1):
         values += len(level)
         if values > MAX_VALUES:
             raise Unreadable(f"holds more than {MAX_VALUES} values")
-        level = [
-            below
-            for one in level
-            if isinstance(one, (dict, list))
-            for below in (one.values() if isinstance(one, dict) else one)
-        ]
+        lists = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
+        level = [*chain.from_iterable(lists)]
         if not level:
             return
     raise Unreadable(f"is nested more than {MAX_DEPTH} levels deep")
@@ -295,14 +304,20 @@ def _measured(value: Any) -> None:
 
 @dataclass(slots=True)
 class Place:
-    """Where a value stands. line: from 0. written: a scalar without quotes, as the text has it. below: by key or index."""
+    """The place of a value in a text.
+
+    Args:
+        line: Line, from 0.
+        written: A scalar without quotes, as in the text.
+        below: The places of the values inside, by key or index.
+    """
 
     line: int = 0
     written: str | None = None
     below: dict[str, Place] | None = None
 
     def find(self, steps: list[str]) -> Place:
-        """The value that `steps` lead to, or the last one on the way there, without what is written there."""
+        """Return the place of the value at `steps`; if not found, that of the innermost existing parent, without its text."""
         here = self
         for step in steps:
             found = (here.below or {}).get(step)
@@ -313,10 +328,10 @@ class Place:
 
 
 @lru_cache(maxsize=1)
-def places(text: str) -> Place:
-    """Return where the values of a YAML document stand: read once, however many problems it has."""
+def find_places(text: str) -> Place:
+    """Return the places of the values in a YAML document."""
     root = Place()
-    with suppress(yaml.YAMLError):  # JSON that is no YAML: as far as it goes
+    with suppress(yaml.YAMLError):  # JSON that is not valid YAML: up to the first error
         _fill(root, text)
     return root
 

@@ -1,9 +1,9 @@
-"""What a job of a cluster is doing, and why: out of its documents, without asking anybody.
+"""Diagnoses a job on a cluster: what it is doing and why, from its documents alone.
 
-`seen` says what is looked at, `phase` decides, the other files know one thing each. Targets and the command line call it.
+`job_view` lists what is read, `phase` decides, and each other module covers one kind of fault.
 """
 
-from pulumi_trainer.provider.lifecycle.diagnosis.phase import diagnose, why
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import KEPT, Seen, keep
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import KEPT, JobView, keep
+from pulumi_trainer.provider.lifecycle.diagnosis.phase import best_finding, diagnose, explain
 
-__all__ = ["KEPT", "Seen", "diagnose", "keep", "why"]
+__all__ = ["KEPT", "JobView", "best_finding", "diagnose", "explain", "keep"]

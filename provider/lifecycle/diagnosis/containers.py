@@ -1,4 +1,4 @@
-"""What containers say: why one cannot start, and how one has ended.
+"""Reads container statuses: why a container cannot start, and how it has ended.
 
 Reasons: https://github.com/kubernetes/kubernetes/tree/v1.36.3/pkg/kubelet (images/types.go, kuberuntime, container).
 """
@@ -9,16 +9,10 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pulumi_trainer.provider.kube.values.accessors import (
-    Document,
-    number,
-    rows,
-    seconds,
-    section,
-    text,
-)
-from pulumi_trainer.provider.kube.values.wording import ended
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import node_of, pod_name
+from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, mappings, number, section, text
+from pulumi_trainer.provider.kube.values.wording import without_full_stop
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import node_of, pod_name
+from pulumi_trainer.provider.pipeline.disruptions import TERMINATED
 
 IMAGES = (
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable",
@@ -30,22 +24,23 @@ SETUPS = (
 )  # fmt: skip
 CRASH = "CrashLoopBackOff"
 SETTLED = 10.0
-"""Seconds that a container which has crashed has to run before it counts as running again."""
+"""Seconds after which a restarted container counts as running."""
 
-_MENDS = {
+_HINTS = {
     "OOMKilled": "it needs more memory than its limit: raise resources_per_node, or use a smaller batch",
     "ContainerCannotRun": "correct its command",
     "StartError": "correct its command",
 }
 _SIGNALS = {
     135: "often /dev/shm is too small: mount a volume of medium Memory there",
+    TERMINATED: "something has asked it to stop; with checkpoint= such an end restarts the job without using max_restarts",
     137: "something has killed it; a node that ran out of memory does so too",
 }
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container of a pod as its status has it."""
+    """A container status of a pod."""
 
     pod: Document
     status: Document
@@ -56,11 +51,12 @@ class Container:
 
     @property
     def waiting(self) -> str:
-        """Why it does not run; empty: it does, or has ended."""
+        """The reason why it does not run; empty if it runs or has ended."""
         return text(section(self.status, "state", "waiting").get("reason"))
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
+        """The message of `waiting`."""
         return text(section(self.status, "state", "waiting").get("message"))
 
     @property
@@ -69,54 +65,55 @@ class Container:
 
     @property
     def failure(self) -> Document:
-        """How it has last ended, if that was with another code than 0; empty otherwise."""
+        """How it has last ended, if not with exit code 0; empty otherwise."""
         ends = [section(self.status, state, "terminated") for state in ("state", "lastState")]
-        bad = [e for e in ends if number(e.get("exitCode")) or number(e.get("signal"))]
-        return next((e for e in bad if not wake(e)), bad[0] if bad else {})
+        failures = [e for e in ends if number(e.get("exitCode")) or number(e.get("signal"))]
+        failures.sort(key=is_secondary)
+        return failures[0] if failures else {}
 
     def crashing(self, now: float) -> bool:
-        """Whether it is started again and again."""
+        """Return whether the container is in a crash loop."""
         if self.waiting == CRASH:
             return True
-        begun = seconds(section(self.status, "state", "running").get("startedAt"))
+        begun = epoch_seconds(section(self.status, "state", "running").get("startedAt"))
         return bool(self.restarts and self.failure and begun and now - begun < SETTLED)
 
     def place(self) -> str:
-        """container node of pod train-node-0-1-abcde on gpu-3."""
-        return f"container {self.name} of {placed(self.pod)}"
+        """Return for example "container node of pod train-node-0-1-abcde on node gpu-3"."""
+        return f"container {self.name} of {describe_pod(self.pod)}"
 
 
-def containers(pod: Document) -> Iterator[Container]:
+def list_containers(pod: Document) -> Iterator[Container]:
+    """Yield the containers of a pod, init containers first."""
     status = section(pod, "status")
-    for found in (*rows(status.get("initContainerStatuses")), *rows(status.get("containerStatuses"))):
+    for found in (*mappings(status.get("initContainerStatuses")), *mappings(status.get("containerStatuses"))):
         yield Container(pod, found)
 
 
-def wake(end: Document) -> bool:
-    """Whether it has probably ended only because something else had."""
-    return end.get("exitCode") == 143 or end.get("reason") == "ContainerStatusUnknown"
+def is_secondary(end: Document) -> bool:
+    """Return whether a container has probably ended only because another one had."""
+    return end.get("exitCode") == TERMINATED or end.get("reason") == "ContainerStatusUnknown"
 
 
-def placed(pod: Document) -> str:
-    """pod train-node-0-1-abcde on gpu-3."""
+def describe_pod(pod: Document) -> str:
+    """Return for example "pod train-node-0-1-abcde on node gpu-3"."""
     node = node_of(pod)
     return f"pod {pod_name(pod)}" + (f" on node {node}" if node else "")
 
 
-def exit_words(failure: Document) -> str:
-    """exit code 137 (OOMKilled), with what the container has said at its end."""
+def exit_text(failure: Document) -> str:
+    """Return for example "exit code 137 (OOMKilled)", with the container's termination message."""
     code = number(failure.get("exitCode"))
-    reason = text(failure.get("reason"))
-    names = [reason] if reason not in ("", "Error", "Completed") else []
-    if not names and code > 128 and (name := _signal(code - 128)):
-        names = [name]
-    said = ended(text(failure.get("message")))
-    return f"exit code {code}" + (f" ({names[0]})" if names else "") + (f": {said}" if said else "")
+    name = text(failure.get("reason"))
+    if name in ("", "Error", "Completed"):
+        name = _signal(code - 128) if code > 128 else ""
+    message = without_full_stop(text(failure.get("message")))
+    return f"exit code {code}" + (f" ({name})" if name else "") + (f": {message}" if message else "")
 
 
-def exit_mend(failure: Document) -> str:
-    """What to do about a way to end; empty where only its log knows."""
-    return _MENDS.get(text(failure.get("reason"))) or _SIGNALS.get(number(failure.get("exitCode")), "")
+def exit_hint(failure: Document) -> str:
+    """Return what to do about a failure; empty if only the log of the container can tell."""
+    return _HINTS.get(text(failure.get("reason"))) or _SIGNALS.get(number(failure.get("exitCode")), "")
 
 
 def _signal(value: int) -> str:

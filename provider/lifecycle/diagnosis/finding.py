@@ -1,4 +1,4 @@
-"""What one look at a job has found. Made by all files of this folder, told by `phase`."""
+"""Defines the result of a diagnosis."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ from pulumi_trainer.provider.api.status import Phase
 
 @dataclass(frozen=True)
 class Finding:
-    """reason: one word, the server's where it has one. message: the objects' own words, and whose they are. why: the same
-    for people, a sentence without its beginning and full stop ("JOB is PHASE: ..."). mend: what to do; empty if nothing."""
+    """What a diagnosis has found.
+
+    Args:
+        phase: Phase of the job.
+        reason: One word, the server's if it has one.
+        message: The messages of the objects, with their names.
+        why: The same as a sentence, without its beginning ("JOB is PHASE: ...") and full stop.
+        hint: What to do; empty if nothing.
+    """
 
     phase: Phase
     reason: str = ""
     message: str = ""
     why: str = ""
-    mend: str = ""
+    hint: str = ""

@@ -1,113 +1,112 @@
-"""What stands between a job and its pods: controllers that are not there, Jobs that cannot be made, stages that come first."""
+"""Explains why a job has no pods yet: missing controllers, rejected objects, steps that run first."""
 
 from __future__ import annotations
 
+import contextlib
+import re
+from fractions import Fraction
+
+from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     conditions,
     labels_of,
+    mappings,
     name_of,
     number,
-    rows,
     section,
     text,
-    true,
+    true_condition,
 )
-from pulumi_trainer.provider.kube.values.wording import (
-    counted,
-    duration,
-    ended,
-    listed,
-)
+from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kube.values.wording import duration, join_names, plural, without_full_stop
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     JOB_NAME,
-    Seen,
-    born,
+    JobView,
+    created_at,
+    expected_pods,
     lacks_jobs,
     lacks_pods,
-    moment,
-    replicas_of,
+    last_observed,
     subject,
-    wanted_pods,
 )
+from pulumi_trainer.provider.pipeline.disruptions import TERMINATED
 
 PATIENCE = 15.0
-"""Seconds in which a controller should have done something."""
+"""Seconds after which a controller should have reconciled an object."""
 _RACE = "not found"
-"""A Job that JobSet's controller makes before the webhook's cache knows its JobSet is refused once, and made again."""
+"""End of the message for a Job that JobSet's controller creates before the webhook's cache has its JobSet; it is retried."""
 
 
-def held(seen: Seen, now: float) -> Finding | None:
-    """Why there is no JobSet, no Job or no pod yet; None: there is, or it is too early to tell."""
+def missing_objects(view: JobView, now: float) -> Finding | None:
+    """Return why the JobSet, a Job or pods are missing; None if they exist, or if it is too early to tell."""
     return (
-        _no_jobset(seen, now)
-        or _refused_jobs(seen)
-        or _no_controller(seen, now)
-        or _refused_pods(seen)
-        or _no_pods(seen, now)
+        _no_jobset(view, now)
+        or _refused_jobs(view)
+        or _no_controller(view, now)
+        or _refused_pods(view)
+        or _no_pods(view, now)
     )
 
 
-def _no_jobset(seen: Seen, now: float) -> Finding | None:
-    if seen.jobset is not None or "jobsets" in seen.unseen:
+def _no_jobset(view: JobView, now: float) -> Finding | None:
+    if view.jobset is not None or "jobsets" in view.unreadable:
         return None
-    events = seen.warnings("TrainJob")
+    events = view.warnings("TrainJob")
     if events:
-        said = text(events[0].get("message"))
+        message = text(events[0].get("message"))
         return Finding(
             Phase.PENDING,
             text(events[0].get("reason")),
-            said,
-            f"Trainer's controller cannot make its JobSet: {ended(said)}",
+            message,
+            f"Trainer's controller cannot make its JobSet: {without_full_stop(message)}",
             "correct the TrainJob or its runtime",
         )
-    if seen.age(now) < PATIENCE:
+    if view.age(now) < PATIENCE:
         return None
-    since = duration(seen.age(now))
+    since = duration(view.age(now))
     return Finding(
         Phase.PENDING,
         "NoController",
-        f"there is no JobSet for the TrainJob after {since}",
-        f"nobody has made a JobSet for the TrainJob since {since}",
-        "is Trainer's controller running in this cluster?" + _managed(seen),
+        f"the TrainJob has no JobSet after {since}",
+        f"no controller has created a JobSet for the TrainJob since {since}",
+        "is Trainer's controller running in this cluster?" + _managed(view),
     )
 
 
-def _no_controller(seen: Seen, now: float) -> Finding | None:
-    if seen.jobs or section(seen.jobset, "status") or seen.jobset is None or seen.age(now) < PATIENCE:
+def _no_controller(view: JobView, now: float) -> Finding | None:
+    if view.jobs or section(view.jobset, "status") or view.jobset is None or view.age(now) < PATIENCE:
         return None
-    since = duration(seen.age(now))
+    since = duration(view.age(now))
     return Finding(
         Phase.PENDING,
         "NoController",
         f"no controller has touched the JobSet in {since}",
         f"no controller has touched its JobSet since {since}",
-        "is the JobSet controller running in this cluster?" + _managed(seen),
+        "is the JobSet controller running in this cluster?" + _managed(view),
     )
 
 
-def _managed(seen: Seen) -> str:
-    manager = text(section(seen.main, "spec").get("managedBy"))
+def _managed(view: JobView) -> str:
+    manager = text(section(view.main, "spec").get("managedBy"))
     return f" managedBy gives it to {manager}" if manager else ""
 
 
-def _refused_jobs(seen: Seen) -> Finding | None:
-    events = [
-        e
-        for e in seen.warnings("JobSet", "JobCreationFailed", "HeadlessServiceCreationFailed", "PVCCreationFailed")
-        if not _harmless(text(e.get("message")))
-    ]
-    if not events or (seen.jobs and not lacks_jobs(seen)):
+def _refused_jobs(view: JobView) -> Finding | None:
+    events = view.warnings("JobSet", "JobCreationFailed", "HeadlessServiceCreationFailed", "PVCCreationFailed")
+    events = [e for e in events if not _harmless(text(e.get("message")))]
+    if not events or (view.jobs and not lacks_jobs(view)):
         return None
-    said = text(events[0].get("message"))
+    message = text(events[0].get("message"))
+    match = _WEBHOOK.search(message)
     return Finding(
         Phase.PENDING,
         text(events[0].get("reason")),
-        said,
-        f"the cluster refuses what JobSet's controller wants to make for it: {ended(said)}",
-        "correct the job; JobSet's controller tries again by itself",
+        message,
+        f"the cluster refuses what JobSet's controller wants to make for it: {without_full_stop(message)}",
+        _webhook_hint(match[1]) if match else "correct the job; JobSet's controller tries again by itself",
     )
 
 
@@ -115,49 +114,90 @@ def _harmless(message: str) -> bool:
     return "mjob.kb.io" in message and "JobSet" in message and message.rstrip().endswith(_RACE)
 
 
-def _refused_pods(seen: Seen) -> Finding | None:
-    """Return that the API server refuses pods: of those that a Job lacks, what its newest event says."""
-    short = {name_of(job): job for job in seen.jobs if lacks_pods(job)}
-    events = [
-        e
-        for e in seen.warnings("Job", "FailedCreate")
-        if subject(e) in short and moment(e) >= _last_created(seen, short[subject(e)]) - 1
-    ]
+def _refused_pods(view: JobView) -> Finding | None:
+    """Return that the API server rejects pods, with the newest event of a Job that lacks pods."""
+    short = {name_of(job): job for job in view.jobs if lacks_pods(job)}
+    events = [e for e in view.warnings("Job", "FailedCreate") if subject(e) in short]
+    events = [e for e in events if last_observed(e) >= _last_created(view, short[subject(e)]) - 1]
     if not events:
         return None
-    said = text(events[0].get("message"))
-    wanted = sum(map(wanted_pods, seen.jobs))
-    lacking = sum(wanted_pods(job) - number(section(job, "status").get("active")) for job in short.values())
-    which = f"{lacking} of its {counted(wanted, 'pod')}" if lacking < wanted else "its pods"
-    some = f"{lacking} of {counted(wanted, 'pod')} cannot be created: " if lacking < wanted else ""
+    message = text(events[0].get("message"))
+    wanted = sum(map(expected_pods, view.jobs))
+    lacking = sum(expected_pods(job) - number(section(job, "status").get("active")) for job in short.values())
+    which = f"{lacking} of its {plural(wanted, 'pod')}" if lacking < wanted else "its pods"
+    some = f"{lacking} of {plural(wanted, 'pod')} cannot be created: " if lacking < wanted else ""
     return Finding(
         Phase.STARTING,
         "FailedCreate",
-        f"{some}{said}",
-        f"the cluster refuses {which}: {ended(said)}",
-        "correct what the message names (quota of the namespace, service account, security policy); it is tried again",
+        f"{some}{message}",
+        f"the cluster refuses {which}: {without_full_stop(message)}",
+        _refusal_hint(view, message),
     )
 
 
-def _last_created(seen: Seen, job: Document) -> float:
-    """Return when a Job or the newest of its pods was made: an older event is of an earlier attempt, or no longer true."""
-    mine = (p for p in seen.pods if labels_of(p).get(JOB_NAME) == name_of(job))
-    return max([born(job), *map(born, mine)])
+_QUOTA = re.compile(r"exceeded quota: ([^\s,]+), requested: (\S+), used: (\S+), limited: (\S+)")
+_LIMITS = re.compile(r"(?:minimum|maximum) \S+ usage per |max limit to request ratio per ")
+_WEBHOOK = re.compile(r'failed calling webhook "([^"]+)"')
 
 
-def _no_pods(seen: Seen, now: float) -> Finding | None:
-    if seen.pods or not seen.jobs:
+def _refusal_hint(view: JobView, message: str) -> str:
+    """Return what to do about a refusal of Pods, and whether waiting helps."""
+    if match := _QUOTA.search(message):
+        show = f"kubectl describe resourcequota -n {view.namespace} {match[1]}"
+        if _exceeds_alone(match[2], match[4]):
+            return f"one Pod needs more than the ResourceQuota has: ask for less, or have it raised; {show}"
+        return f"it is tried again as others end; {show}"
+    if _LIMITS.search(message):
+        return f"ask for what the LimitRange allows: kubectl describe limitrange -n {view.namespace}"
+    if "must specify " in message:
+        return "set these in resources_per_node, or give the namespace a LimitRange with defaults"
+    if match := _WEBHOOK.search(message):
+        return _webhook_hint(match[1])
+    return (
+        "correct what the message names (quota of the namespace, service account, security policy); it is tried again"
+    )
+
+
+def _webhook_hint(webhook: str) -> str:
+    controller = "Kueue" if webhook.endswith("kb.io") else "the controller of this webhook"
+    where = "kubectl get pods -n kueue-system" if controller == "Kueue" else "kubectl get pods -A"
+    return f"does {controller} run? {where}; it is tried again"
+
+
+def _exceeds_alone(requested: str, limited: str) -> bool:
+    """Return whether a request is above a limit. Both are lists such as "requests.cpu=4,pods=1"."""
+    wanted, limits = _quota_amounts(requested), _quota_amounts(limited)
+    return any(wanted[name] > limits[name] for name in wanted.keys() & limits.keys())
+
+
+def _quota_amounts(listed: str) -> dict[str, Fraction]:
+    found: dict[str, Fraction] = {}
+    for each in listed.split(","):
+        name, _, quantity = each.partition("=")
+        with contextlib.suppress(ValueError):
+            found[name] = Quantity.parse(quantity).amount
+    return found
+
+
+def _last_created(view: JobView, job: Document) -> float:
+    """Return when a Job or its newest pod was created: an older event is outdated."""
+    mine = (p for p in view.pods if labels_of(p).get(JOB_NAME) == name_of(job))
+    return max([created_at(job), *map(created_at, mine)])
+
+
+def _no_pods(view: JobView, now: float) -> Finding | None:
+    if view.pods or not view.jobs:
         return None
-    idle = [j for j in seen.jobs if not section(j, "status").get("startTime") and not conditions(j)]
-    age = now - min(map(born, seen.jobs))
-    if len(idle) < len(seen.jobs) or age < PATIENCE:
+    idle = [j for j in view.jobs if not section(j, "status").get("startTime") and not conditions(j)]
+    age = now - min(map(created_at, view.jobs))
+    if len(idle) < len(view.jobs) or age < PATIENCE:
         return None
     since = duration(age)
     return Finding(
         Phase.PENDING,
         "NoJobController",
-        f"its Jobs exist since {since}, and nobody has made pods for them",
-        f"its Jobs exist since {since}, and nobody has made pods for them",
+        f"its Jobs exist since {since}, and no controller has created pods for them",
+        f"its Jobs exist since {since}, and no controller has created pods for them",
         "is kube-controller-manager running?",
     )
 
@@ -165,45 +205,45 @@ def _no_pods(seen: Seen, now: float) -> Finding | None:
 # --- stages -----------------------------------------------------------------------------------------------------------------
 
 
-def depends(seen: Seen) -> Finding | None:
-    """Which step waits for which; None: none does."""
-    counts = {text(r.get("name")): r for r in rows(section(seen.jobset, "status").get("replicatedJobsStatus"))}
-    sizes = {text(s.get("name")): replicas_of(s) for s in seen.steps}
+def pending_dependency(view: JobView) -> Finding | None:
+    """Return which step waits for which other one; None if none does."""
+    counts = {text(r.get("name")): r for r in mappings(section(view.jobset, "status").get("replicatedJobsStatus"))}
+    sizes = {text(s.name): s.replicas or 0 for s in view.steps}
     waits: list[str] = []
-    before: list[str] = []
-    for step in seen.steps:
-        for dependency in rows(step.get("dependsOn")):
+    for step in view.steps:
+        for dependency in step.depends_on:
             name, wanted = text(dependency.get("name")), text(dependency.get("status"))
             found = counts.get(name, {})
             done = number(found.get("succeeded"))
             done += 0 if wanted == "Complete" else number(found.get("ready")) + number(found.get("failed"))
             if done < sizes.get(name, 1):
                 verb = "completed" if wanted == "Complete" else "ready"
-                waits.append(f"{text(step.get('name'))} waits for {name} to be {verb}")
-                before.append(name)
+                waits.append(f"{text(step.name)} waits for {name} to be {verb}")
     if not waits:
         return None
-    message = listed(waits)
+    message = join_names(waits)
     return Finding(Phase.STARTING, "DependsOn", message, message)
 
 
-def restart(seen: Seen) -> Finding | None:
-    """That JobSet starts all again: how often, by which rule; None: it does not."""
-    found = true(conditions(seen.jobset), "RestartingJobSet")
+def restart(view: JobView) -> Finding | None:
+    """Return that JobSet restarts all pods, how often and by which rule; None if it does not."""
+    found = true_condition(conditions(view.jobset), "RestartingJobSet")
     if not found:
         return None
-    status = section(seen.jobset, "status")
-    most = number(section(seen.jobset, "spec", "failurePolicy").get("maxRestarts"))
+    status = section(view.jobset, "status")
+    most = number(section(view.jobset, "spec", "failurePolicy").get("maxRestarts"))
     counting, all_ = number(status.get("restartsCountTowardsMax")), number(status.get("restarts"))
-    reason, said = text(found.get("reason")), text(found.get("message"))
-    free = "AndIgnoreMaxRestarts" in said
-    count = (
-        f"restart {all_}, which does not count towards the maximum of {most}"
-        if free
-        else f"restart {counting} of {most}"
-    )
+    reason, message = text(found.get("reason")), text(found.get("message"))
+    count = f"restart {counting} of {most}"
+    if "AndIgnoreMaxRestarts" in message:
+        count = f"restart {all_}, which does not count towards the maximum of {most}"
     rule = reason.removeprefix("FailurePolicy_")
     by = "for want of a rule" if rule == reason else f"by rule {rule} of its failure policy"
+    if rule == INTERRUPTED_RULE:
+        by += f", since a Pod was disrupted or its program was asked to stop (exit code {TERMINATED})"
     return Finding(
-        Phase.RESTARTING, reason, f"{count}: {said}", f"JobSet starts all its pods again {by} ({count}): {ended(said)}"
+        Phase.RESTARTING,
+        reason,
+        f"{count}: {message}",
+        f"JobSet starts all its pods again {by} ({count}): {without_full_stop(message)}",
     )

@@ -1,7 +1,7 @@
-"""The plugins, one file each. Another one is a file here and a line below.
+"""The built-in plugins, one file each, in the order of each phase and of the objects they build.
 
-Their order is that of each phase, and of the objects they build: a JobSet comes last, when what its Pods mount is
-there. As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/registry.go
+The JobSet comes last, after the objects that its Pods mount. Source:
+https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/registry.go
 """
 
 from __future__ import annotations

@@ -9,12 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.provider.pipeline.gang_requests import min_member, min_resources
-from pulumi_trainer.provider.pipeline.info import (
-    Info,
-    TrainJob,
-    defaulted,
-    metadata,
-)
+from pulumi_trainer.provider.pipeline.info import Info, TrainJob, defaulted_field, metadata
 from pulumi_trainer.provider.pipeline.interface import ComponentBuilderPlugin, EnforcePodGroupPolicyPlugin
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
@@ -22,6 +17,8 @@ POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 
 
 class Coscheduling(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin):
+    """Implements `podGroupPolicy.coscheduling`."""
+
     name = "CoScheduling"
     api_version = API_VERSION
     policies = ("podGroupPolicy.coscheduling",)
@@ -37,7 +34,7 @@ class Coscheduling(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin):
         spec = {
             "minMember": min_member(info),
             "minResources": min_resources(info),
-            "scheduleTimeoutSeconds": defaulted(policy, "podGroupPolicy.coscheduling.scheduleTimeoutSeconds"),
+            "scheduleTimeoutSeconds": defaulted_field(policy, "podGroupPolicy.coscheduling.scheduleTimeoutSeconds"),
         }
         name = metadata(train_job.name, train_job)
         yield {"apiVersion": API_VERSION, "kind": "PodGroup", "metadata": name, "spec": spec}

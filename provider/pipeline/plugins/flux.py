@@ -1,7 +1,7 @@
-"""Flux: a broker in every node, and the job's command submitted to it from node 0.
+"""Flux: a broker in every node, and the job's command submitted from node 0.
 
-An init container brings Flux into a shared volume; two scripts (flux_init.sh, flux_entrypoint.sh) configure and start it.
-As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/flux/flux.go
+An init container copies Flux into a shared volume; two scripts (flux_init.sh, flux_entrypoint.sh) configure and start it.
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/flux/flux.go
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,7 @@ from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pipeline.apply import upsert
-from pulumi_trainer.provider.pipeline.info import (
-    NODE,
-    Container,
-    Info,
-    PodSet,
-    TrainJob,
-    defaulted,
-    metadata,
-)
+from pulumi_trainer.provider.pipeline.info import NODE, Container, Info, PodSet, TrainJob, defaulted_field, metadata
 from pulumi_trainer.provider.pipeline.interface import (
     ComponentBuilderPlugin,
     CustomValidationPlugin,
@@ -42,10 +35,12 @@ _SETTINGS = {
     "FLUX_NETWORK_DEVICE": "eth0",
     "FLUX_QUEUE_POLICY": "fcfs",
 }
-"""Environment of the trainer that says how Flux runs -> default."""
+"""Environment variable of the trainer that configures Flux -> default."""
 
 
 class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin):
+    """Implements `mlPolicy.flux`."""
+
     name = "Flux"
     policies = ("mlPolicy.flux",)
 
@@ -62,7 +57,7 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
             return
         trainer = _trainer(train_job)
         if trainer.get("numNodes") is None:
-            why = "is needed with Flux: without it Trainer's controller fails for ever to make the objects"
+            why = "is required with Flux: without it Trainer's controller never creates the objects"
             raise Invalid(Problem("spec.trainer.numNodes", why, "give it, 1 for one node"))
         image = _settings(info, trainer)["FLUX_VIEW_IMAGE"]
         trainer["command"] = ["/bin/bash", f"{CONFIG_FOLDER}/entrypoint.sh", _command(info, trainer)]
@@ -86,7 +81,7 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
 
 
 def _trainer(train_job: TrainJob) -> dict[str, Any]:
-    """What it says of nodes, processes and environment: unknown, if it is."""
+    """Return nodes, processes and environment of the trainer; unknown if the trainer is."""
     given = train_job.spec.get("trainer", {})
     parts = ("numNodes", "numProcPerNode", "env", "command", "args", "resourcesPerNode")
     return dict.fromkeys(parts, given) if isinstance(given, Unknown) else given
@@ -118,7 +113,7 @@ def _equip(pod_set: PodSet, config: str, curve: str, image: Any) -> None:
 
 
 def _settings(info: Info, trainer: dict[str, Any]) -> dict[str, Any]:
-    """Of the trainer container's env, and over it the TrainJob's."""
+    """Return the env of the trainer container, overridden by the TrainJob's."""
     container = info.trainer_container
     own = container.env if container else []
     for given in (own, trainer.get("env")):
@@ -130,17 +125,17 @@ def _settings(info: Info, trainer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _command(info: Info, trainer: dict[str, Any]) -> str | Unknown:
-    """What the job would run without Flux, as one word."""
+    """Return the command of the job without Flux, as one word."""
     container = info.trainer_container
     command = trainer.get("command", container.command if container else [])
     words = [command, trainer.get("args", [])]
-    return first_unknown(words) or " ".join(word for part in words for word in part).strip()
+    return first_unknown(words) or " ".join(chain.from_iterable(words)).strip()
 
 
 def _entrypoint(policy: dict[str, Any], info: Info, train_job: TrainJob, trainer: dict[str, Any]) -> str | Unknown:
     nodes, tasks = trainer["numNodes"], trainer.get("numProcPerNode")
     if tasks is None:
-        tasks = defaulted(policy, "mlPolicy.flux.numProcPerNode")
+        tasks = defaulted_field(policy, "mlPolicy.flux.numProcPerNode")
     accelerators: Any = gpus(resources_per_node(info, train_job))
     if unknown := first_unknown([nodes, tasks, accelerators]):
         return unknown
@@ -169,7 +164,7 @@ def _init(info: Info, train_job: TrainJob, trainer: dict[str, Any]) -> str | Unk
 
 
 def _broker(hosts: str, domain: str, settings: dict[str, Any]) -> str:
-    """Flux's broker.toml. %p and %h are Flux's own: port and host."""
+    """Return Flux's broker.toml. %p and %h are Flux's placeholders for port and host."""
     bind, connect = f"tcp://{settings['FLUX_NETWORK_DEVICE']}:%p", f"tcp://%h.{domain}:%p"
     tables: dict[str, dict[str, Any]] = {
         "access": {"allow-guest-user": True, "allow-root-owner": True},
@@ -192,12 +187,12 @@ def _broker(hosts: str, domain: str, settings: dict[str, Any]) -> str:
 
 
 def _range(size: int) -> str:
-    """What upstream writes, for no node too."""
+    """Return upstream's range of indices, also for zero nodes."""
     return "0" if size == 1 else f"0-{size - 1}"
 
 
 def _script(name: str, *settings: str) -> str:
-    """The script with its parameters in front."""
+    """Return the script with its parameters before it."""
     return "\n".join(["#!/bin/bash", *settings, _text(name)])
 
 

@@ -1,28 +1,23 @@
-"""JAX: what jax.distributed.initialize needs to find its peers, as JAX_* environment.
+"""JAX: the JAX_* environment for jax.distributed.initialize.
 
-As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jax/jax.go
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jax/jax.go
 """
 
 from __future__ import annotations
 
 from pulumi_trainer.provider.pipeline.apply import upsert, upsert_ports
-from pulumi_trainer.provider.pipeline.info import (
-    COMPLETION_INDEX,
-    TRAINER_PORT,
-    Info,
-    TrainJob,
-    head_node,
-    text,
-)
+from pulumi_trainer.provider.pipeline.info import COMPLETION_INDEX, TRAINER_PORT, Info, TrainJob, head_node, text
 from pulumi_trainer.provider.pipeline.interface import EnforceMLPolicyPlugin
 
 
 class JAX(EnforceMLPolicyPlugin):
+    """Implements `mlPolicy.jax`."""
+
     name = "JAX"
     policies = ("mlPolicy.jax",)
 
     def enforce_ml_policy(self, info: Info, train_job: TrainJob) -> None:
-        """The TrainJob's own env is written later, by the JobSet plugin, and wins over these."""
+        """Set JAX_* variables. The TrainJob's own env overrides them, as the JobSet plugin writes it later."""
         pod_set, trainer = info.trainer_pod_set, train_job.trainer
         if info.policy("jax") is None or pod_set is None or trainer is None:
             return

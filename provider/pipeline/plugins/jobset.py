@@ -1,6 +1,6 @@
 """JobSet: writes the Pod sets back into the runtime's template, then initializers and trainer, and builds the JobSet.
 
-As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go
+Sources: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go
 and https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/builder.go
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.names import domain_prefixed_path
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.views import Pod, ReplicatedJob
 from pulumi_trainer.provider.pipeline.apply import env_vars, upsert, upsert_ports
 from pulumi_trainer.provider.pipeline.info import (
     DATASET_INITIALIZER,
@@ -23,8 +25,7 @@ from pulumi_trainer.provider.pipeline.info import (
     Info,
     PodSet,
     TrainJob,
-    hidden,
-    pod_spec,
+    is_unknown_at,
 )
 from pulumi_trainer.provider.pipeline.interface import (
     ComponentBuilderPlugin,
@@ -41,6 +42,8 @@ _INITIALIZERS = {"dataset": DATASET_INITIALIZER, "model": MODEL_INITIALIZER}
 
 
 class JobSet(PreComponentBuilderPlugin, ComponentBuilderPlugin, CustomValidationPlugin):
+    """Builds the JobSet of every TrainJob."""
+
     name = "JobSet"
     policies = ()
 
@@ -52,11 +55,11 @@ class JobSet(PreComponentBuilderPlugin, ComponentBuilderPlugin, CustomValidation
         yield from _check_patches(train_job)
 
     def pre_build_sync(self, info: Info, train_job: TrainJob) -> None:
-        """Host names of all Pods; and as many Pods at once, and in all, as each Pod set counts."""
+        """Set the host names of all Pods, and parallelism and completions from each Pod set's count."""
         subdomain = section(info.spec, "network").get("subdomain", train_job.name)
         for pod_set in info.pod_sets:
             pod_set.endpoints = _endpoints(pod_set, train_job.name, subdomain)
-            spec = section(pod_set.job, "template", "spec")
+            spec = ReplicatedJob(pod_set.job).job
             spec["parallelism"] = spec["completions"] = pod_set.count
 
     def build(self, info: Info, train_job: TrainJob) -> Iterator[dict[str, Any]]:
@@ -92,7 +95,7 @@ def _endpoints(pod_set: PodSet, name: str, subdomain: str | Unknown) -> Callable
 
 
 def _write_back(pod_set: PodSet) -> None:
-    """What plugins changed, into the template. Ports go one by one, so two without a name become one, twice."""
+    """Write the changes of plugins into the template. Ports are merged one by one, so two without a name become one, twice."""
     spec = pod_set.pod_spec
     _set(spec, "volumes", upsert(spec.get("volumes", []), pod_set.volumes, "name"))
     for document, container in zip(items(spec, "containers"), pod_set.containers, strict=True):
@@ -117,7 +120,7 @@ def _write_container(document: dict[str, Any], container: Container) -> None:
 
 
 def _initialize(pod_set: PodSet, train_job: TrainJob) -> None:
-    """URI, env and Secret of the TrainJob's initializer, in the container called like the step."""
+    """Write URI, env and Secret of the TrainJob's initializer into the container named as the step."""
     kind = next((kind for kind, step in _INITIALIZERS.items() if step == pod_set.ancestor), None)
     if kind is None:
         return
@@ -137,7 +140,7 @@ def _initialize(pod_set: PodSet, train_job: TrainJob) -> None:
 
 
 def _train(pod_set: PodSet, info: Info, train_job: TrainJob) -> None:
-    """Image, command, args of the TrainJob's trainer where they are given, empty ones too; its env over all others."""
+    """Write image, command and args of the TrainJob's trainer if given, even if empty; its env overrides all others."""
     trains = pod_set.ancestor == TRAINER
     if trains:
         pod_set.job["replicas"] = 1
@@ -168,18 +171,23 @@ def _set(document: dict[str, Any], name: str, value: Any) -> None:
         document[name] = value
 
 
+WITH_INITIALIZERS = "torchtune-llama3.2-1b"
+"""A runtime of the catalogue that fetches datasets and models inside the job."""
+
+
 def _check_initializer(info: Info, kind: str, step: str) -> Iterator[Problem]:
-    """Goes by the job's name, where rendering goes by its ancestor label; so does upstream."""
-    job = next((ps.job for ps in info.pod_sets if ps.name == step), None)
-    if job is None:
+    """Yield problems of an initializer, by the job's name; rendering uses its ancestor label, as upstream."""
+    pod_set = info.pod_set(step)
+    if pod_set is None:
         why = f"must have {step} job when trainJob is configured with input {kind}Config"
-        yield Problem("spec.runtimeRef", why)
+        yield Problem(
+            "spec.runtimeRef", why, f"use a runtime with this replicated job, for example {WITH_INITIALIZERS}"
+        )
         return
-    regular = [c for c in items(pod_spec(job), "containers") if c.get("name") == step]
-    initial = [c for c in items(pod_spec(job), "initContainers") if c.get("name") == step]
-    if not regular and not initial:
+    containers = [container for container in Pod(pod_set.pod_spec).all_containers if container.name == step]
+    if not containers:
         yield Problem("spec.runtimeRef", f"must have container with name - {step} in the {step} job")
-    elif not any(_mounts(c, INITIALIZER_VOLUME) for c in regular):
+    elif not any(_mounts(c.document, INITIALIZER_VOLUME) for c in containers if not c.is_init):
         why = f"must have volumeMount with name - {INITIALIZER_VOLUME} in container {step} of the {step} job"
         yield Problem("spec.runtimeRef", why)
 
@@ -188,19 +196,19 @@ def _mounts(container: dict[str, Any], volume: str) -> bool:
     mounts = container.get("volumeMounts", [])
     if isinstance(mounts, Unknown):
         return True
-    return any(hidden(mount, "name") or mount.get("name") == volume for mount in mounts)
+    return any(is_unknown_at(mount, "name") or mount.get("name") == volume for mount in mounts)
 
 
 def _check_patches(train_job: TrainJob) -> Iterator[Problem]:
-    """Unknown jobs and containers pass, as upstream: merged in, they are no longer unknown."""
+    """Yield problems of patches. Unknown jobs and containers pass, as upstream: once merged in, they are known."""
     reserved = {DATASET_INITIALIZER, MODEL_INITIALIZER, NODE}
     for patch in items(train_job.spec, "runtimePatches"):
         manager = patch.get("manager", "")
         if isinstance(manager, str):
             for why in domain_prefixed_path(manager):
                 yield Problem("spec.runtimePatches.manager", why)
-        for job in items(section(patch, "trainingRuntimeSpec", "template", "spec"), "replicatedJobs"):
-            for container in items(pod_spec(job), "containers"):
-                if container.get("env") and container.get("name") in reserved:
+        for job in patched_jobs(patch):
+            for container in job.pod.containers:
+                if container.document.get("env") and container.name in reserved:
                     why = "must not have envs for the dataset-initializer, model-initializer, node containers"
                     yield Problem("spec.runtimePatches", why, "give them in spec.trainer or spec.initializer")

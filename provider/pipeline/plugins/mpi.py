@@ -13,15 +13,7 @@ from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import items, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pipeline.apply import upsert
-from pulumi_trainer.provider.pipeline.info import (
-    NODE,
-    Info,
-    PodSet,
-    TrainJob,
-    defaulted,
-    metadata,
-    text,
-)
+from pulumi_trainer.provider.pipeline.info import NODE, Info, PodSet, TrainJob, defaulted_field, metadata, text
 from pulumi_trainer.provider.pipeline.interface import (
     ComponentBuilderPlugin,
     CustomValidationPlugin,
@@ -44,10 +36,12 @@ RSH_ARGS = "OMPI_MCA_plm_rsh_args"
 RESERVED = frozenset({HOSTFILE_LOCATION, KEEP_FQDN, DEFAULT_SLOTS, RSH_ARGS})
 
 _LARGEST = 1024 * 1024
-"""Bytes that a ConfigMap holds."""
+"""Maximum bytes of a ConfigMap."""
 
 
 class MPI(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin):
+    """Implements `mlPolicy.mpi`."""
+
     name = "MPI"
     policies = ("mlPolicy.mpi",)
 
@@ -105,10 +99,10 @@ def _equip(pod_set: PodSet, policy: dict[str, Any], train_job: TrainJob, slots: 
     for container in pod_set.containers:
         if container.name != NODE:
             continue
-        mounts = [{"name": SSH_VOLUME, "mountPath": defaulted(policy, "mlPolicy.mpi.sshAuthMountPath")}]
+        mounts = [{"name": SSH_VOLUME, "mountPath": defaulted_field(policy, "mlPolicy.mpi.sshAuthMountPath")}]
         if launches:
             if not _is_open_mpi(policy):
-                why = f"is not {OPEN_MPI}, and Trainer's controller then fails for ever to make the objects"
+                why = f"is not {OPEN_MPI}, so Trainer's controller never creates the objects"
                 raise Invalid(Problem("spec.mlPolicy.mpi.mpiImplementation", why, f"use {OPEN_MPI} in the runtime"))
             mounts.append({"name": HOSTFILE_VOLUME, "mountPath": HOSTFILE_FOLDER})
             env = [
@@ -137,11 +131,11 @@ def _hostfile_volume(train_job: TrainJob) -> dict[str, Any]:
 
 
 def _slots(policy: dict[str, Any], info: Info, train_job: TrainJob) -> int | Unknown:
-    """Processes of a node: as the TrainJob says, else as the runtime says; but one becomes the number of GPUs."""
+    """Return the processes of a node: the TrainJob's, else the runtime's; 1 is replaced by the number of GPUs."""
     given: int | Unknown | None = (train_job.trainer or {}).get("numProcPerNode")
     if given is not None:
         return given
-    own: int | Unknown = defaulted(policy, "mlPolicy.mpi.numProcPerNode")
+    own: int | Unknown = defaulted_field(policy, "mlPolicy.mpi.numProcPerNode")
     accelerators = gpus(resources_per_node(info, train_job)) if own == 1 else 0
     if isinstance(accelerators, Unknown):
         return accelerators
@@ -149,12 +143,12 @@ def _slots(policy: dict[str, Any], info: Info, train_job: TrainJob) -> int | Unk
 
 
 def _is_open_mpi(policy: dict[str, Any]) -> bool:
-    implementation = defaulted(policy, "mlPolicy.mpi.mpiImplementation")
+    implementation = defaulted_field(policy, "mlPolicy.mpi.mpiImplementation")
     return isinstance(implementation, Unknown) or implementation == OPEN_MPI
 
 
 def _hostfile(policy: dict[str, Any], info: Info, train_job: TrainJob) -> str | Unknown:
-    """A line a Pod that ranks run on, in the order of the template."""
+    """Return the hostfile: a line for each Pod that ranks run on, in the order of the template."""
     slots = _slots(policy, info, train_job)
     lines: list[str] = []
     size = 0

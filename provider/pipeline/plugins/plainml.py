@@ -1,6 +1,6 @@
-"""PlainML: number of nodes and environment, where no other plugin does that.
+"""PlainML: number of nodes and environment for runtimes that no other plugin handles.
 
-As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/plainml/plainml.go
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/plainml/plainml.go
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from pulumi_trainer.provider.pipeline.interface import EnforceMLPolicyPlugin
 
 
 class PlainML(EnforceMLPolicyPlugin):
+    """Implements runtimes without a policy of torch, mpi or jax."""
+
     name = "PlainML"
     policies = ()
 
     def enforce_ml_policy(self, info: Info, train_job: TrainJob) -> None:
-        """Runs unless torch, mpi or jax is set: also for xgboost and flux, and without any policy."""
+        """Set nodes and env unless torch, mpi or jax is set: also for xgboost and flux, and without any policy."""
         trainer = train_job.trainer
         if trainer is None or any(info.policy(name) is not None for name in ("torch", "mpi", "jax")):
             return

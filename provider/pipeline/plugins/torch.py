@@ -1,6 +1,6 @@
-"""Torch: what torchrun needs to find its peers, as PET_* environment.
+"""Torch: the PET_* environment for torchrun.
 
-As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/torch/torch.go
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/torch/torch.go
 """
 
 from __future__ import annotations
@@ -11,24 +11,12 @@ from typing import Any
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import items
 from pulumi_trainer.provider.kube.values.names import quoted
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.pipeline.apply import env_vars, upsert, upsert_ports
-from pulumi_trainer.provider.pipeline.info import (
-    COMPLETION_INDEX,
-    TRAINER_PORT,
-    Info,
-    TrainJob,
-    head_node,
-    text,
-)
+from pulumi_trainer.provider.pipeline.info import COMPLETION_INDEX, TRAINER_PORT, Info, TrainJob, head_node, text
 from pulumi_trainer.provider.pipeline.interface import CustomValidationPlugin, EnforceMLPolicyPlugin
 from pulumi_trainer.provider.pipeline.plugins import torchtune
-from pulumi_trainer.provider.pipeline.resources import (
-    cpus,
-    gpus,
-    int32,
-    resources_per_node,
-)
+from pulumi_trainer.provider.pipeline.resources import cpus, gpus, int32, resources_per_node
 
 NUM_NODES = "PET_NNODES"
 NUM_PROC_PER_NODE = "PET_NPROC_PER_NODE"
@@ -39,6 +27,8 @@ RESERVED = frozenset({NUM_NODES, NUM_PROC_PER_NODE, NODE_RANK, MASTER_ADDR, MAST
 
 
 class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
+    """Implements `mlPolicy.torch`."""
+
     name = "Torch"
     policies = ("mlPolicy.torch",)
 
@@ -57,7 +47,7 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
             yield from torchtune.validate(info, train_job)
 
     def enforce_ml_policy(self, info: Info, train_job: TrainJob) -> None:
-        """PET_* in the trainer container only if there is a trainer section; in envInjection targets always."""
+        """Set PET_* variables: in the trainer container only if there is a trainer section; in envInjection targets always."""
         policy = info.policy("torch")
         if policy is None:
             return
@@ -94,7 +84,7 @@ def _master(train_job: TrainJob) -> list[dict[str, Any]]:
 
 
 def _processes(info: Info, train_job: TrainJob) -> int | str | Unknown:
-    """Per node: as the TrainJob says; else "auto", which is one a GPU; else, without GPUs, one a CPU."""
+    """Return the processes of a node: the TrainJob's; else "auto", which is one for each GPU; without GPUs, one for each CPU."""
     given: int | Unknown | None = (train_job.trainer or {}).get("numProcPerNode")
     if given is not None:
         return given
@@ -116,8 +106,8 @@ def _injection_targets(policy: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _may_be_there(info: Info, *wanted: Any) -> bool:
-    """Whether a container that was not found may be there all the same, since not all names are known yet."""
-    return any(isinstance(name, Unknown) for name in wanted) or info.may_have_more()
+    """Return whether a container that was not found may exist, as not all names are known yet."""
+    return any_unknown(wanted) or info.may_have_more()
 
 
 def _no_target(job: str, container: str) -> str:

@@ -1,26 +1,20 @@
-"""TorchTune: the recipe and the config that a job of the command `tune run` gets. The Torch plugin calls it.
+"""TorchTune: recipe and config of a job with the command `tune run`, for the Torch plugin.
 
-Model and sizes are read from the name of the runtime. As upstream:
+Model and sizes are read from the name of the runtime. Source:
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/torch/torchtune.go
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import items
+from pulumi_trainer.provider.kube.values.accessors import items, listed, text
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.pipeline.info import (
-    NODE,
-    TRAINER,
-    TRAINER_PORT,
-    Info,
-    TrainJob,
-    head_node,
-)
+from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, TRAINER_PORT, Info, TrainJob, head_node
 from pulumi_trainer.provider.pipeline.resources import gpus, resources_per_node
 
 COMMAND = ["tune", "run"]
@@ -49,7 +43,7 @@ def is_torchtune(train_job: TrainJob) -> bool:
 
 
 def validate(info: Info, train_job: TrainJob) -> Iterator[Problem]:
-    """Of a job that `is_torchtune`. Its own numNodes counts here, not that of the runtime."""
+    """Yield the problems of a job that `is_torchtune`. Only its own numNodes counts, not that of the runtime."""
     trainer = train_job.trainer or {}
     name = train_job.runtime_name
     model = _model(name)
@@ -82,7 +76,7 @@ def validate(info: Info, train_job: TrainJob) -> Iterator[Problem]:
 
 
 def rewrite(info: Info, train_job: TrainJob, processes: int | str | Unknown) -> None:
-    """The job's command: rendezvous where there are several processes, recipe, config, and the runtime's overrides."""
+    """Rewrite the job's command: rendezvous for several processes, recipe, config, and the runtime's overrides."""
     trainer = train_job.trainer
     assert trainer is not None
     nodes: int | Unknown = info.trainer_pod_set.count if info.trainer_pod_set else 1
@@ -100,13 +94,15 @@ def rewrite(info: Info, train_job: TrainJob, processes: int | str | Unknown) -> 
 
 
 def _model(runtime: Any) -> str:
-    """`torchtune-llama3.2-1b` is about llama3_2/1B."""
+    """Return the model of a runtime: `torchtune-llama3.2-1b` becomes llama3_2/1B."""
     parts = runtime.split("-") if isinstance(runtime, str) else []
-    return f"{parts[1].replace('.', '_')}/{parts[2].upper()}" if len(parts) == 3 else ""
+    if len(parts) != 3:
+        return ""
+    return f"{parts[1].replace('.', '_')}/{parts[2].upper()}"
 
 
 def _recipe(nodes: Any, processes: Any, accelerators: Any, args: list[str]) -> tuple[str, str] | Unknown:
-    """The recipe, and how the name of its config ends."""
+    """Return the recipe, and the suffix of its config's name."""
     if unknown := first_unknown([nodes, processes, accelerators]):
         return unknown
     tuning = _tuning(args)
@@ -117,7 +113,7 @@ def _recipe(nodes: Any, processes: Any, accelerators: Any, args: list[str]) -> t
 
 
 def _tuning(args: list[str]) -> str:
-    """qlora, lora or neither. DoRA is not quantized."""
+    """Return qlora, lora or an empty text. DoRA is not quantized."""
     if _is_on(args, "model.quantize_base") and not _is_on(args, "model.use_dora"):
         return "qlora"
     return "lora" if any("model.lora_attn_modules" in arg for arg in args) else ""
@@ -129,12 +125,13 @@ def _is_on(args: list[str], config: str) -> bool:
 
 
 def _overrides(info: Info) -> list[str]:
-    """What the commands of the runtime's trainers say about files, which the job's command would lose."""
+    """Return the file options in the commands of the runtime's trainers, which the job's command would lose."""
     trainers = [pod_set for pod_set in info.pod_sets if pod_set.ancestor == TRAINER]
-    containers = [c for pod_set in trainers for c in items(pod_set.pod_spec, "containers") if c.get("name") == NODE]
-    return [word for c in containers for word in _words(c.get("command")) if word.split("=")[0] in MANAGED]
+    containers = chain.from_iterable(items(trainer.pod_spec, "containers") for trainer in trainers)
+    words = chain.from_iterable(_words(c.get("command")) for c in containers if c.get("name") == NODE)
+    return [word for word in words if word.split("=")[0] in MANAGED]
 
 
 def _words(value: Any) -> list[str]:
-    """The known strings of a list; their places are kept."""
-    return [word if isinstance(word, str) else "" for word in value] if isinstance(value, list) else []
+    """Return the strings of a list; other items become empty, so that indices stay."""
+    return [*map(text, listed(value))]

@@ -1,6 +1,6 @@
-"""TrainJobStatus: where a job's trainers report their progress to. Behind a feature gate of Trainer that is off by default.
+"""TrainJobStatus: the address to which trainers report progress. Behind a feature gate of Trainer that is off by default.
 
-As upstream:
+Source:
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/trainjobstatus/trainjobstatus.go
 """
 
@@ -24,11 +24,13 @@ TOKEN_SECONDS = 3600
 
 
 class TrainJobStatus(EnforcePodSpecPlugin, ComponentBuilderPlugin):
+    """Mounts token and certificate for reports to Trainer's status server."""
+
     name = "TrainJobStatus"
     policies = ()
 
     def enforce_pod_spec(self, info: Info, train_job: TrainJob) -> None:
-        """In all containers of the trainer's Pods, sidecars too."""
+        """Set the variables and mounts in all containers of the trainer's Pods, sidecars included."""
         pod_set = info.trainer_pod_set
         if info.status_server_ca is None or pod_set is None:
             return

@@ -12,12 +12,7 @@ from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline.gang_requests import min_member, min_resources
-from pulumi_trainer.provider.pipeline.info import (
-    Info,
-    TrainJob,
-    defaulted,
-    metadata,
-)
+from pulumi_trainer.provider.pipeline.info import Info, TrainJob, defaulted_field, metadata
 from pulumi_trainer.provider.pipeline.interface import (
     ComponentBuilderPlugin,
     CustomValidationPlugin,
@@ -31,6 +26,8 @@ _HIGHEST = ("system-cluster-critical", "system-node-critical")
 
 
 class Volcano(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin):
+    """Implements `podGroupPolicy.volcano`."""
+
     name = "Volcano"
     api_version = API_VERSION
     policies = ("podGroupPolicy.volcano",)
@@ -70,7 +67,7 @@ class Volcano(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin, CustomValidat
 def _topology(given: Any) -> Any:
     if isinstance(given, Unknown):
         return given
-    highest = defaulted(given, "podGroupPolicy.volcano.networkTopology.highestTierAllowed")
+    highest = defaulted_field(given, "podGroupPolicy.volcano.networkTopology.highestTierAllowed")
     return {"mode": given.get("mode", ""), "highestTierAllowed": highest}
 
 

@@ -1,6 +1,6 @@
-"""XGBoost: where its tracker is, and how many workers there are, as DMLC_* environment.
+"""XGBoost: the DMLC_* environment with the tracker's address and the number of workers.
 
-As upstream: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/xgboost/xgboost.go
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/xgboost/xgboost.go
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline.apply import upsert, upsert_ports
 from pulumi_trainer.provider.pipeline.info import (
@@ -26,6 +27,8 @@ RESERVED = frozenset({"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "
 
 
 class XGBoost(EnforceMLPolicyPlugin, CustomValidationPlugin):
+    """Implements `mlPolicy.xgboost`."""
+
     name = "XGBoost"
     policies = ("mlPolicy.xgboost",)
 
@@ -33,8 +36,8 @@ class XGBoost(EnforceMLPolicyPlugin, CustomValidationPlugin):
         if info.policy("xgboost") is None:
             return
         given = (train_job.trainer or {}).get("env")
-        for place, env in enumerate(given if isinstance(given, list) else ()):
-            name = env.get("name") if isinstance(env, dict) else None
+        for place, env in enumerate(listed(given)):
+            name = section(env).get("name")
             if name in RESERVED:
                 why = f"{name} is reserved for the XGBoost runtime"
                 yield Problem(f"spec.trainer.env[{place}]", why, type="FieldValueForbidden")
@@ -56,7 +59,7 @@ class XGBoost(EnforceMLPolicyPlugin, CustomValidationPlugin):
 
 
 def _workers(pod_set: PodSet, info: Info, train_job: TrainJob) -> int | Unknown:
-    """One a GPU, or one a node without GPUs; Go counts in 32 bits."""
+    """Return the number of workers: one for each GPU, or one for each node without GPUs, wrapped to 32 bits as in Go."""
     a_node = gpus(resources_per_node(info, train_job))
     for known in (a_node, pod_set.count):
         if isinstance(known, Unknown):

@@ -1,6 +1,6 @@
-"""The Kubernetes target: jobs as JobSets, or TrainJobs, of one cluster.
+"""Implements the Kubernetes target: jobs as JobSets, or TrainJobs, of one cluster.
 
-Every call may be repeated after a crash at any place.
+Every call can be repeated after a crash at any point.
 """
 
 from __future__ import annotations
@@ -13,33 +13,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, of
-from pulumi_trainer.provider.api.status import (
-    JobStatus,
-    Loss,
-    Owner,
-    Phase,
-    Presence,
-)
-from pulumi_trainer.provider.api.submission import (
-    Consumer,
-    Draft,
-    Submission,
-    Work,
-    main_key,
-)
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, kind_of
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Phase, Presence
+from pulumi_trainer.provider.api.submission import Consumer, Draft, Submission, Work, main_key, secret_name
 from pulumi_trainer.provider.kube.cache.discovery import PATIENCE
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, SECRET
-from pulumi_trainer.provider.kube.errors import (
-    Conflict,
-    Invalid,
-    Problem,
-    TargetFault,
-)
+from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import text, without
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import (
     adoption,
     apply,
@@ -47,36 +32,44 @@ from pulumi_trainer.provider.targets.kubernetes.jobs import (
     deletion,
     drift,
     record,
-    runtimes,
+    runtime_objects,
+    worker_copies,
 )
 from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (
-    Departures,
+    DeletionWatch,
     await_gone,
+    blocking_reason,
     delete_record,
     end_train_jobs,
-    held,
-    job_departures,
-    record_departures,
-    sweepable,
+    sweep_selector,
+    watch_job_deletions,
+    watch_record_deletions,
 )
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
-from pulumi_trainer.provider.targets.kubernetes.observe.overview import Names, Overview
-from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue, review
-from pulumi_trainer.provider.targets.kubernetes.queues import draining, queues
+from pulumi_trainer.provider.targets.kubernetes.observe.overview import JobNames, Overview
+from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue, server_review
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import referents
+from pulumi_trainer.provider.targets.kubernetes.queues import draining, queue_snapshot
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
 Document = dict[str, Any]
 T = TypeVar("T")
 
 LEAVING_SECONDS = 60.0
-"""How long a creation waits for an earlier job of the same name that is on its way out."""
+"""How long a creation waits for the deletion of an earlier job of the same name."""
 LATE_SECONDS = 1.0
-"""How much later than its record the watch may tell of a job's end."""
+"""How much later than a record's deletion the watch may report that of its job."""
 
 
 class KubernetesTarget:
-    """Jobs of one cluster. cluster: tells its identity, the UID of its namespace kube-system. mode: jobset or trainer.
-    namespace: of the stack's jobs, which a sweep looks through."""
+    """The jobs of one cluster.
+
+    Args:
+        client: Client of the cluster.
+        cluster: Returns the identity of the cluster, the UID of its namespace kube-system.
+        mode: jobset or trainer.
+        namespace: Namespace of the stack's jobs, which `sweep` searches.
+    """
 
     def __init__(
         self, client: Client, *, cluster: Callable[[], str], mode: str = "jobset", namespace: str = "default"
@@ -85,9 +78,9 @@ class KubernetesTarget:
         self.mode = mode
         self.namespace = namespace
         self._cluster = cluster
-        self._departures: dict[tuple[str, str], Departures] = {}
+        self._departures: dict[tuple[str, str], DeletionWatch] = {}
         self._overviews: dict[str, Overview] = {}
-        self._taken: dict[str, Names] = {}
+        self._taken: dict[str, JobNames] = {}
         self._lock = threading.Lock()
 
     @property
@@ -95,59 +88,84 @@ class KubernetesTarget:
         return TRAIN_JOB if self.mode == "trainer" else JOBSET
 
     def identity(self) -> dict[str, str]:
-        """Which cluster this is: the UID of its namespace kube-system."""
+        """Return the identity of the cluster: the UID of its namespace kube-system."""
         return {"cluster": self._cluster()}
 
     def queues(self, namespace: str, queue: str) -> Queues:
-        """What is known of Kueue's queues here. queue: a LocalQueue, such as that of a job. Raises TargetFault."""
-        self.at_hand(namespace)
-        return queues.known(self.client, namespace, queue)
+        """Return Kueue's queues, as far as the credentials may read them.
+
+        Args:
+            namespace: Namespace of a job.
+            queue: LocalQueue of the job.
+
+        Raises:
+            TargetFault: The cluster cannot be read.
+        """
+        self.reachable_client(namespace)
+        return queue_snapshot.read_queues(self.client, namespace, queue)
 
     def review(self, draft: Draft) -> tuple[list[Problem], list[Problem]]:
-        """(refusals, warnings) about a job that a program is about to submit; nothing is asked for one that is unchanged."""
-        namespace = draft.namespace if isinstance(draft.namespace, str) else ""
+        """Return refusals and warnings about a job that a program is about to submit. An unchanged job is not checked, except its
+        queue."""
+        namespace = text(draft.namespace)
         try:
-            self.at_hand(namespace)
+            self.reachable_client(namespace)
         except TargetFault as fault:
-            return multikueue.refusals(draft), [review.unseen(fault)]
+            return multikueue.refusals(draft, self.client.workers), [server_review.unreachable_warning(fault)]
         known = self.overview(namespace).record(draft.name) if namespace else None
         status = self.overview(namespace).status(draft.name) if known is not None else None
         unfinished = status is not None and not status.terminal
         absent = known is not None and self.overview(namespace).lacks_job(draft.name)
-        return review.review(self.client, draft, known, unfinished=unfinished and not absent, absent=absent)
+        queued = status is not None and status.phase == Phase.QUEUED
+        return server_review.review(
+            self.client, draft, known, unfinished=unfinished and not absent, absent=absent, queued=queued
+        )
 
-    def at_hand(self, namespace: str = "") -> Client:
-        """For what a program asks: a client of little patience. Raises TargetFault at once where the cluster has not answered
-        before."""
+    def reachable_client(self, namespace: str = "") -> Client:
+        """Return a client with a short timeout, for requests of a program.
+
+        Args:
+            namespace: Namespace of the program's jobs; empty for that of the target.
+
+        Raises:
+            TargetFault: The cluster did not answer an earlier request; raised without another request.
+        """
         overview = self.overview(namespace or self.namespace)
         overview.record("")
         if overview.fault is not None and not isinstance(overview.fault, ApiError):
             raise overview.fault
         return self.client.within(PATIENCE)
 
-    def pod_group(self, api_version: str, namespace: str, name: str) -> Document | None:
-        """The PodGroup of that name, of the scheduler plugins or Volcano's; None: there is none."""
-        kind = of({"apiVersion": api_version, "kind": "PodGroup"})
-        return self.at_hand(namespace).get(kind, namespace, name)
+    def find_object(self, kind: kinds.Kind, namespace: str, name: str) -> Document | None:
+        """Return an object; None if not found."""
+        return self.reachable_client(namespace).get(kind, namespace, name)
 
     def queue_versions(self) -> dict[str, list[str]]:
-        """Version of Kueue's API -> the plurals that the cluster has in it."""
-        return draining.versions(self.client, PATIENCE)
+        """Return the versions of Kueue's API, with the plurals that the cluster serves in each."""
+        return draining.served_versions(self.client, PATIENCE)
 
     def queue_objects(self, kind: str, version: str) -> list[Document]:
-        """All of a kind of Kueue's that the cluster has, as far as we may list them."""
-        return queues.there(self.client, kind, version)
+        """Return all objects of a kind of Kueue; empty if they may not be listed."""
+        return queue_snapshot.list_objects(self.client, kind, version)
+
+    def queued_work(self) -> list[Document]:
+        """Return the LocalQueues and Workloads of all namespaces, as far as the credentials may list them.
+
+        Raises:
+            TargetFault: The cluster cannot be read.
+        """
+        return queue_snapshot.list_queued_work(self.reachable_client())
 
     def queue_work(self, name: str, version: str) -> list[Work]:
-        """What the jobs of a ClusterQueue hold, or that they wait."""
-        return draining.work(self.client.within(PATIENCE), name, version)
+        """Return the unfinished Workloads of a ClusterQueue, with their quota or that they wait."""
+        return draining.list_work(self.client.within(PATIENCE), name, version)
 
     def lacks_namespace(self, namespace: str) -> bool:
-        """Whether it is certain that there is no such namespace."""
-        return queues.lacks_namespace(self.client, namespace)
+        """Return whether a namespace certainly does not exist."""
+        return queue_snapshot.lacks_namespace(self.client, namespace)
 
     def reopen_queue(self, name: str, version: str) -> None:
-        """Takes back what a deletion of a ClusterQueue that was given up has left."""
+        """Revert the stopPolicy that an interrupted deletion of a ClusterQueue has left."""
         draining.reopen(self.client, name, version)
 
     def release_queue(
@@ -160,32 +178,51 @@ class KubernetesTarget:
         stack: str = "",
         beside: Sequence[Mapping[str, str]] = (),
     ) -> list[str]:
-        """Makes sure that a ClusterQueue of that stack has no work, or raises Refused, TargetFault; what to tell. beside: what is
-        deleted after it."""
+        """Make sure that a ClusterQueue of that stack has no work, and return notes for the user.
+
+        Args:
+            name: Name of the ClusterQueue.
+            version: Version of Kueue's API.
+            drain: Whether to suspend its jobs.
+            seconds: Time limit for a drained job to stop.
+            stack: The owner of the queue; empty for any.
+            beside: The objects that are deleted after the queue.
+
+        Raises:
+            Refused: The queue or an object beside it belongs to another stack, or the queue has work and is not to be drained.
+            TargetFault: The queue could not be drained in time.
+        """
         draining.check_owner(self.client, beside, stack)
         return draining.release(self.client, name, version, drain=drain, seconds=seconds, stack=stack)
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
-        """Accepts a job. Safe to repeat: what is there with the same owner and digest is taken over as it is.
+        """Create a job. Safe to repeat: an existing job with the same owner and digest is taken over as it is.
 
-        adopt: take over a job of another owner, or one that somebody made by hand, if the program says what it is.
-        Raises Invalid, Conflict, TargetFault.
+        Args:
+            submission: The job.
+            adopt: Whether to adopt an equal job that belongs to another owner or was created by hand.
+
+        Raises:
+            Invalid: The cluster rejects an object, or something that the job needs is missing.
+            Conflict: The name is taken.
+            TargetFault: The cluster fails.
         """
         promised = [f"{SECRET.kind}/{name}" for name in submission.secrets]
-        if absent := review.missing(self.client, submission.objects, submission.namespace, promised):
+        if absent := server_review.missing(self.client, submission.objects, submission.namespace, promised):
             raise Invalid(*absent)
         owner, fresh = self._claim(submission, adopt)
-        kind, name = of(submission.main), submission.name
-        alone = fresh and not adopt and not self._names(submission.namespace).may_hold(name)
+        kind, name = kind_of(submission.main), submission.name
+        alone = fresh and not adopt and not self._names(submission.namespace).may_contain(name)
         found = None if alone else self._settled(kind, submission.namespace, name)
         if found is None and (owner.terminal or (owner.ttl and owner.sent)):
-            return owner.without_job()
+            return owner.last_status()
         if found is not None and not record.belongs(found, owner.uid) and not _outlived_record(found, submission):
             try:
                 _check_foreign(found, kind, submission, adopt)
             except Conflict:
                 self.client.delete(CONFIG_MAP, submission.namespace, name, uid=owner.uid, version=owner.version)
                 raise
+        worker_copies.send(self.client, submission, owner.uid)
         if found is not None:
             live = {main_key(submission.objects): found, **self._beside(submission)}
             answer = self._send(submission, live, force=adopt)
@@ -196,19 +233,27 @@ class KubernetesTarget:
         return _status(owner, kind, answer)
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:
-        """Changes what may change in place. force: take the fields back from who has changed them since.
+        """Change a job in place.
 
-        Raises TargetFault if there is no such job, Conflict if it is not ours or somebody else holds a field.
+        Args:
+            submission: The job.
+            force: Whether to take back fields that were changed externally.
+
+        Raises:
+            TargetFault: The job does not exist.
+            Conflict: The job belongs to another owner, or another manager owns a field.
         """
         live = self._live(submission)
         owner = self._own(submission)
-        kind, found = of(submission.main), live.get(main_key(submission.objects))
+        kind, found = kind_of(submission.main), live.get(main_key(submission.objects))
+        if not owner.terminal:
+            worker_copies.send(self.client, submission, owner.uid)
         if found is None and (owner.terminal or owner.ttl):
-            status = owner.without_job()
+            status = owner.last_status()
         elif found is None:
             status = _status(owner, kind, apply.send(self.client, submission, owner, live=live, force=force))
         else:
-            if force and (change := drift.additions(owner.applied, found)):
+            if force and (change := drift.removal_patch(owner.applied, found)):
                 only = {"metadata": {part: found["metadata"][part] for part in ("uid", "resourceVersion")}}
                 self.client.patch(kind, submission.namespace, submission.name, {**only, **change})
                 live = self._live(submission)
@@ -218,40 +263,76 @@ class KubernetesTarget:
         return status
 
     def update_secrets(self, submission: Submission) -> None:
-        """Changes the values of a job's Secrets and nothing else: Pods read them when they start. Raises as `update` does."""
+        """Change only the values of a job's Secrets; Pods read them when they start. Raises the errors of `update`."""
+        self.update_copies(submission)
         self._while_ours(
             submission,
             self._beside(submission),
             lambda owner, live: apply.send_secrets(self.client, submission, owner, live),
         )
 
+    def update_copies(self, submission: Submission) -> None:
+        """Create or update what an unfinished job needs in the worker clusters of MultiKueue. Raises the errors of `update`."""
+        if self.client.workers and not (owner := self._own(submission)).terminal:
+            worker_copies.send(self.client, submission, owner.uid)
+
+    def abandon_copies(self, namespace: str, name: str, owner: Owner) -> None:
+        """Delete the copies of a job in worker clusters that the program no longer has, as far as these answer."""
+        worker_copies.delete_unreachable(self.client, namespace, name, owner)
+
+    def relabel(self, submission: Submission, was: Owner) -> None:
+        """Write our stack's label into the record and the objects of a job that came from another stack.
+
+        Args:
+            submission: The job.
+            was: The owner of the job in the state.
+
+        Raises:
+            TargetFault: As for `update`.
+            Conflict: As for `update`.
+        """
+        found = record.find(self.client, submission.namespace, submission.name)
+        if found is not None and found.is_record and found.stack != submission.sweep and was.owns(found.whose):
+            change = record.update_patch(submission, found.version)
+            self.client.patch(CONFIG_MAP, submission.namespace, submission.name, change)
+        self.update(submission)
+
     def status(self, namespace: str, name: str) -> JobStatus | None:
-        """The job now; None: nothing is known of it. A job that has ended is written down in its record."""
+        """Return the current status of a job; None if it has no record. The end of a job is written into its record."""
         from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
-        from pulumi_trainer.provider.targets.kubernetes.observe.seen import snapshot
+        from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 
         owner = record.find(self.client, namespace, name)
-        if owner is None or not owner.ours:
+        if owner is None or not owner.is_record:
             return None
-        status = diagnose(snapshot(self.client, namespace, name, owner), time.time())
+        view = snapshot(self.client, namespace, name, owner)
+        status = diagnose(view, time.time())
         status.uid, status.owner, status.digest, status.created = owner.uid, owner.owner, owner.digest, owner.created
         status.output, status.stack, status.program = owner.output, owner.stack, owner.program
-        record.write_end(self.client, owner, status)
+        record.write_end(self.client, owner, status, view.jobset)
         return status
 
-    def glance(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:
-        """The job as the overview has it; as the stack's state has it where that run is not in there (yet, or because the
-        cluster is out of reach)."""
+    def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:
+        """Return the status of a job from the overview. If the overview does not have that run (yet), return the status in the
+        stack's state.
 
-        def told(found: Record | JobStatus | None) -> bool:
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            uid: UID of the run in the state.
+            phase: Phase in the state.
+            owner: Owner in the state.
+        """
+
+        def is_final(found: Record | JobStatus | None) -> bool:
             if found is None or found.uid == uid:
                 return found is not None
-            # Of the same stack it is the run of before: the overview is older than this one.
+            # A record of the same stack is that of the previous run: the overview is older than this run.
             return not owner.owns(found.whose) and found.whose.stack != owner.stack
 
         overview = self.overview(namespace)
-        status = overview.status(name) if told(overview.known(name)) else None
-        if status is not None and told(status):
+        status = overview.status(name) if is_final(overview.cached_record(name)) else None
+        if status is not None and is_final(status):
             return status
         return JobStatus(
             name=name,
@@ -262,50 +343,91 @@ class KubernetesTarget:
             stack=owner.stack,
         )
 
-    def seen(self, namespace: str, name: str, beside: Collection[str] = ()) -> Presence | None:
-        """What there is of a job, without a request for it alone as long as it is there; None: that cannot be seen. beside:
-        "Kind/name" of its other objects."""
-        return self.overview(namespace).seen(name, beside)
+    def presence(self, namespace: str, name: str, beside: Collection[str] = ()) -> Presence | None:
+        """Return what exists of a job, without a request for an existing job alone; None if the cluster cannot be read.
 
-    def check_adoption(self, submission: Submission) -> None:
-        """Raises Conflict where a job of others is not what the program says, or is held by something else than a record."""
-        kind = of(submission.main)
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            beside: "Kind/name" of its other objects.
+        """
+        return self.overview(namespace).presence(name, beside)
+
+    def check_adoption(self, submission: Submission) -> str:
+        """Return a note on the job that `create` would adopt, and what that changes; empty if no such job was found. Secrets are
+        not read.
+
+        Raises:
+            Conflict: A job of another owner differs from the program, or a ConfigMap that is not a record has the name.
+        """
+        kind, me = kind_of(submission.main), Owner(submission.owner, submission.sweep)
         client = self.client.within(PATIENCE)
         job = client.get(kind, submission.namespace, submission.name)
         found = record.find(client, submission.namespace, submission.name)
-        if found is not None and found.owner != submission.owner:
-            adoption.check(job, found.run, submission, kind)
-        elif found is None and job is not None:
+        if found is None:
+            if job is None or _outlived_record(job, submission):
+                return ""
             _check_foreign(job, kind, submission, adopt=True)
+            return adoption.adoption_note(f"was made by {adoption.field_managers(job)}", submission)
+        if not found.is_record:
+            raise Conflict(found.foreign_problem(f"{submission.namespace}/{submission.name}"))
+        if found.deleting or (found.owner == me.id and found.stack in ("", me.stack)):
+            return ""
+        adoption.check(job, found.run, submission, kind)
+        return adoption.adoption_note(f"belongs to {found.whose.called_by(me)}", submission)
 
-    def holder(self, namespace: str, name: str) -> Owner | None:
-        """Return who has a job of that name, without a stack if that has left it behind; None: nobody, as far as one list of
-        all jobs tells."""
-        if self.overview(namespace).known(name) is None:
+    def current_owner(self, namespace: str, name: str) -> Owner | None:
+        """Return the owner of the job of that name; None if the list of all jobs does not have it. The owner of a retained job
+        has no stack."""
+        if self.overview(namespace).cached_record(name) is None:
             return None
         found = record.find(self.client.within(PATIENCE), namespace, name)
-        if found is None or not found.ours or found.deleting:
+        if found is None or not found.is_record or found.deleting:
             return None
         return replace(found.whose, stack="") if found.retained else found.whose
 
+    def progress(self, status: JobStatus) -> dict[str, Any] | None:
+        """Return what rank 0 of a job has reported. status: The current status of the job."""
+        from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
+        from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
+
+        client = self.client.within(PATIENCE)
+        return progress_of(client, snapshot(client, status.namespace, status.name)) or status.progress
+
+    def runs(self, namespace: str, name: str) -> list[Run]:
+        """Return the runs of the job of that name, the newest last; empty if it has no record."""
+        found = record.find(self.client.within(PATIENCE), namespace, name)
+        if found is None or not found.is_record:
+            return []
+        return found.runs(self.status(namespace, name) or found.last_status())
+
     def drift(self, namespace: str, name: str) -> dict[str, Any]:
-        """Path -> value now of what somebody else has changed in a job that has not ended; what controllers change as part
-        of their work is left out."""
+        """Return path -> current value of what was changed externally in an unfinished job, except changes of controllers."""
         owner = record.find(self.client, namespace, name)
         if owner is None or owner.terminal or not owner.applied:
             return {}
         live = self.client.get(owner.kind, namespace, name)
-        return drift.changed(owner.applied, live) if live is not None else {}
+        found = drift.changed_fields(owner.applied, live) if live is not None else {}
+        return found if owner.override is None else without(found, "spec.suspend")
 
     def delete(self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None) -> Owner | None:
-        """Ends the job and removes all its objects; returns when they are gone. Safe to repeat.
+        """End the job, remove all its objects, and return when they are gone. Safe to repeat.
 
-        uid: only this run of it. owner: only while it is theirs; whose it is by now is returned, and nothing is touched then.
-        Raises TargetFault that says what holds it.
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            uid: UID of the only run to delete; empty for any.
+            owner: Delete the job only while it belongs to this owner; None for any.
+
+        Returns:
+            The current owner if it is another one, in which case nothing is deleted; None otherwise.
+
+        Raises:
+            TargetFault: Something blocks the deletion; the message names it.
         """
 
         def mine(found: Record) -> bool:
-            return found.ours and uid in ("", found.uid) and (owner is None or owner.owns(found.whose))
+            return found.is_record and uid in ("", found.uid) and (owner is None or owner.owns(found.whose))
 
         asked = time.monotonic()
         known = self.overview(namespace).record(name) if uid else None
@@ -316,22 +438,28 @@ class KubernetesTarget:
         if found is not None and mine(found):
             self._await_gone(found, asked)
             self._delete_late(namespace, name, found.uid, asked)
-        elif found is not None and found.ours and owner is not None and not owner.owns(found.whose):
+        elif found is not None and found.is_record and owner is not None and not owner.owns(found.whose):
             return found.whose
         elif uid:
             self._delete_orphans(namespace, name, uid)
+        worker_copies.delete(self.client, namespace, name, uid, owner)
         return None
 
-    def sweep(self, label: str, tell: Callable[[str], None] = lambda _: None) -> list[str]:
-        """Deletes all jobs of the namespace that carry the stack's label, and its volumes that nobody mounts.
+    def sweep(self, label: str, note: Callable[[str], None] = lambda _: None) -> list[str]:
+        """Delete all jobs of the namespace with the stack's label, and the stack's volumes that are not mounted.
 
-        Returns their names. It waits for all of them together. tell: called with size and age of a volume that goes.
+        Args:
+            label: Label of the stack.
+            note: Called with size and age of each volume that is deleted with its data.
+
+        Returns:
+            The names of the deleted jobs and volumes.
         """
         namespace = self.namespace
-        found, _ = self.client.list(CONFIG_MAP, namespace, labels=sweepable(label))
+        found, _ = self.client.list(CONFIG_MAP, namespace, labels=sweep_selector(label))
 
         def mine(each: Record) -> bool:
-            return each.ours and each.stack == label and not each.retained
+            return each.is_record and each.stack == label and not each.retained
 
         asked = time.monotonic()
         records = [each for each in map(Record.of, found) if mine(each)]
@@ -341,114 +469,180 @@ class KubernetesTarget:
         for each in left:
             self._await_gone(each, asked)
             self._delete_late(namespace, each.name, each.uid, asked)
-        return [f"{namespace}/{r.name}" for r in left] + claims.sweep(self.client, namespace, label, tell)
+        copies = worker_copies.sweep(self.client, namespace, label)
+        swept = claims.sweep(self.client, namespace, label, note)
+        for cluster, worker in self.client.workers.items():
+            with worker_copies.in_worker(cluster):
+                swept += [f"{volume} in {cluster}" for volume in claims.sweep(worker, namespace, label, note)]
+        return [f"{namespace}/{r.name}" for r in left] + copies + swept
 
     def create_volume(
         self, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any] | None = None
     ) -> dict[str, str]:
-        """A PersistentVolumeClaim: {"path", "generation"}. Safe to repeat; data stays."""
-        return claims.create(self.client, namespace, name, owner, sweep, claim or {})
+        """Create a PersistentVolumeClaim, and return its path and generation. Safe to repeat; existing data stays."""
+        made = claims.create(self.client, namespace, name, owner, sweep, claim or {})
+        self.copy_volume(namespace, name, owner, sweep, claim or {}, made["generation"])
+        return made
+
+    def copy_volume(
+        self, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any], generation: str
+    ) -> None:
+        """Create a claim of the same name and generation in each worker cluster of MultiKueue. Safe to repeat."""
+        for cluster, worker in self.client.workers.items():
+            with worker_copies.in_worker(cluster):
+                claims.create(worker, namespace, name, owner, sweep, claim, generation)
 
     def update_volume(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
-        """Another size, and whether a sweep leaves it alone."""
+        """Change the size of a claim, and whether a sweep leaves the claim alone."""
         claims.update(self.client, namespace, name, generation, claim)
+        for cluster, worker in self.client.workers.items():
+            with worker_copies.in_worker(cluster):
+                claims.update(worker, namespace, name, generation, claim)
 
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
-        """{"path", "generation"}, and whose it is; None: there is none."""
+        """Return path and generation of a claim, and its owner; None if not found."""
         return claims.read(self.client, namespace, name)
 
+    def relabel_volume(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
+        """Write our owner and label on a claim that came from another stack, if it is of that generation."""
+        for client in (self.client, *self.client.workers.values()):
+            claims.relabel(client, namespace, name, generation, owner, sweep)
+
     def lost_volume(self, namespace: str, name: str, owner: Owner) -> Loss:
-        """What has become of a volume that its owner has made before, without a request for it alone as long as it is there."""
+        """Return whether a volume that its owner created before was lost, without a request for an existing volume alone."""
         return self.overview(namespace).lost_claim(name, owner)
 
     def describe_volume(self, namespace: str, name: str) -> str:
-        """Return size and age of a volume; empty if nothing can be in it."""
+        """Return size and age of a volume; empty if it has no data."""
         return claims.describe(self.client, namespace, name)
 
     def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str:
-        """With all its data; whose another generation is is returned. One that an unfinished job mounts is left to it; returns
-        that."""
+        """Delete a claim with all its data.
+
+        Returns:
+            The owner of a claim of another generation, or a note that the claim stays for unfinished jobs; empty otherwise.
+        """
+        for cluster, worker in self.client.workers.items():
+            with worker_copies.in_worker(cluster):
+                claims.delete(worker, namespace, name, generation)
         return claims.delete(self.client, namespace, name, generation)
 
     def review_volume(
         self, namespace: str, name: str, claim: Mapping[str, Any], job: str, owner: str, *, adopt: bool
     ) -> tuple[list[Problem], list[Problem]]:
-        """(refusals, warnings) about a claim that is to be made. job: which mounts it. owner: who makes it. adopt: the job may
-        have been made by others, and its claims with it."""
-        client = self.at_hand(namespace)
+        """Return refusals and warnings about a claim that is to be created.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            claim: Its settings.
+            job: Name of the job that mounts it.
+            owner: Id of the owner who creates it.
+            adopt: Whether the job may be adopted, and its claims with it.
+        """
+        client = self.reachable_client(namespace)
         if (found := client.get(kinds.CLAIM, namespace, name)) is None:
             return claims.review(client, namespace, name, claim)
-        taken, record = claims.taken(found, owner), self.overview(namespace).record(job)
-        if record is None or not claims.is_of(found, record.whose):
+        taken, record = claims.ownership_problems(found, owner), self.overview(namespace).record(job)
+        if record is None or not claims.is_owned_by(found, record.whose):
             return taken, []
-        # The URN of one's own job may be another one by now: its stack has been renamed.
+        # The URN of an own job differs if its stack was renamed.
         return [], taken if adopt else []
 
     def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
-        """Makes or updates a ClusterTrainingRuntime or TrainingRuntime, and tells its uid. Raises Conflict, Invalid."""
-        return runtimes.apply(self.client, document, owner, sweep)
+        """Create or update a ClusterTrainingRuntime or TrainingRuntime, and return its UID.
+
+        Raises:
+            Conflict: The runtime belongs to another owner.
+            Invalid: The server rejects the runtime.
+        """
+        return runtime_objects.apply(self.client, document, owner, sweep)
 
     def check_runtime(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
-        """Raises Conflict where the cluster has a runtime of that name that is not ours. sweep: None if it is not known yet."""
-        runtimes.check(self.client, document, owner, sweep)
+        """Raise Conflict if a runtime of that name exists and belongs to another owner. sweep: None if not known yet."""
+        runtime_objects.check_owner(self.client, document, owner, sweep)
 
     def edited_runtime(
         self, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
     ) -> list[str] | None:
-        """Paths of what others have changed in a runtime, unless it is as `document` says; None if it is gone. applied: what it
-        was made from. Raises Conflict where it is not ours, and TargetFault."""
-        return runtimes.edited(self.at_hand(), document, applied, owner, sweep)
+        """Return the paths of what was changed externally in a runtime; None if not found.
+
+        Args:
+            document: The runtime of the program; empty result if the live one is equal to it.
+            applied: The runtime as it was last applied.
+            owner: Id of the owner.
+            sweep: Label of the stack.
+
+        Raises:
+            Conflict: The runtime belongs to another owner.
+            TargetFault: The cluster cannot be read.
+        """
+        return runtime_objects.changed_paths(self.reachable_client(), document, applied, owner, sweep)
 
     def runtime(self, kind: str, namespace: str, name: str) -> Document | None:
-        """The runtime as the cluster has it; None if it has none of that name."""
-        return runtimes.read(self.client, kind, namespace, name)
+        """Return the runtime as the cluster has it; None if not found."""
+        return runtime_objects.read(self.client, kind, namespace, name)
 
     def runtime_owner(self, found: Mapping[str, Any]) -> Owner:
-        """Whose a runtime of the cluster is."""
-        return runtimes.whose(found)
+        """Return the owner of a runtime of the cluster."""
+        return runtime_objects.owner_of(found)
 
     def delete_runtime(
         self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False
     ) -> Owner | None:
-        """Whose it is by now is returned. Raises Refused while an unfinished TrainJob was made from it, unless `force`."""
-        return runtimes.delete(self.client, document, uid, owner, force=force)
+        """Delete a runtime, and return its current owner if that is another one; None otherwise.
+
+        Raises:
+            Refused: An unfinished TrainJob was created from the runtime, and `force` is not set.
+        """
+        return runtime_objects.delete(self.client, document, uid, owner, force=force)
 
     def consumers(self, runtime: str) -> tuple[list[Consumer], str]:
-        """The jobs that were made from a runtime, and what could not be seen."""
-        return consumers.consumers(self.at_hand(), runtime, self.namespace)
+        """Return the jobs that were created from a runtime, and a note if some could not be listed."""
+        return consumers.list_consumers(self.reachable_client(), runtime, self.namespace)
 
-    def held(self, namespace: str, name: str) -> tuple[str, str]:
+    def runtime_of_job(self, namespace: str, name: str) -> tuple[str, str]:
         """Name and release of the runtime that the job there was made from; empty where that is not known."""
         record = self.overview(namespace).record(name)
         return (record.runtime, record.release) if record is not None else ("", "")
 
     def overview(self, namespace: str) -> Overview:
-        """The jobs of a namespace at one glance."""
+        """Return the cached status of the jobs of a namespace."""
         kind = self._kind
         with self._lock:
             return self._overviews.setdefault(namespace, Overview(self.client, namespace, kind))
 
-    def _names(self, namespace: str) -> Names:
+    def _names(self, namespace: str) -> JobNames:
         with self._lock:
-            return self._taken.setdefault(namespace, Names(self.client, namespace, self._kind))
+            return self._taken.setdefault(namespace, JobNames(self.client, namespace, self._kind))
 
-    def _records_leaving(self, namespace: str) -> Departures:
+    def _records_leaving(self, namespace: str) -> DeletionWatch:
         with self._lock:
-            return self._departures.setdefault((namespace, ""), record_departures(self.client, namespace))
+            return self._departures.setdefault((namespace, ""), watch_record_deletions(self.client, namespace))
 
-    def _jobs_leaving(self, namespace: str) -> Departures:
+    def _jobs_leaving(self, namespace: str) -> DeletionWatch:
         kind = self._kind
         with self._lock:
-            return self._departures.setdefault((namespace, kind.kind), job_departures(self.client, namespace, kind))
+            return self._departures.setdefault(
+                (namespace, kind.kind), watch_job_deletions(self.client, namespace, kind)
+            )
 
     def _write(self, submission: Submission, owner: Record, *, remade: bool) -> None:
-        """What the record says, after the job itself: a crash between them repeats what was done. That the job has been sent
-        tells one that its TTL has removed from one that was never made. remade: somebody had deleted the job; the record's
-        version then differs from the one that told so."""
-        data = {**record.document(submission)["data"], record.SENT: str(time.time()) if remade else "0"}
+        """Write the record after the job itself was sent: a crash between the two repeats what was done.
+
+        The key `sent` distinguishes a job that its TTL has removed from one that was never created.
+
+        Args:
+            remade: Whether the job was created again because it was deleted externally; the version of the record has changed
+                then.
+        """
+        data = without(record.document(submission)["data"], record.EARLIER)  # which a rerun has extended
+        data = {**data, record.SENT: str(time.time()) if remade else "0"}
         while True:
             try:
-                change = {**record.change(submission, owner.version), "data": data}
+                change = {**record.update_patch(submission, owner.version), "data": data}
+                if remade or not apply.is_overridden(submission, owner):
+                    change["metadata"]["annotations"][owner_labels.OVERRIDE] = None
                 self.client.patch(CONFIG_MAP, submission.namespace, submission.name, change)
                 return
             except ApiError as error:
@@ -457,18 +651,25 @@ class KubernetesTarget:
             owner = self._own(submission, owner.uid)
 
     def _own(self, submission: Submission, uid: str = "") -> Record:
-        """The record of a job that is there and ours. uid: of this run of it. Raises TargetFault if it is gone, Conflict if it
-        is another program's."""
+        """Return the record of an existing job of this owner.
+
+        Args:
+            uid: UID of the only accepted run; empty for any.
+
+        Raises:
+            TargetFault: The record is gone.
+            Conflict: The job belongs to another owner.
+        """
         where = f"{submission.namespace}/{submission.name}"
         found = record.find(self.client, submission.namespace, submission.name)
-        if found is None or found.deleting or not found.ours or uid not in ("", found.uid):
+        if found is None or found.deleting or not found.is_record or uid not in ("", found.uid):
             raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
         if not (me := Owner(submission.owner, submission.sweep)).owns(found.whose):
             raise Conflict(Problem(where, f"belongs to {found.whose.called_by(me)}", "give the TrainJob another name"))
         return found
 
     def _send(self, submission: Submission, live: Mapping[str, Document], *, force: bool) -> Document:
-        """Updates a job that is there. live: see `apply.send`."""
+        """Update an existing job. live: As for `apply.send`."""
         return self._while_ours(
             submission, live, lambda owner, now: apply.send(self.client, submission, owner, live=now, force=force)
         )
@@ -476,8 +677,11 @@ class KubernetesTarget:
     def _while_ours(
         self, submission: Submission, live: Mapping[str, Document], send: Callable[[Record, Mapping[str, Document]], T]
     ) -> T:
-        """What `send` returns. The objects were read before the record, and are sent as changes of what was read: so a program
-        that adopts the job in the meantime is not overwritten."""
+        """Return what `send` returns, and retry it if the job changes meanwhile.
+
+        The objects are read before the record, and are sent as changes of what was read: a program that adopts the job in the
+        meantime is not overwritten.
+        """
         deadline = time.monotonic() + self.client.patience
         while True:
             owner = self._own(submission)
@@ -489,25 +693,30 @@ class KubernetesTarget:
             live = self._live(submission)
 
     def _live(self, submission: Submission) -> dict[str, Document]:
-        """The objects of a job as the cluster has them, by "Kind/name"."""
+        """Return the objects of a job as the cluster has them, by "Kind/name"."""
         main = main_key(submission.objects)
-        found = self.client.get(of(submission.main), submission.namespace, submission.name)
+        found = self.client.get(kind_of(submission.main), submission.namespace, submission.name)
         return self._beside(submission) | ({main: found} if found is not None else {})
 
     def _beside(self, submission: Submission) -> dict[str, Document]:
-        """The objects beside the job itself."""
+        """Return the objects beside the job itself, by "Kind/name"."""
         found: dict[str, Document] = {}
-        for kind in {of(each) for each in submission.objects.values()} | ({SECRET} if submission.secrets else set()):
-            if kind is of(submission.main):
-                continue
-            with suppress(ApiError):  # those that may not be listed are sent without a look
-                there, _ = self.client.list(kind, submission.namespace, labels=f"{marks.JOB}={submission.name}")
+        for kind in {*map(kind_of, submission.objects.values())} - {kind_of(submission.main), SECRET}:
+            with suppress(ApiError):  # kinds that may not be listed are sent without the live objects
+                there, _ = self.client.list(kind, submission.namespace, labels=f"{owner_labels.JOB}={submission.name}")
                 found |= {f"{kind.kind}/{each['metadata']['name']}": each for each in there}
+        secrets = {key.partition("/")[2] for key in submission.objects if key.startswith("Secret/")}
+        for name in sorted(secrets | {*submission.secrets}):
+            secret = record.get_metadata(self.client, SECRET, submission.namespace, name)
+            if secret is not None and record.job_name_of(secret) == submission.name:
+                found[f"{SECRET.kind}/{name}"] = secret
         return found
 
     def _claim(self, submission: Submission, adopt: bool) -> tuple[Record, bool]:
-        """The record of this run, and whether it was made now; else an earlier attempt has made it. It is what keeps a
-        second creator out, as a server creates a name once."""
+        """Return the record of this run, and whether it was created now and not by an earlier attempt.
+
+        The record keeps a second creator out, because a server creates a name once.
+        """
         where = f"{submission.namespace}/{submission.name}"
         deadline = time.monotonic() + LEAVING_SECONDS
         document = record.document(submission)
@@ -516,7 +725,7 @@ class KubernetesTarget:
                 return Record.of(self.client.create(CONFIG_MAP, document)), True
             except ApiError as error:
                 if error.reason != "AlreadyExists":
-                    raise apply.told(error, CONFIG_MAP, document) from None
+                    raise apply.apply_error(error, CONFIG_MAP, document) from None
             found = record.find(self.client, submission.namespace, submission.name)
             if found is not None and not found.deleting:
                 try:
@@ -524,19 +733,24 @@ class KubernetesTarget:
                 except ApiError as error:
                     if not (error.code == 409 or error.absent) or time.monotonic() > deadline:
                         raise
-                    continue  # it has changed since it was read
+                    continue  # the record has changed since it was read
             if found is not None:
                 if time.monotonic() > deadline:
-                    why, _ = held(self.client, submission.namespace, submission.name)
+                    why, _ = blocking_reason(self.client, submission.namespace, submission.name)
                     raise TargetFault(Problem(where, f"an earlier job of that name is still going: {why}"))
                 departures = self._records_leaving(submission.namespace)
                 departures.wait(found.uid, time.monotonic(), deadline - time.monotonic())
 
     def _taken_over(self, found: Record, submission: Submission, adopt: bool) -> Record:
-        """The record with us as its owner. Raises Conflict where it is another's, and ApiError 409 where that changes now."""
+        """Return the record with this program as its owner.
+
+        Raises:
+            Conflict: The job belongs to another owner.
+            ApiError: The record has changed since it was read (409).
+        """
         where = f"{submission.namespace}/{submission.name}"
-        if not found.ours:
-            raise Conflict(found.foreign(where))
+        if not found.is_record:
+            raise Conflict(found.foreign_problem(where))
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found.created))
         here = not found.stack or found.stack == submission.sweep
         ours = found.owner == submission.owner
@@ -547,31 +761,32 @@ class KubernetesTarget:
             raise Conflict(Problem(where, why, "run `pulumi refresh`, then `pulumi up`"))
         if not adopt and found.stack and here:
             why = f"exists since {since}, from an `up` of this stack that was cut off or from another TrainJob of that name"
-            what = "trainjob,configmap" if found.kind is TRAIN_JOB else "configmap --cascade=foreground"
-            mend = f"give the TrainJob another name, or end that job: kubectl delete {what}"
-            mend = f"{mend} -n {submission.namespace} {submission.name}"
-            raise Conflict(Problem(where, why, mend))
+            hint = (
+                f"give the TrainJob another name, or end that job: kubectl delete {found.kind.kind.lower()},configmap"
+            )
+            hint = f"{hint} -n {submission.namespace} {submission.name}"
+            raise Conflict(Problem(where, why, hint))
         kept = ours and found.retained and found.digest == submission.digest
         if not adopt and not kept:
             whose = found.whose.called_by(Owner(submission.owner, submission.sweep))
             why = f"exists since {since} and belongs to {whose}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
-        kind = of(submission.main)
+        kind = kind_of(submission.main)
         job = self.client.get(kind, submission.namespace, submission.name)
         if not kept:
             adoption.check(job, found.run, submission, kind)
-        change = record.change(submission, found.version)
+        change = record.update_patch(submission, found.version)
         return Record.of(self.client.patch(CONFIG_MAP, submission.namespace, submission.name, change))
 
     def _settled(self, kind: kinds.Kind, namespace: str, name: str) -> Document | None:
-        """The job of that name, if there is one; one that is on its way out is waited for."""
+        """Return the job of that name; None if not found. Waits for a job that is being deleted."""
         deadline = time.monotonic() + LEAVING_SECONDS
         while True:
             found = self.client.get(kind, namespace, name)
             if found is None or not found["metadata"].get("deletionTimestamp"):
                 return found
             if time.monotonic() > deadline:
-                why, _ = held(self.client, namespace, name)
+                why, _ = blocking_reason(self.client, namespace, name)
                 raise TargetFault(Problem(kind.where(namespace, name), f"an earlier one is still going: {why}"))
             time.sleep(0.25)
 
@@ -580,7 +795,8 @@ class KubernetesTarget:
         await_gone(self.client, wait, found.namespace, found.name)
 
     def _delete_late(self, namespace: str, name: str, run: str, asked: float) -> None:
-        """A job that the garbage collector did not know to be the record's, as its kind is new in this cluster."""
+        """Delete a job that the garbage collector did not delete with its record, because the job's kind is new in this
+        cluster."""
         if self._jobs_leaving(namespace).wait(run, asked, LATE_SECONDS):
             return
         kind = self._kind
@@ -589,59 +805,66 @@ class KubernetesTarget:
             if not found["metadata"].get("deletionTimestamp"):
                 self.client.delete(kind, namespace, name, uid=str(found["metadata"]["uid"]))
             elif time.monotonic() > deadline:
-                why, _ = held(self.client, namespace, name)
-                raise TargetFault(Problem(kind.where(namespace, name), f"is not gone: {why}", deletion.MEND))
+                why, _ = blocking_reason(self.client, namespace, name)
+                raise TargetFault(Problem(kind.where(namespace, name), f"is not gone: {why}", deletion.HINT))
             else:
                 time.sleep(0.25)
 
     def _delete_orphans(self, namespace: str, name: str, run: str) -> None:
-        """What is left of a job whose record somebody has deleted alone."""
-        for kind in (TRAIN_JOB, JOBSET, POD_GROUP, CONFIG_MAP, SECRET):
+        """Delete the objects of a job whose record was deleted externally."""
+        secrets = {secret_name(name)}
+        for kind in (TRAIN_JOB, JOBSET, POD_GROUP, CONFIG_MAP):
             try:
-                found, _ = self.client.list(kind, namespace, labels=f"{marks.JOB}={name}")
+                found, _ = self.client.list(kind, namespace, labels=f"{owner_labels.JOB}={name}")
             except ApiError as error:
                 if error.code == 404:  # no such kind in this cluster
                     continue
                 raise
             for each in found:
-                if (each["metadata"].get("annotations") or {}).get(marks.RECORD) == run:
+                if (each["metadata"].get("annotations") or {}).get(owner_labels.RECORD) == run:
+                    secrets |= {r.name for r in referents({kind.kind: each}) if r.kind is SECRET}
                     self._delete_orphan(kind, namespace, each, run)
+        for secret in sorted(secrets):
+            if left := record.get_metadata(self.client, SECRET, namespace, secret):
+                self._delete_orphan(SECRET, namespace, left, run)
 
     def _delete_orphan(self, kind: kinds.Kind, namespace: str, found: Document, run: str) -> None:
-        """Unless another run has it by now."""
+        """Delete an object, unless it belongs to another run by now."""
         left: Document | None = found
         how = "Background" if kind is TRAIN_JOB else "Foreground"  # see `end_train_jobs`
-        while left is not None and (left["metadata"].get("annotations") or {}).get(marks.RECORD) == run:
+        while left is not None and (left["metadata"].get("annotations") or {}).get(owner_labels.RECORD) == run:
             meta = left["metadata"]
             about = {"uid": meta["uid"], "version": meta["resourceVersion"], "propagation": how}
             if self.client.delete(kind, namespace, meta["name"], **about):
                 return
-            again, _ = self.client.list(kind, namespace, fields=f"metadata.name={meta['name']}")
-            left = next(iter(again), None)
+            left = record.get_metadata(self.client, kind, namespace, meta["name"])
 
 
 def _check_foreign(found: Document, kind: kinds.Kind, submission: Submission, adopt: bool) -> None:
-    """A job that nobody's record owns: made by hand, or by another tool."""
+    """Raise Conflict if a job without a record cannot be adopted: it was created by hand or by another tool."""
     where = kind.where(submission.namespace, submission.name)
     controller = next((o for o in found["metadata"].get("ownerReferences") or [] if o.get("controller")), None)
     if controller:
         why = f"exists and belongs to {controller.get('kind')} {controller.get('name')}"
         raise Conflict(Problem(where, why, "give the TrainJob another name"))
     if not adopt:
-        raise Conflict(adoption.unasked(found, where))
+        raise Conflict(adoption.unadopted_problem(found, where))
     adoption.check(found, "", submission, kind)
 
 
 def _outlived_record(job: Mapping[str, Any], submission: Submission) -> bool:
-    """Whether it is this very job, and somebody has deleted its record alone."""
-    said, labels = job["metadata"].get("annotations") or {}, job["metadata"].get("labels") or {}
-    ours = Owner(submission.owner, submission.sweep).owns(Owner(said.get(marks.OWNER, ""), labels.get(marks.STACK, "")))
-    return ours and said.get(marks.DIGEST) == submission.digest and not job["metadata"].get("ownerReferences")
+    """Return whether this is the job of the submission, and only its record was deleted externally."""
+    metadata = job["metadata"]
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    owner = Owner(annotations.get(owner_labels.OWNER, ""), labels.get(owner_labels.STACK, ""))
+    ours = Owner(submission.owner, submission.sweep).owns(owner)
+    same = annotations.get(owner_labels.DIGEST) == submission.digest
+    return ours and same and not metadata.get("ownerReferences")
 
 
 def _status(owner: Record, kind: kinds.Kind, answer: Document) -> JobStatus:
-    """What the server's answer to an apply says about the job."""
-    from pulumi_trainer.provider.lifecycle.status import observed
+    """Return the status in the server's answer to an apply."""
+    from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 
-    now = observed(answer if kind is JOBSET else None, answer if kind is TRAIN_JOB else None)
+    now = derive_phase(answer if kind is JOBSET else None, answer if kind is TRAIN_JOB else None)
     return owner.status(now.phase, now.reason, now.message)

@@ -1,4 +1,4 @@
-"""Runs rendered JobSets as processes of this machine, with JobSet's own semantics; see `target.LocalTarget`."""
+"""Runs rendered JobSets as processes of this machine, with the semantics of the JobSet controller."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Volumes that outlive jobs: a folder for each persistentVolumeClaim.
+"""Manages volumes that outlive jobs: a folder for each persistentVolumeClaim.
 
     <root>/volumes/<namespace>/<claim>/{volume.json, data/}
 
-A volume of the program has a `volume.json` (owner, generation, sweep label), and so has one that was made for the
-volumeClaimPolicies of a job and goes with it (`job`). One that only a job's pod asks for has none.
+`volume.json` records owner, generation and sweep label of a volume of the program; of a volume that was created for the
+volumeClaimPolicies of a job and is deleted with the job, also the `job`; of a volume whose retention was changed, also `retain`.
+A retained volume has no sweep label when it is created. A volume that only a pod mounts has no `volume.json`.
 """
 
 from __future__ import annotations
@@ -11,42 +12,32 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.api.outputs import Output
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
-from pulumi_trainer.provider.kube.errors import (
-    Conflict,
-    Problem,
-    Refused,
-    TrainerError,
-)
-from pulumi_trainer.provider.kube.values.quantity import human
+from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TrainerError
+from pulumi_trainer.provider.kube.values.quantity import format_bytes
+from pulumi_trainer.provider.kube.values.wording import plural
 from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.targets.local import volumes
 from pulumi_trainer.provider.targets.local.machine import host_id
-from pulumi_trainer.provider.targets.local.paths import FOLDER_MODE, faults, make_folder
+from pulumi_trainer.provider.targets.local.paths import FOLDER_MODE, make_folder, translate_os_errors
 from pulumi_trainer.provider.targets.local.record import Record
-from pulumi_trainer.provider.targets.local.store import (
-    VOLUME,
-    discard,
-    name_of,
-    read_json,
-    unreadable,
-    write_json,
-)
+from pulumi_trainer.provider.targets.local.store import VOLUME, discard, name_of, read_json, unreadable, write_json
 
 _TIME = "%Y-%m-%d %H:%M:%S"
 _WRITTEN = ("owner", "sweep", "generation", "host")
-"""What every `volume.json` has."""
+"""Keys of every `volume.json`."""
 _DEEPEST = 200
-"""Levels of folders that are counted in a volume."""
+"""Levels of folders whose files are counted in a volume."""
 
 
 class Claim:
-    """One volume."""
+    """The folder of one persistentVolumeClaim."""
 
     def __init__(self, root: Path, namespace: str, name: str) -> None:
         self._where = f"volume {namespace}/{name}"
@@ -55,30 +46,38 @@ class Claim:
         self._root = root
 
     def create(self, owner: str, sweep: str) -> dict[str, str]:
-        """Idempotent; what is in it stays. Each call begins a new generation, so that a late delete of an earlier one does
-        nothing.
+        """Create the volume, or take over an existing one with its data, and return its `path` and `generation`.
+
+        Each call begins a new generation, so that a late deletion of an earlier generation has no effect.
+
+        Args:
+            owner: URN of the owner.
+            sweep: Label of the stack; empty if a sweep must not delete the volume.
+
+        Raises:
+            Conflict: The volume belongs to another owner.
+            TargetFault: The folder cannot be written.
         """
         self._check_owner(owner, sweep)
-        with faults(self.data):
+        with translate_os_errors(self.data):
             make_folder(self.data, self._root)
         generation = self._write(owner, sweep)
         return {"path": str(self.data), "generation": generation}
 
-    def create_for_job(self, job: str, *, goes: bool) -> None:
-        """Make the claim of a job's volumeClaimPolicies. As with JobSet, one that is there already is mounted, and not deleted
-        with the job.
+    def create_for_job(self, job: str, *, deleted_with_job: bool) -> None:
+        """Create the claim of a job's volumeClaimPolicies. As with JobSet, an existing claim is not deleted with the job.
 
         Args:
-            job: namespace/name.
-            goes: Whether it is deleted with the job.
+            job: NAMESPACE/NAME of the job.
+            deleted_with_job: Whether the claim is deleted with the job.
 
         Raises:
-            Conflict: It belongs to another job, or to a program.
+            Conflict: The claim belongs to another job, or to a program.
         """
         self._check_owner(_job_owner(job))
-        if not goes:
+        if not deleted_with_job:
             return
-        with faults(self.folder):
+        with translate_os_errors(self.folder):
             make_folder(self.folder.parent, self._root)
             try:
                 self.folder.mkdir(mode=FOLDER_MODE)
@@ -87,7 +86,7 @@ class Claim:
         self._write(_job_owner(job), "", job=job)
 
     def conflicts(self, job: str) -> list[Problem]:
-        """Return why the claim cannot be one of that job's."""
+        """Return why the claim cannot belong to the job `job` (NAMESPACE/NAME)."""
         try:
             self._check_owner(_job_owner(job))
         except TrainerError as error:
@@ -95,15 +94,23 @@ class Claim:
         return []
 
     def delete_with_job(self, job: str, users: Iterator[tuple[Record, float]]) -> str:
-        """Delete the claim if it was made for that job; return what was in it, or why it stays. users: as in `delete`."""
-        known = self._known()
+        """Delete the claim if it was created for the job.
+
+        Args:
+            job: NAMESPACE/NAME of the job.
+            users: As in `delete`.
+
+        Returns:
+            What the claim contained, or why it is not deleted; empty if there is nothing to report.
+        """
+        known = self._read_record()
         if known is None or known.get("job") != job:
             return ""
-        held = self.describe()
+        content = self.describe()
         stays = self.delete(known["generation"], users)
         if isinstance(stays, str) and stays:
             return stays
-        return f"{self._where} is deleted with job {job}: {held}" if held else ""
+        return f"{self._where} is deleted with job {job}: {content}" if content else ""
 
     def _write(self, owner: str, sweep: str, **more: str) -> str:
         generation = secrets.token_hex(8)
@@ -112,13 +119,13 @@ class Claim:
         return generation
 
     def _check_owner(self, owner: str, sweep: str = "") -> None:
-        """sweep: label of the stack, where it is known. Raises Conflict."""
-        known = self._known()
+        """Raise Conflict if the volume belongs to another owner, or to another stack than `sweep` (empty if unknown)."""
+        known = self._read_record()
         if known is None:
             return
         if known["owner"] != owner:
             why = f"exists and belongs to {known['owner']}"
-        elif sweep and known["sweep"] and known["sweep"] != sweep:
+        elif sweep and known["sweep"] and known["sweep"] != sweep and not _is_retained(known):
             why = f"exists and belongs to {NAMESAKE}"
         else:
             return
@@ -129,37 +136,52 @@ class Claim:
         )
 
     def read(self) -> tuple[dict[str, str], Owner] | None:
-        """path and generation, and whose it is; None: there is no such volume."""
-        known = self._known()
+        """Return `path` and `generation` of the volume, and its owner; None if not found."""
+        known = self._read_record()
         if known is None or not self.data.is_dir():
             return None
-        return {"path": str(self.data), "generation": str(known["generation"])}, _whose(known)
+        return {"path": str(self.data), "generation": str(known["generation"])}, _owner_of(known)
 
     def describe(self) -> str:
-        """Return how much it holds, and since when; empty if that is nothing."""
-        sizes, newest = [], 0.0
-        deepest = len(self.data.parts) + _DEEPEST
-        for folder, below, files in os.walk(self.data) if not self.data.is_symlink() else ():
-            if len(Path(folder).parts) > deepest:
-                below.clear()  # what lies there is not counted: Python cannot follow it for ever
-            for file in files:
-                with suppress(OSError):
-                    found = Path(folder, file).lstat()
-                    sizes.append(found.st_size)
-                    newest = max(newest, found.st_mtime)
-        if not sizes:
+        """Return the number of files, their size and the last change; empty if the volume has no files."""
+        files, size, newest = measure(self.data)
+        if not files:
             return ""
-        count = "1 file" if len(sizes) == 1 else f"{len(sizes)} files"
-        return f"{count}, {human(sum(sizes))}, last written {time.strftime(_TIME, time.localtime(newest))}"
+        written = time.strftime(_TIME, time.localtime(newest))
+        return f"{plural(files, 'file')}, {format_bytes(size)}, last written {written}"
+
+    def output(self, folder: Path) -> Output:
+        """Return the facts about a folder of the volume, the output of a job. A record that cannot be read has no age."""
+        known = None
+        with suppress(TrainerError):
+            known = self._read_record()
+        files, size, written = measure(folder)
+        created = (known or {}).get("created")
+        return Output(
+            str(folder), size, files, created if isinstance(created, float) else 0.0, written, _is_retained(known or {})
+        )
+
+    def retain(self, generation: str, *, retain: bool) -> None:
+        """Record whether a generation of the volume is retained."""
+        known = self._read_record()
+        if known is not None and known["generation"] == generation:
+            write_json(self.folder / VOLUME, {**known, "retain": retain})
 
     def delete(self, generation: str, users: Iterator[tuple[Record, float]]) -> Owner | str:
-        """Only that generation: whose another one is is returned. users: unfinished jobs that mount it, and since when they run:
-        it is left to them, and goes with the last of them; returns that."""
-        known = self._known()
+        """Delete a generation of the volume with its data.
+
+        Args:
+            generation: The generation to delete.
+            users: Unfinished jobs that mount the volume, and their start. The volume is deleted with the last of them.
+
+        Returns:
+            The owner if the volume has another generation; why the volume is not deleted yet; empty if it is deleted.
+        """
+        known = self._read_record()
         if known is None:
             return ""
         if known["generation"] != generation:
-            return _whose(known)
+            return _owner_of(known)
         for record, since in users:
             write_json(self.folder / VOLUME, {**known, "left": True})
             begun = time.strftime(_TIME, time.localtime(since))
@@ -168,26 +190,39 @@ class Claim:
         self.remove()
         return ""
 
+    def relabel(self, generation: str, owner: str, sweep: str) -> None:
+        """Record another owner and label for a generation of the volume. A volume without a label stays without."""
+        known = self._read_record()
+        if known is not None and known["generation"] == generation:
+            label = sweep if known["sweep"] else ""
+            write_json(self.folder / VOLUME, {**known, "owner": owner, "sweep": label})
+
     def remove_left(self, users: Iterator[tuple[Record, float]]) -> None:
-        """Removes it if it was left to jobs, and none of them is unfinished any more."""
-        known = self._known()
+        """Remove the volume if `delete` has left it to jobs and all of them have finished. users: as in `delete`."""
+        known = self._read_record()
         if known is not None and known.get("left") and not any(users):
             self.remove()
 
     def sweep(self, label: str) -> str | None:
-        """Removes it if it carries the label and holds nothing that is still to be kept: data is never lost in a clean-up.
-        Returns what was in it; None: it stays."""
-        known = self._known()
-        if known is None or known["sweep"] != label or (any(self.data.glob("*")) and not known.get("left")):
+        """Remove the volume if it has the label and no data, or was left to a job.
+
+        Returns:
+            What the volume contained; None if it is not removed.
+        """
+        known = self._read_record()
+        if known is None or known["sweep"] != label or _is_retained(known):
             return None
-        held = self.describe()
+        if any(self.data.glob("*")) and not known.get("left"):
+            return None
+        content = self.describe()
         self.remove()
-        return held
+        return content
 
     def remove(self) -> None:
+        """Remove the folder with its data."""
         discard(self.folder, self._root)
 
-    def _known(self) -> dict[str, Any] | None:
+    def _read_record(self) -> dict[str, Any] | None:
         known = read_json(file := self.folder / VOLUME)
         if known is not None and (missing := [key for key in _WRITTEN if key not in known]):
             raise unreadable(file, f"is not the record of a volume: it has no {', '.join(missing)}")
@@ -198,10 +233,32 @@ class Claim:
         return known
 
 
+def measure(folder: Path) -> tuple[int, int, float]:
+    """Return the number of files in a folder, their bytes and their last change, without following links."""
+    sizes, newest = [], 0.0
+    deepest = len(folder.parts) + _DEEPEST
+    for place, below, files in os.walk(folder) if not folder.is_symlink() else ():
+        if len(Path(place).parts) > deepest:
+            below.clear()  # deeper files are not counted: Python cannot follow any depth
+        for file in files:
+            with suppress(OSError):
+                found = Path(place, file).lstat()
+                sizes.append(found.st_size)
+                newest = max(newest, found.st_mtime)
+    return len(sizes), sum(sizes), newest
+
+
+def _is_retained(known: Mapping[str, Any]) -> bool:
+    """Return whether the record of a volume says that it is retained; a job's own claim never is."""
+    if "job" in known:
+        return False
+    return bool(known.get("retain", known.get("sweep") == ""))
+
+
 def _job_owner(job: str) -> str:
     return f"job {job}"
 
 
-def _whose(known: dict[str, Any]) -> Owner:
+def _owner_of(known: dict[str, Any]) -> Owner:
     urn = str(known.get("owner", ""))
     return Owner(urn, str(known.get("sweep", "")), program_of(urn))

@@ -1,7 +1,7 @@
-"""The environment of a container: a small part of ours, and what its spec says.
+"""Builds the environment of a container from its spec and a few variables of the user's environment.
 
-Of the user's environment only `kept` goes in, so no credential of the shell or of Pulumi reaches a job that did not ask
-for it.
+Only the variables of `inherited` are taken from the user's environment, so no credential of the shell or of Pulumi reaches a job
+that does not declare it.
 """
 
 from __future__ import annotations
@@ -14,33 +14,39 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.kube.views import Pod
 from pulumi_trainer.provider.targets.local.machine import cpus, memory, quantity
 
-_KEPT = """
+_INHERITED = """
 HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR XDG_CACHE_HOME
 http_proxy https_proxy no_proxy all_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY
 SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
 PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST PIP_CERT PIP_CONFIG_FILE PIP_FIND_LINKS PIP_NO_INDEX
+UV_INDEX_URL UV_EXTRA_INDEX_URL UV_DEFAULT_INDEX UV_INDEX UV_FIND_LINKS UV_INSECURE_HOST UV_CONFIG_FILE UV_CACHE_DIR UV_LINK_MODE
+UV_NATIVE_TLS UV_OFFLINE
 LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_FALLBACK_LIBRARY_PATH CUDA_HOME CUDA_PATH
 """
 
 
-def kept(ours: Mapping[str, str]) -> dict[str, str]:
-    """The variables of `ours` that describe the machine: home, locale, proxies, certificates, package index, libraries."""
-    names = _KEPT.split()
-    return {k: v for k, v in ours.items() if k in names or k.startswith("LC_")}
+def inherited(user_environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that describe the machine: home, locale, proxies, certificates, package index, libraries."""
+    names = _INHERITED.split()
+    return {k: v for k, v in user_environment.items() if k in names or k.startswith("LC_")}
 
 
-def base_environment(ours: Mapping[str, str], python: str) -> dict[str, str]:
-    """What every container gets: `kept`, and PATH with the folder of the interpreter in front."""
-    return {**kept(ours), "PATH": os.pathsep.join([str(Path(python).parent), ours.get("PATH", os.defpath)])}
+def base_environment(user_environment: Mapping[str, str], python: str) -> dict[str, str]:
+    """Return the variables of every container: `inherited`, and PATH with the folder of the interpreter `python` in front."""
+    return {
+        **inherited(user_environment),
+        "PATH": os.pathsep.join([str(Path(python).parent), user_environment.get("PATH", os.defpath)]),
+    }
 
 
 _REFERENCE = re.compile(r"\$(?:\$|\((?P<name>[^)]*)(?P<closed>\)?))")
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Kubernetes' `$(NAME)`: `$$` is a `$`, an unknown name stays.
+    """Return a text with Kubernetes' references `$(NAME)` replaced; `$$` becomes `$`, an unknown name stays.
 
     Rule: third_party/forked/golang/expansion/expand.go of https://github.com/kubernetes/kubernetes/tree/v1.36.0
     """
@@ -48,19 +54,21 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     def replaced(match: re.Match[str]) -> str:
         if match["name"] is None:
             return "$"
-        return values.get(match["name"], match[0]) if match["closed"] else match[0].replace("$$", "$")
+        if match["closed"]:
+            return values.get(match["name"], match[0])
+        return match[0].replace("$$", "$")
 
     return _REFERENCE.sub(replaced, text)
 
 
 def references(text: str) -> set[str]:
-    """Names that `expand` would look up."""
+    """Return the names that `expand` looks up in a text."""
     return {m["name"] for m in _REFERENCE.finditer(text) if m["closed"]}
 
 
 @dataclass(frozen=True)
 class PodFacts:
-    """What fieldRef can ask for."""
+    """The fields of a pod that a fieldRef can name."""
 
     name: str
     namespace: str
@@ -72,7 +80,7 @@ class PodFacts:
     service_account: str = "default"
 
     def field(self, path: str) -> str:
-        """The value at a fieldPath; empty for what is not set, as in Kubernetes."""
+        """Return the value at a fieldPath; empty if it is not set, as in Kubernetes."""
         if match := re.fullmatch(r"metadata\.(labels|annotations)\['(.*)'\]", path):
             return str((self.labels if match[1] == "labels" else self.annotations).get(match[2], ""))
         return {
@@ -91,7 +99,7 @@ class PodFacts:
 FIELDS = re.compile(
     r"metadata\.(name|namespace|uid|(labels|annotations)\['.+'\])|spec\.(nodeName|serviceAccountName)|status\.(hostIPs?|podIPs?)"
 )
-"""The fieldPaths that `PodFacts.field` knows."""
+"""The fieldPaths that `PodFacts.field` supports."""
 
 Texts = Mapping[str, Mapping[str, str]]
 
@@ -100,8 +108,10 @@ Texts = Mapping[str, Mapping[str, str]]
 class Variables:
     """The variables of one container's spec.
 
-    values: as Kubernetes would give them. literal: names of those whose value somebody wrote down, and which may hold
-    paths and host names. secret: names of those that hold a value of a Secret.
+    Attributes:
+        values: Name -> value, as in Kubernetes.
+        literal: Names of variables whose value is written in a document; it may contain paths and host names.
+        secret: Names of variables that contain a value of a Secret.
     """
 
     values: dict[str, str] = field(default_factory=dict)
@@ -109,7 +119,7 @@ class Variables:
     secret: set[str] = field(default_factory=set)
 
     def put(self, name: str, value: str, *, literal: bool = False, secret: bool = False) -> None:
-        """A later variable of the same name replaces the earlier one."""
+        """Add a variable, which replaces an earlier one of the same name."""
         self.values[name] = value
         for chosen, names in ((literal, self.literal), (secret, self.secret)):
             names.add(name) if chosen else names.discard(name)
@@ -118,7 +128,15 @@ class Variables:
 def variables(
     pod: Mapping[str, Any], container: Mapping[str, Any], facts: PodFacts, configs: Texts, secrets: Texts
 ) -> Variables:
-    """envFrom in order, then env in order; a variable may refer to those before it."""
+    """Return the variables of envFrom, then env, in order; a variable may refer to earlier ones.
+
+    Args:
+        pod: Spec of the pod.
+        container: The container.
+        facts: The values of fieldRefs.
+        configs: ConfigMap -> key -> text.
+        secrets: Secret -> key -> text.
+    """
     done = Variables()
     for source in container.get("envFrom") or []:
         prefix = source.get("prefix") or ""
@@ -130,7 +148,7 @@ def variables(
         if ref := source.get("fieldRef"):
             done.put(name, facts.field(ref["fieldPath"]))
         elif ref := source.get("resourceFieldRef"):
-            done.put(name, str(resource(pod, container, ref)))
+            done.put(name, str(resource_value(pod, container, ref)))
         elif ref := source.get("configMapKeyRef"):
             if (found := configs.get(ref["name"], {}).get(ref["key"])) is not None:
                 done.put(name, found, literal=True)
@@ -144,15 +162,14 @@ def variables(
     return done
 
 
-def resource(pod: Mapping[str, Any], container: Mapping[str, Any], ref: Mapping[str, Any]) -> int:
-    """A resourceFieldRef: rounded up to the divisor; a limit that is not set is the machine's own amount.
+def resource_value(pod: Mapping[str, Any], container: Mapping[str, Any], ref: Mapping[str, Any]) -> int:
+    """Return the value of a resourceFieldRef, rounded up to the divisor; a limit that is not set is the machine's amount.
 
     Rule: pkg/apis/core/v1/helper and pkg/api/v1/resource of https://github.com/kubernetes/kubernetes/tree/v1.36.0
     """
     other = ref.get("containerName")
     if other:
-        everyone = [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]
-        container = next((c for c in everyone if c.get("name") == other), container)
+        container = next((c.document for c in Pod({**pod}).all_containers if c.name == other), container)
     kind, _, name = str(ref["resource"]).partition(".")
     given = ((container.get("resources") or {}).get(kind) or {}).get(name)
     if given is None and kind == "requests":

@@ -1,8 +1,8 @@
-"""Why a job has failed, in words: step, rank, the rank's own exit code and traceback, the last lines, the log's path.
+"""Reports why a job has failed: step, rank, the rank's exit code and traceback, the last lines, the path of the log.
 
-One failing rank takes the others with it, so the report is about the earliest one. What torchrun knows of its ranks
-comes from its error file (written where the rank's entry point is decorated with `record`) and from the summary that it
-prints last; formats: torch/distributed/elastic/multiprocessing/errors in https://github.com/pytorch/pytorch/tree/v2.8.0.
+A failing rank makes the others fail, so the report is about the earliest one. torchrun describes its ranks in its error file
+(written if the rank's entry point is decorated with `record`) and in the summary that it prints last; formats:
+torch/distributed/elastic/multiprocessing/errors in https://github.com/pytorch/pytorch/tree/v2.8.0.
 """
 
 from __future__ import annotations
@@ -19,17 +19,32 @@ from pathlib import Path
 from pulumi_trainer.provider.targets.local.paths import read_beginning
 
 LIMIT = 8000
-"""Characters of a message."""
+"""Limit on the characters of a message."""
 LINES = 20
 
 TOGETHER = 5.0
-"""Seconds within which failures are taken to have one cause."""
+"""Seconds within which failures are attributed to one cause."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A container that ended with another code than 0, told without secrets. at: when. ran: seconds. tail: its newest output.
-    traceback: of the rank at fault, from torchrun's error file; noted_at: when that was written, 0 if unknown.
+    """A container that exited with another code than 0 or was killed at the deadline of its Pod, with secrets masked.
+
+    Attributes:
+        step: Step of the job.
+        pod: Name of the Pod.
+        index: Completion index of the Pod.
+        container: Name of the container.
+        code: Exit code; may be 0 if `verdict` is set.
+        at: Time of the end, in seconds since the epoch.
+        tail: The newest output.
+        log: Path of the log.
+        traceback: Traceback of the failed rank, from torchrun's error file.
+        traceback_at: Time at which torchrun recorded the traceback, 0 if unknown.
+        start_error: Why the process could not be started.
+        ran: Seconds from start to end.
+        signal: Number of the signal that killed the process, 0 if it exited.
+        verdict: Why the Pod was terminated; reported as the reason if set.
     """
 
     step: str
@@ -41,44 +56,54 @@ class Failure:
     tail: str
     log: Path
     traceback: str = ""
-    noted_at: float = 0.0
-    said: str = ""
+    traceback_at: float = 0.0
+    start_error: str = ""
     ran: float = 0.0
+    signal: int = 0
+    verdict: str = ""
 
     @property
     def not_installed(self) -> bool:
-        """Its packages could not be installed, so user code has not begun."""
+        """Return whether the packages could not be installed, so that user code has not started."""
         return _NOT_INSTALLED in self.tail
+
+    @property
+    def refused(self) -> bool:
+        """Return whether the program of a tool has refused its input (`run_tool.py`), which another attempt does not change."""
+        return self.traceback.startswith("pulumi-trainer: ")
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One process at fault, as far as it is known. rank None: the container's process itself."""
+    """The process that caused a failure; `rank` is None for the process of the container itself. signal: as in `Failure`."""
 
     failure: Failure
     at: float
     rank: int | None
     code: int
+    signal: int
     traceback: str
 
     @property
-    def in_the_wake(self) -> bool:
-        """It probably failed because another one had: it was told to end, or lost a connection."""
-        return self.code == 128 + signal.SIGTERM or bool(_WAKE.search(self.traceback))
+    def is_consequence(self) -> bool:
+        """Return whether another failure probably caused this one: the process got SIGTERM or lost a connection."""
+        if self.failure.verdict:
+            return False
+        return self.code == 128 + signal.SIGTERM or bool(_LOST_PEER.search(self.traceback))
 
 
-_WAKE = re.compile(
+_LOST_PEER = re.compile(
     r"Connection (closed|reset) by peer|Connection refused|Broken pipe|Socket Timeout|remote process exited"
     r"|DistNetworkError|DistStoreError|RendezvousConnectionError|Rendezvous(Closed|Timeout)Error|recvValue failed"
 )
-_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
-"""PyTorch puts it before each line of a traceback."""
+_PREFIX = re.compile(r"^(?:\[(?:rank|default)\d+\]: ?)+", re.MULTILINE)
+"""torchrun's prefix of each line of several processes, and PyTorch's of each line of a traceback."""
 _LAUNCHER = re.compile(
     r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?=\S*ChildFailedError).*\n=+\n(?:.*\n)*?=+\n?"
     r"|^[EWI]\d{4} [\d:.]+ \d+ torch/distributed/.*\n?",
     re.MULTILINE,
 )
-"""What torchrun says about itself."""
+"""Output of torchrun about itself."""
 _SUMMARY = "Root Cause (first observed failure):\n"
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:(?:[ \t].*)?\n)*?\S.*$", re.MULTILINE)
 
@@ -87,68 +112,76 @@ _NOT_INSTALLED = "pulumi-trainer: the packages could not be installed"
 """From `bootstrap.py`."""
 _ERROR_OF_PIP = re.compile(r"^ *error: .*\S", re.MULTILINE | re.IGNORECASE)
 _OBJECT = re.compile(r"^.* object at 0x[0-9a-f]+>: ")
-"""What urllib3 puts before a reason."""
+"""urllib3's prefix of a reason."""
 
 QUICK = 10.0
-"""Seconds within which a container fails that will never get far."""
+"""A container that fails within these seconds has probably not begun its work."""
 
 
 class Repeats:
-    """Tells a failure that has been seen before: the same container, exit code and words, each time within `QUICK` or while
-    packages were installed."""
+    """Detects a repeated failure: the same container, exit code and message, each time within `QUICK` or while packages were
+    installed."""
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str], tuple[float, object]] = {}
 
-    def again(self, failure: Failure, progressed: float) -> bool:
-        """Whether the container failed in the same way the time before. progressed: when user code last got further than ever.
+    def is_repeated(self, failure: Failure, progressed: float) -> bool:
+        """Return whether the previous attempt of the container failed in the same way.
 
-        One that was killed, or failed because another one had, says nothing about the next attempt.
+        A container that was killed, or failed because of another one, does not count: its next attempt may succeed.
+
+        Args:
+            failure: The failure of this attempt.
+            progressed: Time of the newest progress of user code, in seconds since the epoch.
         """
         who = failure.pod, failure.container
         at, before = self._newest.get(who, (0.0, None))
         if failure.at == at:
             return False
         cause = _cause(failure)
-        killed = failure.code in (128 + signal.SIGKILL, 128 + signal.SIGTERM)
-        counts = failure.not_installed or (failure.ran < QUICK and not killed and not cause.in_the_wake)
-        same = (failure.code, _VARYING.sub("", _words(cause))) if counts else None
+        killed = bool(failure.verdict) or failure.signal in (signal.SIGKILL, signal.SIGTERM)
+        counts = (
+            failure.not_installed
+            or failure.refused
+            or (failure.ran < QUICK and not killed and not cause.is_consequence)
+        )
+        same = (failure.code, _VARYING.sub("", _reason_text(cause))) if counts else None
         self._newest[who] = failure.at, same
         return same is not None and same == before and progressed < failure.at - failure.ran
 
     def clear(self) -> None:
-        """Something has succeeded since."""
+        """Forget all failures, because a pod has succeeded."""
         self._newest.clear()
 
 
-_VARYING = re.compile(r"0x[0-9a-f]+|pulumi-trainer-[0-9a-f]{8}-\w+")
-"""What differs between attempts: places in memory, temporary folders."""
+_VARYING = re.compile(r"0x[0-9a-f]+|pulumi-trainer-[0-9a-f]{8}-\w+|(?<=/)(?:main|modules)-\w+(?=/)")
+"""Parts of a message that differ between attempts: addresses in memory, temporary folders."""
 
 
-def in_short(failures: Iterable[Failure]) -> str:
-    """What went wrong first, in one line; empty where nothing did."""
+def cause_summary(failures: Iterable[Failure]) -> str:
+    """Return the first cause of failures in one line; empty without failures."""
     cause = first_cause(failures)
     if cause is None:
         return ""
-    last = _words(cause).rstrip().rpartition("\n")[2].strip()
-    return f"{_exit(cause.code)}: {_clip(last, 300) or _SILENT}"
+    last = _reason_text(cause).rstrip().rpartition("\n")[2].strip()
+    return f"{cause.failure.verdict or _exit_text(cause)}: {_clip(last, 300) or _SILENT}"
 
 
 _SILENT = "it printed nothing"
 
 
-def _words(cause: Cause) -> str:
-    """What a failed container said of the reason: a traceback, or its last line."""
+def _reason_text(cause: Cause) -> str:
+    """Return the reason in the output of a failed container: a traceback, or the last line."""
     failure = cause.failure
     if failure.not_installed and (errors := _ERROR_OF_PIP.findall(failure.tail)):
         reasons = errors[-1].strip(), _broken_connection(failure.tail)
         return "; ".join(filter(None, reasons))
     lines = _LAUNCHER.sub("", failure.tail).rstrip().rpartition("\n")
-    return failure.said or cause.traceback or lines[2]
+    return failure.start_error or cause.traceback or lines[2]
 
 
 def _broken_connection(tail: str) -> str:
-    """Return why pip says that its newest connection broke; empty if it does not say so."""
+    """Return pip's reason for its newest broken connection; empty if not found."""
     for line in reversed(tail.splitlines()):
         _, found, rest = line.partition(" after connection broken by '")
         reason, ended, _ = rest.rpartition("': /")
@@ -158,48 +191,56 @@ def _broken_connection(tail: str) -> str:
 
 
 def report(verdict: str, failures: Iterable[Failure]) -> str:
-    """The message of a failed job. verdict: what the policies said."""
+    """Return the message of a failed job.
+
+    Args:
+        verdict: The message of the policy that failed the job.
+        failures: The failed containers.
+    """
     cause = first_cause(failures)
-    text = verdict if cause is None else _told(verdict, cause)
-    return text if len(text) <= LIMIT else f"{text[: LIMIT - 2000]}\n[...]\n{text[-1900:]}"
+    text = verdict if cause is None else _report_cause(verdict, cause)
+    if len(text) <= LIMIT:
+        return text
+    return f"{text[: LIMIT - 2000]}\n[...]\n{text[-1900:]}"
 
 
 def first_cause(failures: Iterable[Failure]) -> Cause | None:
-    """The earliest of the newest failures, those last that look like a consequence."""
-    causes = [_cause(f) for f in failures]
+    """Return the earliest of the newest failures, preferably not a consequence of another one; None without failures."""
+    causes = [*map(_cause, failures)]
     newest = max((c.at for c in causes), default=0.0)
     recent = [c for c in causes if c.at >= newest - TOGETHER]
-    return min(recent, key=lambda c: (c.in_the_wake, c.at), default=None)
+    return min(recent, key=lambda c: (c.is_consequence, c.at), default=None)
 
 
 def _cause(failure: Failure) -> Cause:
     summary, ended, _ = failure.tail.rpartition(_SUMMARY)[2].partition("\n=====")
-    rank, code, at = None, failure.code, failure.at
+    rank, code, ended_by, at = None, failure.code, failure.signal, failure.at
     traceback = ""
-    if ended:  # whatever the job prints may stand here
+    if ended:  # untrusted: the job may print anything here
         if match := re.search(r"^ +rank +: (\d{1,9})\b", summary, re.MULTILINE):
             rank = int(match[1])
         if match := re.search(r"^ +exitcode +: (-?\d{1,9})\b", summary, re.MULTILINE):
             number = int(match[1])
             code = 128 - number if number < 0 else number
+            ended_by = max(0, -number)
         if match := re.search(r"^ +time +: (\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)", summary, re.MULTILINE):
             with suppress(ValueError, OverflowError):
                 at = _earlier(at, time.mktime(time.strptime(match[1], "%Y-%m-%d_%H:%M:%S")))
     if failure.traceback:
         traceback = failure.traceback
-        at = _earlier(at, failure.noted_at)
-    elif code <= 128:
+        at = _earlier(at, failure.traceback_at)
+    elif not ended_by:
         traceback = _own_traceback(failure.tail)
-    return Cause(failure, at, rank, code, traceback)
+    return Cause(failure, at, rank, code, ended_by, traceback)
 
 
-def _earlier(seen: float, told: float) -> float:
-    """What torchrun tells has whole seconds: it counts only where it is clearly earlier than what we saw."""
-    return told + 1.0 if 0 < told + 1.0 < seen else seen
+def _earlier(observed: float, logged: float) -> float:
+    """Return the earlier time. torchrun logs whole seconds, so `logged` counts only if it is clearly earlier than `observed`."""
+    return logged + 1.0 if 0 < logged + 1.0 < observed else observed
 
 
 def read_error_file(path: Path) -> tuple[str, float]:
-    """Traceback and time of torchrun's error file; ("", 0) where there is none."""
+    """Return traceback and time of torchrun's error file; ("", 0) if not found or not valid."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         message = json.loads(read_beginning(path, 1 << 20))["message"]
         if isinstance(message, str):
@@ -210,39 +251,44 @@ def read_error_file(path: Path) -> tuple[str, float]:
 
 
 def _own_traceback(tail: str) -> str:
-    """The traceback of user code in the output: the last one that is not about a lost peer, if there is such a one."""
+    """Return the last traceback in the output, if possible one that is not about a lost peer."""
     found = _TRACEBACK.findall(_PREFIX.sub("", _LAUNCHER.sub("", tail)))
-    own = [t for t in found if not _WAKE.search(t)]
+    own = [t for t in found if not _LOST_PEER.search(t)]
     return str((own or found or [""])[-1])
 
 
-def _told(verdict: str, cause: Cause) -> str:
+def _report_cause(verdict: str, cause: Cause) -> str:
     failure = cause.failure
     rank = f"rank {cause.rank}" if cause.rank is not None else f"index {failure.index}"
-    lines = [f"step {failure.step}, pod {failure.pod}, {rank}: {_exit(cause.code)}"]
+    lines = [f"step {failure.step}, pod {failure.pod}, {rank}: {failure.verdict or _exit_text(cause)}"]
     if cause.rank is not None:
-        lines[0] += f" (container {failure.container}: {_exit(failure.code)})"
+        lines[0] += f" (container {failure.container}: {_exit_text(failure)})"
     else:
         lines[0] += f" (container {failure.container})"
-    if failure.said:
-        lines.append(failure.said)
+    if failure.start_error:
+        lines.append(failure.start_error)
     if cause.traceback:
         lines.append(_clip(cause.traceback.rstrip(), 3000))
     shown = _LAUNCHER.sub("", failure.tail).splitlines()[-LINES:]
-    if not (shown or failure.said or cause.traceback):
+    if not (shown or failure.start_error or cause.traceback):
         lines.append(_SILENT)
-    elif shown:
+    elif not _is_within(shown, cause.traceback):
         lines += [f"last {len(shown)} lines:", *(f"  {_clip(line, 160)}" for line in shown)]
     return "\n".join([*lines, f"log: {failure.log}", verdict])
 
 
-def _exit(code: int) -> str:
-    if code > 128:
-        with suppress(ValueError):
-            return f"signal {code - 128} ({signal.Signals(code - 128).name}), exit code {code}"
-    return f"exit code {code}"
+def _is_within(shown: list[str], traceback: str) -> bool:
+    """Return whether lines of the output are lines of the traceback, so that nobody has to read them twice."""
+    reported = {line.strip() for line in traceback.splitlines()}
+    return all(_PREFIX.sub("", line).strip() in reported for line in shown)
+
+
+def _exit_text(ended: Failure | Cause) -> str:
+    with suppress(ValueError):
+        return f"signal {ended.signal} ({signal.Signals(ended.signal).name}), exit code {ended.code}"
+    return f"exit code {ended.code}"
 
 
 def _clip(text: str, limit: int) -> str:
-    """The end of a traceback and of a long line says more than its beginning."""
+    """Return the end of a text, which is more informative than its beginning."""
     return text if len(text) <= limit else f"[...]{text[-limit:]}"

@@ -1,4 +1,4 @@
-"""What the images of the catalogue start when a container names no command."""
+"""Replaces the entrypoints of the catalogue's images, for containers without a command."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ _INITIALIZERS = {
 
 
 def entrypoint(image: str) -> list[str]:
-    """argv; empty: not known here, so the container needs a command. Ours run with the interpreter that has this package,
-    whatever stands in for the training images."""
+    """Return the argv that replaces an image's entrypoint; empty if unknown, so that the container needs a command.
+
+    Initializers run with the interpreter of this package, not with the one that replaces the training images.
+    """
     kind = _INITIALIZERS.get(_repository(image))
     return [sys.executable, "-m", _MODULE, kind[0]] if kind else []
 
 
 def variables(image: str) -> dict[str, str]:
-    """What an image has in its environment: paths in it are a container's, so they are mapped like all others."""
+    """Return the environment of an image; its paths are those of a container."""
     kind = _INITIALIZERS.get(_repository(image))
     return {"OUTPUT_DIR": kind[1]} if kind else {}
 

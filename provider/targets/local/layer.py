@@ -1,49 +1,96 @@
-"""A cached Python environment per set of packages, on top of the interpreter that runs it.
+"""Caches Python environments by Python version and requirements, on top of the interpreter that runs this file.
 
 Started by the bootstrap of a container (`python layer.py PACKAGE... [--index-url URL ...]`): installs on the first use,
-prints the environment variables that put the layer in front as JSON, and logs to stderr. Standard library only.
+prints the environment variables that activate the environment as JSON, and logs to stderr. Standard library only, except
+`packaging` where the interpreter or its pip has it.
+
+The interpreter stands for the image of a container: its packages are below the environment, an installation uses those that
+fit and installs the others, as pip does in an image. A complete environment of its own would shadow them with other versions
+(numpy 2 below a torch built for numpy 1), and install a torch again that is there. The interpreter's packages are not part of
+the key, because most changes of them have nothing to do with a job. Instead, an environment records what it depends on, and is
+used on an interpreter
+
+- that has the same versions of all packages that the requirements resolve to and that are not in the environment itself;
+- none of whose own packages requires another version of a package in the environment, unless the requirements forced that.
+
+Any other interpreter gets another environment of the same requirements. During an installation the interpreter's packages are
+represented by their metadata alone (`_add_stand_ins`), because uv sees no packages outside the environment that it changes. A
+half-built environment has no record and is removed by the next installation.
 """
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import hashlib
+import importlib
 import json
 import os
+import re
+import shlex
 import shutil
+import site
 import subprocess
 import sys
 import sysconfig
 import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+
+def _find_packaging() -> Any:
+    """Return the module that parses requirements; None if neither the interpreter nor its pip has it."""
+    for name in ("packaging.requirements", "pip._vendor.packaging.requirements"):
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    return None
+
+
+_PACKAGING = _find_packaging()
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-"""PyTorch's own builds without CUDA: a tenth of the size. Used where reachable and the machine has no NVIDIA GPU."""
+"""PyTorch's builds without CUDA: a tenth of the size. Used if reachable and the machine has no NVIDIA GPU."""
 BELOW_ENV = "PULUMI_TRAINER_BELOW"
-"""Variable of a container: the packages of the interpreter below its layer. A layer is shared by all interpreters that
-have the same packages, so it cannot know the place itself."""
+"""Variable of a container: the folders with packages of the interpreter below its environment. An environment is shared by
+interpreters, so it cannot contain their paths."""
+RECORD = "complete"
+"""File of a complete environment: what it contains and what it depends on. Its time is that of the last use."""
+MOST_FILES = 20_000
+MOST_BYTES = 1 << 28
+"""Limits on the content of a job's local packages that is compared."""
+MOST_INTERPRETERS = 100
+"""Sets of packages of interpreters that a record remembers, so that they are not compared again."""
 
 
-def layer(requirements: list[str], folder: Path) -> dict[str, str]:
-    """Variables that make the packages importable and their programs runnable. Installs at most once for a set on top of
-    the same packages, whoever comes first; an installation that was cut off is thrown away.
+def layer(requirements: list[str], folder: Path, run: str = "") -> dict[str, str]:
+    """Return the variables that make packages importable and their programs runnable.
+
+    A set of requirements is installed once for all interpreters that it fits; an interrupted installation is removed.
+
+    Args:
+        requirements: Arguments of pip: packages and options.
+        folder: Folder of the environments.
+        run: UID of the job's run, whose Pods have the same environment also after a local package has changed.
     """
-    below = sysconfig.get_path("purelib")
-    present = sorted(f"{found.name}=={found.version}" for found in metadata.distributions(path=[below]))
-    key = json.dumps([sys.base_prefix, sys.version, present, sorted(requirements)])
-    os.environ[BELOW_ENV] = below
-    home = folder / hashlib.sha256(key.encode()).hexdigest()[:16]
+    requirements = list(_with_lines_of_files(requirements))
+    below = os.pathsep.join(_site_folders())
+    interpreter = Interpreter(_installed(sys.path))
     folder.mkdir(parents=True, exist_ok=True)
-    for place in (folder, home):
-        if place.exists() and place.stat().st_uid != os.getuid():
-            sys.exit(f"pulumi-trainer: {place} belongs to another user, whose programs are not run; remove it")
-    with home.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "complete").exists():
-            shutil.rmtree(home, ignore_errors=True)
-            _build(home, requirements)
-            (home / "complete").touch()
+    _check_owner(folder)
+    python = [sys.base_prefix, sys.version, sysconfig.get_platform(), _takes_cpu_builds(requirements), _indexes()]
+    python += (
+        ["indexes in order"] if _names_several_indexes(requirements) else []
+    )  # others have been made without an order
+    key = _name([*python, _without_files(requirements)], requirements, folder, run)
+    with _locked(folder / f"{key}.lock"):
+        home = _find_fitting(folder, key, interpreter) or _build(_unused(folder, key), requirements, interpreter)
+        (home / RECORD).touch()
     path = os.environ.get("PYTHONPATH")
     return {
         "PATH": os.pathsep.join([str(home / "bin"), os.environ.get("PATH", "")]),
@@ -52,43 +99,652 @@ def layer(requirements: list[str], folder: Path) -> dict[str, str]:
     }
 
 
-def _build(home: Path, requirements: list[str]) -> None:
-    print("installing", *requirements, "into", home, file=sys.stderr, flush=True)
-    inside = str(home / "bin" / "python3")
-    _run([sys.executable, "-m", "venv", "--system-site-packages", str(home)])
+def _site_folders() -> list[str]:
+    """Return the folders of the interpreter's packages."""
+    own = [sysconfig.get_path("purelib"), *site.getsitepackages()]
+    if site.ENABLE_USER_SITE:
+        own.append(site.getusersitepackages())
+    return [folder for folder in dict.fromkeys(own) if Path(folder).is_dir()]
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Hold a lock, so that processes that need one environment install it once."""
+    with file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _report("another process is installing them")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+Packages = Mapping[str, metadata.Distribution]
+"""Canonical name -> package."""
+
+
+def _installed(folders: Iterable[str]) -> dict[str, metadata.Distribution]:
+    """Return the packages in folders; of those with one name the first, as Python imports it."""
+    found: dict[str, metadata.Distribution] = {}
+    for package in metadata.distributions(path=[*folders]):
+        if name := package.metadata["Name"]:
+            found.setdefault(_canonical(name), package)
+    return found
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _versions(packages: Packages) -> dict[str, str]:
+    return {name: package.version for name, package in sorted(packages.items())}
+
+
+class Interpreter:
+    """The packages of the interpreter below an environment.
+
+    Attributes:
+        packages: The packages.
+        digest: Digest of their names and versions.
+    """
+
+    def __init__(self, packages: Packages) -> None:
+        self.packages = packages
+        self.digest = _digest([_versions(packages)])
+
+    def fits(self, record: Mapping[str, Any]) -> bool:
+        """Return whether the environment with a record can be used on this interpreter.
+
+        Without `packaging`, only if it was built or used on the same packages.
+        """
+        if self.digest in record["interpreters"]:
+            return True
+        if _PACKAGING is None or record["relies"] is None:
+            return False
+        own = {name: package.version for name, package in self.packages.items() if name in record["relies"]}
+        return own == record["relies"] and set(self.conflicts(record["packages"])) <= set(record["conflicts"])
+
+    def conflicts(self, versions: Mapping[str, str]) -> list[str]:
+        """Return which packages of the interpreter require other versions than those of an environment."""
+        found = []
+        for name, package in sorted(self.packages.items()):
+            for needed in _requirements_of(package) if name not in versions else ():
+                version = versions.get(_canonical(needed.name))
+                if version and not needed.specifier.contains(version, prereleases=True):
+                    found.append(f"{name} {package.version} requires {needed.name}{needed.specifier}, not {version}")
+        return found
+
+    def relied_on(self, requirements: Iterable[str], environment: Packages) -> dict[str, str] | None:
+        """Return the versions of the interpreter's packages that requirements and the packages of an environment need.
+
+        Without `packaging`, None: it is not known.
+        """
+        if _PACKAGING is None:
+            return None
+        due = [*_parsed(requirements)]
+        for package in environment.values():
+            due += _requirements_of(package)
+        found: dict[str, str] = {}
+        seen: set[str] = set()
+        while due:
+            needed = due.pop()
+            name = _canonical(needed.name)
+            if str(needed) in seen or name in environment or name not in self.packages:
+                continue
+            seen.add(str(needed))
+            found[name] = self.packages[name].version
+            due += _requirements_of(self.packages[name], needed.extras)
+        return found
+
+
+def _requirements_of(package: metadata.Distribution, extras: Iterable[str] = ()) -> Iterator[Any]:
+    """Yield what a package with extras requires on this machine."""
+    for needed in _parsed(package.requires or []) if _PACKAGING is not None else ():
+        if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield needed
+
+
+def _parsed(requirements: Iterable[str]) -> Iterator[Any]:
+    """Yield the requirements that name a package; a path or an address is installed into the environment itself."""
+    for text in requirements:
+        try:
+            yield _PACKAGING.Requirement(text)
+        except _PACKAGING.InvalidRequirement:
+            continue
+
+
+def _find_fitting(folder: Path, key: str, interpreter: Interpreter) -> Path | None:
+    """Return the environment of a key that fits an interpreter; None if not found."""
+    for home in sorted(folder.glob(f"{key}-*")):
+        _check_owner(home)
+        record = read_record(home)
+        if record is not None and interpreter.fits(record):
+            if interpreter.digest not in record["interpreters"]:
+                known = [*record["interpreters"], interpreter.digest][-MOST_INTERPRETERS:]
+                _write_record(home, {**record, "interpreters": known})
+            return home
+    return None
+
+
+def _unused(folder: Path, key: str) -> Path:
+    """Return the path of a new environment, or of one whose installation was interrupted."""
+    number = 1
+    while (folder / f"{key}-{number}" / RECORD).exists():
+        number += 1
+    return folder / f"{key}-{number}"
+
+
+def read_record(home: Path) -> dict[str, Any] | None:
+    """Return the record of an environment; None if it is incomplete, or of an earlier version of this program."""
+    try:
+        record = json.loads((home / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) and record.keys() >= _RECORDED else None
+
+
+_RECORDED = frozenset({"python", "requirements", "packages", "relies", "conflicts", "interpreters"})
+
+
+def _write_record(home: Path, record: Mapping[str, Any]) -> None:
+    _write(home / RECORD, json.dumps(record))
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace a file atomically."""
+    fresh = file.with_name(f".{file.name}-{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(file)
+
+
+def _with_lines_of_files(requirements: list[str]) -> Iterator[str]:
+    """Yield requirements with the lines of a file in its place, unless one of them is more than a requirement: so the same
+    requirements have the same environment, wherever they are written."""
+    words = iter(requirements)
+    for word in words:
+        file = next(words, "") if word == "-r" else ""
+        lines = _plain_lines(Path(file)) if file else None
+        if lines is not None:
+            yield from lines
+        else:
+            yield from (word, file) if file else (word,)
+
+
+def _plain_lines(file: Path) -> list[str] | None:
+    try:
+        lines = [_COMMENT.sub("", line).strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = [line for line in lines if line]
+    return None if any(re.search(r"(^|\s)-|\\$|\$\{", line) for line in found) else found
+
+
+def _without_files(requirements: list[str]) -> list[str]:
+    """Return requirements without the paths of their files, which differ from job to job; `Content` covers their content."""
+    before = ["", *requirements]
+    return [word for word, option in zip(requirements, before, strict=False) if option not in _FILES]
+
+
+def _check_owner(place: Path) -> None:
+    if place.exists() and place.stat().st_uid != os.getuid():
+        sys.exit(f"pulumi-trainer: {place} belongs to another user, whose programs are not run; remove it")
+
+
+def _name(key: list[object], requirements: list[str], folder: Path, run: str) -> str:
+    """Return the name of the environment. For a run whose packages may change, it is recorded when the run starts."""
+    content = Content(requirements)
+    if not content.digest and content.fixed:
+        return _digest(key)
+    with (folder / f"{_digest([*key, run])}.run").open("a+", encoding="ascii") as recorded:
+        fcntl.flock(recorded, fcntl.LOCK_EX)
+        recorded.seek(0)
+        name = recorded.read()
+        if not name:
+            name = _digest([*key, content.digest, "" if content.fixed else run])
+            recorded.write(name)
+            recorded.flush()
+    return name
+
+
+def _digest(key: list[object]) -> str:
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+
+
+class Content:
+    """The content that requirements name besides releases of an index.
+
+    Attributes:
+        fixed: Whether all content at addresses is immutable, and the local files are few enough to compare.
+        listed: The requirements, also those in files.
+    """
+
+    def __init__(self, requirements: list[str]) -> None:
+        self.fixed = True
+        self.listed: list[str] = []
+        self._hash = hashlib.sha256()
+        self._added: set[Path] = set()
+        self._files = self._bytes = 0
+        for option, value in _arguments(requirements):
+            self._take(option, value, Path())
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the named files and folders of this machine; empty without any."""
+        return self._hash.hexdigest() if self._added else ""
+
+    def _take(self, option: str, value: str, beside: Path) -> None:
+        """Add one requirement. beside: folder of its file; pip resolves most paths there, others in the current folder."""
+        address = _NAMED.sub("", value)
+        if option in ("", "-e", "--editable") and not _INDEX.match(value):
+            self.listed.append(value)
+        if _VCS.match(address):
+            self.fixed = self.fixed and bool(_COMMIT.search(address))
+        elif _REMOTE.match(address):
+            of_index = option not in _FILES and not _ARCHIVE.search(urlsplit(address).path)
+            self.fixed = self.fixed and (of_index or bool(_HASH.search(address)))
+        elif option in _FILES:
+            self._requirements(beside / _path(address))
+        elif option in _PATHS or os.sep in address or address.startswith(".") or _LOCAL_ARCHIVE.search(address):
+            for base in dict.fromkeys((Path(), beside)):
+                self._add(base / _path(address))
+
+    def _requirements(self, file: Path) -> None:
+        if not self._add(file) or not file.is_file():
+            return
+        text = file.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
+        for line in text.splitlines():
+            words = _words(os.path.expandvars(_COMMENT.sub("", line)).strip())
+            for option, value in _arguments(words):
+                self._take(option, value, file.parent)
+
+    def _add(self, path: Path) -> bool:
+        """Add an existing path and return whether it was new."""
+        path = Path(os.path.realpath(path))
+        if path in self._added or not path.exists():
+            return False
+        self._added.add(path)
+        if path.is_dir():
+            self._add_folder(path)
+        else:
+            self._add_file(path, path.name)
+        return True
+
+    def _add_folder(self, top: Path) -> None:
+        for at, folders, names in os.walk(top, followlinks=True):
+            below = os.path.relpath(at, top)
+            folder = Path(os.path.realpath(at))
+            if folder in self._added and Path(at) != Path(top):  # a link to a folder that was added already
+                self._hash.update(repr(below).encode())
+                folders[:] = []
+                continue
+            self._added.add(folder)
+            folders[:] = [name for name in sorted(folders) if not _BUILT.match(os.path.normpath(f"{below}/{name}"))]
+            for name in sorted(names):
+                self._add_file(Path(at, name), f"{below}/{name}")
+                if self._files > MOST_FILES or self._bytes > MOST_BYTES:
+                    self.fixed = False
+                    return
+
+    def _add_file(self, file: Path, name: str) -> None:
+        self._files += 1
+        self._bytes += file.stat().st_size if file.is_file() else 0
+        self._hash.update(repr(name).encode())
+        if not file.is_file() or self._bytes > MOST_BYTES:
+            return
+        try:
+            self._hash.update(hashlib.sha256(file.read_bytes()).digest())
+        except OSError as error:
+            self._hash.update(repr(error).encode())
+
+
+_FILES = ("-r", "--requirement", "-c", "--constraint")
+_PATHS = ("-e", "--editable", "-f", "--find-links")
+_NAMED = re.compile(r"^[\w.-]+\s*(\[[^]]*\])?\s*@\s*(?=\S)")
+"""The part before the address in `name[extra] @ address`."""
+_VCS = re.compile(r"(git|hg|svn|bzr)\+")
+_COMMIT = re.compile(r"@[0-9a-f]{40}(?![0-9a-f])")
+_REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_INDEX = re.compile(r"https?://(?!.*\.(whl|zip|tgz|tbz|tar|tar\.\w+)(#|$))", re.IGNORECASE)
+"""The address of an index, which is the value of an option in the word before it."""
+_HASH = re.compile(r"#(.*&)?(sha256|sha384|sha512)=")
+_ARCHIVE = re.compile(r"\.(zip|tgz|tbz|tar|tar\.\w+)$", re.IGNORECASE)
+"""Archives whose content may change; a wheel has its version in its name."""
+_LOCAL_ARCHIVE = re.compile(r"\.(whl|zip|tgz|tbz|tar|tar\.\w+)(\[|$)", re.IGNORECASE)
+_COMMENT = re.compile(r"(^|\s)#.*")
+_BUILT = re.compile(
+    r"(.*/)?(\.git|\.hg|\.svn|\.tox|\.venv|__pycache__|\.\w+_cache|[^/]+\.egg-info)$|build/(lib|bdist)[^/]*$"
+)
+"""Folders that tools create beside a package's files, such as pip's builds."""
+
+
+def _arguments(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield option and value; the option of a requirement is empty."""
+    option = ""
+    for word in words:
+        if option:
+            yield option, word
+            option = ""
+        elif word in (*_FILES, *_PATHS):
+            option = word
+        elif word.startswith("--"):
+            name, _, value = word.partition("=")
+            yield name, value
+        elif word[:2] in (*_FILES, *_PATHS):
+            yield word[:2], word[2:]
+        else:
+            yield "", word
+
+
+def _words(line: str) -> list[str]:
+    """Return the words of a line of a requirements file: an option with its value, or one requirement."""
+    if not line.startswith("-"):
+        return [re.split(r"\s--?\w", line)[0]] if line else []
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+def _path(address: str) -> Path:
+    """Return the path of a local requirement, without its extras and markers."""
+    if address.lower().startswith("file:"):
+        return Path(unquote(urlsplit(address.partition(";")[0].strip()).path))
+    given = address.strip()
+    if not os.path.lexists(given):
+        given = re.sub(r"(\[[^]]*\])?\s*(;.*)?$", "", given)
+    return Path(given)
+
+
+def _build(home: Path, requirements: list[str], interpreter: Interpreter) -> Path:
+    """Install requirements into a new environment, and return it."""
+    content = Content(requirements)
+    listed = content.listed
+    print("installing", *map(_without_user, requirements), "into", home, file=sys.stderr, flush=True)
+    code = 0
+    own: dict[str, metadata.Distribution] = {}
+    for argv, variables in _installers(home, requirements, content):
+        if code:
+            print("pulumi-trainer: this has failed (see above); pip tries it", file=sys.stderr, flush=True)
+        code, own = _install(home, argv, variables, interpreter.packages)
+        if not code:
+            break
+    if code:
+        sys.exit(code)
+    versions = _versions(own)
+    conflicts = interpreter.conflicts(versions)
+    for conflict in conflicts:
+        print(f"pulumi-trainer: warning: {conflict}", file=sys.stderr, flush=True)
+    record = {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "requirements": [*map(_without_user, listed)],
+        "packages": versions,
+        "relies": interpreter.relied_on(listed, own),
+        "conflicts": conflicts,
+        "interpreters": [interpreter.digest],
+    }
+    _write_record(home, record)
+    return home
+
+
+def _without_user(word: str) -> str:
+    return re.sub(r"://[^/\s]*@", "://", word)
+
+
+def _installers(home: Path, requirements: list[str], content: Content) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yield the commands that install requirements, with their variables, until one succeeds.
+
+    Each package comes from one index: with uv from the first that has it, so that no other index can replace it with a higher
+    version of the same name. pip knows no such order, so it tries what uv has refused only if there is one index.
+    The last one is pip with the settings of the machine alone: an installation fails neither because of PyTorch's index nor
+    because uv lacks an option.
+    """
+    uv, python = shutil.which("uv"), str(home / "bin" / "python3")
+    pip = [python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    cpu = _takes_cpu_builds(requirements) and _is_reachable(f"{CPU_INDEX}/torch/")
+    if uv is not None:
+        settings = _pip_settings()
+        options = ["--python", python, "--index-strategy", "first-index"]
+        options += ["--torch-backend", "cpu"] if cpu else []
+        # Without it, uv takes its last build of a folder that a file names, unless pyproject.toml has changed since.
+        options += ["--refresh"] if content.digest or not content.fixed else []
+        options += ["--no-index"] if settings.pop("no-index", "") not in ("", "0", "false") else []
+        variables = {_UV_SETTINGS[key]: value for key, value in settings.items() if key in _UV_SETTINGS}
+        if links := variables.get("UV_FIND_LINKS"):
+            variables["UV_FIND_LINKS"] = ",".join(links.split())
+        yield [uv, "pip", "install", *options, *_with_indexes_in_order(requirements)], variables
+        if _names_several_indexes(requirements) or "UV_EXTRA_INDEX_URL" in variables:
+            return
+    elif cpu and any(each.startswith("torch") for each in content.listed):
+        yield [*pip, "--extra-index-url", CPU_INDEX, *requirements], {}
+    yield [*pip, *requirements], {}
+
+
+def _with_indexes_in_order(words: list[str]) -> list[str]:
+    """Return the words with `--index-url A --extra-index-url B ...` as options of uv that try the indexes in this order."""
+    named, others, option = list[str](), list[str](), ""
+    for word in words:
+        name, _, value = word.partition("=")
+        if option or (name in ("--index-url", _EXTRA) and value):
+            named.append(word if option else value)
+            option = ""
+        elif word in ("--index-url", _EXTRA):
+            option = word
+        else:
+            others.append(word)
+    if not _names_several_indexes(words):
+        return words
+    *first, last = named
+    return [*others, *(f"--index={url}" for url in first), f"--default-index={last}"]
+
+
+def _names_several_indexes(words: list[str]) -> bool:
+    return any(word.partition("=")[0] == _EXTRA for word in words)
+
+
+_EXTRA = "--extra-index-url"
+
+
+def _pip_settings() -> dict[str, str]:
+    """Return the settings of pip, which uv does not read: those of its files if the interpreter has pip, and of variables."""
+    argv = [sys.executable, "-m", "pip", "config", "list"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    found = {}
+    for line in done.stdout.splitlines() if not done.returncode else ():
+        key, _, value = line.partition("=")
+        found[key.rpartition(".")[2]] = " ".join(str(ast.literal_eval(value)).split())
+    own = {key[4:].lower().replace("_", "-"): value for key, value in os.environ.items() if key.startswith("PIP_")}
+    return {**found, **own}
+
+
+_UV_SETTINGS = {
+    "index-url": "UV_INDEX_URL",
+    "extra-index-url": "UV_EXTRA_INDEX_URL",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "retries": "UV_HTTP_RETRIES",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "timeout": "UV_HTTP_TIMEOUT",
+}
+"""Setting of pip -> variable of uv with this meaning; options of the requirements precede it."""
+
+
+def _install(
+    home: Path, argv: list[str], variables: Mapping[str, str], below: Packages
+) -> tuple[int, dict[str, metadata.Distribution]]:
+    """Run an installer in a new environment, and return its exit code and the packages that it has installed."""
+    shutil.rmtree(home, ignore_errors=True)
+    without_pip = ["--without-pip"] if argv[0] != str(home / "bin" / "python3") else []
+    if code := _run([sys.executable, "-m", "venv", *without_pip, str(home)], {}):
+        return code, {}
     Path(_packages(home), "interpreter-in-use.pth").write_text(_LINK)
-    index = ["--extra-index-url", CPU_INDEX] if _wants_cpu_build(requirements) else []
-    _run([inside, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *index, *requirements])
+    before = _versions(_installed([_packages(home)]))
+    stand_ins = _add_stand_ins(Path(_packages(home)), {n: p for n, p in below.items() if n not in before})
+    code = _run(argv, variables)
+    for each in stand_ins:
+        if _is_stand_in(each):
+            shutil.rmtree(each)
+    after = _installed([_packages(home)])
+    return code, {name: package for name, package in after.items() if before.get(name) != package.version}
 
 
-_LINK = f'import os, site; os.environ.get("{BELOW_ENV}") and site.addsitedir(os.environ["{BELOW_ENV}"])\n'
+_LINK = f"import os, site; [*map(site.addsitedir, filter(None, os.environ.get('{BELOW_ENV}', '').split(os.pathsep)))]\n"
+
+
+def _add_stand_ins(folder: Path, packages: Packages) -> list[Path]:
+    """Write the metadata of the interpreter's packages into an environment, and return the folders.
+
+    The installer takes them for installed. It may remove one in favour of another version: its list of files names nothing else.
+    """
+    made = []
+    for name, package in packages.items():
+        text = package.read_text("METADATA") or package.read_text("PKG-INFO")
+        if text:
+            stand_in = folder / f"{name.replace('-', '_')}-{package.version.replace('-', '_')}.dist-info"
+            stand_in.mkdir()
+            for file, content in (("METADATA", text), ("INSTALLER", _STAND_IN)):
+                (stand_in / file).write_text(content, encoding="utf-8")
+            files = (f"{stand_in.name}/{file},,\n" for file in ("METADATA", "INSTALLER", "RECORD"))
+            (stand_in / "RECORD").write_text("".join(files), encoding="utf-8")
+            made.append(stand_in)
+    return made
+
+
+_STAND_IN = "pulumi-trainer: the interpreter below has this package"
+
+
+def _is_stand_in(folder: Path) -> bool:
+    try:
+        return (folder / "INSTALLER").read_text(encoding="utf-8") == _STAND_IN
+    except OSError:
+        return False
 
 
 def _packages(home: Path) -> str:
     return sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)})
 
 
-def _wants_cpu_build(requirements: list[str]) -> bool:
-    if "--index-url" in requirements or not any(r.startswith("torch") for r in requirements):
-        return False
-    if shutil.which("nvidia-smi") or sys.platform != "linux":
-        return False
+def _takes_cpu_builds(requirements: list[str]) -> bool:
+    """Return whether PyTorch's CPU builds are wanted: no NVIDIA GPU, and no index among the requirements."""
+    named = any(word.partition("=")[0] in _INDEX_OPTIONS for word in requirements)
+    return sys.platform == "linux" and not named and shutil.which("nvidia-smi") is None
+
+
+_INDEX_OPTIONS = (
+    "-i",
+    "--index-url",
+    "--extra-index-url",
+    "--no-index",
+    "--index",
+    "--default-index",
+    "--torch-backend",
+)
+
+
+def _is_reachable(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=3) as answer:
+        with urllib.request.urlopen(url, timeout=3) as answer:
             return bool(answer.status == 200)
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 
-def _run(argv: list[str]) -> None:
-    done = subprocess.run(argv, stdout=sys.stderr, check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+def _indexes() -> list[str]:
+    """Return the indexes that variables name, without credentials, which change and say nothing about packages."""
+    return [_without_user(os.environ.get(name, "")) for name in _INDEX_VARIABLES]
+
+
+_INDEX_VARIABLES = (
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "UV_INDEX_URL",
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX",
+    "UV_EXTRA_INDEX_URL",
+)
+
+
+def _run(argv: list[str], variables: Mapping[str, str]) -> int:
+    """Run a command, log what it prints and report its downloads; return its exit code."""
+    env = {**variables, **os.environ}
+    env.pop(BELOW_ENV, None)
+    downloads = Downloads()
+    try:
+        with subprocess.Popen(
+            argv, env=env, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as run:
+            assert run.stdout
+            for line in run.stdout:
+                sys.stderr.write(line)
+                sys.stderr.flush()
+                if downloads.read(line):
+                    _report(downloads.text)
+    except OSError as error:
+        print(f"{argv[0]}: {error}", file=sys.stderr, flush=True)
+        return 127
+    return run.returncode
+
+
+class Downloads:
+    """The downloads of an installer, as far as it announces them. pip makes one at a time, uv several."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, float] = {}
+        self._done: set[str] = set()
+
+    def read(self, line: str) -> bool:
+        """Read a line of the installer's log, and return whether it is about a download."""
+        if begun := _BEGUN.match(line):
+            file, size, unit = begun.groups()
+            if file.endswith(_ARCHIVES):  # pip
+                self._done.update(self._sizes)
+            self._sizes[file.partition("-")[0] if file.endswith(_ARCHIVES) else file] = (
+                float(size) * _UNITS[unit[0].upper()]
+            )
+        ended = _ENDED.match(line)
+        if ended:
+            self._done.add(ended[1])
+        return bool(begun or ended)
+
+    @property
+    def text(self) -> str:
+        """Return what is downloaded now, and how much of what was announced is there; empty without a download."""
+        now = [name for name in self._sizes if name not in self._done]
+        if not now:
+            return ""
+        done = sum(size for name, size in self._sizes.items() if name in self._done)
+        largest = max(now, key=self._sizes.__getitem__)
+        return f"downloading {largest}, {_shown_size(done)} of {_shown_size(sum(self._sizes.values()))}"
+
+
+_BEGUN = re.compile(r"\s*Downloading (\S+(?<!\.metadata)) \(([\d.]+) ?([kKMG])i?B\)")
+_ENDED = re.compile(r"\s*Downloaded (\S+)")
+_ARCHIVES = (".whl", ".tar.gz", ".zip")
+_UNITS = {"K": 1e3, "M": 1e6, "G": 1e9}
+
+
+def _shown_size(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def _report(text: str) -> None:
+    """Write what the installation does at the moment beside the file that reports its end."""
+    if installed := os.environ.get(INSTALLED_ENV):
+        try:
+            _write(Path(installed).with_suffix(PROGRESS), text)
+        except OSError:
+            pass  # the installation goes on without
+
+
+INSTALLED_ENV = "PULUMI_TRAINER_INSTALLED"
+PROGRESS = ".installing"
+"""Suffix of the file with the progress of an installation."""
 
 
 if __name__ == "__main__":
     environments = os.environ.get("PULUMI_TRAINER_ENVIRONMENTS") or "~/.cache/pulumi-trainer/environments"
-    variables = layer(sys.argv[1:], Path(environments).expanduser())
-    if installed := os.environ.get("PULUMI_TRAINER_INSTALLED"):
+    run = os.environ.get("PULUMI_TRAINER_JOB", "").partition("/")[0]
+    variables = layer(sys.argv[1:], Path(environments).expanduser(), run)
+    if installed := os.environ.get(INSTALLED_ENV):
         Path(installed).touch()
     print(json.dumps(variables))

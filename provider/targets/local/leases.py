@@ -1,9 +1,9 @@
-"""What jobs of this machine share: addresses, ports, GPUs. Each lease is given back by the death of its holder.
+"""Leases addresses, ports and GPUs of this machine to jobs. The death of a job's supervisor releases its leases.
 
-A GPU is a locked file in ~/.cache/pulumi-trainer/leases. Addresses and ports belong to the network, so on Linux a lease is
-a name in the network's own namespace (an abstract socket): jobs of other users, and of the same user with another home,
-respect it too. Anybody can take such a name, so it is respected only as long as there are others: whoever takes all of them
-keeps no job from starting. Elsewhere it is a file as well.
+The lease of a GPU is a locked file in ~/.cache/pulumi-trainer/leases. Addresses and ports belong to the network, so on Linux
+their leases are abstract sockets in the network namespace: jobs of other users, and of the same user with another home, respect
+them too. Any process can create such a socket, so a leased address is used again if all are leased: no process can keep jobs from
+starting. On other systems, all leases are files.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from pulumi_trainer.provider.targets.local.machine import LINUX, cache
-from pulumi_trainer.provider.targets.local.paths import FILE_MODE, faults, make_folder
+from pulumi_trainer.provider.api.user_cache import cache_folder
+from pulumi_trainer.provider.targets.local.machine import LINUX
+from pulumi_trainer.provider.targets.local.paths import FILE_MODE, make_folder, translate_os_errors
 
 FIRST, LAST = 64, 191
-"""Second byte of the addresses handed out: 127.64.0.0 to 127.191.255.255, in blocks of 254."""
+"""Range of the second byte of leased addresses: 127.64.0.0 to 127.191.255.255, in blocks of 254."""
 BLOCK = 254
 
 
@@ -30,13 +31,21 @@ class Leases:
     """The leases of one job."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or cache() / "leases"
-        with faults(self._folder):
+        self._folder = folder or cache_folder() / "leases"
+        with translate_os_errors(self._folder):
             make_folder(self._folder, self._folder)
-        self._held: dict[str, Callable[[], None]] = {}
+        self._leases: dict[str, Callable[[], None]] = {}
 
     def addresses(self, names: Sequence[str], seed: str) -> dict[str, str]:
-        """An address for each name. Linux answers on all of 127/8; elsewhere all names share 127.0.0.1."""
+        """Lease an address for each name. Linux accepts connections on all of 127/8; elsewhere all names share 127.0.0.1.
+
+        Args:
+            names: Host names of the pods.
+            seed: Determines the first address to try.
+
+        Returns:
+            Host name -> address.
+        """
         if not LINUX:
             return dict.fromkeys(names, "127.0.0.1")
         blocks = (LAST - FIRST + 1) * 256
@@ -44,7 +53,7 @@ class Leases:
         in_turn = [divmod((first + i) % blocks, 256) for i in range(blocks)]
         free = (block for block in in_turn if self._take_name(f"address-{FIRST + block[0]}-{block[1]}"))
         found: dict[str, str] = {}
-        for high, low in chain(free, in_turn):  # those that somebody else has, where there are no others
+        for high, low in chain(free, in_turn):  # leased addresses, if no others are left
             for n, name in enumerate(names[len(found) : len(found) + BLOCK], 1):
                 found[name] = f"127.{FIRST + high}.{low}.{n}"
             if len(found) == len(names):
@@ -52,11 +61,11 @@ class Leases:
         return found
 
     def ports(self, declared: Iterable[int]) -> dict[int, int]:
-        """Each declared port, or another one for the whole job where it is taken on this machine."""
+        """Lease each declared port, or another one if it is in use; return declared port -> port in use."""
         return {port: port if self._take_port(port) else self._other_port() for port in sorted(set(declared))}
 
     def _other_port(self) -> int:
-        """A port on which nobody listens: one that nobody has taken, as far as a hundred attempts find one."""
+        """Return a free port, leased if one of a hundred attempts succeeds."""
         port = 0
         for _ in range(100):
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -71,24 +80,27 @@ class Leases:
         if not self._take_name(name):
             return False
         if not _free(port):
-            self._held.pop(name)()
+            self._leases.pop(name)()
             return False
         return True
 
     def gpus(self, count: int, total: int) -> list[int] | None:
-        """`count` GPUs at once, or None while other jobs have too many: jobs that each hold a part would wait forever."""
+        """Lease `count` of `total` GPUs and return their indices; None if other jobs have too many.
+
+        All are leased at once: two jobs that each have a part would wait for each other forever.
+        """
         all_ = os.open(self._folder / "gpus", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(all_, fcntl.LOCK_EX)
             taken = [i for i in range(total) if self._take_file(f"gpu-{i}")]
             for i in taken[count:] if len(taken) >= count else taken:
-                self._held.pop(f"gpu-{i}")()
+                self._leases.pop(f"gpu-{i}")()
         finally:
             os.close(all_)
         return taken[:count] if len(taken) >= count else None
 
     def _take_name(self, name: str) -> bool:
-        """A lease that all jobs of the same network see."""
+        """Take a lease that all jobs of the network respect, and return whether it was free."""
         if not LINUX:
             return self._take_file(name)
         lease = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -99,7 +111,7 @@ class Leases:
             if error.errno != errno.EADDRINUSE:
                 raise
             return False
-        self._held[name] = lease.close
+        self._leases[name] = lease.close
         return True
 
     def _take_file(self, name: str) -> bool:
@@ -109,17 +121,18 @@ class Leases:
         except BlockingIOError:
             os.close(lease)
             return False
-        self._held[name] = partial(os.close, lease)
+        self._leases[name] = partial(os.close, lease)
         return True
 
     def release(self) -> None:
-        for give_back in self._held.values():
+        """Release all leases of the job."""
+        for give_back in self._leases.values():
             give_back()
-        self._held.clear()
+        self._leases.clear()
 
 
 def _free(port: int) -> bool:
-    """Nobody listens on it, on any address. PyTorch's store listens on all of them."""
+    """Return whether no process listens on a port of any address. PyTorch's store listens on all addresses."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:

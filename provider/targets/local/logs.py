@@ -1,7 +1,7 @@
-"""Output of containers: pipes pumped into rotated files, the newest part kept in memory for a failure report.
+"""Writes the output of containers from pipes into rotated files, and reads these files for the command line.
 
-A line that is a `trainerStatus` of rank 0 is handed on. Writing never stops a job: what a full disk refuses is counted
-and left out. `tail` and `follow` read the files again, for the command line.
+The newest output stays in memory for a failure report. A line with a `trainerStatus` of rank 0 is passed on. Writing never stops
+a job: bytes that a full disk rejects are counted and left out.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from pulumi_trainer.provider.api.progress import LONGEST_LINE
@@ -18,44 +19,56 @@ from pulumi_trainer.provider.targets.local.paths import FILE_MODE, FOLDER_MODE
 
 CHUNK = 1 << 16
 TAIL = 1 << 16
-"""Bytes of a container's newest output that are kept in memory."""
+"""Bytes of a container's newest output that stay in memory."""
 
 
 class Log:
-    """One file, rotated by size: `<name>.log`, `.log.1`, ... (`keep` files of `size` bytes at most)."""
+    """A log file, rotated by size: `<name>.log`, `.log.1`, ... (at most `keep` files of `size` bytes)."""
 
     def __init__(self, path: Path, size: int, keep: int) -> None:
         self.path, self._size, self._keep = path, size, keep
         self._file: int | None = None
         self._written = 0
-        self._lost = 0
+        self._unreported_bytes = 0
+        self.lost_bytes = 0
+        """Bytes that could not be written."""
         self.tail = bytearray()
         self.tail_is_cut = False
 
     def write(self, data: bytes) -> None:
+        """Write output of the container to the file and the tail."""
         self.tail += data
         if len(self.tail) > 2 * TAIL:
             del self.tail[:-TAIL]
             self.tail_is_cut = True
-        self.note(data)
+        self.write_note(data)
 
-    def note(self, data: bytes) -> None:
-        """Writes what the container has not said itself, so that it is no part of the tail."""
+    def write_note(self, data: bytes) -> None:
+        """Write a line of this program to the file, but not to the tail."""
         try:
-            self._make_room(len(data))
-            if self._lost:
-                self._put(f"\npulumi-trainer: {self._lost} bytes of output are missing: no space\n".encode())
-                self._lost = 0
+            self._rotate_for(len(data))
+            if self._unreported_bytes:
+                self._put(
+                    f"\npulumi-trainer: {self._unreported_bytes} bytes of output are missing: no space\n".encode()
+                )
+                self._unreported_bytes = 0
             self._put(data)
         except OSError:
-            self._lost += len(data)
+            self._unreported_bytes += len(data)
+            self.lost_bytes += len(data)
 
-    def begin(self) -> None:
-        """A new attempt: the tail of the last one is no longer of interest."""
+    def begin_attempt(self) -> None:
+        """Clear the tail, because a new attempt starts."""
         self.tail.clear()
         self.tail_is_cut = False
 
     def close(self) -> None:
+        """Close the file, after a line about missing bytes if the disk has space now."""
+        if self._unreported_bytes:
+            self.write_note(b"")
+        self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -68,15 +81,22 @@ class Log:
             self._written += done
             view = view[done:]
 
-    def _make_room(self, more: int) -> None:
+    def _rotate_for(self, more: int) -> None:
         if self._file is None:
             self._open()
         if self._written and self._written + more > self._size:
-            self.close()
+            self._close()
+            self._count_dropped()
             for i in range(self._keep - 1, 0, -1):
                 with suppress(FileNotFoundError):
                     self._numbered(i - 1).replace(self._numbered(i))
             self._open()
+
+    def _count_dropped(self) -> None:
+        """Add the size of the oldest file, which is replaced now, to the bytes that `dropped_bytes` returns."""
+        with suppress(OSError):
+            more = self._numbered(self._keep - 1).stat().st_size
+            _dropped_file(self.path).write_text(str(dropped_bytes(self.path) + more))
 
     def _open(self) -> None:
         self.path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -89,21 +109,21 @@ class Log:
 
 
 class Pipe:
-    """One of a container's two outputs. Whole lines go to the log, so that the two do not cut each other's lines."""
+    """One of the two outputs of a container. Only whole lines are written, so that the outputs do not mix within a line."""
 
     def __init__(self, fd: int, log: Log, on_line: Callable[[bytes], None] | None = None) -> None:
         os.set_blocking(fd, False)
         self.fd, self._log, self._on_line, self._rest = fd, log, on_line, b""
 
     def pump(self) -> bool:
-        """Reads once; False: nothing will come any more."""
+        """Read once and return whether the pipe is still open."""
         data = self._read()
         if data is not None:
             self._take(data, last=not data)
         return data != b""
 
     def drain(self) -> None:
-        """What is there now, and not more: a stranger may hold the other end."""
+        """Read the available output, without waiting: another process may have the other end open."""
         for _ in range(32):
             data = self._read()
             if not data:
@@ -132,42 +152,71 @@ class Pipe:
 
 
 def files(folder: Path, jobset: str, step: str | None = None) -> list[tuple[str, str, Path]]:
-    """(pod, container, file) of every container that has written something, in order."""
+    """Return (pod, container, file) of every container with output, in order.
+
+    Args:
+        folder: Folder of the logs.
+        jobset: Name of the JobSet.
+        step: Default: all steps.
+    """
     of_step = re.compile(rf"{re.escape(jobset)}-{re.escape(step)}-[0-9]+-[0-9]+" if step else ".*")
     found = [(p.parent.name, p.stem, p) for p in folder.glob("*/*.log") if of_step.fullmatch(p.parent.name)]
     return sorted(found, key=lambda f: ([int(w) if w.isdecimal() else 0 for w in f[0].split("-")], f[:2]))
 
 
-def last_lines(path: Path, count: int, end: int | None = None) -> list[str]:
-    """The newest lines before byte `end`, out of the rotated file before as well where the newest has too few."""
+def dropped_bytes(path: Path) -> int:
+    """Return the bytes at the beginning of a log whose files were replaced by newer ones."""
+    try:
+        return int(_dropped_file(path).read_text()[:20])
+    except (OSError, ValueError):
+        return 0
+
+
+def _dropped_file(path: Path) -> Path:
+    return path.with_name(f".{path.name}.dropped")
+
+
+def _rotated(path: Path) -> Iterator[Path]:
+    """Yield the files of a log, the newest first."""
+    yield path
+    for i in count(1):
+        older = path.with_name(f"{path.name}.{i}")
+        if not older.is_file():
+            return
+        yield older
+
+
+def last_lines(path: Path, wanted: int, end: int | None = None) -> list[str]:
+    """Return the newest `wanted` lines before byte `end`, from rotated files as well if the newest has too few."""
     lines: list[str] = []
-    for file in (path, path.with_name(f"{path.name}.1")):
+    for file in _rotated(path):
         with suppress(OSError), file.open("rb") as data:
             end = file.stat().st_size if end is None else end
-            start = data.seek(max(0, end - 512 * count - CHUNK))
+            start = data.seek(max(0, end - 512 * wanted - CHUNK))
             lines = _lines(data.read(end - start)) + lines
-        if len(lines) >= count:
+        if len(lines) >= wanted:
             break
         end = None
-    return lines[-count:] if count else []
+    return lines[-wanted:] if wanted else []
 
 
 class Follow:
-    """What comes newly into some files, across rotation."""
+    """Reads new lines of some files, across rotation."""
 
     def __init__(self) -> None:
-        self._seen: dict[Path, tuple[int, int]] = {}
+        self._positions: dict[Path, tuple[int, int]] = {}
 
     def skip(self, path: Path) -> int:
-        """What is there now is shown by other means; how many bytes that is."""
+        """Skip the current content of a file and return its size in bytes."""
         with suppress(OSError):
             stat = path.stat()
-            self._seen[path] = (stat.st_ino, stat.st_size)
+            self._positions[path] = (stat.st_ino, stat.st_size)
             return stat.st_size
         return 0
 
-    def new(self, path: Path) -> Iterator[str]:
-        inode, offset = self._seen.get(path, (0, 0))
+    def new_lines(self, path: Path) -> Iterator[str]:
+        """Yield the lines that were written since the last call."""
+        inode, offset = self._positions.get(path, (0, 0))
         with suppress(OSError):
             if inode and path.stat().st_ino != inode:
                 older = path.with_name(f"{path.name}.1")
@@ -176,12 +225,12 @@ class Follow:
                 offset = 0
         with suppress(OSError):
             lines, offset = _from(path, offset)
-            self._seen[path] = (path.stat().st_ino, offset)
+            self._positions[path] = (path.stat().st_ino, offset)
             yield from lines
 
 
 def _lines(data: bytes) -> list[str]:
-    """A line feed ends a line, and nothing else that Python takes for an end."""
+    """Return the lines of a text. Only a line feed ends a line, unlike in `str.splitlines`."""
     return data.decode(errors="replace").removesuffix("\n").split("\n") if data else []
 
 
@@ -196,7 +245,13 @@ def _from(path: Path, offset: int) -> tuple[list[str], int]:
 def show(
     listing: Callable[[], list[tuple[str, str, Path]]], lines: int, done: Callable[[], bool] | None
 ) -> Iterator[tuple[str, str, str]]:
-    """(pod, container, line): the last `lines` of each file, then what is added until `done`; done None: no more."""
+    """Yield (pod, container, line) of log files: the last lines of each, then new lines.
+
+    Args:
+        listing: Returns the files, as `files` does.
+        lines: Number of last lines of each file.
+        done: Returns whether to stop; None to stop after the last lines.
+    """
     follow = Follow()
     for pod, container, path in listing():
         for line in last_lines(path, lines, follow.skip(path)):
@@ -204,7 +259,7 @@ def show(
     while done is not None:
         over = done()
         for pod, container, path in listing():
-            for line in follow.new(path):
+            for line in follow.new_lines(path):
                 yield pod, container, line
         if over:
             return

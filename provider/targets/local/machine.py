@@ -1,10 +1,12 @@
-"""This machine: its id, its GPUs, CPUs and memory, and what Kubernetes' quantities mean on it."""
+"""Describes this machine: id, GPUs, CPUs, memory and open files."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -12,20 +14,16 @@ import uuid
 from fractions import Fraction
 from pathlib import Path
 
+from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kube.values.quantity import Quantity
-from pulumi_trainer.provider.targets.local.paths import faults
+from pulumi_trainer.provider.targets.local.paths import translate_os_errors
 
 LINUX = sys.platform == "linux"
 GPU = "nvidia.com/gpu"
 
 
-def cache() -> Path:
-    """What all projects of this user share."""
-    return Path.home() / ".cache" / "pulumi-trainer"
-
-
 def host_id() -> str:
-    """This host's id: stable, and tells nothing about it. From the machine id, else made once for this user."""
+    """Return a stable id of this host, a digest of the machine id or of a random id of this user."""
     try:
         text = Path("/etc/machine-id").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -36,8 +34,8 @@ def host_id() -> str:
 
 
 def _own_id() -> str:
-    path = cache() / "host-id"
-    with faults(path):
+    path = cache_folder() / "host-id"
+    with translate_os_errors(path):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             fresh = path.with_name(f".host-id-{uuid.uuid4().hex}")
@@ -51,7 +49,7 @@ def _own_id() -> str:
 
 
 def gpus() -> int:
-    """NVIDIA GPUs of this machine, as `nvidia-smi -L` lists them."""
+    """Return the number of NVIDIA GPUs, as `nvidia-smi -L` lists them."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return 0
@@ -59,20 +57,29 @@ def gpus() -> int:
         listing = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines()) if listing.returncode == 0 else 0
+    if listing.returncode != 0:
+        return 0
+    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
 
 
 def cpus() -> int:
+    """Return the number of CPUs."""
     return os.cpu_count() or 1
 
 
 def memory() -> int:
-    """Bytes."""
+    """Return the memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def open_files() -> float:
+    """Return how many files one process may open."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return math.inf if hard == resource.RLIM_INFINITY else hard
+
+
 def quantity(value: object) -> Fraction:
-    """The amount of a Kubernetes quantity; 0 where it is none (admission has refused it, or it is not known yet)."""
+    """Return the amount of a Kubernetes quantity; 0 if it is not valid or not known yet."""
     try:
         return Quantity.parse(str(value)).amount
     except ValueError:

@@ -1,7 +1,7 @@
-"""Paths of the Local target: inside their folder, and readable by this user alone.
+"""Creates and removes files of the Local target: inside their folder, and readable only by this user.
 
-Names out of documents become parts of paths, and what a job leaves in its folder may hold links. Every path that is made or
-removed on behalf of a document comes from `inside`. Standard library only: the supervisor must start at once.
+Names from documents become parts of paths, and a job may leave links in its folder. Every path that is created or removed for a
+document comes from `inside`. Standard library only: the supervisor must start at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def inside(folder: Path, *names: str) -> Path:
     """Return the path of `names` below `folder`.
 
     Raises:
-        Refused: with all links followed, the path does not lie below the folder.
+        Refused: With all links resolved, the path is not below the folder.
     """
     path = folder.joinpath(*names)
     try:
@@ -39,26 +39,25 @@ def inside(folder: Path, *names: str) -> Path:
         raise Refused(Problem(f"{folder}: {'/'.join(names)!r}", why)) from None
     if not contained:
         why = f"leads out of its folder, to {str(real)!r}; nothing there was made or removed"
-        mend = "use plain names without / and .., and remove the link if there is one"
-        raise Refused(Problem(f"{folder}: {'/'.join(names)!r}", why, mend))
+        hint = "use plain names without / and .., and remove the link if there is one"
+        raise Refused(Problem(f"{folder}: {'/'.join(names)!r}", why, hint))
     return path
 
 
 def make_folder(path: Path, root: Path) -> Path:
-    """Make `path`, `root` and what lies between them, each readable by this user alone, and return `path`.
+    """Create `path`, `root` and the folders between them, each readable only by this user, and return `path`.
 
-    Folders of this user that others can read (earlier versions made such) are closed to them, but for a `root` that holds what
-    is not ours: that stays as it is.
+    Existing folders of this user that others can read are made private, except a `root` with other content.
 
     Raises:
-        Refused: a folder belongs to another user, others may change a `root`, or `path` does not lie below `root`.
-        OSError: a folder cannot be made.
+        Refused: A folder belongs to another user, others may change a `root`, or `path` is not below `root`.
+        OSError: A folder cannot be created.
     """
     between = path.relative_to(root).parts
     if between:
         inside(root, *between)
     root.parent.mkdir(parents=True, exist_ok=True)
-    if between and _holds_others(root):
+    if between and _has_other_content(root):
         _check_unshared(root)
     else:
         _make_private(root)
@@ -67,20 +66,43 @@ def make_folder(path: Path, root: Path) -> Path:
     return path
 
 
-def _holds_others(root: Path) -> bool:
+def root_problems(root: Path) -> list[Problem]:
+    """Return why a root cannot be created, without creating it."""
+    hint = "name another folder in Local(root=...)"
+    if _is_dangling_link(root):
+        why = f"{root} is a link to {root.readlink()}, which does not exist"
+        return [Problem("target.root", why, f"mount or make that folder, or {hint}")]
+    nearest = next(each for each in (root, *root.parents) if each.exists())
+    if not nearest.is_dir():
+        return [Problem("target.root", f"{root} cannot be made: {nearest} is not a folder", hint)]
+    if _NO_FILES & {nearest, *nearest.parents}:
+        return [Problem("target.root", f"{root} cannot be made: {nearest} is not for files", hint)]
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return [Problem("target.root", f"{root} cannot be made: {nearest} is not writable", hint)]
+    return []
+
+
+_NO_FILES = frozenset({Path("/proc"), Path("/sys")})
+
+
+def _is_dangling_link(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
+
+
+def _has_other_content(root: Path) -> bool:
     try:
         with os.scandir(root) as found:
-            return any(entry.name not in _OURS for entry in found)
+            return any(entry.name not in _OWN_FOLDERS for entry in found)
     except OSError:
         return False
 
 
-_OURS = frozenset({"jobs", "volumes", "trash"})
-"""Names of the folders in a root."""
+_OWN_FOLDERS = frozenset({"jobs", "volumes", "trash", "queue"})
+"""Names of the folders that this package creates in a root."""
 
 
 def _check_unshared(root: Path) -> None:
-    """Raises Refused where others could put another folder in the place of ours."""
+    """Raise Refused if other users could replace the folders in the root."""
     found, link = root.stat(), root.lstat()
     _check_owner(root, {found.st_uid, link.st_uid})
     if found.st_mode & (S_IWGRP | S_IWOTH) and not found.st_mode & S_ISVTX:
@@ -99,6 +121,9 @@ def _make_private(folder: Path) -> None:
         folder.mkdir(mode=FOLDER_MODE)
         return
     except FileExistsError:
+        if _is_dangling_link(folder):
+            why = f"is a link to {folder.readlink()}, which does not exist"
+            raise NotADirectoryError(errno.ENOTDIR, why, str(folder)) from None
         found, link = folder.stat(), folder.lstat()
         if not S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "is not a folder", str(folder)) from None
@@ -108,10 +133,10 @@ def _make_private(folder: Path) -> None:
 
 
 def read_beginning(path: Path, most: int) -> bytes:
-    """Return up to `most` bytes of a file that a job may have made.
+    """Return up to `most` bytes of a file that a job may have created.
 
     Raises:
-        OSError: it cannot be read, or is not a regular file: reading a FIFO or a device may never end.
+        OSError: The file cannot be read, or is not a regular file: reading a FIFO or a device may never end.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         if not S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -120,8 +145,9 @@ def read_beginning(path: Path, most: int) -> bytes:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder or a file, also where a program has taken the permissions from its own folders, or has nested them deeper
-    than Python follows. Links are removed, not followed.
+    """Remove a folder or a file. Links are removed, not followed.
+
+    Folders without permissions, or nested deeper than Python follows, are removed too.
     """
     if path.is_symlink() or not path.is_dir():
         with suppress(OSError):
@@ -136,15 +162,15 @@ def remove_tree(path: Path) -> None:
 
 
 def make_temporary(folder: Path, uid: str) -> Path:
-    """Make a folder for the temporary files of one Pod of the job `uid`, and return its path.
+    """Create a folder for the temporary files of one Pod of the job `uid`, and return its path.
 
-    It lies in a folder that everybody may write to, and not in the job's: the path of a socket has 107 bytes at most.
+    It is below the machine's folder for temporary files, not the job's: the path of a socket has at most 107 bytes.
     """
     return Path(tempfile.mkdtemp(prefix=_temporary_prefix(uid), dir=folder))
 
 
 def remove_temporaries(folder: Path, uid: str) -> None:
-    """Remove what `make_temporary` has made for the job; what belongs to others stays."""
+    """Remove the folders that `make_temporary` has created for the job `uid`; those of other users stay."""
     with suppress(OSError):
         for entry in os.scandir(folder):
             if (
@@ -158,17 +184,23 @@ def _temporary_prefix(uid: str) -> str:
     return f"pulumi-trainer-{hashlib.sha256(uid.encode()).hexdigest()[:8]}-"
 
 
-def is_full(error: BaseException | None) -> bool:
-    """Whether a disk or a quota is full: an OSError, or what `faults` has made of it."""
-    return (isinstance(error, OSError) and error.errno in _FULL) or (error is not None and is_full(error.__cause__))
+def is_disk_full(error: BaseException | None) -> bool:
+    """Return whether an error, or its cause, is an OSError for a full disk or quota."""
+    return (isinstance(error, OSError) and error.errno in _FULL) or (
+        error is not None and is_disk_full(error.__cause__)
+    )
 
 
 @contextmanager
-def faults(path: Path) -> Iterator[None]:
-    """Failures of the file system in words."""
+def translate_os_errors(path: Path) -> Iterator[None]:
+    """Raise TargetFault in place of an OSError.
+
+    Args:
+        path: The path in the message if the error has none.
+    """
     try:
         yield
     except OSError as error:
         where = str(error.filename or path)
-        mend = "free some space there and run it again" if is_full(error) else "check its owner and permissions"
-        raise TargetFault(Problem(where, f"cannot be written: {error.strerror or error}", mend)) from error
+        hint = "free some space there and run it again" if is_disk_full(error) else "check its owner and permissions"
+        raise TargetFault(Problem(where, f"cannot be written: {error.strerror or error}", hint)) from error

@@ -1,4 +1,4 @@
-"""What exactly runs for one pod: argv, environment, folders. Pure: nothing is made or started here."""
+"""Plans the processes of one pod: argv, environment, folders. Pure: creates and starts nothing."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.labels import ANCESTOR
+from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.targets.local import (
-    environment,
-    images,
-    remote,
-    volumes,
-)
+from pulumi_trainer.provider.initializers import manifest
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.views import Container, Pod, ReplicatedJob, jobs_of
+from pulumi_trainer.provider.targets.local import environment, images, remote, volumes
 from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
-from pulumi_trainer.provider.targets.local.jobset import job_name
+from pulumi_trainer.provider.targets.local.isolation import Isolation
+from pulumi_trainer.provider.targets.local.jobset_controller import job_name
 from pulumi_trainer.provider.targets.local.machine import GPU, LINUX, quantity
 from pulumi_trainer.provider.targets.local.paths import inside
 from pulumi_trainer.provider.targets.local.process import MARK
@@ -37,9 +37,18 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 @dataclass(frozen=True)
 class Site:
-    """What one job has on this machine. root: of the target; folder: of the job. ours: environment to take `kept` from.
+    """The resources of one job on this machine.
 
-    addresses: pod host name -> address. ports: declared port -> port in use.
+    Attributes:
+        root: Folder of the target.
+        folder: Folder of the job.
+        uid: UID of the job's run.
+        python: The interpreter that replaces the images.
+        environments: Folder of the cached Python environments.
+        user_environment: The user's environment, from which containers inherit variables.
+        addresses: Host name of a pod -> address.
+        ports: Declared port -> port in use.
+        isolation: What isolated containers see; None if they see the whole machine.
     """
 
     root: Path
@@ -47,14 +56,15 @@ class Site:
     uid: str
     python: str
     environments: Path
-    ours: Mapping[str, str]
+    user_environment: Mapping[str, str]
     addresses: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[int, int] = field(default_factory=dict)
+    isolation: Isolation | None = None
 
 
 @dataclass(frozen=True)
 class PodId:
-    """One completion index of one Job, after so many restarts of the JobSet."""
+    """A pod: one completion index of one Job, after a number of restarts of the JobSet."""
 
     step: str
     job_index: int
@@ -64,8 +74,19 @@ class PodId:
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """kind: init, sidecar (a restartable init container) or main. packages: that it installs first. across: with MPI, the nodes
-    install them, where it starts user code."""
+    """The process of one container.
+
+    Attributes:
+        name: Name of the container.
+        kind: init, sidecar (a restartable init container) or main.
+        argv: The command with its arguments.
+        env: The whole environment.
+        cwd: The working directory.
+        mounts: Mount path -> folder or file.
+        packages: Packages that are installed before user code starts.
+        across: Whether the container starts user code on all nodes with MPI, so that the nodes install the packages.
+        isolated: Options of bubblewrap; empty for a container that sees the whole machine.
+    """
 
     name: str
     kind: str
@@ -75,11 +96,26 @@ class ContainerPlan:
     mounts: dict[str, str]
     packages: tuple[str, ...] = ()
     across: bool = False
+    isolated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PodPlan:
-    """folders: made before the pod starts, besides what its volumes hold."""
+    """The processes and folders of one pod.
+
+    Attributes:
+        name: Name and host name.
+        step: Step of the job.
+        index: Completion index.
+        facts: The values of fieldRefs.
+        spec: Spec of the pod.
+        containers: Init containers, then the others.
+        volumes: Each volume with its path and the rewriter of its files.
+        folders: Folders to create before the start, in addition to the volumes.
+        grace: terminationGracePeriodSeconds.
+        deadline: activeDeadlineSeconds; infinite if not set.
+        restarts_in_place: Whether failed containers are restarted in the pod (restartPolicy OnFailure).
+    """
 
     name: str
     step: str
@@ -95,74 +131,87 @@ class PodPlan:
 
 
 def pod_name(jobset: Mapping[str, Any], pod: PodId) -> str:
-    """The pod's name and host name."""
+    """Return the name of a pod, which is also its host name."""
     return f"{job_name(jobset, pod.step, pod.job_index)}-{pod.index}"
 
 
-def replicated_job(jobset: Mapping[str, Any], step: str) -> dict[str, Any]:
-    return next(r for r in jobset["spec"]["replicatedJobs"] if r["name"] == step)
-
-
-def trainer_step(jobset: Mapping[str, Any]) -> str:
-    """The step whose first pod is rank 0: labelled as the trainer, else `node`, else the last."""
-    steps = jobset["spec"]["replicatedJobs"]
-    for step in steps:
-        if ((step["template"].get("metadata") or {}).get("labels") or {}).get(ANCESTOR) == "trainer":
-            return str(step["name"])
-    return next((str(s["name"]) for s in steps if s["name"] == "node"), str(steps[-1]["name"]))
+def replicated_job(jobset: Mapping[str, Any], step: str) -> ReplicatedJob:
+    """Return the ReplicatedJob of a step."""
+    return next(job for job in jobs_of(jobset) if job.name == step)
 
 
 def gpus_of(pod: Mapping[str, Any]) -> int:
-    """GPUs that a pod has for itself."""
+    """Return the number of GPUs that a pod requests."""
     return math.ceil(requested(pod, GPU))
 
 
 def requested(pod: Mapping[str, Any], resource: str) -> Fraction:
-    """A pod's effective request: its containers and sidecars together, or its largest init container."""
+    """Return a pod's effective request: the sum of its containers and sidecars, or its largest init container."""
 
     def one(container: Mapping[str, Any]) -> Fraction:
         given = container.get("resources") or {}
         return quantity((given.get("requests") or {}).get(resource, (given.get("limits") or {}).get(resource, 0)))
 
-    inits = pod.get("initContainers") or []
-    beside = [c for c in inits if c.get("restartPolicy") == "Always"]
-    together = sum((one(c) for c in [*(pod.get("containers") or []), *beside]), Fraction(0))
-    return max([together, *(one(c) for c in inits if c not in beside)])
+    inits = Pod({**pod}).init_containers
+    beside = [c for c in inits if c.is_sidecar]
+    together = sum((one(c.document) for c in [*Pod({**pod}).containers, *beside]), Fraction(0))
+    return max([together, *(one(c.document) for c in inits if not c.is_sidecar)])
 
 
 def plan_pod(
     objects: Objects, jobset: dict[str, Any], pod: PodId, site: Site, gpus: list[int], secrets: Texts
 ) -> PodPlan:
-    """gpus: indices on this machine that this pod has for itself."""
+    """Return the plan of a pod.
+
+    Args:
+        objects: The objects of the job.
+        jobset: The JobSet.
+        pod: The pod.
+        site: The job's resources on this machine.
+        gpus: Indices of the GPUs of this pod.
+        secrets: Secret -> key -> text.
+
+    Raises:
+        Refused: A name leads out of its folder.
+    """
     step = replicated_job(jobset, pod.step)
-    template = step["template"]["spec"]["template"]
-    spec = template["spec"]
+    spec = step.pod.spec
     name = pod_name(jobset, pod)
-    facts = _facts(jobset, step, template, pod, name, site)
+    facts = _facts(jobset, step, pod, name, site)
     folder = inside(site.folder / "pods", name)
     claims = inside(site.root / "volumes", facts.namespace)
     memory = volumes.memory_folder(site.uid) / name
-    held = volumes.pod_volumes(jobset, spec)
-    places = {v["name"]: volumes.location(v, folder / "volumes", memory, claims) for v in held}
+    pod_volumes = volumes.pod_volumes(jobset, spec)
+    places = {v["name"]: volumes.location(v, folder / "volumes", memory, claims) for v in pod_volumes}
     configs = {
         key.partition("/")[2]: {k: str(v) for k, v in (o.get("data") or {}).items()}
         for key, o in objects.items()
         if key.startswith("ConfigMap/")
     }
     planned, folders = [], [folder / "scratch"]
+    if site.isolation is not None:
+        folders.append(site.environments)
     rewriters: dict[str, Rewriter] = {}
-    for container in volumes.containers(spec):
+    for each in step.pod.all_containers:
+        container = each.document
         one = environment.variables(spec, container, facts, configs, secrets)
         mounts = _mounts(container, places, one.values)
-        folders += _below(container, held, mounts)
+        folders += _below(container, pod_volumes, mounts)
         rewriter = _rewriter(jobset, facts, mounts, site)
         for mount in container.get("volumeMounts") or []:
             rewriters.setdefault(mount["name"], rewriter)
-        plan = _container(spec, container, one, mounts, rewriter, facts, site, gpus, folder / "scratch")
-        launch = launch_file(container, held, objects)
+        plan = _container(each, one, mounts, rewriter, facts, site, gpus, folder / "scratch")
+        launch = launch_file(container, pod_volumes, objects)
         plan = replace(plan, packages=packages(launch), across="across" in launch)
-        planned.append(_reachable(plan, facts, site) if uses_mpi(objects) else plan)
-    everything = [(v, places[v["name"]], rewriters.get(v["name"], Rewriter({}, {}))) for v in held]
+        own = [folder, site.folder / "errors", Path(site.user_environment.get("TMPDIR", folder))]
+        if uses_mpi(objects):
+            plan = _reachable(plan, facts, site)
+            own += [
+                volumes.memory_folder(site.uid),
+                site.folder / "pods",
+            ]  # `mpirun` names the launcher's files on all nodes
+        planned.append(_isolated(plan, container, pod_volumes, own, site))
+    everything = [(v, places[v["name"]], rewriters.get(v["name"], Rewriter({}, {}))) for v in pod_volumes]
     return PodPlan(
         name=name,
         step=pod.step,
@@ -178,19 +227,34 @@ def plan_pod(
     )
 
 
+def _isolated(
+    plan: ContainerPlan, container: Mapping[str, Any], pod_volumes: list[dict[str, Any]], own: list[Path], site: Site
+) -> ContainerPlan:
+    if site.isolation is None:
+        return plan
+    options = site.isolation.options(container, pod_volumes, plan.mounts, own)
+    return replace(plan, env=site.isolation.environment(plan.env), isolated=options)
+
+
 def uses_mpi(objects: Objects) -> bool:
-    """`mpirun` starts processes of the job on its other nodes: Trainer has written down which there are."""
+    """Return whether `mpirun` starts processes on the other nodes of the job, which then has a hostfile."""
     return any(key.startswith("ConfigMap/") and key.endswith(remote.HOSTFILE_MAP) for key in objects)
 
 
 def packages(launch: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the packages that are installed before user code starts. launch: see `launch_file`."""
+    """Return the names of the packages that are installed before user code starts. launch: from `launch_file`."""
     words = launch.get("install") or []
-    return tuple(name for i, word in enumerate(words) if not words[i - 1].startswith("--") and (name := _package(word)))
+    names: list[str] = []
+    for option, word in zip(["", *words], words, strict=False):
+        if option == "-r":
+            names.append(PurePosixPath(word).name)
+        elif not option.startswith("--"):
+            names.append(_package(word))
+    return tuple(filter(None, names))
 
 
 def _package(requirement: str) -> str:
-    """As it is shown: an address may hold a password."""
+    """Return a requirement for messages, without its URL, which may contain a password."""
     name = re.split("[@;]", requirement, maxsplit=1)[0].strip()
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^]]*\])?(?:\s*[=<>!~][\w.,\s=<>!~*-]*)?", name):
         return name
@@ -199,81 +263,106 @@ def _package(requirement: str) -> str:
     return "a package from an address" if "://" in requirement else requirement
 
 
-def launch_file(container: Mapping[str, Any], held: Sequence[Mapping[str, Any]], objects: Objects) -> dict[str, Any]:
-    """What `bootstrap.py` of the job's code is told to do; nothing where the container does not start it, or that is not known
-    yet."""
+def launch_file(
+    container: Mapping[str, Any], pod_volumes: Sequence[Mapping[str, Any]], objects: Objects
+) -> dict[str, Any]:
+    """Return the settings of `bootstrap.py`, with the lines of its requirements file.
+
+    They are empty if the container does not start `bootstrap.py`, or if they are not known yet.
+
+    Args:
+        container: The container.
+        pod_volumes: All volumes of its pod.
+        objects: The objects of the job.
+    """
     command, mounts = container.get("command"), container.get("volumeMounts")
     bootstrap = f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}"
     if not isinstance(command, list) or bootstrap not in command or not isinstance(mounts, list):
         return {}
     mounted = [m.get("name") for m in mounts if isinstance(m, dict) and m.get("mountPath") == code.CODE_PATH]
-    sources = [source for volume in held if volume.get("name") in mounted for source in _sources(volume)]
-    for source in sources:
+    used = [volume for volume in pod_volumes if volume.get("name") in mounted]
+    for source in chain.from_iterable(map(_sources, used)):
         config = source.get("configMap")
         data = objects.get(f"ConfigMap/{config.get('name')}", {}).get("data") if isinstance(config, dict) else None
-        text = data.get(code.LAUNCH_FILE) if isinstance(data, dict) else None
+        text = section(data).get(code.LAUNCH_FILE)
         if isinstance(text, str):
-            return dict(json.loads(text))
+            lines = str((data or {}).get(code.REQUIREMENTS_FILE, "")).splitlines()
+            return {**json.loads(text), "requirements": lines}
     return {}
 
 
 def _sources(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what a volume is made of: itself, or what is projected into it."""
+    """Return the sources of a projected volume, or the volume itself."""
     projected = volume.get("projected")
-    sources = projected.get("sources") if isinstance(projected, dict) else None
-    return [source for source in sources if isinstance(source, dict)] if isinstance(sources, list) else [volume]
+    sources = section(projected).get("sources")
+    if isinstance(sources, list):
+        return [source for source in sources if isinstance(source, dict)]
+    return [volume]
 
 
 def _reachable(plan: ContainerPlan, facts: PodFacts, site: Site) -> ContainerPlan:
-    """Nothing listens for ssh on this machine: `remote` stands in for both ends of it."""
+    """Return the plan of a container with `remote` in place of ssh and sshd."""
     folder = str(volumes.memory_folder(site.uid))
-    env = {**remote.variables(folder, facts.address, os.getuid() == 0), **plan.env}
+    env = {**remote.mpi_variables(folder, facts.address, os.getuid() == 0), **plan.env}
     sshd = bool(plan.argv) and PurePosixPath(plan.argv[0]).name == "sshd"
     return replace(plan, env=env, argv=[sys.executable, remote.__file__, "serve"] if sshd else plan.argv)
 
 
 def output_folder(jobset: dict[str, Any], objects: Objects, site: Site) -> str:
-    """The folder at `code.OUTPUT_PATH` of rank 0; empty where nothing is mounted there."""
+    """Return the folder that rank 0 mounts at `code.OUTPUT_PATH`; empty if not found."""
     step = replicated_job(jobset, trainer_step(jobset))
-    mounted = volumes.containers(step["template"]["spec"]["template"]["spec"])
-    if not any(m.get("mountPath") == code.OUTPUT_PATH for c in mounted for m in c.get("volumeMounts") or []):
+    if not any(mount.get("mountPath") == code.OUTPUT_PATH for mount in step.pod.mounts):
         return ""
-    plan = plan_pod(objects, jobset, PodId(step["name"], 0, 0), site, [], {})
+    plan = plan_pod(objects, jobset, PodId(step.name, 0, 0), site, [], {})
     return next((c.mounts[code.OUTPUT_PATH] for c in plan.containers if code.OUTPUT_PATH in c.mounts), "")
 
 
-def _facts(
-    jobset: Mapping[str, Any], step: Mapping[str, Any], template: Mapping[str, Any], pod: PodId, name: str, site: Site
-) -> PodFacts:
-    """Labels and annotations as JobSet and Job put them.
+def fetched_revisions(jobset: dict[str, Any], objects: Objects, site: Site) -> dict[str, str]:
+    """Return kind -> URI and revision of the dataset and the model that rank 0 reads, as far as they have been fetched."""
+    step = replicated_job(jobset, trainer_step(jobset))
+    paths = {code.DATASET_PATH: "dataset", code.MODEL_PATH: "model"}
+    if not any(mount.get("mountPath") in (*paths, code.WORKSPACE) for mount in step.pod.mounts):
+        return {}
+    found = {}
+    for container in plan_pod(objects, jobset, PodId(step.name, 0, 0), site, [], {}).containers:
+        for path, folder in container.mounts.items():
+            for name, kind in paths.items():
+                data = Path(folder, PurePosixPath(name).relative_to(path)) if name.startswith(path) else None
+                fetched = manifest.read(data) if data is not None else None
+                if fetched is not None:
+                    found[kind] = f"{fetched.uri} {fetched.revision}"
+    return found
+
+
+def _facts(jobset: Mapping[str, Any], step: ReplicatedJob, pod: PodId, name: str, site: Site) -> PodFacts:
+    """Return the facts of a pod, with the labels and annotations that JobSet and Job set.
 
     Rule: labelAndAnnotateObject in https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/controllers/jobset_controller.go
     """
     metadata = jobset["metadata"]
     namespace = metadata.get("namespace") or "default"
-    steps = jobset["spec"]["replicatedJobs"]
+    steps = jobs_of(jobset)
     job = job_name(jobset, pod.step, pod.job_index)
-    before = sum(int(s.get("replicas", 1)) for s in steps[: steps.index(step)])
-    group = [s for s in steps if s.get("groupName", "default") == step.get("groupName", "default")]
-    before_in_group = sum(int(s.get("replicas", 1)) for s in group[: group.index(step)])
+    group = [each for each in steps if each.group == step.group]
+    before, before_in_group = (_replicas(s for s in among if s.place < step.place) for among in (steps, group))
     both = {
         f"{JOBSET}/jobset-name": metadata["name"],
         f"{JOBSET}/jobset-uid": site.uid,
         f"{JOBSET}/replicatedjob-name": pod.step,
-        f"{JOBSET}/replicatedjob-replicas": str(step.get("replicas", 1)),
-        f"{JOBSET}/global-replicas": str(sum(int(s.get("replicas", 1)) for s in steps)),
+        f"{JOBSET}/replicatedjob-replicas": str(step.replicas),
+        f"{JOBSET}/global-replicas": str(_replicas(steps)),
         f"{JOBSET}/job-index": str(pod.job_index),
         f"{JOBSET}/job-global-index": str(before + pod.job_index),
         f"{JOBSET}/job-key": hashlib.sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest(),
         f"{JOBSET}/restart-attempt": str(pod.restarts),
-        f"{JOBSET}/group-name": step.get("groupName", "default"),
-        f"{JOBSET}/group-replicas": str(sum(int(s.get("replicas", 1)) for s in group)),
+        f"{JOBSET}/group-name": step.group,
+        f"{JOBSET}/group-replicas": str(_replicas(group)),
         f"{JOBSET}/job-group-index": str(before_in_group + pod.job_index),
     }
     if coordinator := jobset["spec"].get("coordinator"):
         parts = (coordinator["replicatedJob"], coordinator.get("jobIndex", 0), coordinator.get("podIndex", 0))
         both[f"{JOBSET}/coordinator"] = f"{metadata['name']}-{parts[0]}-{parts[1]}-{parts[2]}.{subdomain(jobset)}"
-    own = template.get("metadata") or {}
+    own = section(step.template, "metadata")
     labels = {
         **(own.get("labels") or {}),
         **both,
@@ -290,11 +379,16 @@ def _facts(
         annotations={**(own.get("annotations") or {}), **both, COMPLETION_INDEX: str(pod.index)},
         address=site.addresses.get(name, "127.0.0.1"),
         node=socket.gethostname(),
-        service_account=template["spec"].get("serviceAccountName") or "default",
+        service_account=step.pod.spec.get("serviceAccountName") or "default",
     )
 
 
+def _replicas(steps: Iterable[ReplicatedJob]) -> int:
+    return sum(step.replicas or 0 for step in steps)
+
+
 def subdomain(jobset: Mapping[str, Any]) -> str:
+    """Return the subdomain of the pods' host names."""
     return str((jobset["spec"].get("network") or {}).get("subdomain") or jobset["metadata"]["name"])
 
 
@@ -307,9 +401,9 @@ def _mounts(container: Mapping[str, Any], places: Mapping[str, Path], values: Ma
     return mounts
 
 
-def _below(container: Mapping[str, Any], held: list[dict[str, Any]], mounts: Mapping[str, str]) -> list[Path]:
-    """Sub-folders of writable volumes, which Kubernetes makes where they are missing."""
-    writable = {v["name"] for v in held if v.get("emptyDir") is not None or v.get("persistentVolumeClaim")}
+def _below(container: Mapping[str, Any], pod_volumes: list[dict[str, Any]], mounts: Mapping[str, str]) -> list[Path]:
+    """Return the sub-paths of writable volumes, which Kubernetes creates if they are missing."""
+    writable = {v["name"] for v in pod_volumes if v.get("emptyDir") is not None or v.get("persistentVolumeClaim")}
     return [
         Path(mounts[m["mountPath"]])
         for m in container.get("volumeMounts") or []
@@ -318,8 +412,7 @@ def _below(container: Mapping[str, Any], held: list[dict[str, Any]], mounts: Map
 
 
 def _threads(container: Mapping[str, Any]) -> dict[str, str]:
-    """A CPU limit bounds a container in a cluster; here it bounds the threads of numerical libraries, so that the nodes of
-    a job don't take each other's processors."""
+    """Return OMP_NUM_THREADS for a CPU limit: processes of this machine have no limit, and nodes would compete for CPUs."""
     limit = quantity(((container.get("resources") or {}).get("limits") or {}).get("cpu"))
     return {"OMP_NUM_THREADS": str(max(1, math.ceil(limit)))} if limit else {}
 
@@ -329,8 +422,7 @@ def _rewriter(jobset: Mapping[str, Any], facts: PodFacts, mounts: Mapping[str, s
 
 
 def _container(
-    spec: Mapping[str, Any],
-    container: Mapping[str, Any],
+    view: Container,
     given: environment.Variables,
     mounts: dict[str, str],
     rewriter: Rewriter,
@@ -339,20 +431,20 @@ def _container(
     gpus: list[int],
     scratch: Path,
 ) -> ContainerPlan:
+    container = view.document
     command = list(container.get("command") or images.entrypoint(str(container.get("image", ""))))
     words = [*command, *(container.get("args") or [])]
     argv = rewriter.argv([environment.expand(str(word), given.values) for word in words])
     if argv and argv[0] in ("python", "python3"):
         argv[0] = site.python
-    is_init = any(container is c for c in spec.get("initContainers") or [])
-    kind = "main" if not is_init else "sidecar" if container.get("restartPolicy") == "Always" else "init"
+    init = "sidecar" if view.is_sidecar else "init"
     cwd = container.get("workingDir")
     return ContainerPlan(
         name=container["name"],
-        kind=kind,
+        kind=init if view.is_init else "main",
         argv=argv,
         env={
-            **environment.base_environment(site.ours, site.python),
+            **environment.base_environment(site.user_environment, site.python),
             **_defaults(facts, site),
             **_threads(container),
             **{k: rewriter.value(k, v) for k, v in images.variables(str(container.get("image", ""))).items()},
@@ -366,7 +458,7 @@ def _container(
 
 
 def _defaults(facts: PodFacts, site: Site) -> dict[str, str]:
-    """What a container's own variables may replace."""
+    """Return the default variables, which a container's own variables replace."""
     loopback = "lo" if LINUX else "lo0"
     return {
         "HOSTNAME": facts.name,

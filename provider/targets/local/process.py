@@ -1,9 +1,9 @@
-"""Processes of a job: starting one as a group of its own, finding all that it has left behind, ending them.
+"""Starts the processes of a job, each as a process group, and finds and ends those that are left.
 
-A container is one process group; what leaves its group is found by a mark in its environment, which children inherit. On Linux
-the supervisor becomes the parent of what loses both, and ends it with the job.
-Each start is also noted in the job's folder by pid and start time, so that whoever comes after a dead supervisor finds
-the processes without touching a stranger that has been given the same pid.
+A container is one process group; processes that leave it are found by a mark in their environment, which children inherit. On
+Linux the supervisor becomes the parent of processes that lose both, and ends them with the job.
+Each start is also recorded in the job's folder by pid and start time, so that the processes of a dead supervisor are found, and
+another process with the same pid is not touched.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -20,16 +21,46 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from pulumi_trainer.provider.targets.local import isolation
 
 MARK = "PULUMI_TRAINER_JOB"
 """Variable in the environment of every process of a job: `<uid>/<pod>/<container>`; of its supervisor: `<uid>`."""
 
 SAME_START = 2.0
-"""Seconds that two readings of one process's start time may differ by (the clock is set now and then)."""
+"""Seconds by which two readings of a process's start time may differ, because the clock may be adjusted."""
 
 
-def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path, umask: int) -> subprocess.Popen[bytes]:
-    """A new process group with nothing to read, whose output we read."""
+def start(
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path, umask: int, isolated: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a process as a new process group, with pipes for its output and no input.
+
+    Args:
+        argv: The program, searched on the PATH of `env`, and its arguments.
+        env: The whole environment.
+        cwd: The working directory, which relative paths start at.
+        umask: Umask of the process.
+        isolated: Options of bubblewrap; empty for a process that sees the whole machine.
+
+    Raises:
+        OSError: The process cannot be started.
+        ValueError: An argument contains a NUL.
+    """
+    program = _executable(argv[0], env, cwd)
+    if not isolated:
+        return _start(argv, env, cwd, umask, executable=program)
+    with isolation.wrapped([program, *argv[1:]], env, cwd, isolated) as (wrapped, file):
+        return _start(wrapped, {MARK: env.get(MARK, "")}, cwd, umask, pass_fds=[file])
+
+
+def _start(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    umask: int,
+    executable: str | None = None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
     started = subprocess.Popen(
         argv,
         env=env,
@@ -40,18 +71,42 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path, umask: int) ->
         start_new_session=True,
         bufsize=0,
         umask=umask,
-        executable=_executable(argv[0], env, cwd),
+        preexec_fn=_restore_open_files if _OPEN_FILES else None,  # noqa: PLW1509  the supervisor has no threads
+        executable=executable,
+        pass_fds=pass_fds,
     )
     _STARTED.add(started.pid)
     return started
 
 
+_OPEN_FILES: list[tuple[int, int]] = []
+"""The original limits of open files of this process, if they have been raised."""
+
+
+def raise_open_files() -> None:
+    """Raise the limit of open files of this process to the maximum; processes of `start` get the original limit."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for most in (before[1], _MOST_OPEN_FILES):
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+            _OPEN_FILES[:] = [before]
+            return
+
+
+_MOST_OPEN_FILES = 10240
+"""Limit on macOS, where the maximum may be infinite, which cannot be set."""
+
+
+def _restore_open_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, _OPEN_FILES[0])
+
+
 _STARTED: set[int] = set()
-"""pids of what `start` has started, whose end somebody waits for."""
+"""pids of the processes of `start`, which their `Container` waits for."""
 
 
 def _executable(name: str, env: Mapping[str, str], cwd: Path) -> str:
-    """As execvp finds it with the container's own PATH; a relative path is one of the container's folder."""
+    """Return the path of a program, as execvp finds it with the container's PATH; relative paths start at `cwd`."""
     if "/" in name:
         return str(cwd / name)
     for folder in env.get("PATH", os.defpath).split(os.pathsep):
@@ -61,14 +116,14 @@ def _executable(name: str, env: Mapping[str, str], cwd: Path) -> str:
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Where the system can tell, without waiting for it: its pid and group stay its own until then."""
+    """Return whether a process has ended; where possible, without reaping it, so that its pid stays reserved."""
     if hasattr(os, "waitid"):
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     return process.poll() is not None
 
 
 def group_lives(leader: int) -> bool:
-    """Somebody of its group, besides itself, is still there."""
+    """Return whether a process group has other living processes than its leader."""
     for pid in psutil.pids():
         with suppress(psutil.Error, OSError):
             if pid != leader and os.getpgid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
@@ -77,18 +132,28 @@ def group_lives(leader: int) -> bool:
 
 
 def exit_code(returncode: int) -> int:
-    """As a container runtime tells it: 128 + n for signal n."""
+    """Return the exit code of a container runtime: 128 + n for signal n."""
     return 128 - returncode if returncode < 0 else returncode
 
 
-def note(file: Path, pid: int) -> None:
-    """Writes down who was started. A full disk must not end a job, and the mark finds the process as well."""
+def ended_by(returncode: int, *, isolated: bool) -> int:
+    """Return the signal that ended a process, 0 for none. bubblewrap exits with 128 + n where its process ended by signal n."""
+    if isolated and returncode > _BY_SIGNAL:
+        return returncode - _BY_SIGNAL
+    return max(0, -returncode)
+
+
+_BY_SIGNAL = 128
+
+
+def record_process(file: Path, pid: int) -> None:
+    """Append pid and start time of a process to a file. Errors are ignored, because the mark finds the process as well."""
     with suppress(OSError, psutil.Error), file.open("a", encoding="ascii") as lines:
         lines.write(json.dumps({"pid": pid, "started": psutil.Process(pid).create_time()}) + "\n")
 
 
-def noted(file: Path) -> list[psutil.Process]:
-    """Those of the noted processes that still live."""
+def recorded_processes(file: Path) -> list[psutil.Process]:
+    """Return the processes that `record_process` has written to a file and that still live."""
     found = []
     try:
         lines = file.read_text(encoding="ascii").splitlines()
@@ -96,13 +161,13 @@ def noted(file: Path) -> list[psutil.Process]:
         return []
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):
-            if process := identified(json.loads(line)):
+            if process := find_process(json.loads(line)):
                 found.append(process)
     return found
 
 
-def identified(who: Mapping[str, float]) -> psutil.Process | None:
-    """The process of that pid, if it is still the one that was started then."""
+def find_process(who: Mapping[str, float]) -> psutil.Process | None:
+    """Return the process with a recorded `pid` and `started` time; None if not found."""
     with suppress(psutil.Error, ValueError):
         process = psutil.Process(int(who["pid"]))
         if abs(process.create_time() - who["started"]) <= SAME_START and process.status() != psutil.STATUS_ZOMBIE:
@@ -110,8 +175,8 @@ def identified(who: Mapping[str, float]) -> psutil.Process | None:
     return None
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    """Processes that carry this mark, or one below it."""
+def processes_with_mark(mark: str) -> list[psutil.Process]:
+    """Return the processes with a mark, or one below it, except this process."""
     found = []
     for pid in psutil.pids():
         with suppress(psutil.Error, OSError, ValueError):
@@ -123,24 +188,23 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def signal_group(pid: int, number: int) -> None:
-    """To the process group that `start` has made. The leader must not have been waited for, or the group must live."""
+    """Send a signal to a process group of `start`, whose leader is not reaped yet or which has other processes."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of what the descendants of this process leave behind, also where it has left its session and cleared
-    its environment. Linux alone can do that."""
+    """Make this process the parent of its orphaned descendants, also of those with another session (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 _PR_SET_CHILD_SUBREAPER = 36
-"""Of prctl(2)."""
+"""Option of prctl(2)."""
 
 
 def reap_orphans() -> None:
-    """Wait for the adopted children that have ended."""
+    """Reap the adopted children that have ended."""
     with suppress(psutil.Error, OSError):
         for child in psutil.Process().children():
             if child.pid not in _STARTED and child.status() == psutil.STATUS_ZOMBIE:
@@ -148,19 +212,19 @@ def reap_orphans() -> None:
 
 
 def kill_descendants() -> None:
-    """Ends at once everything below this process."""
+    """Kill all descendants of this process."""
     _kill_all(lambda: [p for p in psutil.Process().children(recursive=True) if _lives(p)])
 
 
 def kill_marked(mark: str) -> None:
-    """Ends at once what a container has left behind, in its group or out of it."""
-    _kill_all(lambda: marked(mark))
+    """Kill the processes with a mark, or one below it."""
+    _kill_all(lambda: processes_with_mark(mark))
 
 
-def _kill_all(look: Callable[[], Sequence[psutil.Process]]) -> None:
-    """Kills what is found, again until nothing more turns up, since a process may have had a child while we looked."""
+def _kill_all(find: Callable[[], Sequence[psutil.Process]]) -> None:
+    """Kill the processes that `find` returns until it returns none, because a process may start a child during the search."""
     for _ in range(100):
-        found = look()
+        found = find()
         if not found:
             return
         for process in found:
@@ -169,8 +233,8 @@ def _kill_all(look: Callable[[], Sequence[psutil.Process]]) -> None:
         time.sleep(0.01)
 
 
-def end(processes: Iterable[psutil.Process], grace: float) -> None:
-    """TERM, up to `grace` seconds, KILL; each with its whole group where it leads one."""
+def end_processes(processes: Iterable[psutil.Process], grace: float) -> None:
+    """Send SIGTERM, and SIGKILL after `grace` seconds, to processes; to the whole group of a process that leads one."""
     alive = list(processes)
     for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
         for process in alive:

@@ -1,43 +1,64 @@
-"""What is written down about a job when it is created: whose it is, where it runs, and its objects.
-
-Written by `LocalTarget`, read by everybody. The values of Secrets are no part of it.
-"""
+"""Reads and writes the record of a job: owner, machine and objects, without the values of Secrets."""
 
 from __future__ import annotations
 
 import socket
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.status import (
-    JobStatus,
-    Owner,
-    Phase,
-    Step,
-)
+from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
+from pulumi_trainer.provider.api.manual import Override
+from pulumi_trainer.provider.api.runs import Run, read_inputs, read_runs
+from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
 from pulumi_trainer.provider.api.submission import Consumer, Submission
+from pulumi_trainer.provider.api.usage import Demand, current_user, demand_of
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault
-from pulumi_trainer.provider.targets.local.jobset import JobSet
+from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.targets.local.isolation import find_isolation
+from pulumi_trainer.provider.targets.local.jobset_controller import JobSet
 from pulumi_trainer.provider.targets.local.machine import host_id
 from pulumi_trainer.provider.targets.local.plan import Site, output_folder
-from pulumi_trainer.provider.targets.local.pods import Tuning
-from pulumi_trainer.provider.targets.local.store import (
-    JobFolder,
-    read_json,
-    unreadable,
-    write_json,
-)
+from pulumi_trainer.provider.targets.local.pod_processes import Tuning
+from pulumi_trainer.provider.targets.local.store import JobFolder, read_json, unreadable, write_json
 
 
 @dataclass(frozen=True)
 class Record:
-    """root, python, environments: of the target that created the job. uid: of this run of it. owner, program: see `Owner`. sweep:
-    label of its stack, empty where a sweep leaves it alone. temporary: the machine's folder for temporary files."""
+    """The record of a job; `LocalTarget` writes it.
+
+    Attributes:
+        namespace: Namespace of the job.
+        name: Name of the job.
+        owner: URN of the owner.
+        digest: Digest of the submission.
+        run: Argument `run` of the job.
+        sweep: Label of the stack; empty if a sweep does not delete the job.
+        objects: The objects of the job, by KIND/NAME.
+        root: Folder of the target that created the job.
+        python: Interpreter of that target.
+        environments: Folder of the cached Python environments.
+        tuning: Times and limits.
+        host: Id of the host.
+        hostname: Name of the host.
+        uid: UID of this run of the job.
+        created: Time of the creation, in seconds since the epoch.
+        output: Folder that rank 0 mounts at the output path; empty if not found.
+        runtime: Name, release and channel of the runtime.
+        program: The program in `Owner`.
+        temporary: The machine's folder for temporary files.
+        inputs: What identifies the inputs of the run.
+        earlier: Earlier runs of the job, as JSON, the newest last.
+        first_uid: UID of the first run, by which the stack's state knows the job; empty if this run is the first one.
+        override: The `Override` of `suspend` by `pulumi-trainer`; empty if nobody has overridden it.
+        stop: Message of a job that is to be stopped; empty if it is not.
+        user: Account that has created the job; empty in records of earlier versions.
+    """
 
     namespace: str
     name: str
@@ -58,9 +79,17 @@ class Record:
     runtime: Mapping[str, Any] = field(default_factory=dict)
     program: str = ""
     temporary: str = field(default_factory=tempfile.gettempdir)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    earlier: Sequence[Mapping[str, Any]] = ()
+    first_uid: str = ""
+    override: Mapping[str, Any] = field(default_factory=dict)
+    stop: str = ""
+    user: str = ""
+    isolation: str = ""
 
     @classmethod
-    def of(cls, submission: Submission, site: Site, tuning: Tuning) -> Record:
+    def of(cls, submission: Submission, site: Site, tuning: Tuning, isolation: str = "") -> Record:
+        """Return the record of a new job."""
         jobset = submission.jobset
         return cls(
             namespace=submission.namespace,
@@ -78,10 +107,20 @@ class Record:
             output=output_folder(jobset, submission.objects, site),
             runtime=dict(submission.runtime),
             program=submission.program,
+            inputs=dict(submission.inputs),
+            earlier=[run.to_dict() for run in submission.earlier],
+            user=current_user(),
+            isolation=isolation,
         )
 
     @classmethod
     def read(cls, folder: JobFolder) -> Record:
+        """Return the record in a job's folder.
+
+        Raises:
+            TargetFault: The record is missing.
+            Unreadable: The record is not valid.
+        """
         record = cls.find(folder)
         if record is None:
             raise TargetFault(Problem(str(folder.record), "is gone"))
@@ -89,7 +128,11 @@ class Record:
 
     @classmethod
     def find(cls, folder: JobFolder) -> Record | None:
-        """None: there is no job. Raises Unreadable."""
+        """Return the record in a job's folder; None if not found.
+
+        Raises:
+            Unreadable: The record is not valid.
+        """
         data = read_json(folder.record)
         if data is None:
             return None
@@ -106,35 +149,69 @@ class Record:
         return record
 
     def write(self, folder: JobFolder) -> None:
+        """Write the record into the job's folder."""
         write_json(folder.record, asdict(self))
 
     @property
     def whose(self) -> Owner:
+        """Return the owner with its stack and program."""
         return Owner(self.owner, self.sweep, self.program)
 
     @property
     def jobset(self) -> dict[str, Any]:
+        """Return the JobSet."""
         return next(o for k, o in self.objects.items() if k.startswith("JobSet/"))
 
     @property
+    def demand(self) -> Demand:
+        """Return what the job requests."""
+        return demand_of(self.jobset, self.user)
+
+    @property
+    def resource_uid(self) -> str:
+        """Return the UID by which the stack's state knows the job."""
+        return self.first_uid or self.uid
+
+    @property
     def suspended(self) -> bool:
-        return bool(self.jobset["spec"].get("suspend"))
+        """Return whether the job is suspended: by the program, or by a user instead."""
+        override = Override.from_dict(self.override)
+        return bool(self.jobset["spec"].get("suspend")) if override is None else override.suspend
+
+    @property
+    def override_note(self) -> str:
+        """Return who has suspended or resumed the job; empty if nobody has."""
+        override = Override.from_dict(self.override)
+        return "" if override is None else override.note
+
+    @property
+    def suspended_by(self) -> str:
+        """Return who has suspended the job."""
+        override = Override.from_dict(self.override)
+        return f"by {override.by} with `pulumi-trainer suspend`" if override is not None else "by its program"
+
+    def with_override(self, override: Override | None) -> Record:
+        """Return the record with an override, unless the program has the same value."""
+        differs = override is not None and override.differs(self.jobset["spec"].get("suspend"))
+        return replace(self, override=override.to_dict() if override is not None and differs else {})
 
     @property
     def ttl(self) -> float | None:
-        """Seconds after the end until logs and scratch go; None: they stay."""
+        """Return after how many seconds logs and scratch of a finished job are removed; None if never."""
         given = self.jobset["spec"].get("ttlSecondsAfterFinished")
         return None if given is None else float(given)
 
     @property
     def grace(self) -> float:
-        """The longest grace period of its pods."""
-        steps = self.jobset["spec"]["replicatedJobs"]
-        pods = [s["template"]["spec"]["template"]["spec"] for s in steps]
-        return max(float(p.get("terminationGracePeriodSeconds", 30)) for p in pods)
+        """Return the longest grace period of the pods, in seconds."""
+        return max(float(job.pod.spec.get("terminationGracePeriodSeconds", 30)) for job in jobs_of(self.jobset))
 
     def check_host(self) -> None:
-        """Refuses to act for a job of another host: its processes are not here."""
+        """Check that the job runs on this host.
+
+        Raises:
+            Refused: The job runs on another host.
+        """
         if self.host != host_id():
             where = f"{self.namespace}/{self.name}"
             raise Refused(
@@ -142,21 +219,32 @@ class Record:
             )
 
     def site(
-        self, folder: JobFolder, ours: Mapping[str, str], addresses: Mapping[str, str], ports: Mapping[int, int]
+        self,
+        folder: JobFolder,
+        user_environment: Mapping[str, str],
+        addresses: Mapping[str, str],
+        ports: Mapping[int, int],
     ) -> Site:
+        """Return the job's resources on this machine; the arguments are those of `Site`."""
+        environments = Path(self.environments)
+        isolation = None
+        if self.isolation:
+            environments = folder.path / "environments"
+            isolation = find_isolation([self.python, sys.executable], user_environment, Path(self.root), environments)
         return Site(
             root=Path(self.root),
             folder=folder.path,
             uid=self.uid,
             python=self.python,
-            environments=Path(self.environments),
-            ours=ours,
+            environments=environments,
+            user_environment=user_environment,
             addresses=addresses,
             ports=ports,
+            isolation=isolation,
         )
 
     def consumer(self, status: JobStatus | None) -> Consumer:
-        """The job as a user of its runtime."""
+        """Return the job as a consumer of its runtime."""
         about = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
         ended = status is not None and status.terminal
         name = str(self.runtime.get("name", ""))
@@ -170,7 +258,7 @@ class Record:
         )
 
     def status(self, phase: Phase, reason: str = "", message: str = "") -> JobStatus:
-        """A status before anything has run."""
+        """Return the status of a job that has not run yet."""
         jobs = JobSet(self.jobset)
         counts: dict[str, int] = {}
         for job in jobs.jobs:
@@ -180,7 +268,7 @@ class Record:
         return JobStatus(
             name=self.name,
             namespace=self.namespace,
-            uid=self.uid,
+            uid=self.resource_uid,
             owner=self.owner,
             digest=self.digest,
             phase=phase.value,
@@ -192,4 +280,13 @@ class Record:
             logs=str(folder / "logs"),
             stack=self.sweep,
             program=self.program,
+            run=self.run,
+            inputs=dict(self.inputs),
+            checkpoints=saves_checkpoints(self.jobset),
         )
+
+    def runs(self, status: JobStatus) -> list[Run]:
+        """Return the runs of the job, the newest last. status: Status of the current one."""
+        inputs, demand = read_inputs(self.inputs), self.demand
+        current = Run(self.run, status.phase, self.created, status.finished, inputs, status.started, demand)
+        return read_runs([*self.earlier, current.to_dict()])

@@ -1,10 +1,9 @@
-"""A node that processes can be started on, and what starts them: here, what sshd and ssh are for `mpirun` in a cluster.
+"""Replaces sshd and ssh for `mpirun` on this machine.
 
-`python remote.py serve` stands in for sshd: it starts what it is asked to in its own environment, so that this is part of
-the node's container: its output is in that container's log, and it ends with it. `AGENT` stands in for ssh: it asks the node
-at an address, and ends as the command does. Only the user's own processes can ask, since the sockets lie in a folder that
-is theirs alone. `plan` puts both into the environment of a job that uses MPI. Standard library only: the agent runs in the
-interpreter of the job.
+`python remote.py serve` replaces sshd: it runs commands in its own environment, so that they belong to the node's container:
+their output is in its log, and they end with it. `AGENT` replaces ssh: it sends a command to the node at an address, and exits
+with the command's exit code. Only processes of the user can connect, because the folder of the sockets is private. `plan` adds
+both to the environment of a job that uses MPI. Standard library only: the agent runs in the interpreter of the job.
 """
 
 from __future__ import annotations
@@ -22,41 +21,47 @@ import threading
 import time
 
 HOSTFILE_MAP = "-mpi-hostfile"
-"""How the name of Trainer's ConfigMap with the hostfile ends."""
+"""Suffix of the name of Trainer's ConfigMap with the hostfile."""
 HOSTFILE = "hostfile"
-"""Its file: a line `HOST slots=N` for each node."""
+"""Key in that ConfigMap: a line `HOST slots=N` for each node."""
 
 FOLDER_ENV = "PULUMI_TRAINER_NODES"
-"""Folder of the sockets, each called as its node's address."""
+"""Variable with the folder of the sockets, each named by its node's address."""
 ADDRESS_ENV = "PULUMI_TRAINER_ADDRESS"
-"""Address of the node that a process belongs to."""
+"""Variable with the address of the node that a process belongs to."""
 AGENT_ENV = "PULUMI_TRAINER_AGENT"
-"""Path of this file."""
+"""Variable with the path of this file."""
 
 AGENT = f"python3 -c exec(compile(open(__import__('os').environ['{AGENT_ENV}']).read(),'agent','exec'))"
-"""The launch agent in Open MPI's words. It cuts them at blanks and colons, so no path may stand in them."""
+"""The launch agent as a setting of Open MPI, which splits it at blanks and colons, so it must not contain a path."""
 
 ATTEMPTS = 100
-"""Times that a node is asked which does not listen yet, a tenth of a second apart."""
+"""Attempts to connect to a node that does not listen yet, a tenth of a second apart."""
 
 _SSH_OPTIONS = "46AaCfGgKkMNnqsTtVvXxYyB:b:c:D:E:e:F:I:i:J:L:l:m:O:o:P:p:Q:R:S:W:w:"
 
 
-def variables(folder: str, address: str, root: bool) -> dict[str, str]:
-    """What `mpirun`, its daemons and the processes of a job need on this machine. root: whose processes they are.
+def mpi_variables(folder: str, address: str, root: bool) -> dict[str, str]:
+    """Return the variables that `mpirun`, its daemons and the processes of a job need on this machine.
 
-    Names are those of Open MPI 4 (OMPI_*), which 5 knows too, and of its launcher PRRTE (PRTE_*). The daemons stay in their
-    container, and their files in `folder`, which goes with the job. All nodes are this machine: they talk over its loopback
-    interface, none binds its processes to the first processors, and who waits lets others go first. The map of processors is
-    not shared between daemons (`vmhole`): its place in memory collides with the stack on recent kernels.
+    Names are those of Open MPI 4 (OMPI_*), which 5 supports too, and of its launcher PRRTE (PRTE_*). The daemons stay in their
+    containers. All nodes are this machine: they communicate over its loopback interface, do not bind processes to the first
+    processors, and yield when idle. The map of processors is not shared between daemons (`vmhole`), because its address collides
+    with the stack on recent kernels.
+
+    Args:
+        folder: Folder of the sockets and of the daemons' files, which is removed with the job.
+        address: Address of the node.
+        root: Whether the processes run as root.
     """
-    may = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT") if root else ()
+    allow = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+             "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM")  # fmt: skip
     loopback = "lo" if sys.platform == "linux" else "lo0"
     return {
         FOLDER_ENV: folder,
         ADDRESS_ENV: address,
         AGENT_ENV: os.path.abspath(__file__),  # noqa: PTH100
-        **{name + end: "1" for name in may for end in ("", "_CONFIRM")},
+        **(dict.fromkeys(allow, "1") if root else {}),
         "OMPI_MCA_plm_rsh_agent": AGENT,
         "PRTE_MCA_plm_ssh_agent": AGENT,
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
@@ -77,9 +82,10 @@ def variables(folder: str, address: str, root: bool) -> dict[str, str]:
     }
 
 
-def words(command: str, environment: dict[str, str]) -> list[str]:
-    """argv of a command that was written for a shell. `PATH=/opt/bin:$PATH ; export PATH ;` may stand before it, as
-    Open MPI writes it when its own folder is known: such assignments go into `environment`.
+def parse_command(command: str, environment: dict[str, str]) -> list[str]:
+    """Return the argv of a shell command, and add its assignments to `environment`.
+
+    Open MPI writes `PATH=/opt/bin:$PATH ; export PATH ;` before a command if its own folder is known.
     """
     lexer = shlex.shlex(command, posix=True, punctuation_chars=";")
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -96,9 +102,9 @@ def words(command: str, environment: dict[str, str]) -> list[str]:
 
 
 def run(command: str) -> int:
-    """Exit code of a command in the environment of this process; what it prints goes where ours goes."""
+    """Run a shell command with the environment and the output of this process, and return its exit code."""
     environment = dict(os.environ)
-    argv = words(command, environment)
+    argv = parse_command(command, environment)
     try:
         code = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL).returncode
     except OSError as error:
@@ -107,14 +113,14 @@ def run(command: str) -> int:
     return code if code >= 0 else 128 - code
 
 
-def ask(arguments: list[str]) -> int:
-    """The agent: `[options of ssh] HOST COMMAND...`; its exit code is the command's, or 255 as ssh's."""
+def run_on_node(arguments: list[str]) -> int:
+    """Run a command on a node, and return its exit code, or 255 like ssh. arguments: `[options of ssh] HOST COMMAND...`."""
     _, (host, *rest) = getopt.getopt(arguments, _SSH_OPTIONS)
     command = " ".join(rest)
-    if host == os.environ[ADDRESS_ENV]:  # the launcher is a node as well
+    if host == os.environ[ADDRESS_ENV]:  # the launcher is also a node
         return run(command)
     with socket.socket(socket.AF_UNIX) as node:
-        if not _reached(node, os.environ[FOLDER_ENV] + "/" + host):
+        if not _connect(node, os.environ[FOLDER_ENV] + "/" + host):
             print(f"pulumi-trainer: no node of this job listens at {host}", file=sys.stderr)
             return 255
         node.sendall(json.dumps(command).encode() + b"\n")
@@ -123,7 +129,7 @@ def ask(arguments: list[str]) -> int:
     return int(answer) if answer else 255
 
 
-def _reached(node: socket.socket, path: str) -> bool:
+def _connect(node: socket.socket, path: str) -> bool:
     for _ in range(ATTEMPTS):
         try:
             node.connect(path)
@@ -135,7 +141,7 @@ def _reached(node: socket.socket, path: str) -> bool:
 
 
 def serve() -> None:
-    """Until it is ended."""
+    """Run the commands that agents send to this node, until this process is killed."""
     folder = os.environ[FOLDER_ENV]
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
     made = os.lstat(folder)
@@ -157,10 +163,10 @@ def _answer(asker: socket.socket) -> None:
         try:
             asker.sendall(str(code).encode())
         except OSError:
-            pass  # nobody waits for it any longer
+            pass  # the agent has exited
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["serve"]:
         serve()
-    sys.exit(ask(sys.argv[1:]))
+    sys.exit(run_on_node(sys.argv[1:]))

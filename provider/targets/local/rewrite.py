@@ -1,17 +1,17 @@
-"""Turns what a container would see (mount paths, host names, ports) into what is there on this machine.
+"""Rewrites the mount paths, host names and ports of containers to those of this machine.
 
 Containers run in the host's file system and network, so literal strings are rewritten: words of argv, values of
 environment variables (not secret ones), func_args and what starts user code; in MPI's hostfile the host names.
 The rules, all at word boundaries:
 
-- Paths: a mount path, or what lies below it, becomes the folder: `/workspace/output`, `--dir=/workspace/output/x`,
+- Paths: a mount path, or a path below it, becomes the folder: `/workspace/output`, `--dir=/workspace/output/x`,
   `file:///workspace/output`, and in lists and scripts too; not `/workspace/outputs`, not `s3://b/workspace/output`. The longest
   mount path wins.
 - Hosts: a pod's host name, with or without the subdomain (and `.<namespace>[.svc[.cluster.local]]`), becomes its address.
-- Ports: only where a declared containerPort is taken on this machine, so that the job was given another one. A number may be
-  anything, so it is a port only where its name says so: the value of a variable that has the word PORT in its name
+- Ports: only if a declared containerPort is in use on this machine, so that the job has another one. A number is a port only
+  if its name implies it: the value of a variable that has the word PORT in its name
   (PET_MASTER_PORT), in argv that of an option whose name ends with the word `port` (`--master_port=29500`, `--port 29500`), and
-  after a colon behind a host of the job, localhost, 127.0.0.1 or 0.0.0.0. Nothing else that equals it is touched.
+  after a colon behind a host of the job, localhost, 127.0.0.1 or 0.0.0.0. Other equal numbers do not change.
 """
 
 from __future__ import annotations
@@ -23,11 +23,18 @@ from typing import Any
 _BEFORE = r"(?:(?<![\w./-])|(?<=file://))"
 _AFTER = r"(?![\w.-])"
 _HOST = r"(?<![\w.-])(?<![^/]/)"
-"""Before the name of a host."""
+"""Precedes the name of a host."""
 
 
 class Rewriter:
-    """mounts: mount path -> folder or file. hosts: pod host name -> address. ports: declared port -> port in use."""
+    """Rewrites the texts of one container.
+
+    Args:
+        mounts: Mount path -> folder or file.
+        hosts: Host name of a pod -> address.
+        domains: Domains of the host names.
+        ports: Declared port -> port in use.
+    """
 
     def __init__(
         self,
@@ -48,19 +55,23 @@ class Rewriter:
         self._port = re.compile(rf"{_HOST}((?:{ours}):)({'|'.join(self._ports)})(?![\w.-])") if self._ports else None
 
     def path(self, text: str) -> str:
-        """Paths alone: for working directories and func_args."""
-        return self._path.sub(lambda m: self._mounts[m[1]], text) if self._path else text
+        """Rewrite only paths, for working directories and func_args."""
+        if not self._path:
+            return text
+        return self._path.sub(lambda m: self._mounts[m[1]], text)
 
     def hosts(self, text: str) -> str:
-        """Host names alone: for hostfiles."""
+        """Rewrite only host names, for hostfiles."""
         return self._host.sub(self._address, text) if self._hosts else text
 
     def value(self, name: str, text: str) -> str:
-        """The value of an environment variable."""
-        return self._ports[text] if text in self._ports and "port" in _words(name) else self._text(text)
+        """Rewrite the value of an environment variable."""
+        if text in self._ports and "port" in _words(name):
+            return self._ports[text]
+        return self._text(text)
 
     def argv(self, words: Sequence[str]) -> list[str]:
-        """A command and its arguments."""
+        """Rewrite a command and its arguments."""
         done = []
         for before, word in zip(["", *words], words, strict=False):
             option, equals, value = word.partition("=")
@@ -74,14 +85,16 @@ class Rewriter:
 
     def _text(self, text: str) -> str:
         text = self.path(self.hosts(text))
-        return self._port.sub(lambda m: m[1] + self._ports[m[2]], text) if self._port else text
+        if not self._port:
+            return text
+        return self._port.sub(lambda m: m[1] + self._ports[m[2]], text)
 
     def document(self, data: Any) -> Any:
-        """Every string of a JSON document, keys excepted."""
+        """Rewrite the paths in all strings of a JSON document, except keys."""
         if isinstance(data, dict):
             return {k: self.document(v) for k, v in data.items()}
         if isinstance(data, list):
-            return [self.document(v) for v in data]
+            return [*map(self.document, data)]
         return self.path(data) if isinstance(data, str) else data
 
     def _address(self, match: re.Match[str]) -> str:
@@ -100,7 +113,7 @@ def _is_port(option: str) -> bool:
 
 
 def domains(subdomain: str, namespace: str) -> list[str]:
-    """What may follow a pod's host name."""
+    """Return the domains that may follow a pod's host name."""
     inside = f"{subdomain}.{namespace}"
     return [subdomain, inside, f"{inside}.svc", f"{inside}.svc.cluster.local"]
 

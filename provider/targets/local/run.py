@@ -1,65 +1,65 @@
-"""Runs the JobSet of one job: leases, pods, verdicts. The supervisor gives it time and writes down what it says.
+"""Runs the JobSet of one job: leases, pods, verdicts.
 
-What is decided here is when to ask: the rules are `jobset`'s, the processes `pods`'.
+The supervisor calls it at regular times and writes its status. `jobset_controller` has the rules, `pod_processes` the processes.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.progress import progress
+from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.api import attempts
+from pulumi_trainer.provider.api.attempts import Attempts
+from pulumi_trainer.provider.api.labels import trainer_step
+from pulumi_trainer.provider.api.progress import progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
+from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import Invalid, Refused, TrainerError
+from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.targets.local import failure, volumes
-from pulumi_trainer.provider.targets.local.jobset import (
-    Job,
-    JobSet,
-    Verdict,
-    peak,
-    ready_everywhere,
-    together,
-)
-from pulumi_trainer.provider.targets.local.jobset import Pod as PodView
+from pulumi_trainer.provider.targets.local.jobset_controller import Job, JobSet, Verdict, all_ready, peak_of
+from pulumi_trainer.provider.targets.local.jobset_controller import Pod as PodView
 from pulumi_trainer.provider.targets.local.leases import Leases
 from pulumi_trainer.provider.targets.local.machine import gpus
-from pulumi_trainer.provider.targets.local.paths import (
-    inside,
-    is_full,
-    make_folder,
-    make_temporary,
-    remove_tree,
-)
-from pulumi_trainer.provider.targets.local.plan import (
-    PodId,
-    PodPlan,
-    Site,
-    gpus_of,
-    plan_pod,
-    pod_name,
-    trainer_step,
-)
-from pulumi_trainer.provider.targets.local.pods import PodRunner, Pumps, Surroundings
+from pulumi_trainer.provider.targets.local.paths import inside, is_disk_full, make_folder, make_temporary, remove_tree
+from pulumi_trainer.provider.targets.local.places import Place
+from pulumi_trainer.provider.targets.local.plan import PodId, PodPlan, Site, gpus_of, plan_pod, pod_name
+from pulumi_trainer.provider.targets.local.pod_processes import Container, PodContext, PodRunner, Pumps
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder
 
 RETRY = 1.0
-"""Seconds before something that the machine refused (a GPU, space on the disk) is tried again."""
+"""Seconds before the next attempt to get a resource of the machine, such as a GPU or space on the disk."""
+
+NEXT_RETRY = 0.2
+"""Seconds before the next attempt of the job that gets the next free place."""
 
 PATIENCE = 5.0
-"""Seconds after which something that the machine refuses, other than GPUs that other jobs hold, has failed the job."""
+"""Seconds after which a missing resource fails the job, except GPUs that other jobs use."""
 
 
 class Run:
-    """One job at work. record: as it is now; the supervisor replaces it. status: what is told of the job. umask: of its
-    processes."""
+    """One running job. The supervisor replaces `record` and writes `status`.
+
+    Args:
+        folder: Folder of the job.
+        record: Record of the job.
+        secrets: Secret -> key -> text.
+        pumps: Reads the pipes of the containers.
+        before: Status before a suspension; None for a new job.
+        state: State of the JobSet before a suspension; None for a new job.
+        umask: Umask of the processes.
+    """
 
     def __init__(
         self,
@@ -76,6 +76,8 @@ class Run:
         self.status = record.status(Phase.STARTING)
         if before is not None:
             self.status.started, self.status.progress = before.started, before.progress
+        self.attempts = Attempts(before.attempts if before is not None else ())
+        self._trainer_step = trainer_step(record.jobset)
         self._folder, self._secrets, self._pumps, self._umask = folder, secrets, pumps, umask
         self._pods: dict[tuple[str, int], PodRunner] = {}
         self._gpus: dict[tuple[str, int], list[int]] = {}
@@ -83,6 +85,9 @@ class Run:
         self._temporary: dict[tuple[str, int], Path] = {}
         self._failures: dict[tuple[str, str], failure.Failure] = {}
         self._leases: Leases | None = None
+        since = record.created if before is None else time.time()
+        self._place = Place(Path(record.root), record.name, record.uid, since)
+        self._queued = False
         self._site: Site | None = None
         self._verdict: Verdict | None = None
         self._settled_at = math.inf
@@ -90,67 +95,78 @@ class Run:
         self._ran = False
         self._retry_at = 0.0
         self._unable_since = 0.0
-        self._doom: Verdict | None = None
+        self._failed_verdict: Verdict | None = None
         self._repeats = failure.Repeats()
         self._percent, self._progressed = 0, 0.0
+        self._lost_bytes = 0
 
     @property
-    def gone(self) -> bool:
-        """No pod is left."""
+    def pods_gone(self) -> bool:
+        """Return whether all pods have ended."""
         return not self._pods
 
     @property
-    def decided(self) -> bool:
-        """The JobSet has succeeded or failed, or begins anew, as soon as its pods are gone."""
+    def verdict_due(self) -> bool:
+        """Return whether the JobSet ends or restarts as soon as its pods have ended."""
         return self._verdict is not None
 
-    def look(self, now: float) -> None:
-        """Lets every pod go on, and tells the JobSet what became of them."""
+    def poll_pods(self, now: float) -> None:
+        """Poll every pod, and report ended pods to the JobSet."""
         for (job, _), pod in self._pods.items():
-            pod.step(now)
+            pod.poll(now)
             if not pod.ending or (pod.done and not pod.done.ended):
-                self._compare(job, pod)
+                self._fail_repeated(job, pod)
         self._collect(now)
 
-    def _compare(self, job: str, pod: PodRunner) -> None:
-        """Gives the job up where a container fails for the second time as it did before, within seconds and without progress.
-        Kubernetes would try it until `backoffLimit`, which takes a minute and more. Rules of the job's own that ask for more
-        attempts are followed.
+    def _fail_repeated(self, job: str, pod: PodRunner) -> None:
+        """Fail the job if a container fails twice in the same way, within seconds and without progress.
+
+        Kubernetes would retry until `backoffLimit`, which takes a minute or more. A job with own rules for retries is not failed.
         """
-        if self._doom is None and not any(j.persistent for j in self.jobset.jobs if j.name == job):
+        if self._failed_verdict is None and not any(j.has_retry_rules for j in self.jobset.jobs if j.name == job):
             found = [c.failure for c in pod.containers if c.failure and c.plan.kind != "sidecar"]
-            again = next((f for f in found if self._repeats.again(f, self._progressed)), None)
-            if again and not self.jobset.persistent:
+            again = next((f for f in found if self._repeats.is_repeated(f, self._progressed)), None)
+            if again and not self.jobset.restarts_without_limit:
                 soon = "" if again.not_installed else " within seconds"
                 why = f"{again.pod} has failed twice in the same way{soon}"
-                self._doom = Verdict("Failed", "SameFailureTwice", f"{why}, so it is not tried again on this machine")
+                self._failed_verdict = Verdict(
+                    "Failed", "SameFailureTwice", f"{why}, so it is not tried again on this machine"
+                )
 
     def stop(self, now: float, grace: float | None = None, only: str = "") -> None:
-        """Ends the pods (of one Job). grace: instead of each pod's own."""
+        """Terminate pods.
+
+        Args:
+            now: The current time.
+            grace: Seconds between SIGTERM and SIGKILL; default: each pod's own.
+            only: Name of the Job; default: all Jobs.
+        """
         for (job, _), pod in self._pods.items():
             if only in ("", job) and (not pod.ending or grace is not None):
                 pod.stop(now, grace)
 
-    def go_on(self, now: float) -> bool:
-        """Starts what is due; True: the job is over, and `status` says how."""
+    def advance(self, now: float) -> bool:
+        """Start the pods that are due, and return whether the job has ended; `status` has the outcome."""
         if self._verdict is None:
-            if self._lease(now):
-                self._advance(now)
+            if self._has_leases(now):
+                self._start_due_pods(now)
             else:
-                self._verdict = self._doom
-        return self._verdict is not None and self._carry_out(self._verdict, now)
+                self._verdict = self._failed_verdict
+        return self._verdict is not None and self._apply_verdict(self._verdict, now)
 
     def release(self) -> None:
+        """Release the place and the leases."""
+        self._place.release()
         if self._leases:
             self._leases.release()
 
-    def _advance(self, now: float) -> None:
+    def _start_due_pods(self, now: float) -> None:
         self.jobset.start_ready(now)
         for job in self.jobset.jobs:
             if job.phase == "Active":
                 job.check(now)
         verdict = self.jobset.verdict()
-        self._verdict = verdict if verdict and verdict.action != "Restart" else self._doom or verdict
+        self._verdict = verdict if verdict and verdict.action != "Restart" else self._failed_verdict or verdict
         if self._verdict is not None:
             self._settled_at = now + self.record.tuning.settle
             return
@@ -161,41 +177,45 @@ class Run:
                 for index in job.to_start(now, self.record.tuning.backoff):
                     self._start_pod(job, index, now)
 
-    def _lease(self, now: float) -> bool:
-        """What the job shares with others, taken before its first pod; False: it has to wait."""
+    def _has_leases(self, now: float) -> bool:
+        """Take the leases before the first pod starts, and return whether the job has them."""
         if self._site is not None:
             return True
         if now < self._retry_at:
             return False
         try:
-            return self._take_leases(now)
+            return self._has_place(now) and self._take_leases(now)
         except (OSError, TrainerError) as error:
             self.release()
-            self._cannot(now, "WaitingForLeases", error)
+            self._schedule_retry(now, "WaitingForLeases", error)
             return False
+
+    def _has_place(self, now: float) -> bool:
+        """Take a place among the jobs of the root, and return whether the job has one."""
+        waits = self._place.take()
+        self._queued = waits is not None
+        if waits is not None:
+            self._wait(now, "MaxParallel", str(waits), RETRY if waits.earlier else NEXT_RETRY)
+        return waits is None
 
     def _take_leases(self, now: float) -> bool:
         document = self.record.jobset
-        steps = document["spec"]["replicatedJobs"]
-        needed = int(peak(document, {s["name"]: together(s) * gpus_of(_pod(s)) for s in steps}))
+        needed = int(peak_of(document, gpus_of))
         self._leases = self._leases or Leases()
         if needed:
             total = gpus()
             found = self._leases.gpus(needed, total)
             if found is None:
+                self._place.release()  # who waits for GPUs does not keep others waiting
                 self._wait(
                     now, "WaitingForGPUs", f"needs {needed} of {total} GPUs; other jobs of this machine hold too many"
                 )
                 return False
             self._free_gpus = found
-        names = [
-            pod_name(document, PodId(job.step, job.index, i))
-            for job in self.jobset.jobs
-            for i in range(job.completions)
-        ]
-        declared = [
-            p["containerPort"] for s in steps for c in volumes.containers(_pod(s)) for p in c.get("ports") or []
-        ]
+        names: list[str] = []
+        for job in self.jobset.jobs:
+            names += [pod_name(document, PodId(job.step, job.index, i)) for i in range(job.completions)]
+        declared = [port["containerPort"] for port in chain.from_iterable(job.pod.ports for job in jobs_of(document))]
         addresses, ports = self._leases.addresses(names, self.record.uid), self._leases.ports(declared)
         self._site = self.record.site(self._folder, os.environ, addresses, ports)
         return True
@@ -208,8 +228,8 @@ class Run:
         own = self._free_gpus[: gpus_of(job.spec["template"]["spec"])]
         if len(own) < gpus_of(job.spec["template"]["spec"]):
             return
-        rank0 = who.step == trainer_step(document) and (job.index, index) == (0, 0)
-        around = Surroundings(
+        rank0 = who.step == self._trainer_step and (job.index, index) == (0, 0)
+        context = PodContext(
             logs=self._folder.logs,
             errors=self._folder.errors,
             processes=self._folder.processes,
@@ -223,13 +243,15 @@ class Run:
         try:
             remove_tree(inside(self._folder.path, "pods", name))
             self._temporary[key] = make_temporary(Path(self.record.temporary), self.record.uid)
-            site = replace(self._site, ours={**self._site.ours, "TMPDIR": str(self._temporary[key])})
+            site = replace(
+                self._site, user_environment={**self._site.user_environment, "TMPDIR": str(self._temporary[key])}
+            )
             plan = plan_pod(objects, document, who, site, own, self._secrets)
             self._make_folders(plan)
-            runner = PodRunner(plan, around, now)
+            runner = PodRunner(plan, context, now)
         except (OSError, ValueError, TrainerError) as error:
             self._remove_temporary(key)
-            self._cannot(now, "CannotStartPod", error, f"{name}: ")
+            self._schedule_retry(now, "CannotStartPod", error, f"{name}: ")
             return
         self._unable_since = 0.0
         self._free_gpus = self._free_gpus[len(own) :]
@@ -237,7 +259,9 @@ class Run:
         self._pods[key] = runner
         job.pods[index] = PodView()
         self.status.started = self.status.started or now
-        runner.step(now)
+        if who.step == self._trainer_step:
+            self.attempts.begin(now)
+        runner.poll(now)
 
     def _remove_temporary(self, pod: tuple[str, int]) -> None:
         if folder := self._temporary.pop(pod, None):
@@ -247,9 +271,17 @@ class Run:
         root = Path(self.record.root)
         for volume, place, rewriter in plan.volumes:
             top = volumes.memory_folder(self.record.uid) if volumes.in_memory(volume) else root
-            volumes.prepare(volume, place, top, self.record.objects, self._secrets, plan.facts, rewriter)
+            volumes.prepare(volume, place, top, self._objects(), self._secrets, plan.facts, rewriter)
         for folder in (*plan.folders, self._folder.errors):
             make_folder(folder, root)
+
+    def _objects(self) -> Objects:
+        """Return the objects of the job, with the archive of its project."""
+        found = dict(self.record.objects)
+        for key, document in found.items():
+            if digest := source_archives.digest_of(document):
+                found[key] = source_archives.with_archive(document, self._folder.source(digest).read_bytes())
+        return found
 
     def _on_line(self, line: bytes) -> None:
         now = time.time()
@@ -258,13 +290,15 @@ class Run:
             return
         for metric in reported.get("metrics", []):
             metric.update({key: self._mask(text) for key, text in metric.items()})
-        self.status.progress = reported
+        if "step" in reported:
+            self.attempts.report(reported["step"], now)
+        self.status.progress = reported = with_kept(self.status.progress, reported)
         percent = reported.get("progressPercentage", 0)
         if percent > self._percent:
             self._percent, self._progressed = percent, now
 
     def _collect(self, now: float) -> None:
-        """Tells the JobSet what became of its pods."""
+        """Report the state of the pods to the JobSet."""
         jobs = {job.name: job for job in self.jobset.jobs}
         for key, pod in list(self._pods.items()):
             job, index = jobs[key[0]], key[1]
@@ -276,6 +310,7 @@ class Run:
             self._free_gpus += self._gpus.pop(key)
             self._remove_temporary(key)
             job.restarted += pod.restarted
+            self._lost_bytes += pod.lost_bytes
             if pod.done.ended:
                 job.pods.pop(index, None)
             elif pod.done.succeeded:
@@ -284,26 +319,47 @@ class Run:
             else:
                 self._failures.update({(f.pod, f.container): f for f in pod.failures})
                 job.pod_failed(index, pod.done.exits, now, f"{self.record.namespace}/{pod.plan.name}")
+        if not any(jobs[name].step == self._trainer_step for name, _ in self._pods):
+            self.attempts.end(now, *self._cause())
 
-    def _carry_out(self, verdict: Verdict, now: float) -> bool:
-        """Ends what still runs, a failed job after a moment in which others may show that they failed first. A restart begins
-        when all is gone: restartStrategy Recreate is BlockingRecreate here.
+    def _cause(self, verdict: Verdict | None = None) -> tuple[str, str]:
+        """Return why an attempt has ended, in one word and with details. verdict: What the JobSet does about it."""
+        if verdict is not None and verdict.action == "Succeeded":
+            return attempts.SUCCEEDED, ""
+        cause = failure.first_cause(self._all_failures())
+        if cause is None:
+            return (attempts.SUCCEEDED, "") if verdict is None else (verdict.reason, "")
+        detail = failure.cause_summary(self._all_failures())
+        if verdict is not None and verdict.rule == attempts.INTERRUPTED_RULE:
+            return attempts.TERMINATED, f"{cause.failure.pod} has got SIGTERM from outside"
+        killed = cause.signal == signal.SIGKILL or cause.code == 128 + signal.SIGKILL
+        return attempts.KILLED if killed and not cause.failure.verdict else attempts.PROGRAM_ERROR, detail
+
+    def _apply_verdict(self, verdict: Verdict, now: float) -> bool:
+        """Terminate the pods, then end or restart the JobSet; return whether the job has ended.
+
+        After a failure the other pods run on for `Tuning.settle` seconds, because one of them may have failed first. A restart
+        starts when all pods have ended: restartStrategy Recreate is BlockingRecreate here.
         """
-        running = any(c.running for p in self._pods.values() for c in p.containers)
+        running = any(c.running for c in self._containers())
         if verdict.action != "Succeeded" and running and now < self._settled_at:
             return False
         if self._settled_at != -math.inf:
             self._settled_at = -math.inf
             self.status.finished = now
             self.status.message = self._message(verdict)
+            self.attempts.explain(*self._cause(verdict))
             self.stop(now)
-        if not self.gone:
+        if not self.pods_gone:
             return False
         if verdict.action == "Restart":
             self._restart(verdict)
             return False
         phase = Phase.SUCCEEDED if verdict.action == "Succeeded" else Phase.FAILED
         self.status.phase, self.status.reason = phase.value, verdict.reason
+        if self._lost_bytes:
+            lost = f"{self._lost_bytes} bytes of output are missing from its logs: no space on the disk"
+            self.status.message = "\n".join(filter(None, [self.status.message, lost]))
         return True
 
     def _message(self, verdict: Verdict) -> str:
@@ -313,52 +369,74 @@ class Run:
         return failure.report(verdict.message, [] if late else self._all_failures())
 
     def _all_failures(self) -> list[failure.Failure]:
-        return [*self._failures.values(), *(f for p in self._pods.values() for f in p.failures)]
+        return [*self._failures.values(), *chain.from_iterable(p.failures for p in self._pods.values())]
+
+    def _containers(self) -> Iterator[Container]:
+        return chain.from_iterable(p.containers for p in self._pods.values())
 
     def _mask(self, text: str, *, cut: bool = False) -> str:
         return mask(text, self._secret_forms, cut=cut)
 
     @cached_property
     def _secret_forms(self) -> tuple[str, ...]:
-        return forms_of_values(value for secret in self._secrets.values() for value in secret.values())
+        return forms_of_values(chain.from_iterable(secret.values() for secret in self._secrets.values()))
 
     def _restart(self, verdict: Verdict) -> None:
         self.jobset.restart(verdict)
         most = int((self.jobset.spec.get("failurePolicy") or {}).get("maxRestarts", 0))
-        count = f"{self.jobset.counted} of {most}" if verdict.counts else f"{self.jobset.restarts}, not counted"
-        self._restarting = f"{count}, {verdict.reason}"
+        count = f"{self.jobset.counted} of {most}"
+        if not verdict.counts:
+            count = f"{self.jobset.restarts}, which does not count towards the maximum of {most}"
+        why = f"by rule {verdict.rule} of its failure policy" if verdict.rule else ""
+        if verdict.rule == attempts.INTERRUPTED_RULE:
+            why = "since its program was asked to stop"
+        self._restarting = f"{count}, {why}" if why else count
         self._verdict, self._settled_at, self._ran = None, math.inf, False
         self._failures.clear()
         self.status.finished = 0.0
 
-    def fail(self, error: Exception, now: float) -> None:
-        """The job has failed before anything was started."""
-        self.status.phase, self.status.finished = Phase.FAILED.value, now
-        self.status.reason, self.status.message = _reason_of(error, "CannotStartPod"), _words(error)
+    def fail(self, error: Exception, now: float, reason: str = "CannotStartPod") -> None:
+        """Set the status to Failed.
 
-    def _cannot(self, now: float, reason: str, error: Exception, who: str = "") -> None:
-        """Tries it again for a while. What is refused stays so: there is nothing to wait for."""
+        Args:
+            error: Its text is the message.
+            now: The current time.
+            reason: Default: a pod cannot be started.
+        """
+        self.status.phase, self.status.finished = Phase.FAILED.value, now
+        self.status.reason, self.status.message = _reason_of(error, reason), self._mask(_error_text(error))
+
+    def give_up(self, error: Exception, now: float) -> None:
+        """Set the status to Failed because the supervisor failed, and close the logs: too many open files may be the cause."""
+        for container in self._containers():
+            container.close()
+        self.fail(error, now, "SupervisorFailed")
+        self.status.fail(self.status.reason, self.status.message, now)
+
+    def _schedule_retry(self, now: float, reason: str, error: Exception, who: str = "") -> None:
+        """Schedule a retry; fail the job for an error that a retry cannot change, or after `PATIENCE`."""
         self._unable_since = self._unable_since or now
-        message = self._mask(who + _words(error))
+        message = self._mask(who + _error_text(error))
         if isinstance(error, (Refused, Invalid)) or now - self._unable_since >= PATIENCE:
-            self._doom = Verdict("Failed", _reason_of(error, reason), message)
+            self._failed_verdict = Verdict("Failed", _reason_of(error, reason), message)
         self._wait(now, reason, message)
 
-    def _wait(self, now: float, reason: str, message: str) -> None:
-        self._retry_at = now + RETRY
+    def _wait(self, now: float, reason: str, message: str, seconds: float = RETRY) -> None:
+        self._retry_at = now + seconds
         self.status.reason, self.status.message = reason, message
 
     def describe(self, now: float, ending: bool) -> None:
-        """Brings `status` up to date. ending: its pods are being ended from outside."""
+        """Update `status`. ending: whether the supervisor terminates the pods."""
         status = self.status
         self._ran = self._ran or any(p.ready for p in self._pods.values())
         status.restarts = self.jobset.restarts
         status.steps = self._steps()
+        status.attempts = self.attempts.all
         if status.terminal:
             return
         if self._ran:
-            self._restarting = "" if ready_everywhere(self.jobset.jobs) else self._restarting
-        if ending or self.decided:
+            self._restarting = "" if all_ready(self.jobset.jobs) else self._restarting
+        if ending or self.verdict_due:
             status.reason = "Ending"
         elif now >= self._retry_at:
             status.reason, message = self._reason()
@@ -369,43 +447,58 @@ class Run:
             status.phase = Phase.RUNNING.value
         elif self._pods:
             status.phase = Phase.STARTING.value
+        elif self._queued:
+            status.phase = Phase.QUEUED.value
         elif self._site is None or self.jobset.waits_for():
             status.phase = Phase.PENDING.value
 
     def suspended(self) -> JobStatus:
-        """What is told once all pods are gone and the job is suspended."""
+        """Return the status of the suspended job, whose pods have ended."""
         steps = self._steps()
         for step in steps:
             step.phase = step.phase if Phase(step.phase).terminal else Phase.SUSPENDED.value
-        return replace(self.status, phase=Phase.SUSPENDED.value, reason="SuspendedJobs", message="", steps=steps)
+        return replace(
+            self.status,
+            phase=Phase.SUSPENDED.value,
+            reason="SuspendedJobs",
+            message="",
+            steps=steps,
+            attempts=self.attempts.all,
+        )
 
     def _reason(self) -> tuple[str, str]:
         if self._restarting:
             return self._restarting, ""
-        waiting = [p.plan.name for p in self._pods.values() if p.waits_until]
-        waiting += [j.name for j in self.jobset.jobs if j.waits]
+        waiting = [p.plan.name for p in self._pods.values() if p.next_restart_at]
+        waiting += [j.name for j in self.jobset.jobs if j.in_backoff]
         if waiting:
-            why = failure.in_short(self._all_failures())
-            return "BackOff", f"{', '.join(waiting[:3])} failed and will be started again{why and f': {why}'}"
+            why = failure.cause_summary(self._all_failures())
+            detail = f": {why}" if why else ""
+            return "BackOff", f"{', '.join(waiting[:3])} failed and will be started again{detail}"
         if not self._pods and (waits_for := self.jobset.waits_for()):
             return "DependsOn", waits_for
         if packages := self._installing():
-            return "", f"installing {', '.join(packages)}"
+            doing = sorted({c.install_progress for c in self._containers()} - {""})
+            return "", f"installing {', '.join(packages)}" + (f" ({doing[0]})" if doing else "")
         return "", ""
 
     def _installing(self) -> list[str]:
-        """Packages that are being installed; none where user code runs already. With MPI, nodes are ready before it does."""
-        containers = [c for p in self._pods.values() for c in p.containers]
-        across = {name for c in containers if c.plan.across for name in c.installing}
+        """Return the packages that are being installed; none if user code runs. With MPI, nodes are ready earlier."""
+        across: set[str] = set()
+        installing: set[str] = set()
+        for container in self._containers():
+            installing.update(container.installing)
+            if container.plan.across:
+                across.update(container.installing)
         if not across and any(p.ready for p in self._pods.values()):
             return []
-        return sorted(across or {name for c in containers for name in c.installing})
+        return sorted(across or installing)
 
     def _steps(self) -> list[Step]:
-        return [self._of_step(rjob["name"]) for rjob in self.record.jobset["spec"]["replicatedJobs"]]
+        return [self._step_status(job.name) for job in jobs_of(self.record.jobset)]
 
-    def _of_step(self, name: str) -> Step:
-        jobs = self.jobset.of(name)
+    def _step_status(self, name: str) -> Step:
+        jobs = self.jobset.jobs_of_step(name)
         pods = [p for (job, _), p in self._pods.items() if any(j.name == job for j in jobs)]
         over = all(j.phase in ("Complete", "Failed") for j in jobs)
         step = Step(
@@ -428,16 +521,14 @@ class Run:
         return step
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if not isinstance(error, OSError):
         return str(error)
-    mend = "; free some space there, then run it again" if is_full(error) else ""
-    return f"{error.filename}: {error.strerror}{mend}" if error.filename else f"{error}{mend}"
+    hint = ". Hint: free some space there, then run it again" if is_disk_full(error) else ""
+    if error.filename:
+        return f"{error.filename}: {error.strerror}{hint}"
+    return f"{error}{hint}"
 
 
 def _reason_of(error: Exception, otherwise: str) -> str:
-    return "DiskFull" if is_full(error) else otherwise
-
-
-def _pod(step: Mapping[str, Any]) -> Any:
-    return step["template"]["spec"]["template"]["spec"]
+    return "DiskFull" if is_disk_full(error) else otherwise

@@ -1,12 +1,12 @@
-"""The folder of one job: its record, its status and the locks that guard it.
+"""Reads, writes and locks the folder of one job.
 
     <root>/jobs/<namespace>/<name>/
         record.json      identity and objects; written by `LocalTarget` alone
-        status.json      the JobStatus; written by the supervisor, and by `LocalTarget` where there is none
-        lock             held by whoever creates, changes or deletes the job, for as long as the call takes
-        supervisor.lock  held by the supervisor for its life, and before it by the call that starts it
-        supervisor.json  pid and start time of the supervisor; gone when it has ended its work in good order
-        spare            room for the last status, so that a full disk cannot hide how the job has ended
+        status.json      the JobStatus; written by the supervisor, and by `LocalTarget` without a supervisor
+        lock             locked by each call that creates, changes or deletes the job
+        supervisor.lock  locked by the supervisor, and before by the call that starts the supervisor
+        supervisor.json  pid and start time of the supervisor, which removes it when it exits normally
+        spare            space for the last status, so that it can be written to a full disk
         processes.jsonl  pid and start time of each container process
         supervisor.log, logs/<pod>/<container>.log, pods/<pod>/..., errors/<pod>-<container>.json
 
@@ -28,52 +28,59 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.errors import (
-    Invalid,
-    Problem,
-    Refused,
-    TargetFault,
-    Unreadable,
-)
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, Refused, TargetFault, Unreadable
 from pulumi_trainer.provider.targets.local.paths import (
     FILE_MODE,
-    faults,
     inside,
     make_folder,
     read_beginning,
     remove_tree,
+    translate_os_errors,
 )
 
 GUARD_SECONDS = 300.0
-"""How long a call waits for another one that works on the same job; ending a job may take its whole grace period."""
+"""How long a call waits for another one on the same job, whose termination may take its whole grace period."""
 
 VOLUME = "volume.json"
 """The record of a volume, in its folder."""
 
 SPARE = 32 << 10
-"""Bytes: more than the status of all but the oddest jobs has."""
+"""Bytes of `spare`, enough for nearly every status."""
 
-_BEFORE_RECORD = re.compile(r"lock|\.record\.json\..*")
-"""What is in the folder of a job that has no record yet."""
+_BEFORE_RECORD = re.compile(r"lock|source-[0-9a-f]+\.tar\.gz|\.record\.json\..*")
+"""Files in the folder of a job that has no record yet."""
 _TRASH = re.compile(r"[0-9a-f]{16}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def name_of(kind: str, value: str) -> str:
-    """`value`, if Kubernetes could have it as a name: it becomes part of a path."""
+    """Return `value`, a name that becomes part of a path.
+
+    Raises:
+        Invalid: Kubernetes does not accept the name.
+    """
     if not isinstance(value, str) or not _NAME.fullmatch(value) or ".." in value:
         raise Invalid(Problem(kind, f"{value!r} is not a name that Kubernetes accepts", "use a-z, 0-9 and -"))
     return value
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replaces a file as a whole, on the disk when this returns; a failure leaves the old one and nothing else."""
+    """Replace a file atomically by JSON and flush it to the disk.
+
+    Raises:
+        TargetFault: The file cannot be written; the old one stays.
+    """
+    write_file(path, json.dumps(data, separators=(",", ":")).encode())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically, as `write_json` does."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    with faults(path):
+    with translate_os_errors(path):
         try:
             made = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
-            with os.fdopen(made, "w", encoding="utf-8") as file:
-                json.dump(data, file, separators=(",", ":"))
+            with os.fdopen(made, "wb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(path)
@@ -89,7 +96,11 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """None: there is no such file. Raises Unreadable."""
+    """Return the JSON object in a file; None if not found.
+
+    Raises:
+        Unreadable: The file cannot be read, or is not a JSON object.
+    """
     try:
         data = json.loads(read_beginning(path, -1))
     except (FileNotFoundError, NotADirectoryError):
@@ -102,13 +113,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def unreadable(path: Path, why: str) -> Unreadable:
-    """Return the error that a file which is always written as a whole is not what was written."""
+    """Return the error that a file is damaged, which something else must have changed: this program writes it atomically."""
     what = "it: what the volume holds stays" if path.name == VOLUME else f"{path.parent} with all that is in it"
     return Unreadable(Problem(str(path), why, f"something else has changed it: put it back, or remove {what}"))
 
 
 class JobFolder:
-    """Where one job lies."""
+    """The folder of one job."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -127,26 +138,48 @@ class JobFolder:
 
     @classmethod
     def of(cls, root: Path, namespace: str, name: str) -> JobFolder:
+        """Return the folder of a job.
+
+        Raises:
+            Invalid: A name is not valid.
+        """
         return cls(root / "jobs" / name_of("namespace", namespace) / name_of("name", name))
 
-    def check_ours(self) -> None:
-        """Refuse a folder that is not that of a job: it has no record, and holds more than what a crash leaves before there is
-        one. A state that somebody has changed can name any folder."""
+    def source(self, digest: str) -> Path:
+        """Return the path of the archive of the job's project."""
+        return inside(self.path, f"source-{digest[:16]}.tar.gz")
+
+    def check_is_job(self) -> None:
+        """Check that the folder is the folder of a job, because an edited state can name any folder.
+
+        Raises:
+            Refused: The folder has no record, and more files than a crash leaves before the record is written.
+        """
         inside(self.root, *self.path.relative_to(self.root).parts)
-        with faults(self.path):
-            if self.record.is_file() or not self.path.exists():
-                return
-            others = [each.name for each in self.path.iterdir() if not _BEFORE_RECORD.fullmatch(each.name)]
-        if others:
+        others = self._files_without_record()
+        if (
+            others and self._files_without_record()
+        ):  # twice, because another process may create or delete the job meanwhile
             why = f"has no record.json of a job, and holds {min(others)!r}; nothing there was changed or removed"
-            mend = "if it is the folder of a job, remove it by hand, then run `pulumi refresh`"
-            raise Refused(Problem(str(self.path), why, mend))
+            hint = "if it is the folder of a job, remove it by hand, then run `pulumi refresh`"
+            raise Refused(Problem(str(self.path), why, hint))
+
+    def _files_without_record(self) -> list[str]:
+        """Return the files that a folder without a record should not have; none if it has a record or does not exist."""
+        with translate_os_errors(self.path), suppress(FileNotFoundError):
+            found = [each.name for each in self.path.iterdir() if not _BEFORE_RECORD.fullmatch(each.name)]
+            return [] if self.record.is_file() else found
+        return []
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """One call at a time for this job. Makes the folder; a folder without a record means that there is no job."""
+        """Lock the job against other calls, and create its folder; a folder without a record means that the job does not exist.
+
+        Raises:
+            TargetFault: Another call has not finished within `GUARD_SECONDS`.
+        """
         deadline = time.monotonic() + GUARD_SECONDS
-        with faults(self.path):
+        with translate_os_errors(self.path):
             while (lock := self.try_guard()) is None:
                 if time.monotonic() > deadline:
                     why = "another process has been working on this job for 5 minutes"
@@ -158,12 +191,12 @@ class JobFolder:
             os.close(lock)
 
     def try_guard(self) -> int | None:
-        """The guard's file descriptor, to be closed; None while somebody else has it."""
+        """Return the file descriptor of the lock, which the caller closes; None if another process has the lock."""
         try:
             make_folder(self.path, self.root)
             lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
-        except (FileNotFoundError, FileExistsError):  # somebody has just removed the folder
-            if self.path.exists() and not self.path.is_dir():
+        except (FileNotFoundError, FileExistsError):  # another process has just removed the folder
+            if not self.root.is_dir() or (self.path.exists() and not self.path.is_dir()):
                 raise
             return None
         try:
@@ -176,7 +209,7 @@ class JobFolder:
         return None
 
     def supervised(self) -> bool:
-        """A supervisor lives, or is being started."""
+        """Return whether a supervisor lives or is being started."""
         try:
             lock = os.open(self.supervisor_lock, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -189,8 +222,16 @@ class JobFolder:
         finally:
             os.close(lock)
 
+    def has_begun(self) -> bool:
+        """Return whether a supervisor has started a process, or has written a last status, which removes `spare`."""
+        ended = self.supervisor_lock.exists() and not self.spare.exists()
+        return ended or self.processes.exists()
+
     def take_supervisor_lock(self) -> int | None:
-        """The lock that a new supervisor inherits; None while another one holds it. `supervised` holds it for a moment."""
+        """Return the file descriptor of the lock for a new supervisor; None if another supervisor has it.
+
+        Several attempts are made, because `supervised` locks the file for a moment.
+        """
         lock = os.open(self.supervisor_lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         for _ in range(50):
             try:
@@ -202,6 +243,11 @@ class JobFolder:
         return None
 
     def read_status(self) -> JobStatus | None:
+        """Return the written status; None if not found.
+
+        Raises:
+            Unreadable: The file is damaged.
+        """
         data = read_json(self.status)
         try:
             return None if data is None else JobStatus.from_dict(data["status"])
@@ -209,31 +255,35 @@ class JobFolder:
             raise unreadable(self.status, "is not the status of a job") from None
 
     def read_state(self) -> dict[str, Any] | None:
-        """What a supervisor left behind when the job was suspended."""
+        """Return the state of the JobSet when the job was suspended; None if not found."""
         return (read_json(self.status) or {}).get("state")
 
     def write_status(self, status: JobStatus, state: Mapping[str, Any] | None = None) -> None:
-        """state: what a supervisor needs to go on after a suspension."""
+        """Write the status, and the state that a supervisor needs to continue after a suspension."""
         write_json(self.status, {"status": status.to_dict(), **({"state": state} if state else {})})
 
     def reserve(self) -> None:
-        """Keep room on the disk for `write_last`. Raises TargetFault where there is none."""
-        with faults(self.spare):
+        """Reserve space on the disk for `write_last`.
+
+        Raises:
+            TargetFault: The disk is full.
+        """
+        with translate_os_errors(self.spare):
             made = os.open(self.spare, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
             with os.fdopen(made, "wb") as file:
                 file.write(b" " * SPARE)
 
     def write_last(self, status: JobStatus) -> None:
-        """Write the status of a job that is over; on a full disk into the room that `reserve` has kept."""
+        """Write the status of a job that has ended; on a full disk into the space that `reserve` has reserved."""
         try:
             self.write_status(status)
         except TargetFault:
-            shorter = replace(status, message=status.message[: SPARE // 16], progress=None)
+            shorter = replace(status, message=status.message[: SPARE // 16], progress=None, attempts=[])
             texts = (
                 json.dumps({"status": s.to_dict()}).encode() for s in (status, shorter, replace(shorter, steps=[]))
             )
             text = next(text for text in texts if len(text) <= SPARE)
-            with faults(self.spare), self.spare.open("r+b") as file:
+            with translate_os_errors(self.spare), self.spare.open("r+b") as file:
                 file.write(text.ljust(SPARE))
                 file.flush()
                 os.fsync(file.fileno())
@@ -241,17 +291,26 @@ class JobFolder:
         self.spare.unlink(missing_ok=True)
 
     def expire(self) -> None:
-        """What time-to-live removes: all but the record and the outcome."""
+        """Remove the files that the time to live limits: all but the record and the status."""
         for folder in (self.logs, self.pods, self.errors):
             remove_tree(folder)
         for file in (self.processes, self.supervisor_log):
             file.unlink(missing_ok=True)
 
+    def forget_run(self) -> None:
+        """Remove what the last run of an ended job has left, so that the job counts as new. The caller has the lock.
+
+        The status goes last: until then the job counts as ended.
+        """
+        self.expire()
+        for file in (self.stop, self.supervisor_lock, self.status):
+            file.unlink(missing_ok=True)
+
 
 def discard(path: Path, root: Path) -> None:
-    """Removes a folder of `root`, at once for everybody else; what a crash leaves lies in `trash` and goes with the next call."""
+    """Remove a folder below `root` atomically, by moving it to `trash`; the next call removes what a crash leaves there."""
     inside(root, *path.relative_to(root).parts)
-    with faults(path):
+    with translate_os_errors(path):
         trash = make_folder(root / "trash", root)
         with suppress(FileNotFoundError):
             path.rename(trash / secrets.token_hex(8))

@@ -1,10 +1,9 @@
-"""One small process a job: gives the run its time, writes its status, and ends with it. It outlives the program that
-started it.
+"""Runs one job as a process that outlives the program: calls the run regularly, writes its status, and exits with it.
 
 Started by `LocalTarget` as `python -m pulumi_trainer.provider.targets.local.supervisor FOLDER LOCK`: FOLDER is the job's,
 LOCK the number of the inherited file descriptor of `supervisor.lock`; the values of Secrets come as JSON on stdin, and
-are kept in memory alone. It follows `record.json` (suspend, ttlSecondsAfterFinished, whether there is a failurePolicy), and
-ends its job on SIGTERM. It imports the standard library and psutil only, so that a job starts at once.
+stay in memory. It follows `record.json` (suspend, stop, ttlSecondsAfterFinished, whether there is a failurePolicy), and
+terminates its job on SIGTERM. It imports the standard library and psutil only, so that a job starts at once.
 """
 
 from __future__ import annotations
@@ -15,12 +14,15 @@ import selectors
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
+from pulumi_trainer.provider.api.attempts import SUSPENDED
+from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.targets.local import process, volumes
 from pulumi_trainer.provider.targets.local.logs import Pipe
@@ -30,20 +32,29 @@ from pulumi_trainer.provider.targets.local.run import PATIENCE, RETRY, Run
 from pulumi_trainer.provider.targets.local.store import JobFolder, write_json
 
 TICK = 0.1
-"""Seconds between two looks at what tells nobody that it has changed: the record, back-offs, deadlines."""
+"""Seconds between two checks of the record, back-offs and deadlines, which cause no event."""
 WRITE_EVERY = 0.2
+GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL for the processes of a job whose supervisor fails."""
 
 
 class Supervisor:
-    """The life of one job."""
+    """Supervises one job.
+
+    Args:
+        folder: Folder of the job.
+        lock: File descriptor of the locked `supervisor.lock`.
+        secrets: Secret -> key -> text.
+        umask: Umask of the job's processes.
+    """
 
     def __init__(self, folder: JobFolder, lock: int, secrets: Mapping[str, Mapping[str, str]], umask: int) -> None:
         self.folder, self._lock = folder, lock
         self.record = Record.read(folder)
         self.run = Run(folder, self.record, secrets, self, folder.read_status(), folder.read_state(), umask)
-        self._told_to_end = False
+        self._end_requested = False
         self._over = False
-        self._seen = (0, 0)
+        self._record_version = (0, 0)
         self._written: dict[str, Any] = {}
         self._write_at = 0.0
         self._retry_at = 0.0
@@ -51,43 +62,53 @@ class Supervisor:
         self._awake, self._wake = os.pipe()
 
     def add(self, pipe: Pipe) -> None:
-        """Reads the pipe from now on."""
+        """Start reading a pipe."""
         self._selector.register(pipe.fd, selectors.EVENT_READ, pipe)
 
     def drop(self, pipe: Pipe) -> None:
-        """No longer."""
+        """Stop reading a pipe."""
         with suppress(KeyError, ValueError):
             self._selector.unregister(pipe.fd)
 
-    def live(self) -> None:
-        """Until the job is over, suspended or deleted."""
-        self._listen()
-        self._announce()
+    def run_job(self) -> None:
+        """Run the job until it has ended, is suspended or is deleted."""
+        self._install_signal_handlers()
+        self._write_identity()
         stepped = 0.0
         while not self._over:
-            woken = self._pump()
-            now = time.time()
-            if woken or not stepped <= now < stepped + 0.02:
-                stepped = now
-                self._follow_record()
-                self._step(now)
-                self._save(now)
+            try:
+                woken = self._pump()
+                now = time.time()
+                if woken or not stepped <= now < stepped + 0.02:
+                    stepped = now
+                    self._follow_record()
+                    self._step(now)
+                    self._save(now)
+            except Exception as error:
+                self._give_up(error)
         if self._lock >= 0:
             self._finish()
 
-    def _announce(self) -> None:
-        """Says who supervises the job. Where that cannot be written, nobody could end the job: it has failed, and nothing was
-        started."""
+    def _give_up(self, error: Exception) -> None:
+        """Fail the job because of an error of this program or of the machine."""
+        with suppress(OSError):
+            traceback.print_exc()
+        self.run.give_up(error, time.time())
+        process.end_processes(process.processes_with_mark(self.record.uid), GRACE)
+        self._over = True
+
+    def _write_identity(self) -> None:
+        """Write pid and first status of the supervisor. If that fails, the job fails before it starts: it could never end."""
         me = psutil.Process()
         try:
-            self._insist(lambda: write_json(self.folder.supervisor, {"pid": me.pid, "started": me.create_time()}))
-            self._insist(lambda: self.folder.write_status(self.run.status))
+            self._retry_write(lambda: write_json(self.folder.supervisor, {"pid": me.pid, "started": me.create_time()}))
+            self._retry_write(lambda: self.folder.write_status(self.run.status))
         except TargetFault as fault:
             self.run.fail(fault, time.time())
             self._over = True
         self._written = self.run.status.to_dict()
 
-    def _listen(self) -> None:
+    def _install_signal_handlers(self) -> None:
         for end in (self._awake, self._wake):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
@@ -96,10 +117,10 @@ class Supervisor:
         self._selector.register(self._awake, selectors.EVENT_READ)
 
     def _on_term(self, *_: object) -> None:
-        self._told_to_end = True
+        self._end_requested = True
 
     def _pump(self) -> bool:
-        """Moves output; True: a signal or a quiet moment has come."""
+        """Read the pipes, and return whether a signal or a timeout has occurred."""
         ready = self._selector.select(TICK)
         woken = not ready
         for key, _ in ready:
@@ -115,41 +136,51 @@ class Supervisor:
     def _follow_record(self) -> None:
         try:
             stat = self.folder.record.stat()
-        except FileNotFoundError:  # somebody has removed the job's folder by hand
-            self._told_to_end = True
+        except FileNotFoundError:  # the folder of the job was removed by hand
+            self._end_requested = True
             return
-        if (stat.st_mtime_ns, stat.st_ino) != self._seen:
-            self._seen = (stat.st_mtime_ns, stat.st_ino)
+        if (stat.st_mtime_ns, stat.st_ino) != self._record_version:
+            self._record_version = (stat.st_mtime_ns, stat.st_ino)
             try:
                 self.record = Record.read(self.folder)
             except TargetFault as fault:
-                _complain(fault)
+                _log_fault(fault)
             self.run.record = self.record
             self.run.jobset.spec = self.record.jobset["spec"]
             self.run.status.owner, self.run.status.digest = self.record.owner, self.record.digest
 
     def _step(self, now: float) -> None:
-        self.run.look(now)
-        suspend = self.record.suspended and not self.run.decided
-        if self._told_to_end:
+        self.run.poll_pods(now)
+        suspend = self.record.suspended and not self.run.verdict_due
+        stop = bool(self.record.stop) and not self.run.verdict_due
+        if self._end_requested:
             self.run.stop(now, self._ordered_grace())
-            self._over = self.run.gone
-        elif suspend:
+            self._over = self.run.pods_gone
+        elif stop:
+            self.run.attempts.explain(STOPPED, self.record.stop.partition(";")[0], running=True)
             self.run.stop(now)
-            if self.run.gone:
+            if self.run.pods_gone:
+                self.run.describe(now, ending=True)
+                self.run.status.fail(STOPPED, self.record.stop, now)
+                self._over = True
+                return
+        elif suspend:
+            self.run.attempts.explain(SUSPENDED, self.record.suspended_by, running=True)
+            self.run.stop(now)
+            if self.run.pods_gone:
                 self._suspend()
         else:
-            self._over = self.run.go_on(now)
-        self.run.describe(now, ending=suspend or self._told_to_end)
+            self._over = self.run.advance(now)
+        self.run.describe(now, ending=suspend or stop or self._end_requested)
 
     def _ordered_grace(self) -> float | None:
-        """Seconds that `delete` asks for; None: each pod's own."""
+        """Return the grace period of `LocalTarget.delete` in seconds; None for each pod's own."""
         with suppress(OSError, ValueError, KeyError):
             return float(json.loads(self.folder.stop.read_bytes())["grace"])
         return None
 
     def _suspend(self) -> None:
-        """Ends this supervisor, unless the job has been resumed in the meantime."""
+        """Write the suspended status and end this supervisor, unless the job has been resumed."""
         guard = self.folder.try_guard()
         if guard is None:
             return
@@ -164,25 +195,24 @@ class Supervisor:
             os.close(self._lock)
             self._lock = -1
         except TrainerError as fault:
-            _complain(fault)
+            _log_fault(fault)
             time.sleep(RETRY)
         finally:
             os.close(guard)
 
     def _finish(self) -> None:
-        """The end is written when nothing is left of the job."""
+        """Write the last status after all processes have ended."""
         self._clean_up()
         remove_tree(volumes.memory_folder(self.record.uid))
-        if not self._told_to_end:
-            with suppress(TargetFault):  # who asks next is told that it cannot be written
-                self._insist(lambda: self.folder.write_last(self.run.status))
+        if not self._end_requested:
+            with suppress(TargetFault):  # the next caller gets this error
+                self._retry_write(lambda: self.folder.write_last(self.run.status))
             if self.record.ttl == 0:
                 self.folder.expire()
         self.folder.supervisor.unlink(missing_ok=True)
 
     def _clean_up(self) -> None:
-        """Ends what is left, and removes it. The folder of secret volumes stays with a suspended job, empty: others could take
-        its name."""
+        """Kill and remove what is left of the job. The folder of secret volumes stays, empty, to reserve its name."""
         process.kill_marked(self.record.uid)
         process.kill_descendants()
         memory = volumes.memory_folder(self.record.uid)
@@ -192,8 +222,8 @@ class Supervisor:
         self.run.release()
 
     def _save(self, now: float) -> None:
-        """Writes what has changed, a few times a second at most; on a full disk the job runs on and this is tried again."""
-        if self._told_to_end or self._over:
+        """Write a changed status, at most a few times a second; on a full disk the job continues and the write is retried."""
+        if self._end_requested or self._over:
             return
         new = self.run.status.to_dict()
         due = now >= self._write_at or new["phase"] != self._written["phase"]
@@ -203,36 +233,42 @@ class Supervisor:
             self.folder.write_status(self.run.status)
             self._written, self._write_at = new, now + WRITE_EVERY
         except TargetFault as fault:
-            _complain(fault)
+            _log_fault(fault)
             self._retry_at = now + RETRY
 
-    def _insist(self, write: Callable[[], None]) -> None:
-        """Until it is written, or the job is to be deleted. Raises TargetFault after `PATIENCE`."""
+    def _retry_write(self, write: Callable[[], None]) -> None:
+        """Retry `write` until it succeeds or the job is to be deleted.
+
+        Raises:
+            TargetFault: The write has failed for `PATIENCE` seconds.
+        """
         deadline = time.monotonic() + PATIENCE
-        while not self._told_to_end:
+        while not self._end_requested:
             try:
                 write()
                 return
             except TargetFault as fault:
-                _complain(fault)
+                _log_fault(fault)
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY)
 
 
-def _complain(fault: TrainerError) -> None:
+def _log_fault(fault: TrainerError) -> None:
     with suppress(OSError):
         print(time.strftime("%Y-%m-%d %H:%M:%S"), fault, file=sys.stderr, flush=True)
 
 
 def main() -> None:
+    """Supervise the job of the command line."""
     folder, lock = JobFolder(Path(sys.argv[1])), int(sys.argv[2])
     os.set_inheritable(lock, False)
     secrets = json.loads(sys.stdin.buffer.read())
     sys.stdin.close()
     umask = os.umask(0o077)  # what the supervisor writes is for this user alone; user code keeps the user's own umask
+    process.raise_open_files()
     process.adopt_orphans()
-    Supervisor(folder, lock, secrets, umask).live()
+    Supervisor(folder, lock, secrets, umask).run_job()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The Local target: JobSets as processes of this machine.
+"""Implements the Local target: JobSets as processes of this machine.
 
-Every call returns at once, except those
-that end processes, which take up to their grace period. State is in files alone, so any process may call.
+Calls that end processes take up to their grace period, all others return immediately. All state is in files, so any process may
+call.
 """
 
 from __future__ import annotations
@@ -15,55 +15,44 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.provider.api.status import (
-    OUTCOME_UNKNOWN,
-    JobStatus,
-    Loss,
-    Owner,
-    Phase,
-    Presence,
-)
-from pulumi_trainer.provider.api.submission import (
-    Consumer,
-    Draft,
-    Objects,
-    Submission,
-    another_run,
-    differences,
-)
+from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
+from pulumi_trainer.provider.api.outputs import Output
+from pulumi_trainer.provider.api.runs import Run, read_runs
+from pulumi_trainer.provider.api.status import NOT_STARTED, OUTCOME_UNKNOWN, JobStatus, Loss, Owner, Phase, Presence
+from pulumi_trainer.provider.api.submission import Consumer, Draft, Objects, Submission, another_run, differences
+from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kube.errors import (
     Conflict,
     Invalid,
     Problem,
+    Refused,
     TargetFault,
     TrainerError,
     Unreadable,
     several,
 )
-from pulumi_trainer.provider.targets import keys
-from pulumi_trainer.provider.targets.local import (
-    logs,
-    process,
-    review,
-    volumes,
-)
+from pulumi_trainer.provider.lifecycle.usage import Ran, earlier_runs, recorded_run
+from pulumi_trainer.provider.targets import generated_secrets
+from pulumi_trainer.provider.targets.local import isolation, local_limits, logs, places, process, volumes
 from pulumi_trainer.provider.targets.local.claims import Claim
-from pulumi_trainer.provider.targets.local.environment import kept
-from pulumi_trainer.provider.targets.local.machine import cache, host_id
+from pulumi_trainer.provider.targets.local.environment import inherited
+from pulumi_trainer.provider.targets.local.machine import host_id
 from pulumi_trainer.provider.targets.local.paths import (
     FILE_MODE,
-    faults,
     remove_temporaries,
     remove_tree,
+    root_problems,
+    translate_os_errors,
 )
-from pulumi_trainer.provider.targets.local.plan import Site
-from pulumi_trainer.provider.targets.local.pods import Tuning
+from pulumi_trainer.provider.targets.local.plan import Site, fetched_revisions
+from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import (
     VOLUME,
@@ -71,25 +60,29 @@ from pulumi_trainer.provider.targets.local.store import (
     discard,
     name_of,
     read_json,
+    unreadable,
+    write_file,
     write_json,
 )
 
 LOST_GRACE = 5.0
-"""Seconds between TERM and KILL for processes whose supervisor has died."""
+"""Seconds between SIGTERM and SIGKILL for processes whose supervisor has died."""
 
 STUCK_SECONDS = 15.0
-"""How much longer than the grace period a supervisor may take to end its job before it is killed."""
+"""Seconds beyond the grace period after which a supervisor that has not ended its job is killed."""
 
 _children: list[subprocess.Popen[bytes]] = []
-"""Supervisors that this process has started, so that they leave no zombies while it lives."""
+"""Supervisors that this process has started, so that it reaps them."""
 _children_lock = threading.Lock()
 
 
 class LocalTarget:
     """Jobs and volumes below one folder, on one host.
 
-    root: `<project>/.pulumi-trainer`. python: interpreter that stands in for the images (its folder comes first in PATH).
-    environments: cached Python environments, default `~/.cache/pulumi-trainer/environments`.
+    Args:
+        root: Folder of the jobs and volumes, such as `<project>/.pulumi-trainer`.
+        python: Interpreter that replaces the images; its folder is the first in PATH. Default: the interpreter of this process.
+        environments: Folder of the cached Python environments. Default: `~/.cache/pulumi-trainer/environments`.
     """
 
     tuning = Tuning()
@@ -97,26 +90,33 @@ class LocalTarget:
     def __init__(self, root: str | Path, *, python: str = sys.executable, environments: Path | None = None) -> None:
         self.root = Path(root).absolute()
         self.python = python
-        self.environments = environments or cache() / "environments"
+        self.environments = environments or cache_folder() / "environments"
         self.host = host_id()
+        self.isolation = ""
 
     def review(
-        self, objects: Objects, secrets: review.Keys | None = None, made: Callable[[], bool] = lambda: False
+        self, objects: Objects, secrets: local_limits.Keys | None = None, exists: Callable[[], bool] = lambda: False
     ) -> tuple[list[Problem], list[Problem]]:
-        """(refusals, warnings). secrets: the Secrets (and their keys) that come with the job; None: not judged here. made:
-        whether the job is there already: what the machine lacks now is nothing that it still needs.
+        """Return why this machine refuses jobs, and its warnings.
+
+        Args:
+            objects: The objects of the jobs.
+            secrets: The Secrets, with their keys, that are submitted with the jobs; None to skip their review.
+            exists: Returns whether the job exists, so that it does not need what the machine lacks now.
         """
-        refused = [*review.refusals(objects, secrets), *review.too_many_pods(objects)]
-        warnings = review.warnings(objects)
-        missing, unsure = review.missing_programs(objects, self.python)
-        lacking = review.missing_interpreter(objects, self.python) or missing
-        lacking += [*review.too_few_gpus(objects), *review.missing_packages(objects)]
-        if (lacking or unsure) and made():
+        refused = [*local_limits.refusals(objects, secrets), *local_limits.too_many_pods(objects)]
+        warnings = local_limits.warnings(objects)
+        missing, unsure = local_limits.missing_programs(objects, self.python)
+        lacking = local_limits.missing_interpreter(objects, self.python) or missing
+        lacking += [*root_problems(self.root), *local_limits.invalid_arguments(objects)]
+        lacking += [*local_limits.too_few_gpus(objects), *local_limits.too_many_files(objects)]
+        lacking += [*local_limits.missing_packages(objects), *(isolation.problems() if self.isolation else ())]
+        if (lacking or unsure) and exists():
             lacking, unsure = [], []
         return [*refused, *lacking, *self._claimed_elsewhere(objects)], warnings + unsure
 
-    def has(self, draft: Draft) -> bool:
-        """Whether the job is there already, as the program wants it."""
+    def has_job(self, draft: Draft) -> bool:
+        """Return whether the job exists with the digest of the draft."""
         if not isinstance(draft.namespace, str) or not isinstance(draft.digest, str):
             return False
         with suppress(TrainerError):
@@ -124,217 +124,484 @@ class LocalTarget:
             return record is not None and record.digest == draft.digest
         return False
 
-    def other_interpreter(self, draft: Draft) -> list[Problem]:
-        """Return that the job has failed with another interpreter than that of now, which only another run takes."""
+    def other_settings(self, draft: Draft) -> list[Problem]:
+        """Return warnings that the job failed with another interpreter, or is isolated otherwise; only a new run takes these."""
         if not isinstance(draft.namespace, str) or not isinstance(draft.digest, str):
             return []
         with suppress(TrainerError):
             folder = JobFolder.of(self.root, draft.namespace, draft.name)
-            status = folder.read_status()
-            record = Record.find(folder) if status is not None and status.phase == Phase.FAILED else None
-            if record is not None and record.digest == draft.digest and record.python != self.python:
-                why = f"has failed with the interpreter {record.python}, and target.python is {self.python} now"
-                return [Problem(f"{record.namespace}/{record.name}", why, 'run="2" runs it again with that one')]
+            record = Record.find(folder)
+            if record is not None and record.digest == draft.digest:
+                return [*self._differences(record, folder.read_status())]
+            if record is not None and record.isolation and not self.isolation:
+                why = f"ran with isolation={record.isolation!r}, and its next run sees all that you see"
+                return [Problem(f"{record.namespace}/{record.name}", why, "give Local(isolation=...) again")]
         return []
 
-    def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
-        """Accepts a job and starts its supervisor; suspended jobs have none. Safe to repeat: what is there with the same
-        owner and digest is taken over as it is.
+    def _differences(self, record: Record, status: JobStatus | None) -> Iterator[Problem]:
+        where = f"{record.namespace}/{record.name}"
+        if status is not None and status.phase == Phase.FAILED and record.python != self.python:
+            why = f"has failed with the interpreter {record.python}, and target.python is {self.python} now"
+            yield Problem(where, why, 'run="2" runs it again with that one')
+        if record.isolation != self.isolation:
+            was, now = (
+                f"isolation={name!r}" if name else "no isolation" for name in (record.isolation, self.isolation)
+            )
+            yield Problem(
+                where, f"was created with {was}, and the program has {now}", 'run="2" runs it again with that'
+            )
 
-        adopt: take over a job of another owner, if it has the same objects. Raises Invalid, Conflict, Refused, TargetFault.
+    def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
+        """Create a job and start its supervisor, unless it is suspended. Idempotent for the same owner and digest.
+
+        Args:
+            submission: The job.
+            adopt: Whether to take over a job of another owner that has the same objects.
+
+        Returns:
+            The status of the job.
+
+        Raises:
+            Invalid: This machine cannot run the job.
+            Conflict: Another job has the name, or it differs.
+            Refused: A path is not safe, or the job runs on another host.
+            TargetFault: The folder of the job cannot be written.
         """
-        refused = [*review.bad_names(submission.objects), *review.refusals(submission.objects, submission.secrets)]
+        refused = [
+            *local_limits.invalid_names(submission.objects),
+            *local_limits.refusals(submission.objects, submission.secrets),
+        ]
         if refused:
             raise Invalid(*refused)
         folder = JobFolder.of(self.root, submission.namespace, submission.name)
         with folder.guard():
             record = Record.find(folder)
             if record is None:
-                record = Record.of(submission, self._site(folder), self.tuning)
+                record = Record.of(submission, self._site(folder), self.tuning, self.isolation)
                 self._create_claims(record)
+                _store_source(folder, submission)
                 record.write(folder)
+                _write_run_manifest(record)
             else:
-                record = self._taken_over(folder, record, submission, adopt)
+                record = self._take_over(folder, record, submission, adopt)
             self._start_if_due(folder, record, submission)
-            return self._seen(folder, record) or self._bury(folder, record)
+            return self._known_status(folder, record)
 
     def identity(self) -> dict[str, str]:
-        """Nothing that is not known before: `host` says which machine this is."""
+        """Return {}: `host` in the `target` input identifies this machine."""
         return {}
 
+    def limit_jobs(self, limit: int | None) -> None:
+        """Set how many jobs of the root run at once, also for those that wait already. None: the default.
+
+        Raises:
+            TargetFault: The root cannot be written.
+        """
+        places.set_limit(self.root, limit)
+
     def drift(self, namespace: str, name: str) -> dict[str, object]:  # noqa: ARG002
-        """Nobody but this program writes here."""
+        """Return {}: only this program changes a job of this machine."""
         return {}
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:  # noqa: ARG002
-        """Changes in place: suspend, ttlSecondsAfterFinished, and metadata; a suspended job may change as a whole.
+        """Update suspend, ttlSecondsAfterFinished and metadata of a job, or all of a suspended job.
 
-        Raises TargetFault if there is no such job, Conflict if it is not ours.
+        Args:
+            submission: The desired job.
+            force: Has no effect: only this program changes the job.
+
+        Returns:
+            The status of the job.
+
+        Raises:
+            Invalid: This machine cannot run the job.
+            TargetFault: The job does not exist.
+            Conflict: The job belongs to another owner.
         """
-        refused = [*review.bad_names(submission.objects), *review.refusals(submission.objects, submission.secrets)]
+        refused = [
+            *local_limits.invalid_names(submission.objects),
+            *local_limits.refusals(submission.objects, submission.secrets),
+        ]
         if refused:
             raise Invalid(*refused)
-        folder = JobFolder.of(self.root, submission.namespace, submission.name)
-        where = f"{submission.namespace}/{submission.name}"
+        owner = Owner(submission.owner, submission.sweep)
+        with self._locked(submission.namespace, submission.name, owner) as (folder, record):
+            self._known_status(folder, record)
+            changed = Record.of(submission, self._site(folder, record.uid), record.tuning, record.isolation)
+            kept = {
+                name: getattr(record, name) for name in ("host", "hostname", "created", "earlier", "first_uid", "stop")
+            }
+            record = replace(changed, **kept).with_override(Override.from_dict(record.override))
+            self._create_claims(record)
+            _store_source(folder, submission)
+            record.write(folder)
+            self._start_if_due(folder, record, submission)
+            return self._known_status(folder, record)
+
+    def set_suspend(
+        self, namespace: str, name: str, owner: Owner, override: Override, submission: Submission | None = None
+    ) -> JobStatus:
+        """Suspend or resume a job, whatever its program has.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            owner: Owner of the job.
+            override: The value of `suspend`.
+            submission: For a resumption, the job as its stack has it, with the values of its Secrets.
+
+        Returns:
+            The status; of a job that has ended the unchanged one.
+
+        Raises:
+            TargetFault: The job does not exist.
+            Conflict: The job belongs to another owner.
+        """
+        with self._locked(namespace, name, owner) as (folder, record):
+            status = self._known_status(folder, record)
+            if status.terminal:
+                return status
+            record = record.with_override(override)
+            record.write(folder)
+            if submission is not None:
+                self._start_if_due(folder, record, submission)
+            return self._known_status(folder, record)
+
+    def stop(self, namespace: str, name: str, owner: Owner, message: str) -> JobStatus:
+        """End a job for good within its grace period; its record, logs and volumes stay.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            owner: Owner of the job.
+            message: Message of the stopped job.
+
+        Returns:
+            The status; of a job that has ended before the unchanged one.
+
+        Raises:
+            TargetFault: The job does not exist.
+            Conflict: The job belongs to another owner.
+        """
+        with self._locked(namespace, name, owner) as (folder, record):
+            status = self._known_status(folder, record)
+            if status.terminal:
+                return status
+            record = replace(record, stop=message)
+            record.write(folder)
+            if not _is_unsupervised(folder, record.grace + STUCK_SECONDS):
+                self._end(folder, record, None)
+            status = folder.read_status() or record.status(Phase.PENDING)
+            if not status.terminal:
+                status.fail(STOPPED, message, time.time())
+                folder.write_last(status)
+            return self._known_status(folder, record)
+
+    def rerun(self, submission: Submission) -> JobStatus:
+        """Run a job that has ended again. Its volumes stay, its logs are those of the new run.
+
+        Args:
+            submission: The job as its stack has it, with the values of its Secrets.
+
+        Raises:
+            Refused: The job has not ended.
+            TargetFault: The job does not exist.
+            Conflict: The job belongs to another owner.
+        """
+        owner = Owner(submission.owner, submission.sweep)
+        with self._locked(submission.namespace, submission.name, owner) as (folder, record):
+            status = self._known_status(folder, record)
+            if not status.terminal:
+                raise Refused(not_ended_problem(status))
+            _is_unsupervised(folder, STUCK_SECONDS)
+            again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
+            earlier = [run.to_dict() for run in record.runs(status)]
+            again = replace(again, first_uid=record.resource_uid, earlier=earlier)
+            self._create_claims(again)
+            _store_source(folder, submission)
+            again.write(folder)
+            _write_run_manifest(again)
+            folder.forget_run()
+            self._start_if_due(folder, again, submission)
+            return self._known_status(folder, again)
+
+    @contextmanager
+    def _locked(self, namespace: str, name: str, owner: Owner) -> Iterator[tuple[JobFolder, Record]]:
+        """Lock an existing job of an owner, and yield its folder and record.
+
+        Raises:
+            TargetFault: The job does not exist.
+            Conflict: The job belongs to another owner.
+        """
+        folder = JobFolder.of(self.root, namespace, name)
+        where = f"{namespace}/{name}"
         if not folder.path.exists():
             raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
-        folder.check_ours()
+        folder.check_is_job()
         with folder.guard():
             record = Record.find(folder)
             if record is None:
                 discard(folder.path, self.root)
                 raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
             record.check_host()
-            if not (me := Owner(submission.owner, submission.sweep)).owns(record.whose):
-                why = f"belongs to {record.whose.called_by(me)}"
+            if not owner.owns(record.whose):
+                why = f"belongs to {record.whose.called_by(owner)}"
                 raise Conflict(Problem(where, why, "give the TrainJob another name"))
-            if self._seen(folder, record) is None:
-                self._bury(folder, record)
-            changed = Record.of(submission, self._site(folder, record.uid), record.tuning)
-            record = replace(changed, host=record.host, hostname=record.hostname, created=record.created)
-            self._create_claims(record)
-            record.write(folder)
-            self._start_if_due(folder, record, submission)
-            return self._seen(folder, record) or self._bury(folder, record)
+            yield folder, record
+
+    def _known_status(self, folder: JobFolder, record: Record) -> JobStatus:
+        """Return the status of a job, and fail it if its supervisor has died. The caller has the lock."""
+        return self._current_status(folder, record) or self._fail_lost_job(folder, record)
 
     def update_secrets(self, submission: Submission) -> None:
-        """Nothing is kept here: a job gets the values whenever it is started or resumed."""
+        """Do nothing: a job gets the values of its Secrets when it is started or resumed."""
+
+    def relabel(self, submission: Submission, was: Owner) -> None:
+        """Write the label of the program's stack into the record of a job that was moved from another stack.
+
+        Args:
+            submission: The job.
+            was: Owner of the job in the stack's state.
+
+        Raises:
+            TargetFault: The job does not exist.
+            Conflict: The job belongs to another owner.
+        """
+        folder = JobFolder.of(self.root, submission.namespace, submission.name)
+        with folder.guard():
+            record = Record.read(folder)
+            record.check_host()
+            me = Owner(submission.owner, submission.sweep)
+            if not was.owns(record.whose) and not me.owns(record.whose):
+                where, why = f"{submission.namespace}/{submission.name}", f"belongs to {record.whose.called_by(me)}"
+                raise Conflict(Problem(where, why, "give the TrainJob another name"))
+            label = "" if submission.retain else submission.sweep
+            replace(record, sweep=label, program=submission.program).write(folder)
 
     def status(self, namespace: str, name: str) -> JobStatus | None:
-        """The job now; None: nothing is known of it. Ends the processes of a job whose supervisor has died.
+        """Return the current status of a job; None if not found. Ends the processes of a job whose supervisor has died.
 
-        Raises Refused for a job of another host.
+        Raises:
+            Refused: The job runs on another host.
+            Unreadable: A file of the job is damaged.
         """
         folder = JobFolder.of(self.root, namespace, name)
         record = Record.find(folder)
         if record is None:
             return None
         record.check_host()
-        status = self._seen(folder, record)
+        status = self._current_status(folder, record)
         if status is not None:
             return status
         with folder.guard():
             record = Record.find(folder)
-            if record is None:  # deleted while we waited
+            if record is None:  # deleted before the lock was free
                 discard(folder.path, self.root)
                 return None
-            return self._seen(folder, record) or self._bury(folder, record)
+            return self._known_status(folder, record)
 
-    def glance(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:  # noqa: ARG002
-        """`status`, which costs nothing here; of a job that cannot be read, why."""
+    def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:  # noqa: ARG002
+        """Return the status of a job, with the reason if its files are damaged; None if not found."""
         try:
             return self.status(namespace, name)
         except Unreadable as fault:
-            return _unknown(namespace, name, owner, fault)
+            return _unreadable_status(namespace, name, owner, fault)
 
-    def seen(self, namespace: str, name: str, beside: Collection[str] = ()) -> Presence | None:  # noqa: ARG002
-        """Whether there is such a job, and whose it is; None: it ran on another host. beside: other objects, which are in its
-        record."""
-        record = Record.find(JobFolder.of(self.root, namespace, name))
+    def presence(self, namespace: str, name: str, beside: Collection[str] = ()) -> Presence | None:  # noqa: ARG002
+        """Return whether a job exists, and its owner; None if it runs on another host.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            beside: Other objects of the job; they are part of its record.
+        """
+        folder = JobFolder.of(self.root, namespace, name)
+        record = Record.find(folder)
         if record is None:
             return Presence()
-        return Presence(record.whose) if record.host == self.host else None
+        if record.host != self.host:
+            return None
+        status = None
+        with suppress(Unreadable):
+            status = self._current_status(folder, record)  # a preview writes nothing, not even that a job is lost
+        note = "" if status is None or status.terminal else record.override_note
+        if status is not None and status.reason == STOPPED:
+            note = status.message
+        return Presence(record.whose, not_started=status is not None and status.reason == NOT_STARTED, note=note)
 
-    def check_adoption(self, submission: Submission) -> None:
-        """Raises Conflict where a job of others is not what the program says."""
+    def check_adoption(self, submission: Submission) -> str:
+        """Return a note about the job that `create` would adopt; empty if it would not adopt one.
+
+        Raises:
+            Conflict: The job differs from the submission.
+        """
         found = Record.find(JobFolder.of(self.root, submission.namespace, submission.name))
-        if found is not None and found.owner != submission.owner:
-            _check_alike(found, submission)
+        me = Owner(submission.owner, submission.sweep)
+        if found is None or (found.owner == me.id and found.whose.stack in ("", me.stack)):
+            return ""
+        _check_same_objects(found, submission)
+        return f"belongs to {found.whose.called_by(me)} and is taken over"
 
-    def holder(self, namespace: str, name: str) -> Owner | None:
-        """Return who has a job of that name; None: nobody."""
+    def progress(self, status: JobStatus) -> dict[str, Any] | None:
+        """Return what rank 0 of a job has reported. status: The current status of the job."""
+        return status.progress
+
+    def runs(self, namespace: str, name: str) -> list[Run]:
+        """Return the runs of the job of that name, the newest last; empty if not found."""
+        folder = JobFolder.of(self.root, namespace, name)
+        record = Record.find(folder)
+        if record is None:
+            return []
+        status = self._current_status(folder, record) or record.status(Phase.FAILED)
+        data = fetched_revisions(record.jobset, record.objects, record.site(folder, {}, {}, {}))
+        return replace(record, inputs={**record.inputs, **data}).runs(status)
+
+    def job_usage(self, namespace: str, name: str) -> list[Ran]:
+        """Return the times for which the job of that name has run; empty if not found.
+
+        A job without a supervisor, because it is suspended or was killed, has run until its status was last written.
+        """
+        folder = JobFolder.of(self.root, namespace, name)
+        record = Record.find(folder)
+        if record is None:
+            return []
+        found = [*earlier_runs(namespace, name, read_runs(record.earlier), record.created)]
+        supervised = folder.supervised()
+        status = folder.read_status() or record.status(Phase.PENDING)
+        if status.started and not status.finished and not supervised:
+            status = replace(status, finished=folder.status.stat().st_mtime)
+        return [*found, *recorded_run(namespace, name, record.demand, status.started, status.finished)]
+
+    def current_owner(self, namespace: str, name: str) -> Owner | None:
+        """Return the owner of the job of that name; None if not found."""
         found = Record.find(JobFolder.of(self.root, namespace, name))
         return found.whose if found is not None else None
 
     def delete(
         self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, grace: float | None = None
     ) -> Owner | str | None:
-        """Ends the job's processes (TERM, grace, KILL) and removes its folder and the claims that were made for it. Safe to
-        repeat. Returns what was in those claims.
+        """Terminate a job's processes and remove its folder and the claims that were created for it. Idempotent.
 
-        uid: only this run of it. owner: only while it is theirs; whose it is by now is returned, and nothing is touched then.
-        grace: seconds; default: each pod's terminationGracePeriodSeconds.
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            uid: Delete only this run of the job; default: any run.
+            owner: Delete only a job of this owner; default: any owner.
+            grace: Seconds between SIGTERM and SIGKILL; default: each pod's terminationGracePeriodSeconds.
+
+        Returns:
+            The owner if the job belongs to another one and is not deleted; otherwise what the claims contained, or None.
         """
-        told: list[str] = []
+        notes: list[str] = []
         folder = JobFolder.of(self.root, namespace, name)
         if not folder.path.exists():
             return None
-        folder.check_ours()
+        folder.check_is_job()
         with folder.guard():
             record = Record.find(folder)
             if record is not None:
                 record.check_host()
                 if owner is not None and not owner.owns(record.whose):
                     return record.whose
-                if uid and uid != record.uid:
+                if uid and uid != record.resource_uid:
                     return None
                 self._end(folder, record, grace)
                 remove_tree(volumes.memory_folder(record.uid))
-                for claim, goes in volumes.template_claims(record.jobset, name):
-                    if goes:
+                for claim, deleted in volumes.template_claims(record.jobset, name):
+                    if deleted:
                         users = self._users(namespace, claim, beside=name)
-                        told.append(Claim(self.root, namespace, claim).delete_with_job(f"{namespace}/{name}", users))
+                        notes.append(Claim(self.root, namespace, claim).delete_with_job(f"{namespace}/{name}", users))
             discard(folder.path, self.root)
         mounted = volumes.claims(record.jobset) if record is not None else set()
         for file in volumes.claim_folder(self.root, namespace, "").glob(f"*/{VOLUME}") if mounted else ():
             if (claim := file.parent.name) in mounted:
                 Claim(self.root, namespace, claim).remove_left(self._users(namespace, claim))
-        return "; ".join(filter(None, told)) or None
+        return "; ".join(filter(None, notes)) or None
 
     def jobs(self) -> list[JobStatus]:
-        """All jobs of this host, and those that cannot be read, with the reason."""
+        """Return the status of all jobs of this host; if the files of a job are damaged, the reason is in its status."""
         found: list[JobStatus | None] = []
         mine = [r for r in self._records(found.append) if r.host == self.host]
-        found += [self.glance(r.namespace, r.name, r.uid, "", r.whose) for r in mine]
+        found += [self.cached_status(r.namespace, r.name, r.uid, "", r.whose) for r in mine]
         return [status for status in found if status is not None]
 
     def consumers(self, runtime: str) -> tuple[list[Consumer], str]:
-        """The jobs that were made from a runtime, and what could not be seen: jobs that cannot be read."""
-        unseen: list[JobStatus] = []
-        mine = [r for r in self._records(unseen.append) if r.host == self.host and r.runtime.get("name") == runtime]
-        found = [r.consumer(self.glance(r.namespace, r.name, r.uid, "", r.whose)) for r in mine]
-        return found, several([f"what job {s.namespace}/{s.name} uses could not be seen: {s.message}" for s in unseen])
+        """Return the jobs that were created from a runtime, and a note about jobs that cannot be read."""
+        unreadable_jobs: list[JobStatus] = []
+        mine = [
+            r for r in self._records(unreadable_jobs.append) if r.host == self.host and r.runtime.get("name") == runtime
+        ]
+        found = [r.consumer(self.cached_status(r.namespace, r.name, r.uid, "", r.whose)) for r in mine]
+        return found, several(
+            [f"what job {s.namespace}/{s.name} uses could not be seen: {s.message}" for s in unreadable_jobs]
+        )
 
-    def held(self, namespace: str, name: str) -> tuple[str, str]:
-        """Name and release of the runtime that the job there was made from; empty where that is not known."""
+    def runtime_of_job(self, namespace: str, name: str) -> tuple[str, str]:
+        """Return name and release of the runtime that a job was created from; empty strings if unknown."""
         runtime = record.runtime if (record := Record.find(JobFolder.of(self.root, namespace, name))) else {}
         return str(runtime.get("name", "")), str(runtime.get("release", ""))
 
-    def sweep(self, label: str, tell: Callable[[str], None] = lambda _: None) -> list[str]:
-        """Deletes all jobs that carry the label, and its volumes that hold nothing or were left to a job. Returns their names.
+    def sweep(self, label: str, report: Callable[[str], None] = lambda _: None) -> list[str]:
+        """Delete all jobs with a label, and the volumes with that label that are empty or were left to a job.
 
-        tell: called with what is in a volume that goes.
+        Args:
+            label: Label of the stack.
+            report: Receives a note about the content of each deleted volume.
+
+        Returns:
+            NAMESPACE/NAME of all that was deleted.
         """
         swept = []
         for record in self._records():
             if label and record.sweep == label:
-                left = self.delete(record.namespace, record.name, uid=record.uid, owner=record.whose)
+                left = self.delete(record.namespace, record.name, uid=record.resource_uid, owner=record.whose)
                 swept.append(f"{record.namespace}/{record.name}")
                 if isinstance(left, str):
-                    tell(left)
+                    report(left)
         for file in sorted((self.root / "volumes").glob(f"*/*/{VOLUME}")):
-            claim, held = Claim(self.root, file.parent.parent.name, file.parent.name), None
+            claim, content = Claim(self.root, file.parent.parent.name, file.parent.name), None
             with suppress(Unreadable):
-                held = claim.sweep(label) if label else None
-            if held is not None:
+                content = claim.sweep(label) if label else None
+            if content is not None:
                 swept.append(f"{file.parent.parent.name}/{file.parent.name}")
-                if held:
-                    tell(f"volume {swept[-1]} is deleted with what is in it: {held}")
+                if content:
+                    report(f"volume {swept[-1]} is deleted with what is in it: {content}")
         return swept
 
+    def steps(self, namespace: str, name: str) -> list[str]:
+        """Return the names of a job's steps; [] if the job is not found."""
+        record = Record.find(JobFolder.of(self.root, namespace, name))
+        if record is None:
+            return []
+        return [str(step["name"]) for step in record.jobset["spec"]["replicatedJobs"]]
+
     def log_files(self, namespace: str, name: str, step: str | None = None) -> list[tuple[str, str, Path]]:
-        """(pod, container, file) of every container of the job, or of one step, that has written something."""
+        """Return (pod, container, file) of every container of a job, or of one step, with output."""
         return logs.files(JobFolder.of(self.root, namespace, name).logs, name, step)
+
+    def dropped_logs(self, namespace: str, name: str, step: str | None = None) -> list[tuple[str, int]]:
+        """Return pod and bytes of the logs whose beginning was replaced by newer lines."""
+        sizes = [(pod, logs.dropped_bytes(path)) for pod, _, path in self.log_files(namespace, name, step)]
+        return [(pod, size) for pod, size in sizes if size]
 
     def tail(
         self, namespace: str, name: str, step: str | None = None, *, lines: int = 100, follow: bool = False
     ) -> Iterator[tuple[str, str, str]]:
-        """(pod, container, line): the last lines of each log; follow: then what is added, until the job has ended or is
-        suspended."""
+        """Yield (pod, container, line) of the last lines of each log.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            step: Default: all steps.
+            lines: Number of last lines of each log.
+            follow: Whether to continue with new lines until the job has ended, is suspended, or was never started.
+        """
 
         def over() -> bool:
             status = self.status(namespace, name)
-            return status is None or status.terminal or status.phase == Phase.SUSPENDED
+            if status is None or status.terminal:
+                return True
+            return status.phase == Phase.SUSPENDED or status.reason == NOT_STARTED
 
         return logs.show(lambda: self.log_files(namespace, name, step), lines, over if follow else None)
 
@@ -346,31 +613,72 @@ class LocalTarget:
         sweep: str,
         claim: Mapping[str, Any] | None = None,  # noqa: ARG002
     ) -> dict[str, str]:
-        """A folder for that claim: {"path", "generation"}. Safe to repeat; data stays. Raises Conflict if it is not ours."""
+        """Create the folder of a claim, or take over an existing one with its data.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            owner: URN of the owner.
+            sweep: Label of the stack; empty if a sweep must not delete the volume.
+            claim: The PersistentVolumeClaim; a folder has neither size nor class.
+
+        Returns:
+            `path` and `generation` of the volume.
+
+        Raises:
+            Conflict: The volume belongs to another owner.
+        """
         return Claim(self.root, namespace, name).create(owner, sweep)
 
     def update_volume(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
-        """A folder has neither size nor class."""
+        """Record whether the folder is retained; a folder has neither size nor class."""
+        Claim(self.root, namespace, name).retain(generation, retain=bool(claim.get("retain")))
 
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
-        """{"path", "generation"}, and whose it is; None: there is none."""
+        """Return `path` and `generation` of a volume, and its owner; None if not found."""
         return Claim(self.root, namespace, name).read()
 
     def lost_volume(self, namespace: str, name: str, owner: Owner) -> Loss:  # noqa: ARG002
-        """What has become of a volume that was made before."""
+        """Return whether a volume that was created before is lost."""
         return Loss.NONE if self.volume(namespace, name) is not None else Loss.GONE
 
-    def folders(self, namespace: str, revision: str) -> list[Path]:
+    def owned_volumes(self) -> list[tuple[str, str, str, str]]:
+        """Return namespace, name, label of the stack, and generation of each volume that a program has created."""
+        found = []
+        for file in sorted((self.root / "volumes").glob(f"*/*/{VOLUME}")):
+            with suppress(Unreadable):
+                known = read_json(file) or {}
+                if not known.get("job"):
+                    place = file.parent.parent.name, file.parent.name
+                    found.append((*place, str(known.get("sweep", "")), str(known.get("generation", ""))))
+        return found
+
+    def fetched_folders(self, namespace: str, revision: str) -> list[Path]:
         """Return the folders of the volumes whose names end with a digest."""
         return sorted(volumes.claim_folder(self.root, name_of("namespace", namespace), "").glob(f"*-{revision}/data"))
 
     def describe_volume(self, namespace: str, name: str) -> str:
-        """Return how much it holds, and since when; empty if that is nothing."""
+        """Return the number of files of a volume, their size and the last change; empty if it has no files."""
         return Claim(self.root, namespace, name).describe()
 
+    def output(self, path: str) -> Output | None:
+        """Return the facts about the output folder of a job; None for a folder that is not in a volume of this target."""
+        folder = Path(path)
+        if not path or (self.root / "volumes") not in folder.parents:
+            return None
+        namespace, claim = folder.relative_to(self.root / "volumes").parts[:2]
+        return Claim(self.root, namespace, claim).output(folder)
+
+    def relabel_volume(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
+        """Record owner and label for a generation of a volume that was moved from another stack."""
+        Claim(self.root, namespace, name).relabel(generation, owner, sweep)
+
     def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str:
-        """With all its data; whose another generation is is returned. One that an unfinished job mounts is left to it; returns
-        that."""
+        """Delete a generation of a volume with its data; a volume that an unfinished job mounts is deleted when the job ends.
+
+        Returns:
+            The owner if the volume has another generation; why it is not deleted yet; empty if it is deleted.
+        """
         return Claim(self.root, namespace, name).delete(generation, self._users(namespace, name))
 
     def _site(self, folder: JobFolder, uid: str = "") -> Site:
@@ -380,24 +688,26 @@ class LocalTarget:
             uid=uid or str(uuid.uuid4()),
             python=self.python,
             environments=self.environments,
-            ours={},
+            user_environment={},
         )
 
-    def _records(self, tell: Callable[[JobStatus], None] = lambda _: None) -> list[Record]:
-        """tell: called with each job that has another record than one that can be read: it costs itself alone."""
+    def _records(self, report: Callable[[JobStatus], None] = lambda _: None) -> list[Record]:
+        """Return the records of all jobs. report: receives the status of each job whose record is damaged."""
         found = []
         for file in sorted((self.root / "jobs").glob("*/*/record.json")):
             try:
                 record = Record.find(JobFolder(file.parent))
             except Unreadable as fault:
-                tell(_unknown(file.parent.parent.name, file.parent.name, Owner(""), fault))
+                report(_unreadable_status(file.parent.parent.name, file.parent.name, Owner(""), fault))
             else:
                 found += [record] if record is not None else []
         return found
 
     def _create_claims(self, record: Record) -> None:
-        for claim, goes in volumes.template_claims(record.jobset, record.name):
-            Claim(self.root, record.namespace, claim).create_for_job(f"{record.namespace}/{record.name}", goes=goes)
+        for claim, deleted in volumes.template_claims(record.jobset, record.name):
+            Claim(self.root, record.namespace, claim).create_for_job(
+                f"{record.namespace}/{record.name}", deleted_with_job=deleted
+            )
 
     def _claimed_elsewhere(self, objects: Objects) -> list[Problem]:
         """Return which claims of volumeClaimPolicies belong to others."""
@@ -413,28 +723,28 @@ class LocalTarget:
         return found
 
     def _users(self, namespace: str, claim: str, beside: str = "") -> Iterator[tuple[Record, float]]:
-        """Yield the unfinished jobs that mount a claim, and since when. beside: a job that does not count."""
+        """Yield the unfinished jobs that mount a claim, and their start. beside: name of a job to leave out."""
         for record in self._records():
             if record.name != beside and record.namespace == namespace and claim in volumes.claims(record.jobset):
-                status = self.glance(namespace, record.name, record.uid, "", record.whose)
+                status = self.cached_status(namespace, record.name, record.uid, "", record.whose)
                 if status is not None and not status.terminal:
                     yield record, status.started or status.created
 
-    def _taken_over(self, folder: JobFolder, record: Record, submission: Submission, adopt: bool) -> Record:
+    def _take_over(self, folder: JobFolder, record: Record, submission: Submission, adopt: bool) -> Record:
         record.check_host()
         me = Owner(submission.owner, submission.sweep)
-        ours = me.owns(record.whose)
-        if ours and record.digest == submission.digest:
+        is_owner = me.owns(record.whose)
+        if is_owner and record.digest == submission.digest:
             return record
         where = f"{submission.namespace}/{submission.name}"
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        if ours:
+        if is_owner:
             why = f"exists since {since} from an earlier state of this program"
             raise Conflict(Problem(where, why, "run `pulumi refresh`, then `pulumi up`"))
         if not adopt:
             why = f"exists since {since} and belongs to {record.whose.called_by(me)}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
-        _check_alike(record, submission)
+        _check_same_objects(record, submission)
         record = replace(
             record,
             owner=submission.owner,
@@ -447,11 +757,12 @@ class LocalTarget:
         return record
 
     def _start_if_due(self, folder: JobFolder, record: Record, submission: Submission) -> None:
-        """Guarded. Starts what should run and does not: new jobs, resumed ones, and those whose creator has died."""
+        """Start the supervisor of a new or resumed job, or of one whose creator has died. The caller has the lock."""
         status = folder.read_status()
         fresh = status is None or status.phase == Phase.SUSPENDED
         if record.suspended or not fresh:
             return
+        folder.reserve()  # before the lock: `has_begun` compares the two
         lock = folder.take_supervisor_lock()
         if lock is None:
             return
@@ -464,16 +775,15 @@ class LocalTarget:
         with _children_lock:
             _children[:] = [child for child in _children if child.poll() is None]
         path = {k: os.environ[k] for k in ("PATH", "PYTHONPATH") if k in os.environ}
-        folder.reserve()
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW
-        with faults(folder.path), os.fdopen(os.open(folder.supervisor_log, flags, FILE_MODE), "ab") as log:
+        with translate_os_errors(folder.path), os.fdopen(os.open(folder.supervisor_log, flags, FILE_MODE), "ab") as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.supervisor", str(folder.path), str(lock)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=folder.path,
-                env={**kept(os.environ), **path, process.MARK: record.uid},
+                env={**inherited(os.environ), **path, process.MARK: record.uid},
                 pass_fds=[lock],
                 start_new_session=True,
             )
@@ -483,62 +793,68 @@ class LocalTarget:
             with suppress(BrokenPipeError), child.stdin:
                 child.stdin.write(json.dumps(_secrets(submission)).encode())
 
-    def _seen(self, folder: JobFolder, record: Record) -> JobStatus | None:
-        """The job's status; None: its supervisor has died."""
+    def _current_status(self, folder: JobFolder, record: Record) -> JobStatus | None:
+        """Return the current status of a job; None if its supervisor has died."""
         supervised = folder.supervised()
         status = folder.read_status()
         if status is not None:
             status.owner, status.digest = record.owner, record.digest
             status.stack, status.program = record.sweep, record.program
+            status.run, status.inputs = record.run, dict(record.inputs)
             if status.terminal:
                 if record.ttl is not None and time.time() >= status.finished + record.ttl:
                     folder.expire()
                 return status
         if status is None or status.phase == Phase.SUSPENDED:
             if record.suspended:
-                return status or record.status(Phase.SUSPENDED, "SuspendedJobs")
+                suspended = status or record.status(Phase.SUSPENDED, "SuspendedJobs")
+                reason = SUSPENDED if record.override_note else "SuspendedJobs"
+                return replace(suspended, reason=reason, message=record.override_note)
+            attempts = status.attempts if status is not None else []
             if supervised:
-                return record.status(Phase.STARTING)
-            return record.status(Phase.PENDING, "NotStarted", self._why_not_started(folder))
+                return replace(record.status(Phase.STARTING), attempts=attempts)
+            if status is None and folder.has_begun():
+                raise unreadable(folder.status, "is gone, so nobody can tell how the job has ended")
+            pending = record.status(Phase.PENDING, NOT_STARTED, self._why_not_started(folder))
+            return replace(pending, attempts=attempts, started=status.started if status is not None else 0.0)
         return status if supervised else None
 
     def _why_not_started(self, folder: JobFolder) -> str:
-        said = logs.last_lines(folder.supervisor_log, 5)
-        return "\n".join(["its supervisor has not been started; `pulumi up` starts it", *said])
+        lines = logs.last_lines(folder.supervisor_log, 5)
+        return "\n".join(["its supervisor was killed or has never been started; `pulumi up` starts it", *lines])
 
-    def _bury(self, folder: JobFolder, record: Record) -> JobStatus:
-        """Guarded. Ends what a dead supervisor has left behind; the job has failed."""
+    def _fail_lost_job(self, folder: JobFolder, record: Record) -> JobStatus:
+        """End the processes of a dead supervisor, and write and return the Failed status. The caller has the lock."""
         known = read_json(folder.supervisor)
         who = f"pid {known.get('pid')}" if known else "ended by a signal"
         self._end_processes(folder, record, LOST_GRACE)
         status = folder.read_status() or record.status(Phase.FAILED)
-        status.phase, status.reason, status.finished = Phase.FAILED.value, "SupervisorLost", time.time()
         why = "the machine has been restarted" if record.created < psutil.boot_time() else "something has ended it"
-        status.message = (
+        message = (
             f"the supervisor of this job ({who}) is gone: {why}. Its processes have been ended; log:"
-            f" {folder.supervisor_log}. Give the TrainJob another run= key to run it again"
+            f" {folder.supervisor_log}"
         )
-        for step in status.steps:
-            if not Phase(step.phase).terminal:
-                step.phase, step.active, step.ready = Phase.FAILED.value, 0, 0
+        if lines := logs.last_lines(folder.supervisor_log, 1):
+            message += f", which ends with: {lines[0]}"
+        status.fail("SupervisorLost", message, time.time())
         folder.write_last(status)
         return status
 
     def _end(self, folder: JobFolder, record: Record, grace: float | None) -> None:
-        """Guarded. Through the supervisor where it lives, so that processes can still write to their pipes."""
+        """End a job, through its living supervisor so that processes can write to their pipes. The caller has the lock."""
         if grace is not None:
             with suppress(TargetFault):
                 write_json(folder.stop, {"grace": grace})
         deadline = time.monotonic() + (record.grace if grace is None else grace) + STUCK_SECONDS
-        told: psutil.Process | None = None
+        supervisor: psutil.Process | None = None
         while folder.supervised():
-            found = told or process.identified(read_json(folder.supervisor) or {"pid": -1, "started": 0.0})
-            if found is not None and told is None:
+            found = supervisor or process.find_process(read_json(folder.supervisor) or {"pid": -1, "started": 0.0})
+            if found is not None and supervisor is None:
                 with suppress(psutil.Error):
                     found.send_signal(signal.SIGTERM)
-                told = found
+                supervisor = found
             if time.monotonic() > deadline:
-                for left in [found] if found else process.marked(record.uid):
+                for left in [found] if found else process.processes_with_mark(record.uid):
                     with suppress(psutil.Error):
                         left.kill()
                 break
@@ -547,15 +863,17 @@ class LocalTarget:
             self._end_processes(folder, record, LOST_GRACE if grace is None else grace)
 
     def _end_processes(self, folder: JobFolder, record: Record, grace: float) -> None:
-        found = {p.pid: p for p in (*process.noted(folder.processes), *process.marked(record.uid))}
-        process.end(found.values(), grace)
+        found = {
+            p.pid: p for p in (*process.recorded_processes(folder.processes), *process.processes_with_mark(record.uid))
+        }
+        process.end_processes(found.values(), grace)
         process.kill_marked(record.uid)
         remove_tree(volumes.memory_folder(record.uid))
         remove_temporaries(Path(record.temporary), record.uid)
 
 
-def _unknown(namespace: str, name: str, owner: Owner, fault: Unreadable) -> JobStatus:
-    """What can be said of a job that cannot be read."""
+def _unreadable_status(namespace: str, name: str, owner: Owner, fault: Unreadable) -> JobStatus:
+    """Return the status of a job whose files are damaged."""
     return JobStatus(
         name,
         namespace,
@@ -568,18 +886,44 @@ def _unknown(namespace: str, name: str, owner: Owner, fault: Unreadable) -> JobS
     )
 
 
+def _write_run_manifest(record: Record) -> None:
+    """Write what identifies the run beside its output folder, so that a copy of the output names its run."""
+    output = Path(record.output)
+    if not record.inputs or Path(record.root, "volumes") not in output.parents:
+        return
+    about = {"job": f"{record.namespace}/{record.name}", "run": record.run, "created": record.created}
+    write_json(output.with_name(f".{output.name}.run.json"), {**about, "inputs": dict(record.inputs)})
+
+
+def _is_unsupervised(folder: JobFolder, seconds: float) -> bool:
+    """Return whether the supervisor of a job ends within the time limit."""
+    deadline = time.monotonic() + seconds
+    while folder.supervised():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _store_source(folder: JobFolder, submission: Submission) -> None:
+    """Copy the archive of the job's project into the job's folder, from which each node reads it."""
+    for digest in filter(None, map(source_archives.digest_of, submission.objects.values())):
+        if not folder.source(digest).is_file():
+            write_file(folder.source(digest), source_archives.read(digest))
+
+
 def _secrets(submission: Submission) -> dict[str, dict[str, str]]:
-    """The values of all Secrets of a job: those to be generated are made now, and only its supervisor knows them."""
+    """Return Secret -> key -> value of a job, with generated values, which only the supervisor gets."""
     found = {name: dict(values) for name, values in submission.secrets.items()}
     for key, secret in submission.objects.items():
         if key.startswith("Secret/"):
-            made = keys.generated(secret.get("data") or {})
+            made = generated_secrets.generate_values(secret.get("data") or {})
             found.setdefault(key.partition("/")[2], {name: value.decode() for name, value in made.items()})
     return found
 
 
-def _check_alike(record: Record, submission: Submission) -> None:
+def _check_same_objects(record: Record, submission: Submission) -> None:
     differing = [*differences(record.objects, submission.objects), *another_run(record.run, submission)]
     if differing:
         where, why = f"{record.namespace}/{record.name}", f"cannot be adopted: it differs in {', '.join(differing)}"
-        raise Conflict(Problem(where, why, "make the program say what is there, or give the TrainJob another name"))
+        raise Conflict(Problem(where, why, "make the program match the live job, or give the TrainJob another name"))

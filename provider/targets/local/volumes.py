@@ -1,10 +1,10 @@
-"""Volumes as folders: where each volume of a pod lies, and what is put into it before the pod starts.
+"""Prepares the volumes of a pod as folders.
 
 emptyDir               <job>/pods/<pod>/volumes/<name>, empty for each new pod
 configMap, downwardAPI,
 projected              the same, filled with files
-secret                 a folder in memory (/dev/shm), mode 0700, gone when the job ends; never on a disk
-persistentVolumeClaim  <root>/volumes/<namespace>/<claim>/data, made where it is missing
+secret                 a folder in memory (/dev/shm), mode 0700, removed when the job ends; never on a disk
+persistentVolumeClaim  <root>/volumes/<namespace>/<claim>/data, created if it is missing
 hostPath               the path itself
 """
 
@@ -20,14 +20,10 @@ from typing import Any
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.kube.views import Pod, jobs_of
 from pulumi_trainer.provider.targets.local import remote
 from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
-from pulumi_trainer.provider.targets.local.paths import (
-    FILE_MODE,
-    inside,
-    make_folder,
-    remove_tree,
-)
+from pulumi_trainer.provider.targets.local.paths import FILE_MODE, inside, make_folder, remove_tree
 from pulumi_trainer.provider.targets.local.rewrite import Rewriter
 
 KINDS = ("emptyDir", "configMap", "secret", "downwardAPI", "projected", "persistentVolumeClaim", "hostPath")
@@ -38,9 +34,9 @@ Spec = Mapping[str, Any]
 
 
 def pod_volumes(jobset: Spec, pod: Spec) -> list[dict[str, Any]]:
-    """The pod's own volumes, and those that JobSet adds for `volumeClaimPolicies` (claim `<template>-<jobset>`)."""
+    """Return the pod's own volumes, and those that JobSet adds for `volumeClaimPolicies` (claim `<template>-<jobset>`)."""
     own = list(pod.get("volumes") or [])
-    mounted = {m["name"] for c in containers(pod) for m in c.get("volumeMounts") or []}
+    mounted = {mount["name"] for mount in Pod({**pod}).mounts}
     for template, _ in claim_templates(jobset):
         if template in mounted and all(v["name"] != template for v in own):
             claim = _claim_name(template, jobset["metadata"]["name"])
@@ -49,16 +45,16 @@ def pod_volumes(jobset: Spec, pod: Spec) -> list[dict[str, Any]]:
 
 
 def claim_templates(jobset: Spec) -> list[tuple[str, bool]]:
-    """Name of each template of `volumeClaimPolicies`, and whether its claim goes with the JobSet."""
-    return [
-        (template["metadata"]["name"], (policy.get("retentionPolicy") or {}).get("whenDeleted", "Delete") == "Delete")
-        for policy in jobset["spec"].get("volumeClaimPolicies") or []
-        for template in policy.get("templates") or []
-    ]
+    """Return the name of each template of `volumeClaimPolicies`, and whether its claim is deleted with the JobSet."""
+    found = []
+    for policy in jobset["spec"].get("volumeClaimPolicies") or []:
+        deleted = (policy.get("retentionPolicy") or {}).get("whenDeleted", "Delete") == "Delete"
+        found += [(template["metadata"]["name"], deleted) for template in policy.get("templates") or []]
+    return found
 
 
 def template_claims(jobset: Spec, name: str) -> list[tuple[str, bool]]:
-    """Return the claims of a JobSet's `volumeClaimPolicies`, and whether each goes with the JobSet."""
+    """Return the claims of a JobSet's `volumeClaimPolicies`, and whether each is deleted with the JobSet."""
     return [(_claim_name(template, name), goes) for template, goes in claim_templates(jobset)]
 
 
@@ -67,44 +63,46 @@ def _claim_name(template: str, jobset: str) -> str:
 
 
 def claims(jobset: Spec) -> set[str]:
-    """Every claim that some pod of the JobSet mounts."""
+    """Return the names of all claims that pods of a JobSet mount."""
     found = set()
-    for job in jobset["spec"].get("replicatedJobs") or []:
-        for volume in pod_volumes(jobset, job["template"]["spec"]["template"]["spec"]):
+    for job in jobs_of(jobset):
+        for volume in pod_volumes(jobset, job.pod.spec):
             if claim := volume.get("persistentVolumeClaim"):
                 found.add(claim["claimName"])
     return found
 
 
-def containers(pod: Spec) -> list[dict[str, Any]]:
-    return [*(pod.get("initContainers") or []), *(pod.get("containers") or [])]
-
-
 def claim_folder(root: Path, namespace: str, claim: str) -> Path:
+    """Return the folder of a claim."""
     return root / "volumes" / namespace / claim
 
 
 def memory_folder(uid: str) -> Path:
-    """Where the secret volumes of a job lie. Raises Refused for a uid that leads elsewhere."""
+    """Return the folder of the secret volumes of a job.
+
+    Raises:
+        Refused: The uid leads out of `MEMORY`.
+    """
     return inside(MEMORY, f"pulumi-trainer-{os.getuid()}-{uid}")
 
 
 def in_memory(volume: Spec) -> bool:
-    """It holds a Secret, so it must not touch a disk."""
+    """Return whether a volume contains a Secret, so that it must not be written to a disk."""
     sources = (volume.get("projected") or {}).get("sources") or []
     return bool(volume.get("secret")) or any(s.get("secret") for s in sources)
 
 
 def location(volume: Spec, folder: Path, memory: Path, claims_folder: Path) -> Path:
-    """Return where a volume lies.
+    """Return the path of a volume.
 
     Args:
-        folder: of the pod's volumes.
-        memory: the same for secret ones.
-        claims_folder: of the namespace's claims.
+        volume: The volume.
+        folder: Folder of the pod's volumes.
+        memory: Folder of the pod's secret volumes.
+        claims_folder: Folder of the namespace's claims.
 
     Raises:
-        Refused: its name leads out of that folder.
+        Refused: The name leads out of its folder.
     """
     if claim := volume.get("persistentVolumeClaim"):
         return inside(claims_folder, str(claim["claimName"]), "data")
@@ -116,15 +114,20 @@ def location(volume: Spec, folder: Path, memory: Path, claims_folder: Path) -> P
 def prepare(
     volume: Spec, place: Path, root: Path, objects: Objects, secrets: Texts, facts: PodFacts, rewriter: Rewriter
 ) -> None:
-    """Makes the folder and puts in what the volume holds.
+    """Create the folder of a volume and its files.
 
     Args:
+        volume: The volume.
         place: `location` of the volume.
-        root: the folder below which the volume is made.
+        root: The folder below which the volume is created.
+        objects: The objects of the job.
+        secrets: Secret -> key -> text.
+        facts: The values of fieldRefs.
+        rewriter: Rewrites the files of this package and of Trainer.
 
     Raises:
-        OSError: it cannot be made.
-        Refused: a path leads elsewhere, or a folder belongs to another user.
+        OSError: The folder or a file cannot be created.
+        Refused: A path leads out of its folder, or a folder belongs to another user.
     """
     if volume.get("hostPath"):
         return
@@ -146,9 +149,11 @@ def prepare(
 
 
 def set_writable(data: Path, writable: bool) -> None:
-    """Takes the write permission from fetched data that a job mounts read-only, or gives it back: a folder of this machine cannot
-    be mounted in another way. Fetched data alone, since nobody else writes there."""
-    if bool(data.stat().st_mode & S_IWUSR) == writable:  # the folder itself is changed last, so the rest is done
+    """Remove or restore the write permission of a claim's data, because a folder cannot be mounted read-only.
+
+    Only used for fetched data, which only the fetch writes.
+    """
+    if bool(data.stat().st_mode & S_IWUSR) == writable:  # the folder is changed last, so its content is done
         return
     for folder, _, files in os.walk(data, topdown=False):
         for path in (*(Path(folder, name) for name in files), Path(folder)):
@@ -158,7 +163,7 @@ def set_writable(data: Path, writable: bool) -> None:
 
 
 def _rewritten(name: str, content: bytes, rewriter: Rewriter) -> bytes:
-    """The files that are ours or Trainer's, and name paths or hosts; a user's own file stays as it is."""
+    """Return the content of a file with rewritten paths or hosts; files of users do not change."""
     if name == remote.HOSTFILE:
         return rewriter.hosts(content.decode()).encode()
     if name not in (code.ARGS_FILE, code.LAUNCH_FILE):
@@ -172,7 +177,7 @@ def _rewritten(name: str, content: bytes, rewriter: Rewriter) -> bytes:
 
 
 def files(volume: Spec, objects: Objects, secrets: Texts, facts: PodFacts) -> Iterator[tuple[str, bytes, int]]:
-    """Path, content and mode of each file of a configMap, secret, downwardAPI or projected volume."""
+    """Yield path, content and mode of each file of a configMap, secret, downwardAPI or projected volume."""
     projected = volume.get("projected") or {}
     for source in projected.get("sources") or [volume]:
         for kind in ("configMap", "secret", "downwardAPI"):
@@ -201,7 +206,8 @@ def _files(
 
 
 def config_files(objects: Objects, name: str) -> dict[str, bytes]:
-    """Keys of a ConfigMap; empty where it is not one of the job's objects."""
+    """Return key -> content of a ConfigMap; {} if it is not an object of the job."""
     config = objects.get(f"ConfigMap/{name}") or {}
     texts = {k: str(v).encode() for k, v in (config.get("data") or {}).items()}
-    return {**texts, **{k: base64.b64decode(v) for k, v in (config.get("binaryData") or {}).items()}}
+    binary = config.get("binaryData") or {}
+    return {**texts, **{k: v if isinstance(v, bytes) else base64.b64decode(v) for k, v in binary.items()}}

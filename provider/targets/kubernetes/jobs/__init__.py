@@ -1,1 +1,1 @@
-"""The life of a job in a cluster: its record, its objects, adoption, drift and deletion."""
+"""Owns the objects of a job in a cluster: its record, creation, adoption, drift and deletion."""

@@ -1,8 +1,9 @@
-"""What Kueue writes into the pods of a JobSet that it lets start: nodes and tolerations of flavors, labels, annotations, gates.
+"""Keeps or drops the fields that Kueue writes into the Pod templates of a JobSet when it admits the JobSet.
 
-Nobody may change these fields while the job runs, so an apply says what stands there, and a job that is adopted has them beside
-its own (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/podset/podset.go, Merge). Into a TrainJob Kueue writes a
-runtimePatch of its own, which no apply of ours touches.
+These are node selectors and tolerations of flavors, labels, annotations and scheduling gates
+(https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/podset/podset.go, Merge). They are immutable while the job runs, so an
+apply has to repeat them, and a comparison for an adoption has to ignore them. For a TrainJob Kueue writes a runtimePatch of its
+own, which no apply of this package changes.
 """
 
 from __future__ import annotations
@@ -11,20 +12,27 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pulumi_trainer.provider.kube.values.accessors import only
+from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.targets.kubernetes.jobs.drift import KEYED, LISTS
 
 Document = dict[str, Any]
 
 
-def kept(wanted: Document, live: Mapping[str, Any]) -> Document:
-    """The document with what stands in the pods of the live job, where that is more of the same; the server refuses the rest."""
+def keep_kueue_fields(wanted: Document, live: Mapping[str, Any]) -> Document:
+    """Return a document with the values that Kueue has added to the live job; the server rejects an apply without them.
+
+    Args:
+        wanted: The document to apply.
+        live: The job as the cluster has it.
+    """
     if not _started(live):
         return wanted
     made = copy.deepcopy(wanted)
-    for place, ours, theirs in _places(made, live):
-        if place in theirs and _within(ours.get(place), theirs[place]):
-            ours[place] = copy.deepcopy(theirs[place])
+    for field, wanted_part, live_part in _places(made, live):
+        if field in live_part and _within(wanted_part.get(field), live_part[field]):
+            wanted_part[field] = copy.deepcopy(live_part[field])
     return made
 
 
@@ -36,17 +44,17 @@ def _within(few: Any, many: Any) -> bool:
     return few is None
 
 
-def without(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Document:
-    """The live job, less what is not in the document."""
+def drop_kueue_fields(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Document:
+    """Return the live job without the values that Kueue may have added and that `wanted` does not have."""
     made = copy.deepcopy(dict(live))
     if not _started(live):
         return made
-    for place, theirs, ours in _places(made, wanted):
-        found, said = theirs.pop(place, None), ours.get(place)
-        if isinstance(found, dict) and isinstance(said, dict):
-            theirs[place] = {key: value for key, value in found.items() if key in said}
-        elif isinstance(found, list) and isinstance(said, list):
-            theirs[place] = [each for each in found if each in said]
+    for field, live_part, wanted_part in _places(made, wanted):
+        found, written = live_part.pop(field, None), wanted_part.get(field)
+        if isinstance(found, dict) and isinstance(written, dict):
+            live_part[field] = only(found, written)
+        elif isinstance(found, list) and isinstance(written, list):
+            live_part[field] = [each for each in found if each in written]
     return made
 
 
@@ -56,14 +64,9 @@ def _started(live: Mapping[str, Any]) -> bool:
 
 
 def _places(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Document, Document]]:
-    """Name of a field, and what holds it in both, of each replicated job that both have."""
-    templates = {each["name"]: _template(each) for each in other["spec"]["replicatedJobs"]}
-    for each in one["spec"]["replicatedJobs"]:
-        if each["name"] in templates:
+    """Yield field name and parent object in both documents, for each replicated job that both have."""
+    templates = {job.name: job.template for job in jobs_of(other)}
+    for job in jobs_of(one):
+        if job.name in templates:
             for part, name in (*KEYED, *LISTS):
-                yield name, _template(each).setdefault(part, {}), templates[each["name"]].get(part) or {}
-
-
-def _template(job: Mapping[str, Any]) -> Document:
-    template: Document = job["template"]["spec"]["template"]
-    return template
+                yield name, job.template.setdefault(part, {}), templates[job.name].get(part) or {}

@@ -1,4 +1,4 @@
-"""Sends the objects of a job: marked as ours, owned by the job's record, by server-side apply."""
+"""Sends the objects of a job by server-side apply, with owner labels and an owner reference to the job's record."""
 
 from __future__ import annotations
 
@@ -8,60 +8,85 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, of
+from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.api.code import SOURCE_FILE
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, kind_of
+from pulumi_trainer.provider.api.labels import KAI_QUEUE, KAI_SCHEDULER
 from pulumi_trainer.provider.api.submission import Submission, main_key
+from pulumi_trainer.provider.kube.client.api_resources import SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import SECRET, Kind
-from pulumi_trainer.provider.kube.errors import (
-    Conflict,
-    Invalid,
-    Problem,
-    TargetFault,
-    TrainerError,
-)
-from pulumi_trainer.provider.targets import keys
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kube.values.accessors import section, without
+from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.targets import generated_secrets
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import admitted, adoption, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
 Document = dict[str, Any]
 
+_CONFLICT = "FieldManagerConflict"
+"""Reason of the cause that another manager owns a field."""
 _NEVER = "1"
-"""A resourceVersion that no object has: with it an apply creates what is not there, and changes nothing that is."""
+"""A resourceVersion that no object has: an apply with it creates a missing object and never changes an existing one."""
 
 
 def documents(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Document]]:
-    """What is to be sent, the job itself last: what its pods refer to is there before them."""
+    """Yield kind and document of each object to send; the job is last, so that everything its Pods refer to exists before it."""
+    yield from _beside(submission, owner)
+    job = add_owner_metadata(submission.main, submission, owner)
+    job["metadata"]["annotations"] = {**job["metadata"]["annotations"], **record.job_annotations(submission)}
+    if _must_be_top_owner(job):
+        del job["metadata"]["ownerReferences"]
+    yield kind_of(job), job
+
+
+def _beside(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Document]]:
+    """Yield kind and document of each object except the job itself."""
     main = main_key(submission.objects)
     for key, rendered in submission.objects.items():
         if key != main and not _holds_values(submission, key):
-            yield of(rendered), marked(rendered, submission, owner)
+            yield kind_of(rendered), add_owner_metadata(rendered, submission, owner)
     yield from _secrets(submission, owner)
-    job = marked(submission.main, submission, owner)
-    job["metadata"]["annotations"] = {**job["metadata"]["annotations"], **record.notes(submission)}
-    yield of(job), job
+
+
+def _must_be_top_owner(job: Document) -> bool:
+    """Return whether the Pods of a job may be KAI's, which groups Pods by the topmost owner that it finds.
+
+    It knows TrainJobs and JobSets; all Pods below a ConfigMap would start one by one. A deletion does not need the reference:
+    it deletes what the garbage collector leaves (`end_train_jobs`, `KubernetesTarget.delete`).
+    Source: https://github.com/kai-scheduler/KAI-scheduler/blob/v0.13.1/pkg/podgrouper/podgrouper/podgrouper.go
+    """
+    if kind_of(job) is TRAIN_JOB:  # its Pods are known to its runtime only
+        return True
+    return any(
+        each.pod.spec.get("schedulerName") == KAI_SCHEDULER or KAI_QUEUE in section(each.template, "metadata", "labels")
+        for each in jobs_of(job)
+    )
 
 
 def _secrets(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Document]]:
-    """The Secrets whose values come beside the objects."""
+    """Yield the Secrets with the values of `submission.secrets`."""
     for name, values in submission.secrets.items():
         data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "data": data}
-        yield SECRET, marked(secret, submission, owner)
+        yield SECRET, add_owner_metadata(secret, submission, owner)
 
 
-def marked(document: Mapping[str, Any], submission: Submission, owner: Record) -> Document:
-    """The document with its namespace, our labels and its owner; the one that was given stays as it is."""
+def add_owner_metadata(document: Mapping[str, Any], submission: Submission, owner: Record) -> Document:
+    """Return a copy of the document with namespace, labels, annotations and owner reference of its job."""
     meta = dict(document["metadata"])
     meta["namespace"] = submission.namespace
     meta["labels"] = {**(meta.get("labels") or {}), **record.labels(submission)}
-    meta["annotations"] = {**(meta.get("annotations") or {}), marks.RECORD: owner.uid}
-    meta["ownerReferences"] = [owner.reference()]
-    return {**{k: v for k, v in document.items() if k != "status"}, "metadata": meta}
+    meta["annotations"] = {**(meta.get("annotations") or {}), owner_labels.RECORD: owner.uid}
+    meta["ownerReferences"] = [owner.owner_reference()]
+    return {**without(document, "status"), "metadata": meta}
 
 
 class Changed(TargetFault):
-    """Somebody has changed or deleted an object since it was read."""
+    """An object was changed or deleted since it was read."""
 
 
 def send(
@@ -72,24 +97,48 @@ def send(
     live: Mapping[str, Document] = MappingProxyType({}),
     force: bool = False,
 ) -> Document:
-    """Creates or updates all objects; the job itself as the server answers it.
+    """Create or update all objects of a job.
 
-    live: "Kind/name" -> the object that is to be updated, as it is (it is never created anew then). All others are created, or
-    are there of an attempt of this run that was cut off. force: take fields over from other managers. Raises Conflict with the
-    other manager and the field, or where somebody else's object has the name of one that is to be created, Invalid with the
-    fields that the server refuses, Changed where a live object is another one by now.
+    Args:
+        client: Client of the cluster.
+        submission: The job.
+        owner: The job's record.
+        live: "Kind/name" -> the object to update, as it was read. Such an object is never created anew; all others are created,
+            or exist because of an interrupted attempt of the same run.
+        force: Whether to take over fields of other managers.
+
+    Returns:
+        The job as the server returned it.
+
+    Raises:
+        Conflict: Another manager owns a field, or an object of another owner has the name of one to create.
+        Invalid: The server rejects fields.
+        Changed: A live object was replaced or changed since it was read.
     """
     answer: Document = {}
     for kind, document in documents(submission, owner):
-        if kind is SECRET and _generated(document):
-            _create_generated(client, document, live, owner)
-        else:
-            answer = _applied(client, kind, document, live, owner, force=force)
+        answer = _sent(client, kind, document, live, owner, force=force)
     return answer
 
 
+def send_beside(client: Client, submission: Submission, owner: Record) -> None:
+    """Create or update the objects of a job except the job itself. Arguments and errors are those of `send`."""
+    for kind, document in _beside(submission, owner):
+        _sent(client, kind, document, {}, owner)
+
+
+def _sent(
+    client: Client, kind: Kind, document: Document, live: Mapping[str, Document], owner: Record, *, force: bool = False
+) -> Document:
+    """Create or update an object, and return it as the server does; empty for a Secret with generated keys."""
+    if kind is SECRET and _generated(document):
+        _create_generated(client, document, live, owner)
+        return {}
+    return _applied(client, kind, document, live, owner, force=force)
+
+
 def send_secrets(client: Client, submission: Submission, owner: Record, live: Mapping[str, Document]) -> None:
-    """Updates the Secrets of a job alone. Arguments and errors are those of `send`."""
+    """Update only the Secrets of a job. Arguments and errors are those of `send`."""
     for kind, document in _secrets(submission, owner):
         _applied(client, kind, document, live, owner)
 
@@ -98,54 +147,107 @@ def _applied(
     client: Client, kind: Kind, document: Document, live: Mapping[str, Document], owner: Record, *, force: bool = False
 ) -> Document:
     key = f"{kind.kind}/{document['metadata']['name']}"
+    if digest := source_archives.digest_of(document):
+        document = _with_archive(document, digest, live.get(key))
     if (found := live.get(key)) is None:
         about = {"resourceVersion": _NEVER}
     else:
         about = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
-        document = admitted.kept(document, found) if kind in (JOBSET, TRAIN_JOB) else document
+        document = _as_in_cluster(document, found, owner) if kind in (JOBSET, TRAIN_JOB) else document
     try:
         return client.apply(kind, {**document, "metadata": {**document["metadata"], **about}}, force=force)
     except ApiError as error:
+        if not force and _conflicts_with_override(error):
+            return _applied(client, kind, document, live, owner, force=True)
         heir = kind not in (JOBSET, TRAIN_JOB)
-        there = _ours(client, kind, document, owner, heir=heir) if found is None and error.code == 409 else None
+        there = _existing(client, kind, document, owner, heir=heir) if found is None and error.code == 409 else None
         if there is None:
-            raise told(error, kind, document, live=found is not None) from None
+            raise apply_error(error, kind, document, live=found is not None) from None
     return _applied(client, kind, document, {key: there}, owner, force=force)
 
 
-def _ours(client: Client, kind: Kind, document: Document, owner: Record, *, heir: bool = False) -> Document | None:
-    """The object that an attempt of this run has created before; None: there is none of that name. heir: or one that an earlier
-    job of this name has left. Raises Conflict where there is somebody else's."""
+def _as_in_cluster(document: Document, found: Document, owner: Record) -> Document:
+    """Return the job to apply, without changes of what Kueue has written or a user has overridden."""
+    document = admitted.keep_kueue_fields(document, found)
+    if owner.override is None or not owner.override.differs(document["spec"].get("suspend")):
+        return document
+    return {**document, "spec": without(document["spec"], "suspend")}
+
+
+def is_overridden(submission: Submission, owner: Record) -> bool:
+    """Return whether a user has given the job another `suspend` than the program has. Of a job with a queue, the program has
+    none."""
+    suspend = section(submission.main, "spec").get("suspend")
+    queued = QUEUE in section(submission.main, "metadata", "labels")
+    return owner.override is not None and (queued or owner.override.differs(suspend))
+
+
+def _conflicts_with_override(error: ApiError) -> bool:
+    """Return whether an apply conflicts only with `suspend` as `pulumi-trainer suspend` or `resume` has patched it."""
+    found = [(field, f'"{FIELD_MANAGER}"' in message) for field, reason, message in error.causes if reason == _CONFLICT]
+    return bool(found) and all(each == (".spec.suspend", True) for each in found)
+
+
+def _with_archive(document: Document, digest: str, found: Document | None) -> Document:
+    """Return a ConfigMap with the archive of its project: the one that the cluster has, else that of this machine."""
+    if address := source_archives.address_of(document):
+        source_archives.upload(address, digest)
+        return document
+    archive = (
+        section(found, "binaryData").get(SOURCE_FILE) if source_archives.digest_of(found or {}) == digest else None
+    )
+    return source_archives.with_archive(document, archive or base64.b64encode(source_archives.read(digest)).decode())
+
+
+def _existing(client: Client, kind: Kind, document: Document, owner: Record, *, heir: bool = False) -> Document | None:
+    """Return the object that an earlier attempt of this run has created; None if not found.
+
+    Args:
+        heir: Whether to accept an object of an earlier job of this name too.
+
+    Raises:
+        Conflict: A foreign object has the name.
+    """
     namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
-    there = record.look(client, kind, namespace, name)
-    if there is None or record.belongs(there, owner.uid) or (heir and record.job_of(there) == owner.name):
+    there = record.get_metadata(client, kind, namespace, name)
+    if there is None or record.belongs(there, owner.uid) or (heir and record.job_name_of(there) == owner.name):
         return there
-    say = adoption.unasked if kind in (JOBSET, TRAIN_JOB) else record.others
-    raise Conflict(say(there, kind.where(namespace, name)))
+    problem = adoption.unadopted_problem if kind in (JOBSET, TRAIN_JOB) else record.name_taken_problem
+    raise Conflict(problem(there, kind.where(namespace, name)))
 
 
-def told(error: ApiError, kind: Kind, document: Mapping[str, Any], *, live: bool = False) -> TrainerError:
-    """The server's refusal of an apply in the words of the fields that it names. live: of a change of what was there."""
+def apply_error(error: ApiError, kind: Kind, document: Mapping[str, Any], *, live: bool = False) -> TrainerError:
+    """Return the error for a rejected apply, with a problem for each field that the server names.
+
+    Args:
+        error: The server's answer.
+        kind: Kind of the document.
+        document: The document that was sent.
+        live: Whether the apply was a change of an object that was read before.
+    """
     where = kind.where(document["metadata"].get("namespace", ""), document["metadata"]["name"])
-    conflicts = [(field, message) for field, reason, message in error.causes if reason == "FieldManagerConflict"]
+    conflicts = [(field, message) for field, reason, message in error.causes if reason == _CONFLICT]
     if error.code == 409 and not conflicts and live:
         return Changed(Problem(where, "somebody else changes it again and again", "run the same command again"))
-    if kind is SECRET and error.code not in (401, 403):  # what it says may hold what was sent
+    if live and f"metadata.labels[{QUEUE}]" in error.message:  # the check has found the job waiting
+        hint = "Kueue has admitted the job since; `pulumi preview` shows what the other queue means for it now"
+        return Invalid(Problem(where, error.message, hint))
+    if kind is SECRET and error.code not in (401, 403):  # the message may contain the values that were sent
         fields = ", ".join(field for field, _, _ in error.causes) or error.reason
         return Invalid(Problem(where, f"the server refuses it ({fields})"))
     if error.code == 409 and conflicts:
-        mend = "undo that change, or say the same in the program, or take the field over with adopt=True"
+        hint = "undo that change, or make the same change in the program, or take the field over with adopt=True"
         return Conflict(
-            *[Problem(f"{where} {field}", f"is held by {_manager(said)}", mend) for field, said in conflicts]
+            *[Problem(f"{where} {field}", f"is managed by {_manager(message)}", hint) for field, message in conflicts]
         )
     if error.code in (400, 422) and error.causes:
-        return Invalid(*[Problem(f"{where} {field}".strip(), said) for field, _, said in error.causes])
+        return Invalid(*[Problem(f"{where} {field}".strip(), message) for field, _, message in error.causes])
     if error.code == 404 and error.details.get("kind") == "namespaces":
-        mend = "create it, or let the job depend on it (pulumi.ResourceOptions(depends_on=...))"
-        return Invalid(Problem(where, error.message, mend))
+        hint = "create it, or let the job depend on it (pulumi.ResourceOptions(depends_on=...))"
+        return Invalid(Problem(where, error.message, hint))
     if error.code == 404:
-        mend = f"is {kind.group} installed in this cluster, in version {kind.api_version.rpartition('/')[2]}?"
-        return Invalid(Problem(where, f"the cluster knows no {kind.kind} ({kind.api_version})", mend))
+        hint = f"is {kind.group} installed in this cluster, in version {kind.api_version.rpartition('/')[2]}?"
+        return Invalid(Problem(where, f"the cluster knows no {kind.kind} ({kind.api_version})", hint))
     return error
 
 
@@ -156,23 +258,23 @@ def _manager(message: str) -> str:
 
 
 def _holds_values(submission: Submission, key: str) -> bool:
-    """A rendered Secret whose values come beside the objects."""
+    """Return whether an object is a rendered Secret whose values are in `submission.secrets`."""
     kind, _, name = key.partition("/")
     return kind == "Secret" and name in submission.secrets
 
 
 def _generated(secret: Mapping[str, Any]) -> bool:
-    return bool(keys.placeholders(secret.get("data") or {}))
+    return bool(generated_secrets.keys_to_generate(secret.get("data") or {}))
 
 
 def _create_generated(client: Client, secret: Document, live: Mapping[str, Document], owner: Record) -> None:
-    """Keys are made once: a Secret of the job that is there keeps its own."""
-    values = keys.generated(secret["data"])
+    """Create a Secret with generated keys; an existing Secret of the job keeps its keys."""
+    values = generated_secrets.generate_values(secret["data"])
     secret = {**secret, "data": {key: base64.b64encode(value).decode() for key, value in values.items()}}
     try:
         client.create(SECRET, secret)
     except ApiError as error:
         if error.reason != "AlreadyExists":
-            raise told(error, SECRET, secret) from None
+            raise apply_error(error, SECRET, secret) from None
         if f"{SECRET.kind}/{secret['metadata']['name']}" not in live:
-            _ours(client, SECRET, secret, owner)
+            _existing(client, SECRET, secret, owner)

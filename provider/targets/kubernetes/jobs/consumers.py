@@ -1,4 +1,4 @@
-"""Which jobs of a cluster use a runtime, by the labels of their records."""
+"""Finds the jobs of a cluster that use a runtime, by the labels of their records."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from typing import Any
 
 from pulumi_trainer.provider.api.labels import RUNTIME
 from pulumi_trainer.provider.api.submission import Consumer
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
 
 
-def consumers(client: Client, runtime: str, namespace: str) -> tuple[list[Consumer], str]:
-    """The jobs, and what could not be seen: of all namespaces, or of that one where no more may be listed."""
+def list_consumers(client: Client, runtime: str, namespace: str) -> tuple[list[Consumer], str]:
+    """Return the jobs that use a runtime, and a note if only the jobs of `namespace` could be listed (empty: of all
+    namespaces)."""
     selector = f"{SELECTOR},{RUNTIME}={runtime}"
     try:
         return _listed(client, "", selector), ""
     except ApiError as error:
         if error.code != 403:
             raise
-    unseen = f"only jobs of namespace {namespace} could be seen; listing ConfigMaps of all namespaces is not allowed"
-    return _listed(client, namespace, selector), unseen
+    note = f"only jobs of namespace {namespace} could be seen; listing ConfigMaps of all namespaces is not allowed"
+    return _listed(client, namespace, selector), note
 
 
 def _listed(client: Client, namespace: str, selector: str) -> list[Consumer]:

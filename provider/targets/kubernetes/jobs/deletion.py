@@ -1,5 +1,6 @@
-"""Deleting in the foreground and waiting, bounded, until it is done; and saying what holds it. A TrainJob goes first, in the
-background.
+"""Deletes jobs and waits, with a time limit, until they are gone; explains what blocks a deletion.
+
+Objects are deleted in the foreground; a TrainJob is deleted first, in the background.
 """
 
 from __future__ import annotations
@@ -11,26 +12,28 @@ from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, JOB, NAMESPACE, POD, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Kind
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import rows
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.kube.values.accessors import mappings
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, belongs, find
 
 DELETE_SECONDS = 120.0
-"""How long a deletion may take, besides the grace period of the pods that it ends."""
+"""Time limit of a deletion, plus the grace period of its pods."""
 LINGER_SECONDS = 10.0
-"""How long a watch of departures stays open when nobody waits."""
-MEND = "mend that, and run the same command again: what has been asked for goes on meanwhile"
+"""How long an unused watch stays open."""
+HINT = "fix this and run the command again; the deletion continues in the background"
 _FOREGROUND = "foregroundDeletion"
 _POLL = 0.25
 
 
-class Departures:
-    """Tells when objects of one kind and namespace are gone: one watch for all who wait, open while somebody does.
+class DeletionWatch:
+    """Waits for the deletion of objects of one kind and namespace; all waiting threads share one watch.
 
-    labels: which objects. run: the uid of the record of an object's job, by which it is called here.
+    Args:
+        labels: Label selector of the objects.
+        run: Returns the UID of the record that an object belongs to.
     """
 
     def __init__(
@@ -48,8 +51,14 @@ class Departures:
         self._present: tuple[float, set[str]] = (0.0, set())
 
     def wait(self, uid: str, asked: float, seconds: float) -> bool:
-        """Whether what belongs to the record with that uid is gone within that time. asked: when its deletion was asked for
-        (monotonic): what goes after the watch has begun is seen by it, and what went before is missing in its first list."""
+        """Return whether the objects of a record are gone within the time limit.
+
+        Args:
+            uid: UID of the record.
+            asked: When the deletion was requested (`time.monotonic`). The watch reports later deletions; objects that were
+                deleted before it began are missing in its first list.
+            seconds: The time limit.
+        """
         with self._changed:
             self._waiting += 1
             if not self._running:
@@ -73,10 +82,10 @@ class Departures:
                 found, version = self._client.list(
                     *self._place, labels=self._labels, keep=lambda each: {"run": self._run(each)}
                 )
-                self._tell({each["run"] for each in found}, begun)
+                self._report({each["run"] for each in found}, begun)
                 for event in self._client.watch(*self._place, version, labels=self._labels, seconds=60):
                     if event.get("type") == "DELETED":
-                        self._tell_gone(self._run(event["object"]))
+                        self._report_gone(self._run(event["object"]))
                     if self._over():
                         return
                 pause = 0.2
@@ -92,50 +101,52 @@ class Departures:
                 self._running = False
             return not self._running
 
-    def _tell(self, present: set[str], begun: float) -> None:
+    def _report(self, present: set[str], begun: float) -> None:
         with self._changed:
             self._present = begun, present
             self._changed.notify_all()
 
-    def _tell_gone(self, uid: str) -> None:
+    def _report_gone(self, uid: str) -> None:
         with self._changed:
             self._gone.add(uid)
             self._changed.notify_all()
 
 
-def record_departures(client: Client, namespace: str) -> Departures:
-    """Of records."""
-    return Departures(client, namespace, CONFIG_MAP, SELECTOR, lambda found: str(found["metadata"]["uid"]))
+def watch_record_deletions(client: Client, namespace: str) -> DeletionWatch:
+    """Return the watch for the deletion of records."""
+    return DeletionWatch(client, namespace, CONFIG_MAP, SELECTOR, lambda found: str(found["metadata"]["uid"]))
 
 
-def job_departures(client: Client, namespace: str, kind: Kind) -> Departures:
-    """Of jobs."""
-    return Departures(
+def watch_job_deletions(client: Client, namespace: str, kind: Kind) -> DeletionWatch:
+    """Return the watch for the deletion of JobSets or TrainJobs."""
+    return DeletionWatch(
         client,
         namespace,
         kind,
-        marks.JOB,
-        lambda found: str(found["metadata"].get("annotations", {}).get(marks.RECORD)),
+        owner_labels.JOB,
+        lambda found: str(found["metadata"].get("annotations", {}).get(owner_labels.RECORD)),
     )
 
 
-def held(client: Client, namespace: str, name: str) -> tuple[str, float]:
-    """What keeps a job from going, in words, and the longest grace period in seconds of the pods that are still ending."""
+def blocking_reason(client: Client, namespace: str, name: str) -> tuple[str, float]:
+    """Return what blocks the deletion of a job, and the longest grace period in seconds of its terminating Pods."""
     pods, _ = client.list(POD, namespace, labels=_of_jobset(name))
     grace = max((float(p["metadata"].get("deletionGracePeriodSeconds") or 0) for p in pods), default=0.0)
-    said = [_finalizers(kind.where(namespace, name), client.get(kind, namespace, name)) for kind in (TRAIN_JOB, JOBSET)]
-    said += [_finalizers(POD.where(namespace, p["metadata"]["name"]), p) for p in pods]
+    reasons = [
+        _finalizers(kind.where(namespace, name), client.get(kind, namespace, name)) for kind in (TRAIN_JOB, JOBSET)
+    ]
+    reasons += [_finalizers(POD.where(namespace, p["metadata"]["name"]), p) for p in pods]
     ending = [p for p in pods if p["metadata"].get("deletionTimestamp")]
     if ending:
         nodes = sorted({str(p["spec"].get("nodeName")) for p in ending})
-        said.append(f"{len(ending)} pods are still ending on {', '.join(nodes[:5])}")
+        reasons.append(f"{len(ending)} pods are still ending on {', '.join(nodes[:5])}")
     elif pods:
-        said.append(
+        reasons.append(
             f"{len(pods)} pods are not being deleted: is the garbage collector (kube-controller-manager) running?"
         )
     if (space := client.get(NAMESPACE, "", namespace)) and space["metadata"].get("deletionTimestamp"):
-        said.append(f"the namespace {namespace} is being deleted as well")
-    found = "; ".join(dict.fromkeys(s for s in said if s))
+        reasons.append(f"the namespace {namespace} is being deleted as well")
+    found = "; ".join(dict.fromkeys(s for s in reasons if s))
     return (
         found or "nothing is left that would hold it: is the garbage collector (kube-controller-manager) running?",
         grace,
@@ -157,21 +168,31 @@ def _finalizers(where: str, found: Mapping[str, Any] | None) -> str:
 def delete_record(
     client: Client, namespace: str, name: str, mine: Callable[[Record], bool], known: Record | None = None
 ) -> Record | None:
-    """Asks for the deletion of a record, and with it of the job, if it is ours at that moment. Returns the record as it was then,
-    ours or not; None: there is none. known: the record as it was seen before."""
+    """Delete a record, and with it the job, if `mine` accepts the record.
+
+    Args:
+        mine: Returns whether a record belongs to the caller; evaluated again if the record changes.
+        known: The record as it was last read; None if not read yet.
+
+    Returns:
+        The record as it was last read, also if it belongs to another owner; None if not found.
+    """
     found = known if known is not None and mine(known) else find(client, namespace, name)
     while found is not None and mine(found):
         if client.delete(CONFIG_MAP, namespace, name, uid=found.uid, version=found.version):
             break
-        found = find(client, namespace, name)  # somebody has changed it since it was read: another owner may have it
+        found = find(client, namespace, name)  # the record has changed since it was read, and may have another owner
     return found
 
 
 def end_train_jobs(client: Client, records: Iterable[Record]) -> None:
-    """Deletes the TrainJobs of records, and waits until they and their Pods are gone. Raises TargetFault.
+    """Delete the TrainJobs of records, and wait until the TrainJobs and their Pods are gone.
 
-    With its record, a TrainJob would go in the foreground, after its JobSet, which Trainer makes anew as long as there is the
-    TrainJob: the training would start again.
+    Deleted through its record, a TrainJob would be deleted in the foreground, after its JobSet. Trainer recreates the JobSet as
+    long as the TrainJob exists, so the training would start again.
+
+    Raises:
+        TargetFault: A TrainJob is not gone within the time limit.
     """
     asked = [each for each in records if each.kind is TRAIN_JOB]
     for each in asked:
@@ -181,7 +202,7 @@ def end_train_jobs(client: Client, records: Iterable[Record]) -> None:
 
 
 def _end(client: Client, ending: Record, seconds: float) -> bool:
-    """Whether a TrainJob and what was made of it are gone within that time."""
+    """Return whether a TrainJob and the objects created from it are gone within the time limit."""
     deadline = time.monotonic() + seconds
     while _is_left(client, ending):
         if time.monotonic() > deadline:
@@ -195,8 +216,8 @@ def _is_left(client: Client, ending: Record) -> bool:
     if (job := client.get(TRAIN_JOB, namespace, name)) is not None:
         return belongs(job, ending.uid)
     if (jobset := client.get(JOBSET, namespace, name)) is not None:
-        return any(owner.get("kind") == TRAIN_JOB.kind for owner in rows(jobset["metadata"].get("ownerReferences")))
-    # Makers before what they make: nothing can come after the last look.
+        return any(owner.get("kind") == TRAIN_JOB.kind for owner in mappings(jobset["metadata"].get("ownerReferences")))
+    # Owners are listed before what they create, so nothing can appear after the last request.
     return any(client.list(kind, namespace, labels=_of_jobset(name), whole=False)[0] for kind in (JOB, POD))
 
 
@@ -205,18 +226,44 @@ def _of_jobset(name: str) -> str:
 
 
 def await_gone(client: Client, wait: Callable[[float], bool], namespace: str, name: str) -> None:
-    """Waits for what has been asked to go. wait: seconds -> whether it is gone by then. Raises TargetFault that says what holds
-    it."""
+    """Wait until an object is gone whose deletion was requested.
+
+    Args:
+        wait: Returns whether the object is gone after that many seconds.
+
+    Raises:
+        TargetFault: The object still exists after `DELETE_SECONDS` and the grace period; the message names what blocks it.
+    """
     if wait(DELETE_SECONDS):
         return
-    why, grace = held(client, namespace, name)
+    why, grace = blocking_reason(client, namespace, name)
     if grace and wait(grace):
         return
-    why, _ = held(client, namespace, name)
+    why, _ = blocking_reason(client, namespace, name)
     where = f"{namespace}/{name}"
-    raise TargetFault(Problem(where, f"is not gone after {DELETE_SECONDS + grace:.0f} s: {why}", MEND))
+    raise TargetFault(Problem(where, f"is not gone after {DELETE_SECONDS + grace:.0f} s: {why}", HINT))
 
 
-def sweepable(label: str) -> str:
-    """Label selector of the records of a stack and target."""
-    return f"{SELECTOR},{marks.STACK}={label}"
+def delete_job(client: Client, found: Record) -> None:
+    """Delete the JobSet or TrainJob of a record, and return when it is gone."""
+    if found.kind is TRAIN_JOB:
+        end_train_jobs(client, [found])
+        return
+    mine = partial(belongs, run=found.uid)
+    client.delete_if(JOBSET, found.namespace, found.name, mine, propagation="Foreground")
+    await_gone(client, partial(_is_jobset_gone, client, found), found.namespace, found.name)
+
+
+def _is_jobset_gone(client: Client, found: Record, seconds: float) -> bool:
+    """Return whether the JobSet of a record is gone within the time limit."""
+    deadline = time.monotonic() + seconds
+    while (job := client.get(JOBSET, found.namespace, found.name)) is not None and belongs(job, found.uid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True
+
+
+def sweep_selector(label: str) -> str:
+    """Return the label selector of the records with a stack's label."""
+    return f"{SELECTOR},{owner_labels.STACK}={label}"

@@ -1,7 +1,6 @@
-"""The record of a job in a cluster: a ConfigMap named like the job, created first, which owns all its other objects.
+"""Reads and writes the record of a job: a ConfigMap with the job's name, created first, which owns the job's other objects.
 
-It says whose the job is and, once somebody has seen it, how it ended: that stays when JobSet's TTL has removed the job.
-Written by `target`, read by it and by previews.
+The record has the owner of the job and, once it was observed, how the job ended; it stays after JobSet's TTL has removed the job.
 """
 
 from __future__ import annotations
@@ -10,50 +9,86 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pulumi_trainer.provider.api.attempts import Attempt, read_attempts
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.labels import MADE_BY, RELEASE, RUNTIME
-from pulumi_trainer.provider.api.status import (
-    OUTCOME_UNKNOWN,
-    JobStatus,
-    Owner,
-    Phase,
-)
+from pulumi_trainer.provider.api.manual import STOPPED, Override
+from pulumi_trainer.provider.api.runs import MOST_RUNS, Run, read_inputs, read_runs
+from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, current_user, demand_of
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import message as harmless_message
 from pulumi_trainer.provider.kube.terminal import plain
-from pulumi_trainer.provider.kube.values.accessors import rows, section
-from pulumi_trainer.provider.lifecycle.status import seconds
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.kube.values.accessors import mappings, section
+from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds
+from pulumi_trainer.provider.lifecycle.usage import began_at
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import drift
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_path
 
 Document = dict[str, Any]
 
-SELECTOR = f"{marks.RECORD}=true"
+SELECTOR = f"{owner_labels.RECORD}=true"
 """Label selector of all records."""
 SENT = "sent"
-"""Key of a record: there once the job has been made, where that has to be known."""
+"""Key of a record whose job was created, where a TTL or a recreation makes that matter."""
+COPY = "copy"
+"""Value of the label `RECORD` of the ConfigMap that owns the copies of a job's objects in a worker cluster of MultiKueue."""
+EARLIER = "earlier"
+"""Key of the earlier runs in a record."""
+USAGE = "usage"
+"""Key of what the job requests and for whom, which `pulumi-trainer usage` counts."""
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LONGEST = 4096
-"""Characters of a message of a job."""
-_ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
+"""Longest stored message of a job, in characters."""
+ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
+ATTEMPTS = "attempts"
+"""Key of the attempts of the run, as they were known when the record was written last."""
 _ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 
 
 @dataclass(frozen=True)
 class Record:
-    """uid: identity of this run of the job. phase: the last one that was written down, empty while it runs. ttl: whether
-    the job removes itself. deleting: it is on its way out. sent: the job has been made. applied: see
-    `drift`. kind: of the job. output: where what it writes is kept. runtime, release, channel, channel_of, follow: what it was
-    made from. program: "project/stack" that it belongs to, empty in records of earlier versions."""
+    """The record of a job, as the server has it.
+
+    Args:
+        uid: Identifies this run of the job.
+        owner: Id of the owner.
+        digest: Digest of what the user wrote.
+        run: The user's `run` key.
+        stack: Label of the stack.
+        created: Seconds since the epoch.
+        version: resourceVersion of the ConfigMap.
+        deleting: Whether the record is being deleted.
+        ttl: Whether the job removes itself.
+        is_record: Whether the ConfigMap is a record at all.
+        retained: Whether a sweep leaves the job alone.
+        sent: Whether the job was created.
+        kind: Kind of the job.
+        output: Path of the job's output.
+        applied: The applied values that `drift` compares.
+        ended: Phase, reason, message, times and progress of the ended job; empty while it runs.
+        runtime: Name of the runtime that the job was rendered from.
+        release: Release of the runtime.
+        channel: The channel of the release.
+        channel_of: "project/stack" of the channel.
+        follow: How far the job follows the channel.
+        program: "project/stack" of the job; empty in records of earlier versions.
+        inputs: What identifies the inputs of the run.
+        earlier: Earlier runs of the job, the newest last.
+        override: Who has suspended or resumed the job with `pulumi-trainer`; None if nobody has.
+        demand: What the job requests.
+        attempts: Attempts of the run, as they were known when the record was written last.
+        copy_of: UID of the record in the manager cluster, if this is the owner of copies in a worker cluster; else empty.
+    """
 
     namespace: str
     name: str
@@ -66,7 +101,7 @@ class Record:
     version: str
     deleting: bool
     ttl: bool
-    ours: bool
+    is_record: bool
     retained: bool
     sent: bool
     kind: Kind
@@ -79,32 +114,38 @@ class Record:
     channel_of: str = ""
     follow: str = ""
     program: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    earlier: Sequence[Run] = ()
+    override: Override | None = None
+    demand: Demand = NOTHING_KNOWN
+    copy_of: str = ""
+    attempts: Sequence[Attempt] = ()
 
-    def foreign(self, where: str) -> Problem:
-        """Return that a ConfigMap of somebody else's has this name."""
+    def foreign_problem(self, where: str) -> Problem:
+        """Return the problem that a ConfigMap that is not a record has the job's name."""
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.created))
         why = f"a ConfigMap of that name exists since {since} and is not a record of a job"
         return Problem(where, why, "give the TrainJob another name")
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Record:
-        """From the ConfigMap as the server has it."""
+        """Return the record of a ConfigMap as the server has it."""
         meta, data = document["metadata"], section(document, "data")
-        labels, said = section(meta, "labels"), section(meta, "annotations")
+        labels, annotations = section(meta, "labels"), section(meta, "annotations")
         return cls(
             namespace=str(meta.get("namespace", "")),
             name=str(meta["name"]),
             uid=str(meta.get("uid", "")),
-            owner=str(said.get(marks.OWNER, "")),
-            digest=str(said.get(marks.DIGEST, "")),
-            run=str(said.get(marks.RUN, "")),
-            stack=str(labels.get(marks.STACK, "")),
-            created=seconds(meta.get("creationTimestamp"), 0.0),
+            owner=str(annotations.get(owner_labels.OWNER, "")),
+            digest=str(annotations.get(owner_labels.DIGEST, "")),
+            run=str(annotations.get(owner_labels.RUN, "")),
+            stack=str(labels.get(owner_labels.STACK, "")),
+            created=epoch_seconds(meta.get("creationTimestamp"), 0.0),
             version=str(meta.get("resourceVersion", "")),
             deleting=bool(meta.get("deletionTimestamp")),
             ttl=data.get("ttl") == "true",
-            ours=labels.get(marks.RECORD) == "true",
-            retained=said.get(marks.RETAIN) == "true",
+            is_record=labels.get(owner_labels.RECORD) == "true",
+            retained=annotations.get(owner_labels.RETAIN) == "true",
             sent=SENT in data,
             output=plain(str(data.get("output", ""))),
             kind=TRAIN_JOB if str(data.get("job")).startswith("TrainJob/") else JOBSET,
@@ -112,23 +153,41 @@ class Record:
             ended={k: str(data[k]) for k in _ENDED if k in data},
             runtime=str(labels.get(RUNTIME, "")),
             release=str(labels.get(RELEASE, "")),
-            channel=str(said.get(marks.CHANNEL, "")),
-            channel_of=str(said.get(marks.CHANNEL_OF, "")),
-            follow=str(said.get(marks.FOLLOW, "")),
-            program=str(said.get(MADE_BY, "")),
+            channel=str(annotations.get(owner_labels.CHANNEL, "")),
+            channel_of=str(annotations.get(owner_labels.CHANNEL_OF, "")),
+            follow=str(annotations.get(owner_labels.FOLLOW, "")),
+            program=str(annotations.get(MADE_BY, "")),
+            inputs=read_inputs(_parsed(data.get("inputs"))),
+            earlier=read_runs(_parsed(data.get(EARLIER))),
+            override=Override.from_text(str(annotations.get(owner_labels.OVERRIDE, ""))),
+            demand=Demand.from_text(data.get(USAGE)),
+            attempts=read_attempts(_parsed(data.get(ATTEMPTS))),
+            copy_of=str(annotations.get(owner_labels.RECORD, "")) if labels.get(owner_labels.RECORD) == COPY else "",
         )
 
     @property
     def whose(self) -> Owner:
+        """The owner of the job."""
         return Owner(self.owner, self.stack, self.program)
 
     @property
     def terminal(self) -> bool:
-        """Whether the end of the job has been written down."""
-        return self.ended.get("phase") in _ENDS
+        """Whether the record has the end of the job."""
+        return self.ended.get("phase") in ENDS
+
+    @property
+    def stop_note(self) -> str:
+        """Who has stopped the job with `pulumi-trainer`; empty if nobody has."""
+        return message_of(self.ended) if self.ended.get("reason") == STOPPED else ""
+
+    def override_note(self, job: Mapping[str, Any]) -> str:
+        """Return who has suspended or resumed the job; empty if nobody has, or if the job is not so any longer."""
+        if self.override is None or self.override.differs(section(job, "spec").get("suspend")):
+            return ""
+        return self.override.note
 
     def status(self, phase: Phase, reason: str = "", message: str = "") -> JobStatus:
-        """What is known of a job of which nothing else is left."""
+        """Return a status with the data of the record alone."""
         return JobStatus(
             name=self.name,
             namespace=self.namespace,
@@ -142,14 +201,22 @@ class Record:
             created=self.created,
             stack=self.stack,
             program=self.program,
+            run=self.run,
+            inputs=dict(self.inputs),
+            attempts=[*self.attempts],
         )
 
-    def without_job(self) -> JobStatus:
-        """The status of a job whose JobSet is gone: as it was written down, else what can be said."""
+    def runs(self, status: JobStatus) -> list[Run]:
+        """Return the runs of the job, the newest last. status: Status of the current one."""
+        current = Run(self.run, status.phase, self.created, status.finished, self.inputs, status.started, self.demand)
+        return [*self.earlier, current][-MOST_RUNS:]
+
+    def last_status(self) -> JobStatus:
+        """Return the status of a job whose JobSet or TrainJob is gone: the recorded end, otherwise Deleted."""
         if self.terminal:
             ended = self.ended
             status = self.status(Phase(ended["phase"]), ended.get("reason", ""), ended.get("message", ""))
-            status.started, status.finished = _number(ended.get("started")), _number(ended.get("finished"))
+            status.started, status.finished = seconds(ended.get("started")), seconds(ended.get("finished"))
             status.progress = _object(ended.get("progress")) or None
             return status
         if self.ttl:
@@ -157,8 +224,9 @@ class Record:
             return self.status(Phase.DELETED, OUTCOME_UNKNOWN, why)
         return self.status(Phase.DELETED, "DeletedByOthers", "somebody has deleted it before it ended")
 
-    def reference(self) -> Document:
-        """The ownerReference of the job's other objects. Not as their controller: that place is for who runs them."""
+    def owner_reference(self) -> Document:
+        """Return the ownerReference of the job's other objects. It is not a controller reference, which belongs to whoever runs
+        them."""
         return {
             "apiVersion": CONFIG_MAP.api_version,
             "kind": CONFIG_MAP.kind,
@@ -170,7 +238,7 @@ class Record:
 
 
 def document(submission: Submission) -> Document:
-    """The ConfigMap of a job that is about to be created."""
+    """Return the ConfigMap of a job that is to be created."""
     spec = submission.main.get("spec") or {}
     ttl = spec.get("ttlSecondsAfterFinished") is not None
     return {
@@ -179,61 +247,147 @@ def document(submission: Submission) -> Document:
         "metadata": {
             "name": submission.name,
             "namespace": submission.namespace,
-            "labels": {**labels(submission), marks.RECORD: "true"},
-            "annotations": {**notes(submission), **({marks.RETAIN: "true"} if submission.retain else {})},
+            "labels": {**labels(submission), owner_labels.RECORD: "true"},
+            "annotations": {
+                **job_annotations(submission),
+                **({owner_labels.RETAIN: "true"} if submission.retain else {}),
+            },
         },
         "data": {
             "job": f"{submission.main['kind']}/{submission.name}",
             "ttl": "true" if ttl else "false",
             "output": output_path(submission.main),
-            "applied": json.dumps(drift.applied(submission.main), separators=(",", ":")),
+            "applied": json.dumps(drift.changeable_fields(submission.main), separators=(",", ":")),
+            **_inputs(submission),
+            **usage(submission),
+            **({EARLIER: runs_as_text(submission.earlier)} if submission.earlier else {}),
         },
     }
 
 
+def copy_document(submission: Submission, run: str) -> Document:
+    """Return the ConfigMap that owns the copies of a job's objects in a worker cluster. run: UID of the job's record."""
+    made = document(submission)
+    labels_, annotations = made["metadata"]["labels"], made["metadata"]["annotations"]
+    metadata = {
+        **made["metadata"],
+        "labels": {**labels_, owner_labels.RECORD: COPY},
+        "annotations": {**annotations, owner_labels.RECORD: run},
+    }
+    return {**made, "metadata": metadata, "data": {"job": made["data"]["job"]}}
+
+
+def _inputs(submission: Submission) -> dict[str, str]:
+    return {"inputs": json.dumps(submission.inputs)} if submission.inputs else {}
+
+
+def usage(submission: Submission) -> dict[str, str]:
+    """Return what a new run requests, as its record has it."""
+    return {USAGE: demand_of(submission.main, current_user()).to_text()}
+
+
 def labels(submission: Submission) -> dict[str, str]:
-    """Labels of all objects of a job."""
-    stack = {marks.STACK: submission.sweep} if submission.sweep else {}
+    """Return the labels of all objects of a job."""
+    stack = {owner_labels.STACK: submission.sweep} if submission.sweep else {}
     made_from = {RUNTIME: submission.runtime.get("name"), RELEASE: submission.runtime.get("release")}
-    told = {k: v for k, v in made_from.items() if isinstance(v, str) and _LABEL.fullmatch(v)}
-    return {marks.MANAGED_BY: FIELD_MANAGER, marks.JOB: submission.name, **stack, **told}
+    runtime_labels = {k: v for k, v in made_from.items() if isinstance(v, str) and _LABEL.fullmatch(v)}
+    return {owner_labels.MANAGED_BY: FIELD_MANAGER, owner_labels.JOB: submission.name, **stack, **runtime_labels}
 
 
-def notes(submission: Submission) -> dict[str, str]:
-    """Annotations of the record and of the job itself."""
-    own = {marks.OWNER: submission.owner, marks.DIGEST: submission.digest, marks.RUN: submission.run}
-    parts = {marks.CHANNEL: "channel", marks.CHANNEL_OF: "of", marks.FOLLOW: "follow"}
+def job_annotations(submission: Submission) -> dict[str, str]:
+    """Return the annotations of the record and of the job itself."""
+    own = {
+        owner_labels.OWNER: submission.owner,
+        owner_labels.DIGEST: submission.digest,
+        owner_labels.RUN: submission.run,
+    }
+    parts = {owner_labels.CHANNEL: "channel", owner_labels.CHANNEL_OF: "of", owner_labels.FOLLOW: "follow"}
     channel = {mark: submission.runtime.get(part) for mark, part in parts.items()}
     return {**own, **{k: str(v) for k, v in {**channel, MADE_BY: submission.program}.items() if v}}
 
 
-def change(submission: Submission, version: str) -> Document:
-    """A merge patch that makes the record, as it was in that resourceVersion, one of this submission."""
-    free = dict.fromkeys((marks.CHANNEL, marks.CHANNEL_OF, marks.FOLLOW, MADE_BY)), dict.fromkeys((RUNTIME, RELEASE))
-    said = {**free[0], **notes(submission), marks.RETAIN: "true" if submission.retain else None}
-    found = {**free[1], **labels(submission)}
-    return {"metadata": {"resourceVersion": version, "annotations": said, "labels": found}}
+def update_patch(submission: Submission, version: str) -> Document:
+    """Return the merge patch that updates a record for a submission.
+
+    Args:
+        version: resourceVersion of the record that was read; the server rejects the patch if the record was changed since.
+    """
+    no_release = dict.fromkeys((RUNTIME, RELEASE))
+    no_channel = dict.fromkeys((owner_labels.CHANNEL, owner_labels.CHANNEL_OF, owner_labels.FOLLOW, MADE_BY))
+    retain = "true" if submission.retain else None
+    annotations = {**no_channel, **job_annotations(submission), owner_labels.RETAIN: retain}
+    metadata = {"annotations": annotations, "labels": {**no_release, **labels(submission)}}
+    data = _inputs(submission)
+    return {"metadata": {"resourceVersion": version, **metadata}, **({"data": data} if data else {})}
 
 
 def find(client: Client, namespace: str, name: str) -> Record | None:
-    """The ConfigMap of that name, record or not; None: there is none."""
+    """Return the ConfigMap of that name, whether it is a record or not; None if not found."""
     found = client.get(CONFIG_MAP, namespace, name)
     return Record.of(found) if found is not None else None
 
 
-def write_end(client: Client, record: Record, status: JobStatus) -> None:
-    """Writes down how a job has ended, unless that has been done. Not being able to is no fault of the job."""
-    if record.terminal or record.deleting or status.phase not in _ENDS:
-        return
-    ended = {
+def message_of(ended: Mapping[str, str]) -> str:
+    """Return the message of a recorded end, which may have been edited."""
+    return harmless_message(ended.get("message", ""))
+
+
+def runs_as_text(runs: Sequence[Run]) -> str:
+    """Return runs as a record has them."""
+    return json.dumps([run.to_dict() for run in runs])
+
+
+def end_of(status: JobStatus) -> dict[str, str]:
+    """Return the end of a job as its record has it."""
+    return {
         "phase": status.phase,
         "reason": status.reason,
         "message": status.message[:_LONGEST],
         "started": str(status.started),
         "finished": str(status.finished),
         **({"progress": json.dumps(status.progress)} if status.progress else {}),
+        **attempts_as_data(status.attempts),
     }
-    change = {"metadata": {"uid": record.uid}, "data": ended}
+
+
+def attempts_as_data(attempts: Sequence[Attempt]) -> dict[str, str]:
+    """Return attempts as the data of a record; empty if there are none."""
+    texts = [asdict(each) for each in attempts]
+    return {ATTEMPTS: json.dumps(texts, separators=(",", ":"))} if texts else {}
+
+
+def no_end() -> dict[str, None]:
+    """Return the merge patch that removes the end of a job from its record's data."""
+    return dict.fromkeys((*_ENDED, ATTEMPTS))
+
+
+def usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:
+    """Return what a run has requested and when it began, as far as its JobSet shows that before it is deleted."""
+    if jobset is None:
+        return {}
+    known, seen = record.demand, demand_of({**jobset, "kind": JOBSET.kind}, record.demand.user)
+    found = replace(
+        known,
+        queue=seen.queue if known.queue is None else known.queue,
+        gpus=seen.gpus if known.gpus is None else known.gpus,
+        cpus=seen.cpus if known.cpus is None else known.cpus,
+        since=began_at(jobset),
+    )
+    return {USAGE: found.to_text()}
+
+
+def write_end(client: Client, record: Record, status: JobStatus, jobset: Document | None) -> None:
+    """Write how a job has ended into its record, unless the record has it or the server rejects it.
+
+    Args:
+        client: Client of the cluster.
+        record: The record.
+        status: The status of the job.
+        jobset: The JobSet of the job; None if it is gone.
+    """
+    if record.terminal or record.deleting or status.phase not in ENDS:
+        return
+    change = {"metadata": {"uid": record.uid}, "data": {**end_of(status), **usage_at_end(record, jobset)}}
     try:
         client.within(5.0).patch(CONFIG_MAP, record.namespace, record.name, change)
     except (ApiError, Unreachable):
@@ -241,15 +395,20 @@ def write_end(client: Client, record: Record, status: JobStatus) -> None:
 
 
 def _object(text: Any) -> dict[str, Any]:
-    """A JSON object that somebody may have edited."""
+    """Return a JSON object from text that may have been edited; empty if it is not valid."""
+    return section(_parsed(text))
+
+
+def _parsed(text: Any) -> Any:
+    """Return JSON from text that may have been edited; None if it is not valid."""
     try:
-        found = json.loads(text or "{}")
+        return json.loads(text or "null")
     except (TypeError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
 
 
-def _number(text: str | None) -> float:
+def seconds(text: str | None) -> float:
+    """Return a time in a record, which may have been edited; 0 if it is not valid."""
     try:
         found = float(text or 0.0)
     except ValueError:
@@ -264,26 +423,25 @@ def belongs(found: Mapping[str, Any], run: str) -> bool:
         found: A JobSet or TrainJob or an object beside it, or its metadata alone.
         run: The UID of the record.
     """
-    owners = {each.get("uid") for each in rows(section(found, "metadata").get("ownerReferences"))}
-    return run in owners or section(found, "metadata", "annotations").get(marks.RECORD) == run
+    owners = {each.get("uid") for each in mappings(section(found, "metadata").get("ownerReferences"))}
+    return run in owners or section(found, "metadata", "annotations").get(owner_labels.RECORD) == run
 
 
-def look(client: Client, kind: Kind, namespace: str, name: str) -> Document | None:
-    """The object of that name; of a Secret its metadata, as who may list Secrets need not be allowed to get them."""
-    if kind is not SECRET:
-        return client.get(kind, namespace, name)
-    found, _ = client.list(kind, namespace, fields=f"metadata.name={name}", whole=False)
-    return next(iter(found), None)
+def get_metadata(client: Client, kind: Kind, namespace: str, name: str) -> Document | None:
+    """Return the object of that name; None if not found. Of a Secret only the metadata, because nothing here needs its values."""
+    return client.get(kind, namespace, name, whole=kind is not SECRET)
 
 
-def job_of(found: Mapping[str, Any]) -> str:
-    """Return the name of the job that an object says it belongs to; empty if it says none."""
-    return str(section(found, "metadata", "labels").get(marks.JOB) or "")
+def job_name_of(found: Mapping[str, Any]) -> str:
+    """Return the name of the job in an object's label; empty if it has none."""
+    return str(section(found, "metadata", "labels").get(owner_labels.JOB) or "")
 
 
-def others(found: Mapping[str, Any], where: str = "") -> Problem:
-    """Return that an object has the name of one beside a job, and is not the job's."""
+def name_taken_problem(found: Mapping[str, Any], where: str = "") -> Problem:
+    """Return the problem that the name of an object beside a job is taken by an object that does not belong to the job."""
     why = (
-        f"exists and belongs to the job {job}" if (job := job_of(found)) else "exists and was not made by this program"
+        f"exists and belongs to the job {job}"
+        if (job := job_name_of(found))
+        else "exists and was not made by this program"
     )
     return Problem(where, why, "delete it if nothing needs it, or give the TrainJob another name")

@@ -1,52 +1,99 @@
-"""The lines of a job's pods: those that are there, then those that come."""
+"""Yields the log lines of a job: the existing ones, then new ones."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.kube.client.api_resources import POD
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import POD
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.targets.kubernetes.logs.following import Following
-from pulumi_trainer.provider.targets.kubernetes.logs.loglines import Line
-from pulumi_trainer.provider.targets.kubernetes.logs.logsources import steps, trimmed
-from pulumi_trainer.provider.targets.kubernetes.logs.podlogs import Positions, Wish, history
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.lifecycle.job_status import derive_phase
+from pulumi_trainer.provider.pipeline.modes import MULTIKUEUE
+from pulumi_trainer.provider.targets.kubernetes.logs.log_follow import LogFollower
+from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Line
+from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import steps, trim_pod
+from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection, Positions, history
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
+from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of, not_configured
+
+_POLL = 1.0
 
 
 def tail(
     client: Client,
     namespace: str,
     name: str,
-    wish: Wish,
+    selection: LogSelection,
     *,
     follow: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> Iterator[Line]:
-    """Lines that are there, by time; follow: then those that come, until the job has ended.
+    """Yield the existing lines, by time.
 
-    note: told what happens besides, such as a connection that breaks. Raises TargetFault, Invalid for a step that is none.
+    Args:
+        selection: Which lines.
+        follow: Then yield new lines until the job has ended.
+        note: Called with events such as a broken connection.
+
+    Raises:
+        TargetFault: The job has no such step, or the cluster fails.
     """
     note = note or _silent
-    pods, _ = client.list(POD, namespace, labels=wish.labels(name), keep=trimmed)
-    if wish.step and not pods:
-        _check_step(client, namespace, name, wish.step)
+    pods, _ = client.list(POD, namespace, labels=selection.labels(name), keep=trim_pod)
+    if not pods and (worker := _worker(client, namespace, name, note, wait=follow)) is not None:
+        client = worker
+        pods, _ = client.list(POD, namespace, labels=selection.labels(name), keep=trim_pod)
+    if selection.step and not pods:
+        _check_step(client, namespace, name, selection.step)
     positions: Positions = {}
-    yield from history(client, namespace, pods, wish, positions, note)
+    yield from history(client, namespace, pods, selection, positions, note)
     if follow:
-        yield from Following(client, namespace, name, wish, positions, note).lines(pods)
+        yield from LogFollower(client, namespace, name, selection, positions, note).lines(pods)
+
+
+def _worker(client: Client, namespace: str, name: str, note: Callable[[str], None], *, wait: bool) -> Client | None:
+    """Return the client of the worker cluster to which MultiKueue has sent a job; None if its Pods are in its own cluster.
+
+    Args:
+        client: Client of the manager cluster.
+        namespace: Namespace of the job.
+        name: Name of the job.
+        note: Called with the name of the worker cluster.
+        wait: Whether to wait until the job is sent somewhere.
+
+    Raises:
+        TargetFault: The program does not know the worker cluster.
+    """
+    while True:
+        view = snapshot(client, namespace, name)
+        if section(view.main, "spec").get("managedBy") != MULTIKUEUE:
+            return None
+        ended = derive_phase(view.jobset, view.train_job).phase.terminal
+        if view.cluster and view.cluster not in client.workers:
+            raise TargetFault(not_configured(view.cluster))
+        if view.cluster:
+            end = ", from which Kueue has deleted it at its end, with its logs" if ended else ""
+            note(f"{namespace}/{name} is on the worker cluster {view.cluster}{end}")
+            return client_of(client, view)
+        if ended or not wait:
+            return None
+        time.sleep(_POLL)
 
 
 def _silent(_: str) -> None: ...
 
 
 def _check_step(client: Client, namespace: str, name: str, step: str) -> None:
-    """A step that the job does not have is a mistake; one that has not begun is none."""
+    """Raise TargetFault if the job does not have the step; the step may not have started yet."""
     jobset = client.get(JOBSET, namespace, name)
-    known = [str(r.get("name")) for r in ((jobset or {}).get("spec") or {}).get("replicatedJobs") or []]
+    known = [str(job.name) for job in jobs_of(jobset)]
     if jobset is None and client.get(TRAIN_JOB, namespace, name) is not None:
         return
     if step not in known:
-        known = known or steps(client.list(POD, namespace, labels=Wish().labels(name), keep=trimmed)[0])
-        mend = f"it has: {', '.join(known)}" if known else ""
-        raise TargetFault(Problem(f"{namespace}/{name}", f"has no step {step}", mend))
+        known = known or steps(client.list(POD, namespace, labels=LogSelection().labels(name), keep=trim_pod)[0])
+        hint = f"available: {', '.join(known)}" if known else ""
+        raise TargetFault(Problem(f"{namespace}/{name}", f"has no step {step}", hint))

@@ -1,7 +1,4 @@
-"""All jobs of a namespace at one glance: two lists for a whole program, whatever the number of its jobs.
-
-Tells a program which of its jobs are as it says, and what they are doing, without a request for each.
-"""
+"""Caches the status of all jobs of a namespace: two lists for a whole program, whatever the number of its jobs."""
 
 from __future__ import annotations
 
@@ -14,36 +11,30 @@ from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Presence
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.lifecycle.status import Observed, observed
-from pulumi_trainer.provider.targets.kubernetes import marks
-from pulumi_trainer.provider.targets.kubernetes.jobs.record import (
-    SELECTOR,
-    Record,
-    belongs,
-    find,
-    look,
-)
+from pulumi_trainer.provider.lifecycle.job_status import Observed, derive_phase
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, belongs, find, get_metadata
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
 AGE = 5.0
-"""Seconds after which a glance is taken anew."""
+"""Seconds after which the snapshot is read again."""
 SEEN_AGE = 60.0
-"""The same for jobs that this process has neither made nor changed."""
+"""The same for jobs that this process has neither created nor changed."""
 REST = 10
-"""How many times as long as taking it a snapshot is used: with a thousand jobs one takes seconds, and a program that takes one
-after the other does little else."""
+"""A snapshot is used this many times as long as reading it took: for a thousand jobs that is seconds, and a program that reads
+one after the other does little else."""
 PATIENCE = 3.0
-"""Seconds that it tries; a cluster out of reach is asked once a process."""
+"""Timeout in seconds; a cluster out of reach is tried once per process."""
 _BESIDE = {"ConfigMap": (CONFIG_MAP,), "Secret": (SECRET,), "PodGroup": (POD_GROUP, VOLCANO_POD_GROUP)}
-"""Kinds of the objects beside a job."""
+"""Kinds of the objects beside a job. Secrets are not listed, because who may list them reads all of a namespace."""
 
 
 class Overview:
-    """Records and jobs of one namespace."""
+    """The records and jobs of one namespace. fault: Why the cluster could not be read; None if it could."""
 
     def __init__(self, client: Client, namespace: str, kind: Kind) -> None:
         self._client = client.within(PATIENCE)
@@ -61,16 +52,16 @@ class Overview:
         self.fault: TrainerError | None = None
 
     def record(self, name: str) -> Record | None:
-        """The record of that name; None: there is none, or the cluster is out of reach (`fault`)."""
-        return self._look()[0].get(name)
+        """Return the record of that name; None if not found, or if the cluster is out of reach (`fault`)."""
+        return self._refreshed()[0].get(name)
 
-    def known(self, name: str) -> Record | None:
-        """The record as it was when the glance was last taken: one that was made since needs no other."""
-        return (self._records if self._taken > 0 else self._look()[0]).get(name)
+    def cached_record(self, name: str) -> Record | None:
+        """Return the record in the last snapshot, without reading a new one."""
+        return (self._records if self._taken > 0 else self._refreshed()[0]).get(name)
 
     def status(self, name: str) -> JobStatus | None:
-        """What the job is doing, as far as it and its record say; None: nothing is known of it."""
-        records, jobs = self._look()
+        """Return the status of a job, as the job and its record have it; None if neither was found."""
+        records, jobs = self._refreshed()
         record = records.get(name)
         if record is None:
             return None
@@ -79,13 +70,13 @@ class Overview:
             with suppress(TargetFault):
                 job = self._missed(record)
         if record.terminal or job is None:
-            return record.without_job()
+            return record.last_status()
         now = self._observed(job)
         return record.status(now.phase, now.reason, now.message)
 
     def lacks_job(self, name: str) -> bool:
-        """Whether an unfinished job has a record and nothing else, as when its creation was refused."""
-        records, jobs = self._look()
+        """Return whether an unfinished job has a record and nothing else, for example because its creation was rejected."""
+        records, jobs = self._refreshed()
         record = records.get(name)
         if record is None or record.terminal or name in jobs:
             return False
@@ -95,21 +86,24 @@ class Overview:
             return False
 
     def _observed(self, job: dict[str, Any]) -> Observed:
-        return observed(job if self._kind is JOBSET else None, job if self._kind is TRAIN_JOB else None)
+        return derive_phase(job if self._kind is JOBSET else None, job if self._kind is TRAIN_JOB else None)
 
     def _missed(self, record: Record) -> dict[str, Any] | None:
-        """A job that has been made since the glance was taken; its record was made before."""
+        """Return a job that was created after the snapshot and after its record."""
         found = self._client.get(self._kind, self._namespace, record.name)
         return found if found is not None and belongs(found, record.uid) else None
 
-    def seen(self, name: str, beside: Collection[str]) -> Presence | None:
-        """What there is of a job that this process has not made; None: the cluster is out of reach, or may not be asked.
+    def presence(self, name: str, beside: Collection[str]) -> Presence | None:
+        """Return what exists of a job that this process did not create; None if the cluster cannot be read.
 
-        One glance serves a whole program; what is missing in it is asked for by itself. beside: "Kind/name" of the job's other
-        objects.
+        One listing serves a whole program; only an object that is missing in it is requested by itself.
+
+        Args:
+            name: Name of the job.
+            beside: "Kind/name" of the job's other objects.
         """
         try:
-            records, jobs = self._look(SEEN_AGE)
+            records, jobs = self._refreshed(SEEN_AGE)
             record = records.get(name) or self._missed_record(name)
             if self.fault is not None:
                 return None
@@ -122,34 +116,42 @@ class Overview:
                 or (job is not None and self._observed(job).phase.terminal)
             )
             if ended:
-                return Presence(record.whose)
+                return Presence(record.whose, note=record.stop_note)
             if job is None:
                 job = self._client.get(self._kind, self._namespace, name)
                 if job is None or not belongs(job, record.uid):
                     return Presence(record.whose, record.version, another=job is not None)
             taken = {key: self._is_taken(key, record) for key in beside if self._lacks(key)}
-            missing = tuple(key for key, held in taken.items() if held is not None)
-            return Presence(record.whose, missing=missing, taken=tuple(key for key in missing if taken[key]))
+            missing = tuple(key for key, foreign in taken.items() if foreign is not None)
+            note = record.override_note(job)
+            return Presence(record.whose, missing=missing, taken=tuple(key for key in missing if taken[key]), note=note)
         except TrainerError as fault:
             self.fault = self.fault or fault
             return None
 
     def _without_record(self, name: str) -> Owner | None:
-        """Return whose the job of that name is, if it goes on although its record is gone."""
+        """Return the owner of an unfinished job whose record is gone; None if not found."""
         job = self._alone.get(name)
         if job is None or self._observed(job).phase.terminal:
             return None
         annotations, labels = section(job, "metadata", "annotations"), section(job, "metadata", "labels")
-        return Owner(str(annotations.get(marks.OWNER, "")), str(labels.get(marks.STACK, "")))
+        return Owner(str(annotations.get(owner_labels.OWNER, "")), str(labels.get(owner_labels.STACK, "")))
 
     def lost_claim(self, name: str, owner: Owner) -> Loss:
-        """Whether the claim of a volume of that owner, which this process has not made, is gone or is going. Raises TargetFault,
-        for all claims what the first one met."""
-        self._look(SEEN_AGE)
+        """Return whether a volume that the owner created earlier was deleted or is being deleted.
+
+        Args:
+            name: Name of the claim.
+            owner: The owner of the volume.
+
+        Raises:
+            TargetFault: The claims cannot be listed. The error of the first call is raised for all claims.
+        """
+        self._refreshed(SEEN_AGE)
         with self._lock:
             if self._claims is None and self.fault is None and self._claims_fault is None:
                 try:
-                    self._claims = claims.claims_there(self._client, self._namespace)
+                    self._claims = claims.list_claims(self._client, self._namespace)
                 except TargetFault as fault:
                     self._claims_fault = fault
             if self._claims is None:
@@ -157,12 +159,14 @@ class Overview:
             there = self._claims
         place = self._namespace, name
         if place not in there:
-            there = claims.claims_there(self._client, *place)
-        return claims.loss(there, place, owner)
+            there = claims.list_claims(self._client, *place)
+        return claims.loss_of(there, place, owner)
 
     def _lacks(self, key: str) -> bool:
-        """Whether it is certain that there is no such object. key: "Kind/name"."""
+        """Return whether an object is not among the listed ones. key: "Kind/name"."""
         kind, _, name = key.partition("/")
+        if kind == SECRET.kind:
+            return True  # `_is_taken` requests each
         with self._lock:
             if kind not in self._beside:
                 self._beside[kind] = self._names(kind)
@@ -170,29 +174,35 @@ class Overview:
         return names is not None and name not in names
 
     def _is_taken(self, key: str, record: Record) -> bool | None:
-        """Whether others have the name of an object that the job lacks; None: it is there, and was not when the glance was taken,
-        or is not marked any more. key: "Kind/name"."""
+        """Return whether a foreign object has the name of an object that the job lacks. None: the object exists, but was created
+        after the snapshot or has lost its label; or it may not be read. key: "Kind/name"."""
         kind, _, name = key.partition("/")
         there: list[dict[str, Any]] = []
+        readable = False
         for each in _BESIDE.get(kind, ()):
             with suppress(TargetFault):
-                there += filter(None, [look(self._client, each, self._namespace, name)])
-        return None if any(belongs(each, record.uid) for each in there) else bool(there)
+                there += filter(None, [get_metadata(self._client, each, self._namespace, name)])
+                readable = True
+        if not readable or any(belongs(each, record.uid) for each in there):
+            return None
+        return bool(there)
 
     def _names(self, kind: str) -> set[str] | None:
-        """Of the objects of a kind that belong to jobs; None: they cannot be listed."""
+        """Return the names of the objects of a kind that belong to jobs; None if they cannot be listed."""
         found: set[str] | None = None
         for each in _BESIDE.get(kind, ()):
             with suppress(TargetFault):
-                listed, _ = self._client.list(each, self._namespace, labels=marks.JOB, keep=_named, whole=False)
+                listed, _ = self._client.list(each, self._namespace, labels=owner_labels.JOB, keep=_named, whole=False)
                 found = (found or set()) | {document["name"] for document in listed}
         return found
 
     def _missed_record(self, name: str) -> Record | None:
         found = find(self._client, self._namespace, name)
-        return found if found is not None and found.ours and not found.deleting else None
+        if found is not None and found.is_record and not found.deleting:
+            return found
+        return None
 
-    def _look(self, age: float | None = None) -> tuple[Mapping[str, Record], Mapping[str, dict[str, Any]]]:
+    def _refreshed(self, age: float | None = None) -> tuple[Mapping[str, Record], Mapping[str, dict[str, Any]]]:
         with self._lock:
             if self.fault is None and time.monotonic() - self._taken > max(AGE if age is None else age, self._rest):
                 try:
@@ -204,7 +214,7 @@ class Overview:
     def _take(self) -> None:
         begun = time.monotonic()
         records, _ = self._client.list(CONFIG_MAP, self._namespace, labels=SELECTOR)
-        jobs, _ = self._client.list(self._kind, self._namespace, labels=marks.JOB, keep=_trimmed)
+        jobs, _ = self._client.list(self._kind, self._namespace, labels=owner_labels.JOB, keep=_trimmed)
         self._records = {r.name: r for r in map(Record.of, records) if not r.deleting}
         named = {str(job["metadata"]["name"]): job for job in jobs}
         self._jobs = {n: j for n, j in named.items() if n in self._records and belongs(j, self._records[n].uid)}
@@ -214,13 +224,14 @@ class Overview:
 
 
 def _trimmed(job: dict[str, Any]) -> dict[str, Any]:
-    """What `observed` and `belongs` read."""
+    """Return the fields that `derive_phase` and `belongs` read."""
     return {
         "metadata": {
             "name": job["metadata"]["name"],
             "labels": section(job, "metadata", "labels"),
             "annotations": {
-                mark: section(job, "metadata", "annotations").get(mark) for mark in (marks.RECORD, marks.OWNER)
+                mark: section(job, "metadata", "annotations").get(mark)
+                for mark in (owner_labels.RECORD, owner_labels.OWNER)
             },
             "ownerReferences": job["metadata"].get("ownerReferences"),
         },
@@ -233,9 +244,9 @@ def _named(found: dict[str, Any]) -> dict[str, Any]:
     return {"name": str(found["metadata"].get("name"))}
 
 
-class Names:
-    """The names of all jobs of a namespace, whoever has made them, as they were at most `AGE` seconds ago: one list instead of
-    a look at each name that is to be taken."""
+class JobNames:
+    """The names of all jobs of a namespace, whoever created them, at most `AGE` seconds old: one list instead of a request per
+    name."""
 
     def __init__(self, client: Client, namespace: str, kind: Kind) -> None:
         self._client = client
@@ -245,8 +256,12 @@ class Names:
         self._taken = -AGE
         self._names: set[str] = set()
 
-    def may_hold(self, name: str) -> bool:
-        """Raises TargetFault."""
+    def may_contain(self, name: str) -> bool:
+        """Return whether a job of that name may exist.
+
+        Raises:
+            TargetFault: The jobs cannot be listed.
+        """
         with self._lock:
             if time.monotonic() - self._taken > AGE:
                 asked = time.monotonic()

@@ -1,67 +1,66 @@
-"""All jobs of a program in one namespace, while somebody waits for them: one list+watch a kind, whatever their number.
+"""Watches all jobs of a program in one namespace while the program waits for them: one list and watch per kind.
 
-Threads do the watching; everything else is under one lock. A diagnosis is made
-again only for a job that has changed, and once a second for one whose silence begins to say something.
+Threads watch; everything else is under one lock. A job is diagnosed again only if it has changed, or once a second if the absence
+of changes may be a symptom.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
+from pulumi_trainer.provider.api.labels import JOBSET_NAME
+from pulumi_trainer.provider.api.progress import with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.kube.cache.reflector import Stream
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import CONFIG_MAP, EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.wording import duration
-from pulumi_trainer.provider.kueue.resources import WORKLOAD
-from pulumi_trainer.provider.lifecycle.diagnosis import (
-    Seen,
-    diagnose,
-    keep,
-    why,
-)
-from pulumi_trainer.provider.lifecycle.diagnosis.pods import WAITING_FOR_GANG
-from pulumi_trainer.provider.lifecycle.diagnosis.seen import (
-    JOBSET_NAME,
-    born,
-    gang_of,
+from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, explain, keep
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
+    created_at,
+    is_coscheduled,
     node_of,
-    of_coscheduling,
-    waiting_gang,
+    pod_group_of,
+    waiting_pod_group,
 )  # fmt: skip
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import WAITING_FOR_GANG
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
-from pulumi_trainer.provider.targets.kubernetes.observe.jobstore import JobStore
-from pulumi_trainer.provider.targets.kubernetes.observe.progress import Progress
-from pulumi_trainer.provider.targets.kubernetes.observe.seen import group_of, snapshot, with_lines
-from pulumi_trainer.provider.targets.kubernetes.observe.waking import Waker
+from pulumi_trainer.provider.targets.kubernetes.observe.gang_wakeup import Waker
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import pod_group_kind, snapshot, with_lines
+from pulumi_trainer.provider.targets.kubernetes.observe.job_store import JobStore
+from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress
+from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import cluster_of, with_worker
 
 Document = dict[str, Any]
 
 AGAIN = 2.0
-"""Seconds between two looks at a job that shows nothing new, as long as silence means something there."""
+"""Seconds between two diagnoses of a job without changes, if the absence of changes may be a symptom."""
 SILENT = 5.0
-"""Seconds without an answer after which it is told."""
+"""Seconds without an answer after which the outage is reported."""
 TIDY = 1.0
-"""Seconds between two looks at what is not ours after all."""
+"""Seconds between two searches for jobs of other programs in the store."""
 REFUSED = 20.0
-"""Seconds after which a server that refuses us to see jobs is believed."""
+"""Seconds after which a rejected watch of jobs counts as permanent."""
 SYNC = 30.0
-"""Seconds that the first lists may take before a job is asked for by itself."""
+"""Seconds that the first lists may take before a job is requested by itself."""
 APPEARS = 3.0
-"""Seconds in which the record of a job that was just made shows up."""
+"""Seconds in which the watch delivers the record of a job that was just created."""
 _RESTLESS = (Phase.PENDING, Phase.STARTING, Phase.RESTARTING)
 _MISSING = {
     WORKLOAD: "why a job is queued is not shown",
-    EVENT: "what only events say is not shown",
+    EVENT: "what only events report is not shown",
     TRAIN_JOB: "TrainJobs are not shown",
     POD_GROUP: "the state of gangs is not shown",
     VOLCANO_POD_GROUP: "the state of gangs is not shown",
@@ -70,13 +69,13 @@ _MISSING = {
 
 @dataclass
 class _Known:
-    """The newest diagnosis. at: when (`time.monotonic`)."""
+    """The newest diagnosis. at: When it was made (`time.monotonic`)."""
 
     status: JobStatus | None
     at: float
 
     def stale(self, now: float) -> bool:
-        """Whether the job's silence may mean something by now."""
+        """Return whether the absence of changes may be a symptom by now."""
         status = self.status
         silent = status is not None and (
             status.phase in _RESTLESS or (status.phase == Phase.QUEUED and not status.reason)
@@ -87,8 +86,12 @@ class _Known:
 class Observer:
     """The jobs of a program in a namespace.
 
-    stack: label of the program's records; empty: all jobs of this project's in the namespace. trainer: whether there are
-    TrainJobs. note: is told once what cannot be seen, and why.
+    Args:
+        client: Client of the cluster.
+        namespace: The namespace.
+        stack: Label of the program's records; empty for all records in the namespace.
+        trainer: Whether to watch TrainJobs.
+        note: Called once for each kind that cannot be read, with the reason.
     """
 
     def __init__(
@@ -105,10 +108,14 @@ class Observer:
         self._stop = threading.Event()
         self._store = JobStore(namespace)
         self._known: dict[str, _Known] = {}
+        self._attempts: dict[str, tuple[str, list[Attempt]]] = {}
+        """Name of a job -> UID of its JobSet or TrainJob, and its attempts as they were observed."""
+        self._sent: dict[str, JobView] = {}
+        """Jobs that MultiKueue has sent to worker clusters, with what these show of them."""
         self._noted: set[str] = set()
-        self._told = False
+        self._trouble_reported = False
         self._late: set[str] = set()
-        labels = record.SELECTOR + (f",{marks.STACK}={stack}" if stack else "")
+        labels = record.SELECTOR + (f",{owner_labels.STACK}={stack}" if stack else "")
         self._records = Stream(
             client,
             CONFIG_MAP,
@@ -133,25 +140,30 @@ class Observer:
         self._waker = Waker(client, namespace)
 
     def start(self) -> Observer:
-        """Starts watching. Returns at once."""
+        """Start watching, and return at once."""
         for stream in (self._records, *self._streams):
             self._run(stream)
         threading.Thread(target=self._tidy, name="watch-tidy", daemon=True).start()
         return self
 
     def stop(self) -> None:
-        """Ends the threads; each at the next word of its connection."""
+        """Stop the threads; each one ends with the next data on its connection."""
         self._stop.set()
         self._progress.stop()
         with self._lock:
             self._lock.notify_all()
 
-    # --- for whoever waits ---------------------------------------------------------------------------------------------------
+    # --- for waiting callers ----------------------------------------------------------------------------------------------------
 
     def first(self, name: str) -> JobStatus | None:
-        """Whoever calls it waits for that job: its progress is followed, and it is asked for by itself where no watch shows
-        it. Takes as long as the first lists do. Raises TargetFault where it can be seen in no way."""
-        self._progress.want(name)
+        """Return the status of a job that the caller begins to wait for, and follow its progress.
+
+        Waits for the first lists; a job that no watch has delivered is then requested by itself.
+
+        Raises:
+            TargetFault: The credentials may not read the job.
+        """
+        self._progress.add(name)
         deadline = time.monotonic() + SYNC
         for stream in (self._records, *self._streams):
             stream.synced.wait(max(0.0, deadline - time.monotonic()))
@@ -168,11 +180,11 @@ class Observer:
         return self.status(name)
 
     def leave(self, name: str) -> None:
-        """Nobody waits for it any more."""
-        self._progress.unwant(name)
+        """Stop following the progress of a job that no caller waits for any more."""
+        self._progress.remove(name)
 
     def changed(self) -> set[str]:
-        """Names of jobs whose status may be another one since the last call."""
+        """Return the names of the jobs whose status may have changed since the last call."""
         now = time.monotonic()
         with self._lock:
             found, self._store.changed = self._store.changed, set()
@@ -182,7 +194,7 @@ class Observer:
         return found | restless
 
     def wait(self, timeout: float) -> set[str]:
-        """The same, as soon as there are any; none after `timeout` seconds."""
+        """Return the result of `changed` as soon as it is not empty; empty after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not (found := self.changed()) and (left := deadline - time.monotonic()) > 0:
             with self._lock:
@@ -190,50 +202,63 @@ class Observer:
                     self._lock.wait(min(left, 0.25))
         return found
 
-    def seen(self, name: str) -> Seen:
-        """What is known of a job."""
+    def job_view(self, name: str) -> JobView:
+        """Return the documents of a job."""
         with self._lock:
             late = [s for s in self._gangs.values() if not s.synced.is_set()]
-            unseen = frozenset(s.kind.plural for s in (*self._streams, *late) if s.absent or s in late)
-            return self._store.seen(name, unseen)
+            unreadable = frozenset(s.kind.plural for s in (*self._streams, *late) if s.absent or s in late)
+            view, sent = self._store.job_view(name, unreadable), self._sent.get(name)
+            uid, attempts = self._attempts.get(name, ("", []))
+        if uid and uid == _uid(view):
+            view = replace(view, attempts=attempts)
+        cluster = cluster_of(view)
+        if sent is None or not cluster or sent.cluster != cluster:
+            return replace(view, cluster=cluster)
+        parts = {part: getattr(sent, part) for part in ("cluster", "worker_fault", "jobs", "pods", "events")}
+        return replace(view, **parts, jobset=view.jobset or sent.jobset)
 
     def status(self, name: str) -> JobStatus | None:
-        """What it is doing; None: nothing is known of it."""
+        """Return the status of a job; None if no record or object of it was observed."""
         now = time.monotonic()
         with self._lock:
             known = self._known.get(name)
             if known is not None and not known.stale(now) and name not in self._store.changed:
                 return known.status
-        seen = self.seen(name)
-        status = diagnose(seen, time.time()) if seen.remembered is not None or seen.main is not None else None
+        view = self.job_view(name)
+        status = diagnose(view, time.time()) if view.recorded is not None or view.main is not None else None
         with self._lock:
+            if status is not None and _uid(view):
+                self._attempts[name] = _uid(view), status.attempts
             if name not in self._store.changed:
                 self._known[name] = _Known(status, now)
         if status is not None:
-            self._progress.look(name, seen, status)
+            self._progress.follow(name, view, status)
         return status
 
     def why(self, name: str) -> str:
-        """The paragraph that says what it waits for, or why it has ended."""
-        seen = self.seen(name)
-        return why(seen, diagnose(seen, time.time()), time.time())
+        """Return a paragraph with what the job waits for or why it has ended."""
+        view = self.job_view(name)
+        return explain(view, diagnose(view, time.time()), time.time())
 
     def conclude(self, name: str) -> JobStatus | None:
-        """The status of a job that has ended, with the last lines of what has failed; it is written down in its record."""
-        seen = self.seen(name)
-        if seen.main is not None:
-            seen = with_lines(self._client, seen)
-        status = diagnose(seen, time.time())
+        """Return the status of an ended job, with the last log lines of what has failed, and write it into the job's record."""
+        view = self.job_view(name)
+        if view.main is not None:
+            view = with_lines(self._client, view)
+        status = diagnose(view, time.time())
         with self._lock:
             job = self._store.jobs.get(name)
             owner = job.record if job is not None else None
         if owner is not None:
-            record.write_end(self._client, owner, status)
+            record.write_end(self._client, owner, status, view.jobset)
         return status
 
     def trouble(self) -> str:
-        """Why there is no news of jobs, if there should be; empty: all is well. Raises TargetFault where waiting is in vain:
-        the server refuses us, and goes on refusing."""
+        """Return why no changes arrive; empty if the watches work.
+
+        Raises:
+            TargetFault: The server has rejected the watches for `REFUSED` seconds.
+        """
         worst = max(
             (s.fault for s in (*self._main, *self._streams) if s.fault and not s.absent), key=_since, default=None
         )
@@ -248,7 +273,7 @@ class Observer:
         name = f"watch-{stream.kind.plural}"
         threading.Thread(target=stream.run, args=(self._stop,), name=name, daemon=True).start()
 
-    # --- what the threads say --------------------------------------------------------------------------------------------------
+    # --- called by the watches --------------------------------------------------------------------------------------------------
 
     def _stream(self, kind: Kind, *, labels: str = "", fields: str = "") -> Stream:
         return Stream(
@@ -265,7 +290,7 @@ class Observer:
 
     def _records_listed(self, found: list[Document]) -> None:
         with self._lock:
-            self._late.update(self._store.records([_trimmed(d) for d in found]))
+            self._late.update(self._store.records([*map(_trimmed, found)]))
             self._lock.notify_all()
 
     def _record_changed(self, type_: str, document: Document) -> None:
@@ -275,7 +300,7 @@ class Observer:
             self._lock.notify_all()
 
     def _listed(self, kind: Kind, found: list[Document]) -> None:
-        self._records.synced.wait(SYNC)  # so that it is known whose they are
+        self._records.synced.wait(SYNC)  # the records name the owners
         with self._lock:
             self._store.replace(kind, found)
             self._lock.notify_all()
@@ -294,9 +319,9 @@ class Observer:
             self._follow_gang(document)
 
     def _follow_gang(self, pod: Document) -> None:
-        """PodGroups are watched once a pod names one: most programs have none."""
-        group = gang_of(pod)
-        if not group or (kind := group_of([pod], group)) in self._gangs:
+        """Watch PodGroups once a pod references one: most programs have none."""
+        group = pod_group_of(pod)
+        if not group or (kind := pod_group_kind([pod], group)) in self._gangs:
             return
         with self._lock:
             stream = self._gangs[kind] = self._stream(kind)
@@ -304,23 +329,41 @@ class Observer:
         self._run(stream)
 
     def _waiting(self) -> dict[str, float]:
-        """Gangs of the scheduler plugins that wait, and when the first of their pods was made."""
+        """Return the pending gangs of the scheduler plugins, and when the first of their pods was created."""
         found: dict[str, float] = {}
         for name, known in self._known.items():
             if known.status is not None and known.status.reason == WAITING_FOR_GANG and name in self._store.jobs:
-                pods = [p for p in self._store.jobs[name].all(POD) if of_coscheduling(p) and not node_of(p)]
-                found.update({gang_of(p): min(map(born, pods)) for p in pods})
+                pods = [p for p in self._store.jobs[name].all(POD) if is_coscheduled(p) and not node_of(p)]
+                found.update({pod_group_of(p): min(map(created_at, pods)) for p in pods})
         return found
 
-    def _progressed(self, name: str, progress: dict[str, Any]) -> None:
+    def _read_workers(self) -> None:
+        """Read what worker clusters of MultiKueue show of the jobs that callers wait for."""
+        with self._lock:
+            views = {name: self._store.job_view(name, frozenset()) for name in self._known}
+        for name, view in views.items():
+            if not cluster_of(view):
+                continue
+            found = with_worker(self._client, view)
+            with self._lock:
+                if found != self._sent.get(name):
+                    self._sent[name] = found
+                    self._store.changed.add(name)
+                    self._lock.notify_all()
+
+    def _progressed(self, name: str, began: float, reports: Sequence[dict[str, Any]]) -> None:
         with self._lock:
             job = self._store.jobs.get(name)
-            if job is not None:
-                job.progress = progress
-                self._store.changed.add(name)
+            if job is None:
+                return
+            for report in reports:
+                job.progress = with_kept(job.progress, report)
+            if began:
+                job.report_steps(began, [report["step"] for report in reports if "step" in report], time.time())
+            self._store.changed.add(name)
 
     def _faulty(self, stream: Stream) -> None:
-        """Told once for each kind; what is told of jobs themselves is `trouble`'s."""
+        """Report a fault once for each kind; `trouble` reports faults of the jobs themselves."""
         missing = _MISSING.get(stream.kind)
         if stream.fault is None or not stream.absent or stream.kind.plural in self._noted or missing is None:
             return
@@ -330,31 +373,32 @@ class Observer:
             self._note(f"{missing}: {fault}")
 
     def _tidy(self) -> None:
-        """Lets go of jobs that are not ours, fetches those that have become so, and wakes gangs."""
+        """Remove jobs of other programs, fetch jobs whose record has arrived late, and wake gangs, once a second."""
         while not self._stop.wait(TIDY):
             with self._lock:
                 self._store.forget(time.monotonic())
                 late, self._late = self._late, set()
                 waiting = self._waiting()
-            self._waker.look(waiting)
+            self._waker.wake(waiting)
+            self._read_workers()
             failed = {name for name in late if self._fetch(name) is not None}
             with self._lock:
                 self._late |= failed
 
     def _fetch(self, name: str) -> TrainerError | None:
-        """A job that no watch has shown; returns why it could not be asked for."""
+        """Store a job that no watch has delivered, and return why it could not be read; None if it was."""
         try:
-            seen = snapshot(self._client.within(5.0), self._namespace, name)
+            view = snapshot(self._client.within(5.0), self._namespace, name)
             owner = record.find(self._client.within(5.0), self._namespace, name)
         except TrainerError as fault:
             return fault
         found: Iterable[tuple[Kind, Any]] = (
-            (JOBSET, seen.jobset), (TRAIN_JOB, seen.train_job), (WORKLOAD, seen.workload),
-            (group_of(seen.pods, waiting_gang(seen.pods)), seen.pod_group),
-            *((JOB, j) for j in seen.jobs), *((POD, p) for p in seen.pods), *((EVENT, e) for e in seen.events),
+            (JOBSET, view.jobset), (TRAIN_JOB, view.train_job), (WORKLOAD, view.workload),
+            (pod_group_kind(view.pods, waiting_pod_group(view.pods)), view.pod_group),
+            *((JOB, j) for j in view.jobs), *((POD, p) for p in view.pods), *((EVENT, e) for e in view.events),
         )  # fmt: skip
         with self._lock:
-            if owner is not None and owner.ours:
+            if owner is not None and owner.is_record:
                 self._store.record(replace(owner, applied={}))
             for kind, document in found:
                 if document is not None and name in self._store.jobs:
@@ -369,6 +413,10 @@ class Observer:
 
 def _trimmed(document: Document) -> Record:
     return replace(Record.of(document), applied={})
+
+
+def _uid(view: JobView) -> str:
+    return str(section(view.main, "metadata").get("uid") or "")
 
 
 def _since(fault: tuple[TrainerError, float]) -> float:

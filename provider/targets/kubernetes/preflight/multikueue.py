@@ -1,44 +1,70 @@
-"""What the pods of a job need that MultiKueue does not send along: it copies the job, and nothing that the job refers to.
+"""Finds what the pods of a job need that MultiKueue does not send to the worker cluster: it copies only the job itself.
 
-Pure functions on drafts.
+Code, Secrets and output volumes of a job are copied to the worker clusters that the program reaches. All functions are pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAINING_RUNTIME
 from pulumi_trainer.provider.api.submission import MAIN, Draft
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE, QUEUE_PRIORITY
+from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, QUEUE_PRIORITY
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import Referent, referents
 
+_RUNTIMES = (CLUSTER_RUNTIME.kind, TRAINING_RUNTIME.kind)
 _OF_KUEUE = (LOCAL_QUEUE, QUEUE_PRIORITY)
 
 
-def refusals(draft: Draft) -> list[Problem]:
-    """Return what the program makes for the job, which then exists in this cluster alone."""
-    own = [key for key in draft.objects if key.partition("/")[0] not in MAIN]
-    own += [f"{kinds.SECRET.kind}/{name}" for name in draft.secrets]
-    promised = {*draft.promised}
-    own += [key for each in _needed(draft) if (key := f"{each.kind.kind}/{each.name}") in promised]
-    if not draft.workers or not own:
+def refusals(draft: Draft, workers: Collection[str] = ()) -> list[Problem]:
+    """Return the objects that the program creates for the job, which only exist in this cluster.
+
+    Args:
+        draft: The job.
+        workers: Names of the worker clusters that the program reaches.
+    """
+    if draft.dispatch is None:
         return []
-    what = ", ".join(sorted({key.replace("/", " ") for key in own}))
-    why = f"MultiKueue sends the job to {draft.workers}, and what its pods need stays in this cluster: {what}"
+    unreached = [name for name in draft.dispatch.clusters if name not in workers]
+    own = {key for key in map(_key, _needed(draft)) if key in {*draft.promised} - {*draft.claims}}
+    if workers and not unreached:
+        own = {key for key in own if key.partition("/")[0] not in _RUNTIMES}  # the program creates them there as well
+    else:
+        own |= {key for key in draft.objects if key.partition("/")[0] not in MAIN}
+        own |= {f"{kinds.SECRET.kind}/{name}" for name in draft.secrets}
+        own |= {key for key in map(_key, _needed(draft)) if key in {*draft.claims}}
+    if not own:
+        return []
+    what = ", ".join(sorted(key.replace("/", " ") for key in own))
+    why = f"MultiKueue sends the job to {draft.dispatch}, and what its pods need stays in this cluster: {what}"
     hint = "choose a queue without MultiKueue, or put code into the image and name what the worker clusters have"
+    if unreached or not workers:
+        names = ", ".join(unreached) or "them"
+        hint = f"name {names} in target=Kubernetes(workers=...) or trainer:workers, then they get copies; or {hint}"
     return [Problem("queue", why, hint)]
 
 
-def warnings(draft: Draft) -> Iterator[Problem]:
-    """Yield what the job only names: whether the worker clusters have it cannot be seen from here."""
+def warnings(draft: Draft, workers: Collection[str] = ()) -> Iterator[Problem]:
+    """Yield a warning with the objects that the job only references: they have to exist in the worker clusters, which cannot be
+    checked from here unless the program reaches them.
+
+    Args:
+        draft: The job.
+        workers: Names of the worker clusters that the program reaches.
+    """
+    if draft.dispatch is None or (workers and all(name in workers for name in draft.dispatch.clusters)):
+        return
     brought = {*draft.promised, *(f"{kinds.SECRET.kind}/{name}" for name in draft.secrets)}
-    named = [
-        f"{each.kind.kind} {each.name}" for each in _needed(draft) if f"{each.kind.kind}/{each.name}" not in brought
-    ]
-    if draft.workers and named:
-        why = f"MultiKueue sends the job to {draft.workers}, which need to have in its namespace: {', '.join(named)}"
+    named = [key.replace("/", " ", 1) for key in map(_key, _needed(draft)) if key not in brought]
+    if named:
+        why = f"MultiKueue sends the job to {draft.dispatch}, which need to have in its namespace: {', '.join(named)}"
         yield Problem("queue", why, "create them there as well")
+
+
+def _key(referent: Referent) -> str:
+    return f"{referent.kind.kind}/{referent.name}"
 
 
 def _needed(draft: Draft) -> list[Referent]:

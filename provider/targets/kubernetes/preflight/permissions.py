@@ -1,7 +1,7 @@
-"""Whether the credentials may do what a job needs, asked by one SelfSubjectRulesReview a namespace.
+"""Checks whether the credentials have the permissions that a job needs, with one SelfSubjectRulesReview per namespace.
 
-Where the server cannot list all rules (it says so: other authorizers than RBAC), each permission that is not among them is
-asked for by itself. What is needed stands in `rbac`.
+If the server cannot list all rules (`incomplete`: it has authorizers other than RBAC), each missing permission is checked by
+itself. `rbac` has the table of permissions.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ from typing import Any
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kube.cache.discovery import Facts
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kueue.resources import WORKLOAD
+from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac, versions
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue_name
 
 Rule = Mapping[str, Any]
 """A PolicyRule of RBAC: apiGroups, resources, verbs, resourceNames."""
 
 
 def missing(facts: Facts, namespace: str, draft: Draft) -> list[Problem]:
-    """One problem that names all that a job needs and is not allowed."""
+    """Return one problem that lists all permissions that a job needs and the credentials lack."""
     status = facts.rules(namespace)
     rules = status.get("resourceRules") or []
-    lacking = [rule for rule in single(p.rule for p in needed(draft)) if not covered(rule, rules)]
+    lacking = [rule for rule in split_rules(p.rule for p in needed_permissions(draft)) if not is_covered(rule, rules)]
     if status.get("incomplete"):
         lacking = [rule for rule in lacking if not facts.allowed(namespace, *_asked(rule))]
     if not lacking:
         return []
     why = f"the credentials may not {'; '.join(_words(lacking))} in namespace {namespace}"
-    mend = "have these permissions granted: `pulumi-trainer rbac` prints the Role and its binding"
-    return [Problem("permissions", why, mend)]
+    hint = "have these permissions granted: `pulumi-trainer rbac` prints the Role and its binding"
+    return [Problem("permissions", why, hint)]
 
 
-def needed(draft: Draft) -> list[rbac.Permission]:
-    """What this very job cannot do without: a role may be narrower than the printed one, which is for all jobs."""
+def needed_permissions(draft: Draft) -> list[rbac.Permission]:
+    """Return the permissions that this job needs; a role may grant fewer than the printed one, which is for all jobs."""
     objects = {**draft.made, **draft.objects}
-    used = {kind for document in objects.values() if (kind := versions.known(document))}
+    used = {*filter(None, map(versions.known_kind, objects.values()))}
     used |= {kinds.CONFIG_MAP, JOBSET, kinds.JOB, kinds.POD, kinds.NAMESPACE}
-    used |= {WORKLOAD} if queue(objects) else set()
+    used |= {WORKLOAD} if queue_name(objects) else set()
     used |= {kinds.SECRET} if draft.secrets else set()
     used |= {kinds.CLAIM} if any(key.startswith("PersistentVolumeClaim/") for key in draft.promised) else set()
     mode: rbac.Mode = "trainer" if TRAIN_JOB in used else "jobset"
-    return [p for p in rbac.needed(mode, queues=WORKLOAD in used) if p.kind in used and not p.helps]
+    return [p for p in rbac.job_permissions(mode, queues=WORKLOAD in used) if p.kind in used and not p.helps]
 
 
-def single(rules: Iterable[Rule]) -> Iterator[Rule]:
-    """Rules of one verb for one resource and at most one name."""
+def split_rules(rules: Iterable[Rule]) -> Iterator[Rule]:
+    """Yield each rule as rules of one verb for one resource and at most one name."""
     for rule in rules:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
@@ -59,8 +59,8 @@ def single(rules: Iterable[Rule]) -> Iterator[Rule]:
                         yield {"apiGroups": [group], "resources": [resource], "verbs": [verb], **names}
 
 
-def covered(wanted: Rule, rules: Iterable[Rule]) -> bool:
-    """Whether rules allow a single one."""
+def is_covered(wanted: Rule, rules: Iterable[Rule]) -> bool:
+    """Return whether rules allow a single rule of `split_rules`."""
     (group, resource, verb, name), rules = _asked(wanted), list(rules)
     parts = resource.partition("/")
     resources = {"*", resource, f"*/{parts[2]}"} if parts[1] else {"*", resource}
@@ -79,7 +79,7 @@ def _asked(rule: Rule) -> tuple[str, str, str, str]:
 
 
 def _words(rules: Iterable[Rule]) -> Iterator[str]:
-    """create, patch jobsets.jobset.x-k8s.io"""
+    """Yield rules as text, for example "create, patch jobsets.jobset.x-k8s.io"."""
     verbs: dict[str, list[str]] = {}
     for group, resource, verb, name in map(_asked, rules):
         of = f"{resource}.{group}" if group else resource

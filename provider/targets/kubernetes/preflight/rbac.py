@@ -1,7 +1,6 @@
-"""What we may have to ask of a cluster: one table of permissions, and the RBAC objects that grant them.
+"""Owns the table of permissions that a cluster has to grant, and renders the RBAC objects that grant them.
 
-The table is the only place: previews ask for what stands here, `pulumi-trainer rbac` prints it, tests run under it. Called by
-`review` and by the command line.
+Previews check these permissions, `pulumi-trainer rbac` prints them, and tests run with them.
 """
 
 from __future__ import annotations
@@ -18,32 +17,28 @@ from pulumi_trainer.provider.api.kinds import (
     TRAINING_RUNTIME,
     VOLCANO_POD_GROUP,
 )
-from pulumi_trainer.provider.kube.client import kinds
-from pulumi_trainer.provider.kube.client.kinds import Kind
-from pulumi_trainer.provider.kueue.objects import (
-    GROUP,
-    KINDS,
-    NAMESPACED,
-    NEWEST,
-)
-from pulumi_trainer.provider.kueue.resources import (
+from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kueue.api_resources import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
     COHORT,
     LOCAL_QUEUE,
+    MULTIKUEUE_CLUSTER,
     MULTIKUEUE_CONFIG,
     QUEUE_PRIORITY,
     RESOURCE_FLAVOR,
     TOPOLOGY,
     WORKLOAD,
 )
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 
 Document = dict[str, Any]
 Mode = Literal["jobset", "trainer"]
 
 NAME = "pulumi-trainer"
-"""Of the Role and the ClusterRole."""
+"""Name of the Role and the ClusterRole."""
 IDENTITY = "kube-system"
 """The namespace whose UID is a cluster's identity."""
 _GROUP = "rbac.authorization.k8s.io"
@@ -51,8 +46,17 @@ _GROUP = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True)
 class Permission:
-    """why: what fails without it. subresource: `log` of pods. names: of the only objects that it is about. helps: what is
-    missing is only told less well; nothing that was asked for fails. everywhere: in the ClusterRole."""
+    """A permission.
+
+    Args:
+        kind: The kind of the objects.
+        verbs: The verbs of RBAC.
+        why: What fails without it.
+        subresource: Such as `log` of pods.
+        names: The only objects that it is about; empty for all.
+        helps: Whether only reports have less detail without it, and no operation fails.
+        everywhere: Whether it belongs into the ClusterRole.
+    """
 
     kind: Kind
     verbs: tuple[str, ...]
@@ -64,26 +68,36 @@ class Permission:
 
     @property
     def rule(self) -> Document:
-        """As a PolicyRule."""
+        """The permission as a PolicyRule."""
         resource = f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
         names = {"resourceNames": list(self.names)} if self.names else {}
         return {"apiGroups": [self.kind.group], "resources": [resource], **names, "verbs": list(self.verbs)}
 
 
-def needed(mode: Mode = "jobset", *, queues: bool = True) -> list[Permission]:
-    """All that jobs of a mode may need. queues: they are admitted by Kueue."""
+def job_permissions(mode: Mode = "jobset", *, queues: bool = True) -> list[Permission]:
+    """Return all permissions that jobs of a mode may need. queues: Whether Kueue admits them."""
     table = [*_TABLE, *(_TRAINER if mode == "trainer" else _JOBSET), *(_QUEUES if queues else ())]
     return sorted(table, key=lambda permission: permission.everywhere)
 
 
-def quotas() -> list[Permission]:
-    """What shows all of Kueue's queues to the users of some."""
+def quota_permissions() -> list[Permission]:
+    """Return the permissions that show all of Kueue's queues to the users of some."""
     return list(_QUOTAS)
 
 
-def queue_admin() -> list[Permission]:
-    """All that a platform team's queues need, in all namespaces."""
+def output_permissions() -> list[Permission]:
+    """Return the permissions to copy outputs out of their volumes."""
+    return list(_OUTPUTS)
+
+
+def queue_admin_permissions() -> list[Permission]:
+    """Return the permissions to manage queues, in all namespaces."""
     return list(_QUEUE_ADMIN)
+
+
+def usage_permissions() -> list[Permission]:
+    """Return the permissions to report on the jobs and queues of all namespaces."""
+    return list(_USAGE)
 
 
 def _may(verbs: str, kind: Kind, why: str, **more: Any) -> Permission:
@@ -94,31 +108,40 @@ _TABLE = (
     _may(
         "get list watch create patch delete", kinds.CONFIG_MAP, "up, destroy and refresh: a job's record and its code"
     ),
-    _may("list create patch delete", kinds.SECRET, "up and destroy: secret values of a job, MPI's keys"),
+    _may("get create patch delete", kinds.SECRET, "up and destroy: secret values of a job, MPI's keys"),
     _may("list watch", kinds.JOB, "status: steps, restarts, and which of them has failed"),
     _may("list watch", kinds.POD, "status and logs: what pods wait for, and how they have ended"),
     _may("get", kinds.POD, "logs, and the last lines of what has failed", subresource="log"),
-    _may("list watch", kinds.EVENT, "why and events: what controllers and the scheduler say", helps=True),
+    _may("create", kinds.POD, "preview: whether Pod Security admits the Pods (a dry run, nothing is made)", helps=True),
+    _may("list watch", kinds.EVENT, "why and events: what controllers and the scheduler report", helps=True),
     _may("get list create patch delete", kinds.CLAIM, "up and destroy: volumes of outputs, datasets and models"),
     _may("get", kinds.SERVICE_ACCOUNT, "preview: whether the one that pods name is there", helps=True),
     _may("get", kinds.NAMESPACE, "preview: whether the namespace is there", helps=True),
     _may("get", kinds.NAMESPACE, "everything: which cluster this is", names=(IDENTITY,), everywhere=True),
     _may("get", kinds.PRIORITY_CLASS, "preview: whether the one that pods name is there", helps=True, everywhere=True),
-    _may("get", kinds.RUNTIME_CLASS, "preview: whether the one that pods name is there", helps=True, everywhere=True),
+    _may(
+        "get list",
+        kinds.RUNTIME_CLASS,
+        "preview: whether the one that pods name is there, and its overhead",
+        helps=True,
+        everywhere=True,
+    ),
+    _may("list", kinds.RESOURCE_QUOTA, "preview: whether the namespace has room for the job", helps=True),
+    _may("list", kinds.LIMIT_RANGE, "preview: whether the namespace takes the job's pods", helps=True),
     _may(
         "get list", kinds.STORAGE_CLASS, "preview: whether it can do what a volume needs", helps=True, everywhere=True
     ),
     _may(
         "list",
         kinds.NODE,
-        "waiting: whether nodes were added, for which a gang is woken; preview: whether a queue's flavor has any",
+        "waiting: whether nodes were added, for which a gang is woken; preview: whether one takes the job's pods",
         helps=True,
         everywhere=True,
     ),
 )
 _JOBSET = (
     _may("get list watch create patch delete", JOBSET, "up, destroy and refresh: the job itself"),
-    _may("get list", TRAIN_JOB, "logs, why, and destroy: whether a TrainJob stands behind a JobSet"),
+    _may("get list", TRAIN_JOB, "logs, why, and destroy: whether a JobSet belongs to a TrainJob"),
     _may("get list create patch delete", POD_GROUP, "up, why and destroy: gangs of the scheduler plugins"),
     _may("watch", POD_GROUP, "waiting: what a gang of the scheduler plugins waits for", helps=True),
     _may("get create patch", VOLCANO_POD_GROUP, "up and why: gangs of Volcano"),
@@ -136,9 +159,11 @@ _TRAINER = (
         "get create patch delete", CLUSTER_RUNTIME, "up and destroy: ClusterTrainingRuntimes that it makes or names",
         everywhere=True,
     ),
+    _may("list", TRAINING_RUNTIME, "doctor: runtimes that no state has", helps=True),
+    _may("list", CLUSTER_RUNTIME, "doctor: runtimes that no state has", helps=True, everywhere=True),
 )  # fmt: skip
 _QUEUES = (
-    _may("list watch", WORKLOAD, "status: what Kueue says of a job that waits"),
+    _may("list watch", WORKLOAD, "status: what Kueue reports about a job that waits"),
     _may("get", LOCAL_QUEUE, "preview: whether the queue is there", helps=True),
     _may("get", QUEUE_PRIORITY, "preview: whether the WorkloadPriorityClass is there", helps=True, everywhere=True),
 )
@@ -156,6 +181,10 @@ _QUEUE_ADMIN = (
     _may("list", WORKLOAD, "destroy: who has work in a ClusterQueue", everywhere=True),
     _may("get", kinds.NAMESPACE, "preview: whether the namespace of a team is there", helps=True, everywhere=True),
 )
+_OUTPUTS = (
+    _may("create get delete", kinds.POD, "outputs --copy: the pod that mounts the volume"),
+    _may("create get", kinds.POD, "outputs --copy: to read the files through it", subresource="exec"),
+)
 _QUOTAS = tuple(
     _may("list", kind, why, helps=True, everywhere=True)
     for kind, why in (
@@ -165,18 +194,28 @@ _QUOTAS = tuple(
         (COHORT, "queues and preview: what cohorts add to quotas"),
         (RESOURCE_FLAVOR, "preview: whether a flavor is for the job's pods"),
         (TOPOLOGY, "preview: whether a flavor has the level that a job asks for"),
-        (
-            ADMISSION_CHECK,
-            "preview: whether what a queue names is there, and whether it sends jobs to other clusters",
-        ),
+        (ADMISSION_CHECK, "preview: whether what a queue names is there, and whether it sends jobs to other clusters"),
         (MULTIKUEUE_CONFIG, "preview: to which clusters a queue sends jobs"),
+        (MULTIKUEUE_CLUSTER, "status and why: whether Kueue reaches the cluster to which it has sent a job"),
+    )
+)
+_USAGE = tuple(
+    _may(verbs, kind, why, helps=kind not in (kinds.CONFIG_MAP, JOBSET), everywhere=True)
+    for verbs, kind, why in (
+        ("list watch", kinds.CONFIG_MAP, "usage -A and exporter: the records of jobs"),
+        ("list watch", JOBSET, "usage -A and exporter: which jobs run"),
+        ("list watch", TRAIN_JOB, "exporter: what the training has reported to Trainer"),
+        ("list watch", WORKLOAD, "usage -A and exporter: when Kueue has admitted a job, and for how long jobs wait"),
+        ("list watch", LOCAL_QUEUE, "usage -A and exporter: the team of a queue"),
+        ("list watch", CLUSTER_QUEUE, "exporter: quotas and what is used"),
+        ("list watch", COHORT, "exporter: what cohorts add to quotas"),
     )
 )
 
 
 @dataclass(frozen=True)
 class Subject:
-    """kind: User, Group or ServiceAccount; namespace: of a service account."""
+    """A subject of a binding. kind: User, Group or ServiceAccount. namespace: Of a service account."""
 
     kind: str
     name: str
@@ -184,13 +223,15 @@ class Subject:
 
     @property
     def document(self) -> Document:
+        """The subject as bindings have it."""
         if self.kind == "ServiceAccount":
             return {"kind": self.kind, "name": self.name, "namespace": self.namespace}
         return {"kind": self.kind, "name": self.name, "apiGroup": _GROUP}
 
     @property
     def binding(self) -> str:
-        """The name of its bindings, which no other subject has: applying those of one takes no rights from another."""
+        """The name of its bindings, unique for the subject: applying the bindings of one subject never changes those of
+        another."""
         name = f"{self.namespace}:{self.name}" if self.namespace else self.name
         allowed = name.replace("/", "-").replace("%", "-")
         distinct = allowed if allowed == name else f"{allowed}-{short_digest(name, 6)}"
@@ -208,8 +249,12 @@ def objects(
     """Yield a ClusterRole, a Role for each namespace, and their bindings to each of the subjects.
 
     Args:
-        of: The end of all their names. Roles that grant different rights have different names, so that applying one never
-            takes away what another grants.
+        permissions: What the roles grant.
+        namespaces: Namespaces of the Roles.
+        subjects: Subjects of the bindings.
+        name: Beginning of all their names.
+        of: The end of all their names. Roles that grant different rights have different names, so that applying one never takes
+            away what another grants.
     """
     name += of
     metadata = {"name": name}

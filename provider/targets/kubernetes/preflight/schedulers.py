@@ -1,7 +1,7 @@
-"""Whether the schedulers that pods name are running: a pod of one that is not stays Pending without a word.
+"""Checks whether the schedulers that pods name are running: pods of another scheduler stay Pending without an event.
 
-A scheduler shows itself by its Lease (leader election), as a Deployment, and by the pods that it has placed. Who may not look
-through all namespaces, as the least role may not, is told nothing.
+A running scheduler is recognized by its Lease (leader election), its Deployment, or the pods that it has placed. Users who may
+not list all namespaces get no warning.
 """
 
 from __future__ import annotations
@@ -12,44 +12,40 @@ from typing import Any
 
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.cache.discovery import Facts
-from pulumi_trainer.provider.kube.client.kinds import DEPLOYMENT, LEASE, POD
+from pulumi_trainer.provider.kube.client.api_resources import DEPLOYMENT, LEASE, POD
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import (
-    Document,
-    number,
-    rows,
-    seconds,
-    section,
-    text,
-)
+from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, number, section, text
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
 from pulumi_trainer.provider.kube.values.wording import duration
+from pulumi_trainer.provider.kube.views import jobs_of
 
 DEFAULT = "default-scheduler"
 _DEPLOYMENTS = {"volcano": "volcano-scheduler", "kai-scheduler": "kai-scheduler-default"}
-"""schedulerName -> its Deployment as usually installed, where that is called otherwise."""
-_MEND = "is it installed and running? Its pods would stay Pending, and no event would say why"
+"""schedulerName -> name of its usual Deployment, if the two differ."""
+_HINT = "is it installed and running? Its pods would stay Pending, and no event would show why"
 
 
-def idle(facts: Facts, objects: Objects) -> list[Problem]:
-    """One problem for each scheduler that shows itself, and does not run."""
+def scheduler_problems(facts: Facts, objects: Objects) -> list[Problem]:
+    """Return one problem for each scheduler that certainly does not run."""
     found = dict(reversed([*_named(objects)]))
-    return [Problem(where, why, _MEND) for name, where in found.items() if (why := _why_not(facts, name))]
+    reasons = {where: _why_not(facts, name) for name, where in found.items()}
+    return [Problem(where, why, _HINT) for where, why in reasons.items() if why]
 
 
 def _named(objects: Objects) -> Iterator[tuple[str, str]]:
-    """Scheduler, and the field that names it. Not the default one: a cluster without it runs nothing at all."""
+    """Yield schedulers and the fields that name them, except the default scheduler, without which a cluster runs nothing at
+    all."""
     for key, document in objects.items():
         if document.get("kind") != "JobSet":
             continue
-        for i, job in enumerate(rows(section(document, "spec").get("replicatedJobs"))):
-            name = text(section(job, "template", "spec", "template", "spec").get("schedulerName"))
+        for job in jobs_of(document):
+            name = text(job.pod.spec.get("schedulerName"))
             if name != DEFAULT and not [*dns_1123_subdomain(name)]:
-                yield name, f"{key}.spec.replicatedJobs[{i}].template.spec.template.spec.schedulerName"
+                yield name, f"{key}.{job.pod.at}.schedulerName"
 
 
 def _why_not(facts: Facts, name: str) -> str:
-    """Why it does not run; empty: it does, or nobody knows."""
+    """Return why a scheduler does not run; empty if it does, or if that is unknown."""
     deployments = facts.everywhere(DEPLOYMENT, f"metadata.name={_DEPLOYMENTS.get(name, name)}")
     if any(number(section(d, "status").get("availableReplicas")) for d in deployments or ()):
         return ""
@@ -57,9 +53,9 @@ def _why_not(facts: Facts, name: str) -> str:
     if leases:
         last, patience = max(map(_beat, leases))
         silent = time.time() - last
-        return (
-            f"scheduler {name} has shown itself {duration(silent)} ago for the last time" if silent > patience else ""
-        )
+        if silent > patience:
+            return f"scheduler {name} has shown itself {duration(silent)} ago for the last time"
+        return ""
     if deployments:
         about = section(deployments[0], "metadata")
         where = f"{text(about.get('namespace'))}/{text(about.get('name'))}"
@@ -71,6 +67,6 @@ def _why_not(facts: Facts, name: str) -> str:
 
 
 def _beat(lease: Document) -> tuple[float, float]:
-    """When it was last renewed, and for how long that counts (three times over: clocks differ)."""
+    """Return when a Lease was last renewed, and for how long it is valid (three times its duration, because clocks differ)."""
     spec: Mapping[str, Any] = section(lease, "spec")
-    return seconds(spec.get("renewTime")), 3.0 * number(spec.get("leaseDurationSeconds"), 15)
+    return epoch_seconds(spec.get("renewTime")), 3.0 * number(spec.get("leaseDurationSeconds"), 15)

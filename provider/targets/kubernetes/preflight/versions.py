@@ -1,4 +1,4 @@
-"""What a cluster must have installed for a job, from which version on, and why.
+"""Owns the products that a cluster needs for a job, the least version of each, and why.
 
 Versions are those in which something appeared: JobSet's releases
 (https://github.com/kubernetes-sigs/jobset/tree/v0.12.0/CHANGELOG, dependsOn: https://github.com/kubernetes-sigs/jobset/pull/740),
@@ -12,18 +12,23 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, of
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, kind_of
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.kube.client.kinds import Kind
+from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kueue.resources import LOCAL_QUEUE
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue
+from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue_name
 
 
 @dataclass(frozen=True)
 class Product:
-    """since: the least release, why: what it is needed for. fields: those that came later, and with which release; a
-    cluster without them may drop what they say without a word."""
+    """A product that serves an API group.
+
+    Args:
+        since: The least release.
+        why: What the release is needed for.
+        fields: Field -> the release that added it. An older cluster may drop the field silently.
+    """
 
     name: str
     since: str = ""
@@ -49,26 +54,30 @@ PRODUCTS = {
     POD_GROUP.group: Product("scheduler-plugins"),
     VOLCANO_POD_GROUP.group: Product("Volcano"),
 }
-"""By API group."""
+"""API group -> its product."""
 
 Served = Mapping[str, Collection[str]]
 """API group -> its versions."""
 
 
-def absent(objects: Objects, served: Served) -> list[Problem]:
-    """What is not installed at all, one for each product."""
+def absent_products(objects: Objects, served: Served) -> list[Problem]:
+    """Return a problem for each product that is not installed at all."""
     return [p for p, installed in _unserved(objects, served) if not installed]
 
 
-def outdated(objects: Objects, served: Served) -> list[Problem]:
-    """What is installed and does not speak our version."""
+def outdated_products(objects: Objects, served: Served) -> list[Problem]:
+    """Return a problem for each product that is installed but does not serve the needed version."""
     return [p for p, installed in _unserved(objects, served) if installed]
 
 
 def _unserved(objects: Objects, served: Served) -> Iterator[tuple[Problem, bool]]:
-    """A problem, and whether the product is there in another version."""
-    needed = {of.group: (key, of) for key, document in objects.items() if (of := known(document)) and of.group}
-    if asked := queue(objects):
+    """Yield a problem, and whether the product is installed in another version."""
+    needed = {}
+    for key, document in objects.items():
+        kind = known_kind(document)
+        if kind is not None and kind.group:
+            needed[kind.group] = key, kind
+    if asked := queue_name(objects):
         needed[LOCAL_QUEUE.group] = f"queue {asked}", LOCAL_QUEUE
     for group, (where, kind) in needed.items():
         product, version = PRODUCTS.get(group), kind.api_version.rpartition("/")[2]
@@ -86,16 +95,16 @@ def _unserved(objects: Objects, served: Served) -> Iterator[tuple[Problem, bool]
             )
 
 
-def known(document: Mapping[str, object]) -> Kind | None:
-    """The kind of a document, if it is one of ours."""
+def known_kind(document: Mapping[str, object]) -> Kind | None:
+    """Return the kind of a document; None for a kind that this project does not use."""
     try:
-        return of(document)
+        return kind_of(document)
     except KeyError:
         return None
 
 
-def newer(kind: Kind, path: str) -> str:
-    """What to do about a field that the cluster does not know."""
+def upgrade_hint(kind: Kind, path: str) -> str:
+    """Return the hint for a field that the cluster does not know."""
     product = PRODUCTS.get(kind.group)
     names = re.findall(r"[A-Za-z]+", path)
     if product is None:

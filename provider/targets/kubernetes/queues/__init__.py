@@ -1,1 +1,1 @@
-"""Kueue's queues in a cluster: reading, draining, releasing."""
+"""Owns Kueue's queues in a cluster: reading, draining, releasing."""

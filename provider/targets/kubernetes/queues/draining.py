@@ -1,7 +1,6 @@
-"""The work of a ClusterQueue: who has it, how it is taken away, and the refusal to delete a queue that has some.
+"""Lists and drains the work of a ClusterQueue, and refuses to delete a queue that still has work.
 
-Every call may be repeated after a crash at
-any place: the queue's own stopPolicy is all that is written.
+Every call can be repeated after a crash at any point: only the queue's own stopPolicy is written.
 """
 
 from __future__ import annotations
@@ -14,23 +13,18 @@ from typing import Any
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.submission import Work
 from pulumi_trainer.provider.kube.cache.discovery import Facts
+from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.kinds import Kind
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import (
-    Problem,
-    Refused,
-    TargetFault,
-    several,
-)
+from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault, several
 from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
-from pulumi_trainer.provider.kueue.resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 
 Document = dict[str, Any]
 
 SETTLING = 10.0
-"""Seconds for work that is on its way out: jobs that are deleted in the same run."""
+"""Seconds to wait for jobs that are deleted in the same run."""
 _POLL = (0.1, 1.0)
 _FEW = 5
 STOPPED = "HoldAndDrain"
@@ -38,8 +32,15 @@ STOPPED = "HoldAndDrain"
 
 @dataclass(frozen=True)
 class Holder:
-    """A Workload. amounts: resource -> what it holds; None: it waits. owner: the job that it stands for. since: when it got
-    the quota. queue: namespace and name of its LocalQueue."""
+    """An unfinished Workload.
+
+    Args:
+        where: Namespace and name.
+        owner: The job of the Workload.
+        amounts: Resource -> reserved quota; None if it waits.
+        since: When it got the quota.
+        queue: Namespace and name of its LocalQueue.
+    """
 
     where: str
     owner: str
@@ -50,23 +51,25 @@ class Holder:
     def __str__(self) -> str:
         if self.amounts is None:
             return f"{self.where} ({self.owner}) waits"
-        held = ", ".join(f"{amount} {resource}" for resource, amount in self.amounts.items())
-        return f"{self.where} ({self.owner}) holds {held or 'nothing'}" + (f" since {self.since}" if self.since else "")
+        amounts = ", ".join(f"{amount} {resource}" for resource, amount in self.amounts.items())
+        return f"{self.where} ({self.owner}) holds {amounts or 'nothing'}" + (
+            f" since {self.since}" if self.since else ""
+        )
 
 
-def work(client: Client, name: str, version: str) -> list[Work]:
-    """Return what the unfinished Workloads of a ClusterQueue hold, or that they wait."""
+def list_work(client: Client, name: str, version: str) -> list[Work]:
+    """Return the unfinished Workloads of a ClusterQueue, with their quota or that they wait."""
     return [Work(holder.queue, holder.owner, str(holder)) for holder in _holders(client, name, version)]
 
 
-def versions(client: Client, patience: float) -> dict[str, list[str]]:
-    """Version of Kueue's API -> the plurals that the cluster has in it. patience: seconds for an answer."""
+def served_versions(client: Client, patience: float) -> dict[str, list[str]]:
+    """Return the versions of Kueue's API, with the plurals that the cluster serves in each. patience: Timeout in seconds."""
     facts = Facts.of(client, patience)
     return {version: facts.plurals(f"{GROUP}/{version}") for version in facts.served().get(GROUP, [])}
 
 
 def reopen(client: Client, name: str, version: str) -> None:
-    """Takes back the stop of a deletion that did not come to its end; one that is somebody else's stays."""
+    """Revert the stopPolicy of an interrupted deletion; a stopPolicy of another field manager stays."""
     kind = _at(CLUSTER_QUEUE, version)
     found = client.get(kind, "", name)
     if found is not None and not found["metadata"].get("deletionTimestamp") and _stopped_by_us(found):
@@ -74,11 +77,23 @@ def reopen(client: Client, name: str, version: str) -> None:
 
 
 def release(client: Client, name: str, version: str, *, drain: bool, seconds: float, stack: str = "") -> list[str]:
-    """Returns once nothing holds quota of the queue any more; what to tell then. seconds: how long a drained job may take. stack:
-    the owner that must be written on the queue; empty: any.
+    """Wait until no job has quota of the queue any more.
 
-    Raises Refused where it belongs to another stack, or has work and is not to be drained; TargetFault with who still holds
-    what."""
+    Args:
+        client: Client of the cluster.
+        name: Name of the ClusterQueue.
+        version: Version of Kueue's API.
+        drain: Whether to suspend the jobs.
+        seconds: Time limit for a drained job to stop.
+        stack: The owner in the queue's annotation; empty for any.
+
+    Returns:
+        Notes for the user.
+
+    Raises:
+        Refused: The queue belongs to another stack, or it has work and is not to be drained.
+        TargetFault: Jobs still have quota after the time limit; the message lists them.
+    """
     kind = _at(CLUSTER_QUEUE, version)
     found = _own(client, kind, name, stack)
     if found is None:
@@ -86,8 +101,8 @@ def release(client: Client, name: str, version: str, *, drain: bool, seconds: fl
     where = kind.where("", name)
     if not drain:
         if left := _emptied(client, name, version, SETTLING, waiting=True):
-            mend = 'end or move these jobs; or give the queue on_delete="drain" and run `pulumi up` before it goes'
-            raise Refused(Problem(where, f"is not deleted, as it has work: {_shown(left)}", mend))
+            hint = 'end or move these jobs; or give the queue on_delete="drain" and run `pulumi up` before it goes'
+            raise Refused(Problem(where, f"is not deleted, as it has work: {_shown(left)}", hint))
         return []
     while found is not None and (found.get("spec") or {}).get("stopPolicy") != STOPPED:
         stopped = {**_bare(kind, found), "spec": {"stopPolicy": STOPPED}}
@@ -97,23 +112,27 @@ def release(client: Client, name: str, version: str, *, drain: bool, seconds: fl
         except ApiError as error:
             if error.code != 409:
                 raise
-            found = _own(client, kind, name, stack)  # it has changed since it was read: another stack may have it
+            found = _own(
+                client, kind, name, stack
+            )  # the queue has changed since it was read, and may belong to another stack
     before = [holder for holder in _holders(client, name, version) if holder.amounts is not None]
     if left := [h for h in _emptied(client, name, version, seconds, waiting=False) if h.amounts is not None]:
         why = f"is not deleted: after {seconds:g} s of {STOPPED}, {_shown(left)}"
-        mend = (
+        hint = (
             f"it stays stopped, so nothing new starts in it; end these jobs and delete it again, or let it go on: kubectl "
             f"""patch clusterqueue {name} --type merge -p '{{"spec":{{"stopPolicy":"None"}}}}'"""
         )
-        raise TargetFault(Problem(where, why, mend))
-    names = ", ".join(h.owner for h in before[:_FEW]) + (
-        f" and {len(before) - _FEW} more" if len(before) > _FEW else ""
-    )
-    return [f"{where} was drained: {names} {'is' if len(before) == 1 else 'are'} suspended"] if before else []
+        raise TargetFault(Problem(where, why, hint))
+    if not before:
+        return []
+    names = ", ".join(h.owner for h in before[:_FEW])
+    if len(before) > _FEW:
+        names += f" and {len(before) - _FEW} more"
+    return [f"{where} was drained: {names} {'is' if len(before) == 1 else 'are'} suspended"]
 
 
 def _own(client: Client, kind: Kind, name: str, stack: str) -> Document | None:
-    """The queue, if there is one. Raises Refused if it belongs to another stack."""
+    """Return the queue; None if not found. Raises Refused if the queue belongs to another stack."""
     found, wrong = _owned(client, kind, "", name, stack)
     if wrong:
         raise Refused(*wrong)
@@ -121,7 +140,7 @@ def _own(client: Client, kind: Kind, name: str, stack: str) -> Document | None:
 
 
 def check_owner(client: Client, objects: Iterable[Mapping[str, str]], stack: str) -> None:
-    """Raises Refused if some of these objects of Kueue's belong to another stack by now."""
+    """Raise Refused if some of these objects of Kueue belong to another stack."""
     wrong = []
     for each in objects:
         kind, namespaced = each["kind"], each["kind"] == NAMESPACED
@@ -132,7 +151,7 @@ def check_owner(client: Client, objects: Iterable[Mapping[str, str]], stack: str
 
 
 def _owned(client: Client, kind: Kind, namespace: str, name: str, stack: str) -> tuple[Document | None, list[Problem]]:
-    """Return an object, and that it belongs to another stack."""
+    """Return an object, and a problem if it belongs to another stack."""
     found = client.get(kind, namespace, name)
     owner = (found["metadata"].get("annotations") or {}).get(MADE_BY) if found is not None else None
     if not stack or owner in (None, stack):
@@ -142,7 +161,11 @@ def _owned(client: Client, kind: Kind, namespace: str, name: str, stack: str) ->
 
 
 def _emptied(client: Client, name: str, version: str, seconds: float, *, waiting: bool) -> list[Holder]:
-    """Who is left after that time; nobody, as soon as nobody is. waiting: jobs without quota count too."""
+    """Return the Workloads that remain after the time limit; returns early if none remain.
+
+    Args:
+        waiting: Whether Workloads without quota count too.
+    """
     deadline, (pause, longest) = time.monotonic() + seconds, _POLL
     while True:
         left = [h for h in _holders(client, name, version) if waiting or h.amounts is not None]
@@ -153,7 +176,7 @@ def _emptied(client: Client, name: str, version: str, seconds: float, *, waiting
 
 
 def _holders(client: Client, name: str, version: str) -> list[Holder]:
-    """The unfinished Workloads of a ClusterQueue: those with quota first."""
+    """Return the unfinished Workloads of a ClusterQueue, those with quota first."""
     queues, _ = client.list(_at(LOCAL_QUEUE, version), keep=lambda found: _queue_of(found, name))
     own = {(q["metadata"].get("namespace"), q["metadata"]["name"]) for q in queues}
 
@@ -174,7 +197,7 @@ def _holders(client: Client, name: str, version: str) -> list[Holder]:
         return kept if mine else None
 
     found, _ = client.list(_at(WORKLOAD, version), keep=keep)
-    holders = [_holder(each) for each in found]
+    holders = [*map(_holder, found)]
     return sorted(holders, key=lambda h: (h.amounts is None, h.where))
 
 
@@ -186,13 +209,15 @@ def _holder(found: Document) -> Holder:
     metadata, admission = found["metadata"], found["admission"]
     owner = next((o for o in metadata.get("ownerReferences") or [] if o.get("controller")), None)
     where = f"{metadata.get('namespace')}/{metadata['name']}"
-    said = f"{owner.get('kind')} {metadata.get('namespace')}/{owner.get('name')}" if owner else where
+    owner_name = f"{owner.get('kind')} {metadata.get('namespace')}/{owner.get('name')}" if owner else where
     queue = f"{metadata.get('namespace')}/{found['queue']}"
-    return Holder(where, said, _amounts(admission) if admission else None, found["since"] if admission else "", queue)
+    return Holder(
+        where, owner_name, _amounts(admission) if admission else None, found["since"] if admission else "", queue
+    )
 
 
 def _amounts(admission: Mapping[str, Any]) -> dict[str, str]:
-    """What it holds of extended resources, such as GPUs; where it has none, of all."""
+    """Return the reserved quota of extended resources, such as GPUs; of all resources if there are no extended ones."""
     found: dict[str, Quantity] = {}
     for part in admission.get("podSetAssignments") or []:
         for resource, amount in (part.get("resourceUsage") or {}).items():
@@ -203,7 +228,7 @@ def _amounts(admission: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _shown(holders: Iterable[Holder]) -> str:
-    return several([str(holder) for holder in holders])
+    return several([*map(str, holders)])
 
 
 def _at(kind: Kind, version: str) -> Kind:
@@ -211,7 +236,7 @@ def _at(kind: Kind, version: str) -> Kind:
 
 
 def _bare(kind: Kind, found: Document) -> Document:
-    """Of that very object, so that an apply makes no other."""
+    """Return a document that identifies exactly this object by its UID, so that an apply creates no other."""
     about = {"name": found["metadata"]["name"], "uid": found["metadata"]["uid"]}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": about}
 

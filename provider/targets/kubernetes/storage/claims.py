@@ -1,7 +1,7 @@
-"""Volumes that outlive jobs: PersistentVolumeClaims of the program.
+"""Creates, changes and deletes volumes that outlive jobs: the PersistentVolumeClaims of a program.
 
-No record owns them. Annotations say whose they are; a generation, new with each create, keeps a late delete of an earlier
-life from ending a later one.
+No record owns a claim; its annotations have the owner. A generation, new with each creation, keeps a late deletion of an earlier
+claim from deleting a later one of the same name.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.kinds import JOBSET
+from pulumi_trainer.provider.api.labels import JOBSET_NAME, patched_jobs
+from pulumi_trainer.provider.api.outputs import Output
 from pulumi_trainer.provider.api.status import NAMESAKE, Loss, Owner
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import (
-    Conflict,
-    Problem,
-    Refused,
-    TargetFault,
-)
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import items, section
+from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kube.views import Pod, jobs_of
 from pulumi_trainer.provider.lifecycle.identity import program_of
-from pulumi_trainer.provider.targets.kubernetes import marks
+from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.storage import classes
 
 Document = dict[str, Any]
@@ -34,26 +35,38 @@ Place = tuple[str, str]
 """(namespace, name)"""
 
 SIZE = "20Gi"
-"""Of a volume whose size nobody gave; as much as upstream's runtimes ask for datasets and models."""
-GENERATION = f"{marks.DOMAIN}/generation"
-
-_JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
-"""Label of the pods of a JobSet."""
+"""Default size of a volume, as in upstream's runtimes for datasets and models."""
+GENERATION = f"{owner_labels.DOMAIN}/generation"
 
 GONE_SECONDS = 20.0
-"""How long a delete waits for the claim to be gone."""
+"""How long a delete waits until the claim is gone."""
 _POLL = 0.1
 
 
 def create(
-    client: Client, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any]
+    client: Client, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any], generation: str = ""
 ) -> dict[str, str]:
-    """{"path", "generation"} of the claim, made if it is missing; data stays. Safe to repeat.
+    """Create a claim if it does not exist; existing data stays. Safe to repeat.
 
-    claim: size, storageClass, accessMode, retain as the program says (`components.volumes`). Raises Conflict for a claim
-    that is not ours, or ours and different in what cannot change.
+    Args:
+        client: Client of the cluster.
+        namespace: Namespace of the claim.
+        name: Name of the claim.
+        owner: Id of the owner.
+        sweep: Label of the stack; empty for none.
+        claim: size, storageClass, accessMode and retain of the program (`components.volumes`).
+        generation: Generation of the claim in the manager cluster of MultiKueue, if this is its copy; empty for a new one.
+
+    Returns:
+        path and generation of the claim.
+
+    Raises:
+        Conflict: The claim belongs to another owner, or differs in an immutable field.
+        TargetFault: The StorageClass does not exist, or an earlier claim is not gone in time.
     """
     wanted = _document(namespace, name, owner, sweep, claim)
+    if generation:
+        wanted["metadata"]["annotations"][GENERATION] = generation
     while True:
         found = client.get(kinds.CLAIM, namespace, name)
         if found is not None and found["metadata"].get("deletionTimestamp"):
@@ -61,14 +74,14 @@ def create(
             continue
         if found is None:
             if missing := classes.missing(client, _where(namespace, name), str(claim.get("storageClass") or "")):
-                raise TargetFault(missing)  # the claim would be made, and wait for ever
+                raise TargetFault(missing)  # the claim would stay Pending
             try:
-                return _told(client.create(kinds.CLAIM, wanted))
+                return _outputs(client.create(kinds.CLAIM, wanted))
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise
                 continue
-        _check_ours(found, owner, sweep)
+        _check_owner(found, owner, sweep)
         if differing := _immutable(found, wanted):
             why = f"exists, and {' and '.join(differing)} of a claim cannot change"
             raise Conflict(Problem(_where(namespace, name), why, _ANEW.format(namespace=namespace, name=name)))
@@ -76,27 +89,38 @@ def create(
         about = {
             "resourceVersion": found["metadata"]["resourceVersion"],
             "ownerReferences": None,
-        }  # left to no job any more
+        }  # no JobSet owns the claim any more
         change["metadata"] |= about
         try:
-            return _told(client.patch(kinds.CLAIM, namespace, name, change))
+            return _outputs(client.patch(kinds.CLAIM, namespace, name, change))
         except ApiError as error:
             if not (error.code == 409 or error.absent):
                 raise
 
 
 def update(client: Client, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
-    """A larger size, or another `retain`, of that generation; the class has to allow it, in the server's words where it does not.
-    Raises Conflict if it is another's by now."""
+    """Change the size or `retain` of a claim.
+
+    Args:
+        client: Client of the cluster.
+        namespace: Namespace of the claim.
+        name: Name of the claim.
+        generation: Generation of the claim.
+        claim: As for `create`.
+
+    Raises:
+        Conflict: The claim has another generation.
+        TargetFault: The claim is gone, or its class does not allow the new size.
+    """
     size = {"spec": {"resources": {"requests": {"storage": claim["size"]}}}} if claim.get("size") else {}
-    kept = {marks.RETAIN: "true" if claim.get("retain") else None}
+    kept = {owner_labels.RETAIN: "true" if claim.get("retain") else None}
     while True:
         found = client.get(kinds.CLAIM, namespace, name)
         if found is None:
             raise TargetFault(Problem(_where(namespace, name), "is gone", "run `pulumi refresh`, then `pulumi up`"))
         if _annotation(found, GENERATION) != generation:
             raise Conflict(
-                Problem(_where(namespace, name), f"belongs to {whose(found)}", "give the resource another name")
+                Problem(_where(namespace, name), f"belongs to {owner_of(found)}", "give the resource another name")
             )
         about = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": kept}
         try:
@@ -104,40 +128,81 @@ def update(client: Client, namespace: str, name: str, generation: str, claim: Ma
             return
         except ApiError as error:
             if error.code == 409:
-                continue  # it has changed since it was read
+                continue  # the claim has changed since it was read
             if not size or error.code not in (403, 422):
                 raise
-            mend = "a claim grows once it is bound, and if its StorageClass has allowVolumeExpansion"
-            raise TargetFault(Problem(_where(namespace, name), error.message.partition("\n")[0], mend)) from None
+            hint = "a claim grows once it is bound, and if its StorageClass has allowVolumeExpansion"
+            raise TargetFault(Problem(_where(namespace, name), error.message.partition("\n")[0], hint)) from None
+
+
+def relabel(client: Client, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
+    """Write another owner and stack's label on a claim of that generation."""
+    while True:
+        found = client.get(kinds.CLAIM, namespace, name)
+        if found is None or _annotation(found, GENERATION) != generation:
+            return
+        metadata = {"annotations": {owner_labels.OWNER: owner}, "labels": {owner_labels.STACK: sweep}}
+        change = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"], **metadata}}
+        try:
+            client.patch(kinds.CLAIM, namespace, name, change)
+            return
+        except ApiError as error:
+            if not (error.code == 409 or error.absent):
+                raise
 
 
 def read(client: Client, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
-    """{"path", "generation"}, and whose it is; None if there is none of any program's."""
+    """Return path and generation of a claim, and its owner; None if no claim of a program was found."""
     found = client.get(kinds.CLAIM, namespace, name)
     if found is None or found["metadata"].get("deletionTimestamp") or not _annotation(found, GENERATION):
         return None
-    return _told(found), whose(found)
+    return _outputs(found), owner_of(found)
 
 
 def describe(client: Client, namespace: str, name: str) -> str:
-    """Return size and age of a claim; empty if it has never been bound, so that nothing is in it. What is in it no API tells."""
+    """Return size and age of a claim; empty if it was never bound, so that it has no data. No API shows the data itself."""
     found = client.get(kinds.CLAIM, namespace, name)
-    return "" if found is None else _held(found)
+    return "" if found is None else _description(found)
 
 
-def _held(claim: Document) -> str:
-    status = claim.get("status") or {}
-    if status.get("phase") == "Pending":
+def _description(claim: Document) -> str:
+    if section(claim, "status").get("phase") == "Pending":
         return ""
-    asked = (claim["spec"].get("resources") or {}).get("requests") or {}
-    size = (status.get("capacity") or asked).get("storage", "unknown size")
-    return f"a claim of {size}, made {claim['metadata'].get('creationTimestamp')}"
+    return f"a claim of {_capacity(claim) or 'unknown size'}, made {claim['metadata'].get('creationTimestamp')}"
+
+
+def _capacity(claim: Document) -> str:
+    """Return the size of a claim as a quantity: what it has, or else what it requests."""
+    has = section(claim, "status", "capacity") or section(claim, "spec", "resources", "requests")
+    return str(has.get("storage", ""))
+
+
+def output(client: Client, namespace: str, uri: str) -> Output | None:
+    """Return the facts about the output of a job; None if its claim is gone. uri: As `output_path` returns it."""
+    name = uri.removeprefix(path("")).partition("/")[0]
+    found = client.get(kinds.CLAIM, namespace, name) if name else None
+    if found is None:
+        return None
+    with suppress(ValueError):
+        capacity = int(Quantity.parse(_capacity(found)).amount)
+        created = epoch_seconds(found["metadata"].get("creationTimestamp"), 0.0)
+        return Output(uri, capacity, created=created, retained=_annotation(found, owner_labels.RETAIN) == "true")
+    return None
 
 
 def delete(client: Client, namespace: str, name: str, generation: str) -> Owner | str:
-    """With all its data; only that generation: whose another one is is returned. One that unfinished JobSets mount is left to
-    them, and goes with the last of them; returns that. Raises Refused while another unfinished Pod mounts it. What pods of
-    finished jobs still mount goes with them."""
+    """Delete a claim of that generation with all its data.
+
+    A claim that unfinished JobSets mount is deleted with the last of these JobSets. A claim that only Pods of finished jobs mount
+    is deleted with these Pods.
+
+    Returns:
+        The owner of a claim of another generation, or a note that the claim stays for unfinished JobSets; empty otherwise.
+
+    Raises:
+        Refused: Another unfinished Pod mounts the claim.
+        TargetFault: The claim still exists after `GONE_SECONDS`.
+    """
 
     def mine(found: Mapping[str, Any]) -> bool:
         return _annotation(found, GENERATION) == generation
@@ -168,104 +233,121 @@ def delete(client: Client, namespace: str, name: str, generation: str) -> Owner 
     if found is None:
         return ""
     if not mine(found):
-        return whose(found)
+        return owner_of(found)
     _await_gone(client, namespace, name, str(found["metadata"]["uid"]), lingering=True)
     return ""
 
 
-def whose(found: Mapping[str, Any]) -> Owner:
-    """Return the owner that is written on a claim."""
-    urn = _annotation(found, marks.OWNER)
-    return Owner(urn, str((found["metadata"].get("labels") or {}).get(marks.STACK) or ""), program_of(urn))
+def owner_of(found: Mapping[str, Any]) -> Owner:
+    """Return the owner in the annotations and labels of a claim."""
+    urn = _annotation(found, owner_labels.OWNER)
+    return Owner(urn, str((found["metadata"].get("labels") or {}).get(owner_labels.STACK) or ""), program_of(urn))
 
 
-def claims_there(client: Client, namespace: str, name: str = "") -> dict[Place, Document]:
-    """Return the claims of a namespace (empty: of all), with what says whose they are, and whether they are being deleted. name:
-    of the only one that is asked for."""
+def list_claims(client: Client, namespace: str, name: str = "") -> dict[Place, Document]:
+    """Return the claims with owner and deletionTimestamp, by namespace and name.
+
+    Args:
+        client: Client of the cluster.
+        namespace: Empty for all namespaces.
+        name: Name of the only claim to list; empty for all.
+    """
 
     def keep(found: Document) -> Document:
         meta = found["metadata"]
-        said = {
-            "labels": {marks.STACK: section(meta, "labels").get(marks.STACK)},
-            "annotations": {marks.OWNER: section(meta, "annotations").get(marks.OWNER)},
+        marks = {
+            "labels": {owner_labels.STACK: section(meta, "labels").get(owner_labels.STACK)},
+            "annotations": {owner_labels.OWNER: section(meta, "annotations").get(owner_labels.OWNER)},
         }
-        return {"metadata": {**{k: meta.get(k) for k in ("namespace", "name", "deletionTimestamp")}, **said}}
+        return {"metadata": {**{k: meta.get(k) for k in ("namespace", "name", "deletionTimestamp")}, **marks}}
 
     fields = f"metadata.name={name}" if name else ""
     found, _ = client.list(kinds.CLAIM, namespace, fields=fields, keep=keep, whole=False)
     return {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found}
 
 
-def loss(there: Mapping[Place, Document], place: Place, owner: Owner | None = None) -> Loss:
-    """Return what has become of a claim. there: see `claims_there`. owner: who has made it, where that is known."""
+def loss_of(there: Mapping[Place, Document], place: Place, owner: Owner | None = None) -> Loss:
+    """Return whether a claim was deleted, is being deleted, or belongs to another owner.
+
+    Args:
+        there: The result of `list_claims`.
+        place: Namespace and name of the claim.
+        owner: The owner who created it; None if not known.
+    """
     if (found := there.get(place)) is None:
         return Loss.GONE
-    if owner is not None and not is_of(found, owner):
+    if owner is not None and not is_owned_by(found, owner):
         return Loss.TAKEN
     return Loss.LEAVING if found["metadata"]["deletionTimestamp"] else Loss.NONE
 
 
-def is_of(found: Mapping[str, Any], owner: Owner) -> bool:
-    """Return whether a claim was made by that owner, which has another id since its stack was renamed, or by one of its names."""
-    by = whose(found)
+def is_owned_by(found: Mapping[str, Any], owner: Owner) -> bool:
+    """Return whether a claim belongs to an owner, either by id or by stack: the id changes when the stack is renamed."""
+    by = owner_of(found)
     return bool(by.id) and (by.id == owner.id or by.stack == owner.stack)
 
 
 def written_owner(found: Mapping[str, Any]) -> str:
-    """Return the id of the owner that is written on a claim; empty for one that no program has made."""
-    return _annotation(found, marks.OWNER)
+    """Return the id of the owner in the annotations of a claim; empty if no program has created the claim."""
+    return _annotation(found, owner_labels.OWNER)
 
 
-def sweep(client: Client, namespace: str, label: str, tell: Callable[[str], None] = lambda _: None) -> list[str]:
-    """Deletes the claims with the stack's label that nobody mounts, less those that are to be kept; returns their names.
+def sweep(client: Client, namespace: str, label: str, note: Callable[[str], None] = lambda _: None) -> list[str]:
+    """Delete the claims with the stack's label that are not mounted and not retained, and return their names.
 
-    tell: called with size and age of each that may hold something.
+    Args:
+        client: Client of the cluster.
+        namespace: The namespace.
+        label: Label of the stack.
+        note: Called with size and age of each claim that may have data.
     """
-    found, _ = client.list(kinds.CLAIM, namespace, labels=f"{marks.STACK}={label}")
+    found, _ = client.list(kinds.CLAIM, namespace, labels=f"{owner_labels.STACK}={label}")
     swept = []
     for claim in found:
         place, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         if claim["metadata"].get("deletionTimestamp"):
             continue  # another call has swept it
-        if _annotation(claim, marks.RETAIN) != "true" and not any(_users(client, place, name)):
-            left = client.delete_if(kinds.CLAIM, place, name, lambda found: whose(found).stack == label)
-            if left is None or whose(left).stack == label:
+        if _annotation(claim, owner_labels.RETAIN) != "true" and not any(_users(client, place, name)):
+            left = client.delete_if(kinds.CLAIM, place, name, lambda found: owner_of(found).stack == label)
+            if left is None or owner_of(left).stack == label:
                 swept.append(f"{place}/{name}")
-                if held := _held(claim):
-                    tell(f"volume {place}/{name} is deleted with what is in it: {held}")
+                if description := _description(claim):
+                    note(f"volume {place}/{name} is deleted with what is in it: {description}")
     return swept
 
 
 def review(client: Client, namespace: str, name: str, claim: Mapping[str, Any]) -> classes.Verdict:
-    """What the cluster cannot give, of a claim that is not there yet."""
+    """Return why the cluster cannot provide a claim that does not exist yet, as refusals and warnings."""
     storage_class, mode = str(claim.get("storageClass") or ""), str(claim["accessMode"])
     return classes.review(client, _where(namespace, name), storage_class, mode, chosen=bool(claim.get("chosen")))
 
 
 def path(name: str) -> str:
-    """How a claim's content is called, in the form that KServe reads: `pvc://CLAIM`."""
+    """Return the URI of a claim's content, in the form that KServe reads: `pvc://CLAIM`."""
     return f"pvc://{name}"
 
 
 def output_path(job: Mapping[str, Any]) -> str:
-    """Where the folder `code.OUTPUT_PATH` of the pods of a JobSet or TrainJob is kept; empty where no claim is mounted there.
-    With a folder of its own for each run, that has the name of the JobSet's uid below it."""
+    """Return the URI of the folder `code.OUTPUT_PATH` of the pods of a JobSet or TrainJob; empty if no claim is mounted there.
+
+    If each run has a folder of its own, that folder is below it and has the UID of the JobSet as its name.
+    """
     for pod in _pods(job):
         claims = _claims(pod)
-        for container in pod.get("containers") or []:
-            for mount in container.get("volumeMounts") or []:
+        for container in pod.containers:
+            for mount in container.mounts:
                 if mount.get("mountPath") == code.OUTPUT_PATH and mount.get("name") in claims:
                     return "/".join(filter(None, (path(claims[mount["name"]]), str(mount.get("subPath") or ""))))
     return ""
 
 
 def claims_of(jobset: Mapping[str, Any]) -> set[str]:
-    """Names of the claims that pods of the JobSet mount."""
-    return {claim for pod in _pods(jobset) for claim in _claims(pod).values()}
+    """Return the names of the claims that pods of the JobSet mount."""
+    return set(chain.from_iterable(_claims(pod).values() for pod in _pods(jobset)))
 
 
 def policy_claims(jobset: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the claims that JobSet makes for `volumeClaimPolicies`, as far as they are known."""
+    """Yield the names of the claims that JobSet creates for `volumeClaimPolicies`, as far as they are known."""
     job = _at(jobset, "metadata", "name")
     for policy in _at(jobset, "spec", "volumeClaimPolicies") or []:
         for template in _at(policy, "templates") or []:
@@ -275,16 +357,16 @@ def policy_claims(jobset: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _document(namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any]) -> Document:
-    annotations = {marks.OWNER: owner, GENERATION: secrets.token_hex(8)}
+    annotations = {owner_labels.OWNER: owner, GENERATION: secrets.token_hex(8)}
     if claim.get("retain"):
-        annotations[marks.RETAIN] = "true"
+        annotations[owner_labels.RETAIN] = "true"
     spec: Document = {
         "accessModes": [claim.get("accessMode") or "ReadWriteOnce"],
         "resources": {"requests": {"storage": claim.get("size") or SIZE}},
     }
     if claim.get("storageClass"):
         spec["storageClassName"] = claim["storageClass"]
-    labels = {marks.MANAGED_BY: FIELD_MANAGER, **({marks.STACK: sweep} if sweep else {})}
+    labels = {owner_labels.MANAGED_BY: FIELD_MANAGER, **({owner_labels.STACK: sweep} if sweep else {})}
     metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
@@ -296,7 +378,7 @@ _ANEW = (
 
 
 def _immutable(found: Document, wanted: Document) -> list[str]:
-    """What differs and cannot be changed; a mode that several nodes can mount serves one as well."""
+    """Return the immutable fields that differ. A ReadWriteMany claim also serves a program that needs ReadWriteOnce."""
     before, after = found["spec"], wanted["spec"]
     differing = []
     if after.get("storageClassName") not in (None, before.get("storageClassName")):
@@ -306,41 +388,43 @@ def _immutable(found: Document, wanted: Document) -> list[str]:
     return differing
 
 
-def taken(found: Document, owner: str) -> list[Problem]:
-    """Return that a claim is not that owner's."""
-    theirs = _annotation(found, marks.OWNER)
+def ownership_problems(found: Document, owner: str) -> list[Problem]:
+    """Return a problem if a claim does not belong to that owner."""
+    theirs = _annotation(found, owner_labels.OWNER)
     if theirs == owner:
         return []
-    why = f"exists and belongs to {whose(found)} ({theirs})" if theirs else "exists and was not made by this program"
+    why = f"exists and belongs to {owner_of(found)} ({theirs})" if theirs else "exists and was not made by this program"
     where = _where(found["metadata"]["namespace"], found["metadata"]["name"])
     return [Problem(where, why, "give the TrainJob another name; whoever deletes the claim deletes what is in it")]
 
 
-def _check_ours(found: Document, owner: str, sweep: str) -> None:
-    """One that is kept when its stack goes is any later stack's of that name."""
-    if problems := taken(found, owner):
+def _check_owner(found: Document, owner: str, sweep: str) -> None:
+    """Raise Conflict if a claim belongs to another owner. A retained claim belongs to any later stack of the same name."""
+    if problems := ownership_problems(found, owner):
         raise Conflict(*problems)
     namespace, name = found["metadata"]["namespace"], found["metadata"]["name"]
-    stack = (found["metadata"].get("labels") or {}).get(marks.STACK)
-    if stack not in (None, sweep) and _annotation(found, marks.RETAIN) != "true":
-        take = f"kubectl annotate pvc -n {namespace} {name} {marks.RETAIN}=true"
-        mend = f"give the resource another name, delete the claim, or take it over: {take}, and `pulumi up`"
-        raise Conflict(Problem(_where(namespace, name), f"exists and belongs to {NAMESAKE}", mend))
+    stack = (found["metadata"].get("labels") or {}).get(owner_labels.STACK)
+    if stack not in (None, sweep) and _annotation(found, owner_labels.RETAIN) != "true":
+        take = f"kubectl annotate pvc -n {namespace} {name} {owner_labels.RETAIN}=true"
+        hint = f"give the resource another name, delete the claim, or take it over: {take}, and `pulumi up`"
+        raise Conflict(Problem(_where(namespace, name), f"exists and belongs to {NAMESAKE}", hint))
 
 
 def _users(client: Client, namespace: str, name: str) -> Iterator[str]:
-    """Who mounts the claim and has not finished: JobSets, also suspended ones, and pods of anybody else."""
+    """Yield the unfinished JobSets, suspended ones too, and the other unfinished pods that mount the claim."""
     jobsets = _unfinished(client, namespace, name)
     yield from (f"JobSet {namespace}/{job['name']}" for job in jobsets)
     yield from _others(client, namespace, name, jobsets)
 
 
 def _unfinished(client: Client, namespace: str, name: str) -> list[dict[str, str]]:
-    """Return name and uid of the JobSets that mount a claim and have not finished."""
+    """Return name and UID of the unfinished JobSets that mount a claim."""
 
     def job(found: Document) -> Document | None:
         finished = (found.get("status") or {}).get("terminalState")
-        return {k: found["metadata"][k] for k in ("name", "uid")} if not finished and name in claims_of(found) else None
+        if not finished and name in claims_of(found):
+            return {k: found["metadata"][k] for k in ("name", "uid")}
+        return None
 
     try:
         return client.list(JOBSET, namespace, keep=job)[0]
@@ -351,7 +435,7 @@ def _unfinished(client: Client, namespace: str, name: str) -> list[dict[str, str
 
 
 def _others(client: Client, namespace: str, name: str, jobsets: Sequence[Mapping[str, str]] | None) -> list[str]:
-    """Return the unfinished pods that mount a claim and belong to none of the JobSets; None: to no JobSet at all."""
+    """Return the unfinished pods that mount a claim and do not belong to these JobSets; None: to any JobSet."""
     beside = None if jobsets is None else {job["name"] for job in jobsets}
     return _mounting(client, namespace, name, finished=False, beside=beside)
 
@@ -359,20 +443,29 @@ def _others(client: Client, namespace: str, name: str, jobsets: Sequence[Mapping
 def _mounting(
     client: Client, namespace: str, name: str, *, finished: bool, beside: Collection[str] | None = ()
 ) -> list[str]:
-    """Pods that mount the claim and have finished, or have not. beside: JobSets whose pods do not count; None: of all."""
+    """Return the pods that mount the claim.
+
+    Args:
+        finished: Whether finished pods are returned, or unfinished ones.
+        beside: JobSets whose pods do not count; None for all JobSets.
+    """
 
     def pod(found: Document) -> Document | None:
         ended = (found.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        jobset = (found["metadata"].get("labels") or {}).get(_JOBSET_NAME)
+        jobset = (found["metadata"].get("labels") or {}).get(JOBSET_NAME)
         theirs = jobset is not None if beside is None else jobset in beside
-        mounts = name in _claims(found.get("spec") or {}).values()
+        mounts = name in _claims(Pod(found.get("spec") or {})).values()
         return found["metadata"] if ended == finished and mounts and not theirs else None
 
     return [f"Pod {namespace}/{found['name']}" for found in client.list(kinds.POD, namespace, keep=pod)[0]]
 
 
 def _await_gone(client: Client, namespace: str, name: str, uid: str, *, lingering: bool = False) -> None:
-    """lingering: a claim may stay that only pods of finished jobs hold: it goes with them."""
+    """Wait until a claim is gone.
+
+    Args:
+        lingering: Whether to return while only pods of finished jobs mount the claim: it is deleted with them.
+    """
     deadline = time.monotonic() + GONE_SECONDS
     while (found := client.get(kinds.CLAIM, namespace, name)) is not None and found["metadata"]["uid"] == uid:
         finalizers = found["metadata"].get("finalizers") or []
@@ -381,9 +474,9 @@ def _await_gone(client: Client, namespace: str, name: str, uid: str, *, lingerin
         if lingering and finalizers == [_PROTECTION] and pods:
             return
         if late:
-            held = ", ".join([*finalizers, *pods]) or "nothing that shows"
-            mend = "it goes when that has gone; is the controller manager running?"
-            raise TargetFault(Problem(_where(namespace, name), f"is being deleted, and held by {held}", mend))
+            blockers = ", ".join([*finalizers, *pods]) or "nothing that shows"
+            hint = "it goes when that has gone; is the controller manager running?"
+            raise TargetFault(Problem(_where(namespace, name), f"is being deleted, and held by {blockers}", hint))
         time.sleep(_POLL)
 
 
@@ -391,7 +484,7 @@ _PROTECTION = "kubernetes.io/pvc-protection"
 """Finalizer of all claims, removed when no pod object mounts them any more, not even one that has finished."""
 
 
-def _told(found: Document) -> dict[str, str]:
+def _outputs(found: Document) -> dict[str, str]:
     return {"path": path(found["metadata"]["name"]), "generation": _annotation(found, GENERATION)}
 
 
@@ -399,26 +492,22 @@ def _annotation(found: Mapping[str, Any], name: str) -> str:
     return str((found["metadata"].get("annotations") or {}).get(name) or "")
 
 
-def _pods(job: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Specs of the pods of a JobSet; of a TrainJob what its patches say of them."""
-    spec = job.get("spec") or {}
-    patched = [
-        _at(p, "trainingRuntimeSpec", "template", "spec", "replicatedJobs") for p in spec.get("runtimePatches") or []
-    ]
-    for replicated in chain(spec.get("replicatedJobs") or [], *(jobs for jobs in patched if isinstance(jobs, list))):
-        pod = _at(replicated, "template", "spec", "template", "spec")
-        yield pod if isinstance(pod, dict) else {}
+def _pods(job: Mapping[str, Any]) -> list[Pod]:
+    """Return the pods of a JobSet, or the pods in the runtimePatches of a TrainJob."""
+    patched = chain.from_iterable(map(patched_jobs, items(job.get("spec"), "runtimePatches")))
+    return [replicated.pod for replicated in chain(jobs_of(job), patched)]
 
 
 def _at(value: Any, *names: str) -> Any:
     for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
+        value = section(value).get(name)
     return value
 
 
-def _claims(pod: Mapping[str, Any]) -> dict[str, str]:
-    """Volume -> claim."""
-    return {v["name"]: c["claimName"] for v in pod.get("volumes") or [] if (c := v.get("persistentVolumeClaim"))}
+def _claims(pod: Pod) -> dict[str, str]:
+    """Return volume -> claim."""
+    mounted = [v for v in pod.volumes if v.get("persistentVolumeClaim")]
+    return {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in mounted}
 
 
 def _where(namespace: str, name: str) -> str:

@@ -1,6 +1,6 @@
-"""What is known of a cluster's StorageClasses before a volume is asked of them.
+"""Checks whether a StorageClass can provide a volume, before the claim is created.
 
-Whether a class can do what is asked only shows in events of a claim that stays Pending, so what is certain is said before.
+Otherwise only the events of a claim that stays Pending would show it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.kube.client import kinds
+from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import Problem
 
@@ -19,8 +19,12 @@ _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 @dataclass(frozen=True)
 class OneNode:
-    """A provisioner of volumes for one node at a time. source: where its authors say so. shared: the setting with which
-    it serves several nodes all the same; no API tells whether it is made."""
+    """A provisioner of volumes that only one node can mount at a time.
+
+    Args:
+        source: URL of the documentation.
+        shared: The provisioner's setting that lets several nodes mount a volume; no API shows it. Empty if none.
+    """
 
     source: str
     shared: str = ""
@@ -44,7 +48,7 @@ ONE_NODE: Mapping[str, OneNode] = {
         "https://github.com/rancher/local-path-provisioner#definition", "sharedFileSystemPath in its configuration"
     ),
 }
-"""Provisioner -> why a file system of it cannot be mounted for writing by several nodes."""
+"""Provisioner -> why several nodes cannot mount one of its file systems for writing."""
 
 
 Verdict = tuple[list[Problem], list[Problem]]
@@ -52,8 +56,15 @@ Verdict = tuple[list[Problem], list[Problem]]
 
 
 def review(client: Client, where: str, storage_class: str, access_mode: str, *, chosen: bool) -> Verdict:
-    """Whether a class can give a volume with that access mode. storage_class: empty for the cluster's default.
-    chosen: the user wrote the access mode, and may know more than we do."""
+    """Return whether a class can provide a volume with that access mode, as refusals and warnings.
+
+    Args:
+        client: Client of the cluster.
+        where: The volume, for messages.
+        storage_class: Empty for the cluster's default.
+        access_mode: The access mode of the claim.
+        chosen: Whether the user has set the access mode, and may know more about the class.
+    """
     if (found := _classes(client)) is None:
         return [], []
     if storage_class and (missing := _missing(found, where, storage_class)):
@@ -61,27 +72,27 @@ def review(client: Client, where: str, storage_class: str, access_mode: str, *, 
     name, provisioner = _picked(found, storage_class)
     if not name:
         why = "names no StorageClass, and the cluster has no default one"
-        mend = f"give storage_class= ({_names(found)})" if found else "make one, or a PersistentVolume"
-        return [], [Problem(where, why, mend)]
+        hint = f"give storage_class= ({_names(found)})" if found else "make one, or a PersistentVolume"
+        return [], [Problem(where, why, hint)]
     known = ONE_NODE.get(provisioner)
     if access_mode != MANY or known is None:
         return [], []
     why = f"several nodes mount it, which StorageClass {name} cannot do: {provisioner} serves one at a time ({known.source})"
-    mend = "give storage_class= with a shared file system, such as NFS, CephFS, EFS, Filestore or Azure Files"
+    hint = "give storage_class= with a shared file system, such as NFS, CephFS, EFS, Filestore or Azure Files"
     if known.shared:
-        mend = f"{mend}; with {known.shared}, say access_mode={MANY!r} yourself"
-    problem = Problem(where, why, mend)
+        hint = f"{hint}; with {known.shared}, set access_mode={MANY!r} yourself"
+    problem = Problem(where, why, hint)
     return ([], [problem]) if known.shared and chosen else ([problem], [])
 
 
 def missing(client: Client, where: str, storage_class: str) -> Problem | None:
-    """What to say of a class that the cluster does not have."""
+    """Return the problem that the cluster does not have a class; None if it does, or if classes may not be listed."""
     found = _classes(client) if storage_class else None
     return None if found is None else _missing(found, where, storage_class)
 
 
 def _classes(client: Client) -> list[dict[str, Any]] | None:
-    """None where nobody may look."""
+    """Return the StorageClasses; None if they may not be listed."""
     try:
         return client.list(kinds.STORAGE_CLASS)[0]
     except ApiError as error:
@@ -93,7 +104,7 @@ def _classes(client: Client) -> list[dict[str, Any]] | None:
 def _missing(classes: Sequence[Mapping[str, Any]], where: str, wanted: str) -> Problem | None:
     if wanted in map(_name, classes):
         return None
-    return Problem(where, f"there is no StorageClass {wanted!r}", f"the cluster has {_names(classes) or 'none'}")
+    return Problem(where, f"StorageClass {wanted!r} does not exist", f"the cluster has {_names(classes) or 'none'}")
 
 
 def _names(classes: Sequence[Mapping[str, Any]]) -> str:
@@ -101,7 +112,7 @@ def _names(classes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _picked(classes: Sequence[Mapping[str, Any]], wanted: str) -> tuple[str, str]:
-    """Name and provisioner of the class that a claim gets; empty if there is none."""
+    """Return name and provisioner of the class that a claim gets; empty strings if none."""
     for found in classes:
         annotations = found["metadata"].get("annotations") or {}
         if _name(found) == wanted if wanted else annotations.get(_DEFAULT) == "true":

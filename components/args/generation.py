@@ -1,0 +1,163 @@
+"""`GenerationServer`: a Pod beside the nodes of a training that generates the completions which the training scores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+from pulumi_trainer.args.arguments import Args, quoted, to_document
+from pulumi_trainer.args.trainers import env_list, env_problems, resource_problems, resource_requirements
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.wording import short_repr
+
+METHODS = ("grpo", "rloo")
+"""Methods of TRL whose completions a server can generate."""
+
+_OF_THE_JOB = (
+    "model",
+    "host",
+    "port",
+    "weight_transfer_config",
+    "logprobs_mode",
+    "max_logprobs",
+    "tensor_parallel_size",
+)
+"""Options of vLLM that the job sets."""
+_OF_THE_CLIENT = ("use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port")
+"""Fields of TRL that the job sets."""
+_OF_THE_NODES = (
+    "vllm_gpu_memory_utilization", "vllm_max_model_length", "vllm_tensor_parallel_size", "vllm_enable_sleep_mode",
+    "vllm_model_impl",
+)  # fmt: skip
+"""Fields of TRL for vLLM in the nodes themselves (`vllm_mode="colocate"`)."""
+_OPTION = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
+_ONE = 'resources_per_node={"gpu": ...}: one Pod generates for all nodes'
+
+
+class GenerationServer(Args):
+    """A server that generates the completions of GRPO or RLOO, in a Pod of its own beside the nodes.
+
+    If the Pod asks for GPUs, the server is vLLM, as TRL starts it (`trl vllm-serve`), and new weights come over NCCL. Else it is
+    a small server with Transformers, for laptops and tests, and new weights come over HTTP. It starts with the nodes and ends
+    with them: if it fails, all start again.
+
+    Args:
+        resources_per_node: Resources of the server's Pod: {"limits": ..., "requests": ...}, or the short form {"gpu": 2,
+            "cpu": 3, "memory": "3Gi"}, whose requests equal its limits; default: none, which is a server without GPUs.
+        image: Image of the server; default: that of the nodes.
+        env: Environment variables besides those of the nodes, as a mapping or as a list of EnvVars.
+        tensor_parallel_size: GPUs that share the model; default: all of the Pod.
+        config: Options of `vllm serve`, such as {"max_model_len": 4096, "gpu_memory_utilization": 0.8}. A server without GPUs
+            does not use them.
+    """
+
+    elsewhere = {
+        **dict.fromkeys(("num_nodes", "replicas", "nodes", "data_parallel_size"), _ONE),
+        **dict.fromkeys(("gpus", "gpu", "resources"), 'resources_per_node={"gpu": ...}'),
+    }
+
+    resources_per_node: pulumi.Input[Mapping[str, Any]] | None = None
+    image: pulumi.Input[str] | None = None
+    env: pulumi.Input[Mapping[str, pulumi.Input[str]]] | list[Mapping[str, Any]] | None = None
+    tensor_parallel_size: int | None = None
+    config: Mapping[str, Any] | None = None
+
+    shipped = frozenset({"tensor_parallel_size", "config"})
+    free = frozenset({"config"})
+    converters = {"env": env_list, "resources_per_node": resource_requirements}
+
+    def check(self) -> list[Problem]:
+        found = [*super().check(), *resource_problems(self.resources_per_node), *env_problems(self.env)]
+        size = self.tensor_parallel_size
+        if size is not None and (type(size) is not int or size < 1):
+            found.append(
+                Problem("tensor_parallel_size", f"must be a whole number of at least 1, not {short_repr(size)}")
+            )
+        for name in self.config if isinstance(self.config, Mapping) else ():
+            where = f"config[{quoted(name)}]"
+            if not isinstance(name, str) or not _OPTION.fullmatch(name):
+                found.append(Problem(where, "not a name of an option of vLLM", 'such as "max_model_len"'))
+            elif name.replace("-", "_") in _OF_THE_JOB:
+                own = "tensor_parallel_size=" if name.replace("-", "_") == "tensor_parallel_size" else ""
+                hint = f"give {own} beside config" if own else "leave it out"
+                found.append(Problem(where, "is set by the job", hint))
+        return found
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the server's program gets as JSON."""
+        given = {"tensor_parallel_size": self.tensor_parallel_size, "config": to_document(self.config)}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def server_problems(
+    server: GenerationServer, method: Any, config: Mapping[str, Any], *, trains_on_gpu: bool, generates_on_gpu: bool
+) -> list[Problem]:
+    """Return conflicts of a server with the other arguments of its trainer.
+
+    Args:
+        server: The server.
+        method: Method of the training.
+        config: Fields of TRL that the program sets.
+        trains_on_gpu: Whether the nodes ask for GPUs.
+        generates_on_gpu: Whether the server does.
+    """
+    found = list[Problem]()
+    if method not in (*METHODS, None):
+        found.append(Problem("generation", f"generates completions for {' and '.join(METHODS)}, not for {method}"))
+    for name in (each for each in (*_OF_THE_CLIENT, *_OF_THE_NODES) if config.get(each) is not None):
+        where, hint = f"config[{quoted(name)}]", "leave one of the two out"
+        if name in _OF_THE_CLIENT:
+            found.append(Problem(where, "is set by generation, and both are given", hint))
+        else:
+            why = "is for vLLM in the nodes, and generation gives it a Pod of its own"
+            found.append(Problem(where, why, 'generation=GenerationServer(config={"max_model_len": ...})'))
+    if trains_on_gpu and not generates_on_gpu:
+        why = "asks for no GPU, and the nodes do: all would wait for a server that generates on CPUs"
+        found.append(Problem("generation.resources_per_node", why, 'resources_per_node={"gpu": 1}'))
+    if generates_on_gpu and not trains_on_gpu:
+        why = "asks for GPUs, and the nodes do not: vLLM gets new weights over NCCL, which needs GPUs on both sides"
+        found.append(Problem("generation.resources_per_node", why, 'give the nodes resources_per_node={"gpu": 1} too'))
+    if not generates_on_gpu and config.get("vllm_structured_outputs_regex") is not None:
+        why = "needs vLLM, and the server asks for no GPU"
+        found.append(Problem('config["vllm_structured_outputs_regex"]', why, "leave it out"))
+    gpus = _whole_gpus(server.resources_per_node)
+    size = server.tensor_parallel_size
+    if gpus is not None and isinstance(size, int) and size > gpus:
+        why = f"is {size}, and the server asks for {gpus} GPUs"
+        found.append(Problem("generation.tensor_parallel_size", why, "leave it out: the default is all of them"))
+    return found
+
+
+def vllm_problems(config: Mapping[str, Any], *, trains_on_gpu: bool, installs_vllm: bool) -> list[Problem]:
+    """Return why vLLM cannot generate for a trainer without a generation server.
+
+    Args:
+        config: Fields of TRL that the program sets.
+        trains_on_gpu: Whether the nodes ask for GPUs.
+        installs_vllm: Whether vLLM may be installed on the nodes.
+    """
+    if config.get("use_vllm") is not True:
+        return []
+    where, hint = 'config["use_vllm"]', "give generation=GenerationServer(...), or leave it out"
+    if config.get("vllm_mode") == "server":
+        if config.get("vllm_server_base_url") is None and config.get("vllm_server_host") is None:
+            return [Problem(where, 'is True with vllm_mode="server", and the job has no server', hint)]
+    elif not trains_on_gpu:
+        return [Problem(where, "is True: vLLM would run in the nodes, which ask for no GPU", hint)]
+    if not installs_vllm:
+        return [
+            Problem(
+                where, "is True, and vLLM is not installed", 'packages_to_install=["vllm"], or an image that has it'
+            )
+        ]
+    return []
+
+
+def _whole_gpus(resources: Any) -> int | None:
+    """Return the whole GPUs that a Pod asks for; None if this is not known."""
+    document = resource_requirements(resources)
+    limits = document.get("limits") if isinstance(document, Mapping) else None
+    count = limits.get("nvidia.com/gpu") if isinstance(limits, Mapping) else None
+    return int(count) if isinstance(count, (int, str)) and str(count).isdecimal() else None

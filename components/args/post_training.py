@@ -1,0 +1,558 @@
+"""The trainers of post-training: tools whose program is their own, and whose fields are arguments.
+
+Names and types of the fields are those of one release of the tool (`fields/TOOL.json`, made by tools/trainers.py), so a plan
+refuses what the tool would ignore.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
+
+import pulumi
+from pulumi_trainer.args.arguments import quoted, to_document, type_problems
+from pulumi_trainer.args.builtin import LoraConfig
+from pulumi_trainer.args.generation import GenerationServer, server_problems, vllm_problems
+from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.args.trainers import Trainer
+from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.wording import did_you_mean, short_repr
+
+_FOLDER = Path(__file__).with_name("fields")
+
+_CLASSES: Mapping[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "dict": (Mapping,),
+    "list": (list, tuple),
+    "None": (type(None),),
+    "any": (object,),
+}
+_WORDS = {
+    "bool": "True or False",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a string",
+    "dict": "a mapping",
+    "list": "a list",
+}
+
+LORA_NAMES = {name: name for name in ("lora_rank", "lora_alpha", "lora_dropout", "use_dora")}
+MODULES = {"output_proj": "o_proj"}
+"""Projection in torchtune -> in Transformers, where the two differ."""
+MLP = ("gate_proj", "up_proj", "down_proj")
+
+
+@cache
+def table(tool: str) -> dict[str, Any]:
+    """Return the table of a tool: `release`, `packages`, types of the `fields` of all methods and of each of `methods`."""
+    found: dict[str, Any] = json.loads((_FOLDER / f"{tool}.json").read_text(encoding="utf-8"))
+    return found
+
+
+class ToolTrainer(Trainer):
+    """Base of the trainers whose program is that of a tool; torchrun starts it on each node.
+
+    Args:
+        config: Fields of the tool, with its names and types. What is left out has the tool's default.
+        lora: LoRA instead of training the whole model; default: the whole model.
+        merge_adapter: Whether the adapter is merged into the base model after a training with LoRA. The whole model is in the
+            folder `merged` of the output then, beside the adapter. Default: False.
+        packages_to_install: Requirements of pip, installed with the tool.
+        pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        image: Image of the nodes; default: the runtime's.
+        env: Environment variables, as a mapping or as a list of EnvVars.
+        num_nodes: Number of nodes; default: the runtime's (`numNodes`).
+        resources_per_node: Resources of each node: {"limits": ..., "requests": ...}, or the short form {"gpu": 2,
+            "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}, whose requests equal its limits.
+        num_proc_per_node: Processes per node; default: the node's GPUs, else its CPUs (`numProcPerNode`).
+    """
+
+    config: pulumi.Input[Mapping[str, Any]] | None = None
+    lora: LoraConfig | None = None
+    merge_adapter: bool = False
+    packages_to_install: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+    pip_index_urls: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+
+    without = frozenset({"command", "args"})
+    shipped = frozenset({"config", "lora", "merge_adapter", "packages_to_install", "pip_index_urls"})
+    free = frozenset({"config"})
+
+    tool: ClassVar[str]
+    """Name of the tool's package and of its table."""
+    title: ClassVar[str]
+    """Name of the tool in messages."""
+    model: ClassVar[str] = "model_name_or_path"
+    dataset: ClassVar[str] = "dataset_name"
+    """Fields that a model and a dataset of the initializer set."""
+    quantized: ClassVar[tuple[str, ...]] = ("load_in_4bit", "load_in_8bit")
+    """Fields that need a GPU."""
+    quantizer: ClassVar[str] = "bitsandbytes"
+    """Package that quantization needs; empty if the tool brings it."""
+    prints_fields: ClassVar[bool] = False
+    """Whether the tool writes its fields into its log or its output."""
+    method_field: ClassVar[str] = "method"
+    """Argument that names the method."""
+    lora_names: ClassVar[Mapping[str, str]] = LORA_NAMES
+    """Field of LoraConfig -> field of the tool, where the value is the same."""
+
+    def check(self) -> list[Problem]:
+        found = merge_problems(self.misnamed, [*super().check(), *type_problems(self)])
+        if self.quantizes() and not asks_for_gpu(self.resources_per_node):
+            why = f"quantization of {self.title} needs a GPU, and resources_per_node asks for none"
+            where = "lora.quantize_base" if self.lora is not None and self.lora.quantize_base else "config"
+            found.append(Problem(where, why, 'resources_per_node={"gpu": 1}, or leave quantization out'))
+        if self.quantizer and self.quantizes() and self.image is None and not self._installs(self.quantizer):
+            why = f"quantization of {self.title} needs {self.quantizer}, which is not installed"
+            found.append(Problem("packages_to_install", why, f'packages_to_install=["{self.quantizer}"]'))
+        if self.merge_adapter is True and isinstance(self.config, (Mapping, type(None))):
+            found += problems_below("merge_adapter", self.adapter_problems(self.config or {}))
+        return found
+
+    def adapter_problems(self, config: Mapping[str, Any]) -> list[Problem]:
+        """Return why there is no adapter that could be merged into the base model."""
+        if self.lora is not None or self.has_adapter(config):
+            return []
+        return [Problem("", "is True, and the job trains no adapter", "lora=LoraConfig(...), or leave it out")]
+
+    def has_adapter(self, config: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        """Return whether fields of the tool ask for an adapter of LoRA."""
+        return False
+
+    def _installs(self, package: str) -> bool:
+        """Return whether a package is installed with the tool; true if this is not known."""
+        given = self.packages_to_install
+        if not isinstance(given, (list, tuple)):
+            return given is not None
+        return any(not isinstance(each, str) or each.startswith(package) for each in given)
+
+    def method_name(self) -> str:
+        """Return the method, by its name in the table."""
+        return getattr(self, self.method_field) or ""
+
+    def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
+        """Return LoRA as fields of the tool."""
+        values = {name: getattr(lora, field) for field, name in self.lora_names.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return the functions that travel with the job."""
+        return []
+
+    def quantizes(self) -> bool:
+        """Return whether the frozen model is quantized, as far as this is known."""
+        given = self.config if isinstance(self.config, Mapping) else {}
+        asked = any(given.get(name) not in (None, False) for name in self.quantized)
+        return asked or (isinstance(self.lora, LoraConfig) and self.lora.quantize_base is True)
+
+    def fields_set(self) -> Any:
+        """Return the fields that the program sets, as one mapping; an Output if config is one."""
+        given = to_document(self.config or {})
+        lora = self.lora_fields(self.lora) if isinstance(self.lora, LoraConfig) else {}
+        if isinstance(given, pulumi.Output):
+            return given.apply(lambda known: {**known, **lora})
+        return {**given, **lora} if isinstance(given, dict) else given
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the tool's program gets as JSON."""
+        named = (
+            {"rewards": [getattr(each, "__name__", "") for each in functions]}
+            if (functions := self.functions())
+            else {}
+        )
+        gpu = (
+            {"gpu": True}
+            if isinstance(self.resources_per_node, Mapping) and asks_for_gpu(self.resources_per_node)
+            else {}
+        )
+        merge = {"merge": True} if self.merge_adapter is True else {}
+        return {"method": self.method_name(), "config": self.fields_set(), **named, **gpu, **merge}
+
+    def backend(self) -> str:
+        """Return what generates in the generation server; empty without one."""
+        return ""
+
+    def server(self) -> dict[str, Any] | None:
+        """Return the document of the generation server; None without one."""
+        return None
+
+    def argument_problems(self, arguments: Any) -> list[Problem]:
+        """Return the problems of the fields, once their Outputs are known."""
+        config = arguments.get("config") if isinstance(arguments, Mapping) else None
+        if config is None or isinstance(config, Unknown):
+            return []
+        if not isinstance(config, Mapping):
+            return [Problem("config", f"must be a mapping, not {short_repr(config)}")]
+        found = list[Problem]()
+        lora = self.lora_fields(self.lora) if isinstance(self.lora, LoraConfig) else {}
+        written = self.config if isinstance(self.config, Mapping) else {}
+        types = self._types()
+        for name, value in config.items():
+            where = f"config[{quoted(name)}]"
+            if name in lora and name in written:
+                found.append(Problem(where, "is set by lora, and both are given", "leave one of the two out"))
+            elif name not in lora and name not in types:
+                found.append(self._unknown(where, name, types))
+            elif name not in lora:
+                found += field_problems(where, value, types[name])
+        return [*found, *self.missing(config)]
+
+    def missing(self, config: Mapping[str, Any]) -> list[Problem]:  # noqa: ARG002
+        """Return the fields that the method requires."""
+        return []
+
+    def job_problems(self, fetched: Collection[str], policy: Any, *, output: bool) -> list[Problem]:
+        """Return conflicts with the other arguments of the job.
+
+        Args:
+            fetched: What the initializer fetches: `model`, `dataset`.
+            policy: The checkpoint policy; None without one.
+            output: Whether the job has an output volume.
+        """
+        config = {} if self.config is None else self.config
+        if not isinstance(config, Mapping):
+            return []
+        found, kinds = (
+            list[Problem](),
+            {"model": (self.model, code.MODEL_PATH), "dataset": (self.dataset, code.DATASET_PATH)},
+        )
+        for kind, (name, path) in kinds.items():
+            value, where = config.get(name), f"config[{quoted(name)}]"
+            inside = isinstance(value, str) and (value == path or value.startswith(f"{path}/"))
+            if kind in fetched and value is not None and not inside:
+                why = f"the initializer fetches a {kind}, and both are given"
+                found.append(Problem(where, why, f"leave one of the two out, or give a path below {path}"))
+            elif kind not in fetched and value is None and not self._has_other(kind):
+                hint = f"give its name or path here, or initializer=Initializer({kind}=...)"
+                found.append(Problem(where, f"is required: the job has no {kind}", hint))
+        if config.get("output_dir") is None and not output:
+            why = "is not set and the job has no output volume: the trained model would be lost"
+            found.append(Problem('config["output_dir"]', why, "give the job output=True"))
+        taken: tuple[str, ...] = ("resume_from_checkpoint", "save_total_limit", "output_dir")
+        if policy is not None and (policy.steps is not None or policy.every is not None):
+            taken += ("save_strategy", "save_steps")
+        for name in taken if policy is not None else ():
+            if config.get(name) is not None:
+                why = "is set by the checkpoint policy of the job, and both are given"
+                found.append(Problem(f"config[{quoted(name)}]", why, "leave one of the two out"))
+        if found:  # the last check of this trainer: a field that is missing is often a misspelt one
+            types = self._types()
+            lora = self.lora_fields(self.lora) if isinstance(self.lora, LoraConfig) else {}
+            unknown = [name for name in config if name not in types and name not in lora]
+            found += [self._unknown(f"config[{quoted(name)}]", name, types) for name in unknown]
+        return found
+
+    def _types(self) -> dict[str, str]:
+        return {**table(self.tool)["fields"], **table(self.tool)["methods"].get(self.method_name(), {})}
+
+    def _has_other(self, kind: str) -> bool:  # noqa: ARG002
+        return False
+
+    def _unknown(self, where: str, name: Any, known: Mapping[str, str]) -> Problem:
+        about = table(self.tool)
+        others = [method for method, fields in about["methods"].items() if name in fields]
+        of = f"{self.method_name()} in " if len(about["methods"]) > 1 and self.method_name() else ""
+        why = f"unknown field of {of}{self.title} {about['release']}"
+        if others:
+            return Problem(where, f"{why}, but of {', '.join(others)}")
+        return Problem(where, why, did_you_mean(str(name), known, f"`pulumi-trainer` knows its {len(known)} fields"))
+
+
+def field_problems(where: str, value: Any, types: str) -> list[Problem]:
+    """Return a problem if a value is known and not of one of the types, as the table names them."""
+    return [] if isinstance(value, Unknown) else problems_below(where, _type_problems(value, types))
+
+
+def _type_problems(value: Any, types: str) -> list[Problem]:
+    """Return a problem if a value is not of one of the types, as the table names them."""
+    names = types.split(" | ")
+    if any(_is_of(value, name) for name in names):
+        return []
+    words = [json.loads(name) for name in names if name[0] == '"']
+    expected = [_wanted(name) for name in names if name != "None" and name[0] != '"']
+    if words:
+        expected.append("one of " + ", ".join(map(str, words)))
+    hint = did_you_mean(value, words) if isinstance(value, str) else ""
+    return [Problem("", f"must be {' or '.join(expected)}, not {short_repr(value)}", hint)]
+
+
+def _wanted(name: str) -> str:
+    if name.startswith("list["):
+        return {"str": "a list of strings", "float": "a list of numbers"}.get(name[5:-1], "a list")
+    return _WORDS.get(name, name)
+
+
+def _is_of(value: Any, name: str) -> bool:
+    if isinstance(value, Unknown):
+        return True
+    if name.startswith("list["):
+        return isinstance(value, (list, tuple)) and all(_is_of(each, name[5:-1]) for each in value)
+    if name[0] == '"':
+        return bool(value == json.loads(name))
+    if isinstance(value, bool):
+        return name in ("bool", "any")
+    return isinstance(value, _CLASSES.get(name, (object,)))
+
+
+def asks_for_gpu(resources: Any) -> bool:
+    """Return whether a node gets a GPU; true if this is not known."""
+    if not isinstance(resources, Mapping):
+        return isinstance(resources, pulumi.Output)
+    names = {str(name).lower() for name in resources}
+    for part in ("limits", "requests"):
+        if isinstance(inner := resources.get(part), Mapping):
+            names |= {str(name).lower() for name in inner}
+    return any(name == "gpu" or "/gpu" in name or "mig-" in name for name in names)
+
+
+def target_modules(lora: LoraConfig) -> Any:
+    """Return the names of the projections in Transformers."""
+
+    def named(modules: Any) -> list[str]:
+        listed = [str(MODULES.get(each, each)) for each in modules]
+        listed += MLP if lora.apply_lora_to_mlp else []
+        return [*listed, "lm_head"] if lora.apply_lora_to_output else listed
+
+    modules = to_document(lora.lora_attn_modules)
+    return modules.apply(named) if isinstance(modules, pulumi.Output) else named(modules)
+
+
+class TRLTrainer(ToolTrainer):
+    """Post-training by TRL: its scripts `trl.scripts.METHOD`, with the fields of their dataclasses.
+
+    Args:
+        method: sft, dpo, kto, reward, grpo, rloo or distillation; required.
+        reward: Functions that score completions, for grpo and rloo: `def short(completions, **kwargs)` returns one number for
+            each. Their source travels, as that of `CustomTrainer(func=...)`.
+        generation: Server that generates the completions of grpo and rloo in a Pod of its own; default: the nodes generate.
+        config: Fields of TRL, with its names and types. What is left out has TRL's default.
+        lora: LoRA instead of training the whole model; default: the whole model.
+        merge_adapter: Whether the adapter is merged into the base model after a training with LoRA. The whole model is in the
+            folder `merged` of the output then, beside the adapter. Default: False.
+        packages_to_install: Requirements of pip, installed with TRL.
+        pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        image: Image of the nodes; default: the runtime's.
+        env: Environment variables, as a mapping or as a list of EnvVars.
+        num_nodes: Number of nodes; default: the runtime's (`numNodes`).
+        resources_per_node: Resources of each node: {"limits": ..., "requests": ...}, or the short form {"gpu": 2,
+            "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}, whose requests equal its limits.
+        num_proc_per_node: Processes per node; default: the node's GPUs, else its CPUs (`numProcPerNode`).
+    """
+
+    method: Literal["sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation"] | None = None
+    reward: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None
+    generation: GenerationServer | None = None
+
+    shipped = ToolTrainer.shipped | {"method", "reward", "generation"}
+    free = ToolTrainer.free | {"reward"}
+    tool = "trl"
+    title = "TRL"
+    lora_names = {**LORA_NAMES, "lora_rank": "lora_r", "quantize_base": "load_in_4bit"}
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        if self.method is None:
+            found.append(Problem("method", f"is required: one of {', '.join(table(self.tool)['methods'])}"))
+        found += self._generation_problems()
+        if self.reward is None:
+            return found
+        if self.method not in ("grpo", "rloo", None):
+            found.append(
+                Problem(
+                    "reward", f"scores completions, and {self.method} generates none", "reward= is for grpo and rloo"
+                )
+            )
+        names = [getattr(each, "__name__", "") for each in self.functions()]
+        for at, function in enumerate(self.functions()):
+            where = f"reward[{at}]" if isinstance(self.reward, (list, tuple)) else "reward"
+            found += problems_below(where, _reward_problems(function))
+            if names.index(names[at]) != at:
+                found.append(Problem(where, f"a second function {names[at]}: its scores are logged by name"))
+        if isinstance(self.config, Mapping) and self.config.get("reward_funcs") is not None:
+            found.append(
+                Problem('config["reward_funcs"]', "is set by reward, and both are given", "use one of the two")
+            )
+        return found
+
+    def _generation_problems(self) -> list[Problem]:
+        config = self.config if isinstance(self.config, Mapping) else {}
+        trains_on_gpu, server = asks_for_gpu(self.resources_per_node), self.generation
+        if not isinstance(server, GenerationServer):
+            installed = self.image is not None or self._installs("vllm")
+            return vllm_problems(config, trains_on_gpu=trains_on_gpu, installs_vllm=installed)
+        on_gpu = asks_for_gpu(server.resources_per_node)
+        return server_problems(server, self.method, config, trains_on_gpu=trains_on_gpu, generates_on_gpu=on_gpu)
+
+    def arguments(self) -> dict[str, Any]:
+        if not isinstance(self.generation, GenerationServer):
+            return super().arguments()
+        backend = {"backend": self.backend()}
+        return {**super().arguments(), "generation": {**backend, **self.generation.arguments()}}
+
+    def server(self) -> dict[str, Any] | None:
+        return self.generation.document() if isinstance(self.generation, GenerationServer) else None
+
+    def backend(self) -> str:
+        if not isinstance(self.generation, GenerationServer):
+            return ""
+        return "vllm" if asks_for_gpu(self.generation.resources_per_node) else "transformers"
+
+    def functions(self) -> list[Callable[..., Any]]:
+        if isinstance(self.reward, (list, tuple)):
+            return [*self.reward]
+        return [] if self.reward is None else [cast("Callable[..., Any]", self.reward)]
+
+    def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
+        task = {"lora_task_type": "SEQ_CLS"} if self.method == "reward" else {}
+        modules = {"lora_target_modules": target_modules(lora)}
+        return {"use_peft": True, **super().lora_fields(lora), **modules, **task}
+
+    def has_adapter(self, config: Mapping[str, Any]) -> bool:
+        return config.get("use_peft") is True
+
+    def missing(self, config: Mapping[str, Any]) -> list[Problem]:
+        if self.method == "distillation" and config.get("teacher_model_name_or_path") is None:
+            return [
+                Problem('config["teacher_model_name_or_path"]', "is required: the model that the other one learns from")
+            ]
+        scored = bool(self.functions()) or any(config.get(n) for n in ("reward_funcs", "reward_model_name_or_path"))
+        if self.method in ("grpo", "rloo") and not scored:
+            return [Problem("reward", f"is required: {self.method} has nothing that scores its completions")]
+        return []
+
+    def _has_other(self, kind: str) -> bool:
+        return kind == "dataset" and isinstance(self.config, Mapping) and bool(self.config.get("datasets"))
+
+
+def _reward_problems(function: Any) -> list[Problem]:
+    """Return why TRL cannot call a reward function: it passes `completions`, and any columns of the dataset by name."""
+    if not inspect.isfunction(function):
+        return [Problem("", f"must be a plain function, not {type(function).__name__}", "pass the function itself")]
+    parameters = inspect.signature(function).parameters
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        why = f"{function.__name__} takes no **kwargs, and TRL also passes the columns of the dataset"
+        return [Problem("", why, f"def {function.__name__}(completions, **kwargs)")]
+    known = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
+    kinds = (inspect.Parameter.POSITIONAL_ONLY,)
+    if any(each.kind in kinds for each in parameters.values()):
+        return [
+            Problem(
+                "",
+                f"{function.__name__} has positional-only parameters, and TRL passes names",
+                f"one of {', '.join(sorted(known))}",
+            )
+        ]
+    return []
+
+
+class TransformersTrainer(ToolTrainer):
+    """Training of a causal language model on text by `transformers.Trainer`, with the fields of `TrainingArguments`.
+
+    Besides these, `config` takes `model_name_or_path`, `dataset_name`, `dataset_config`, `dataset_train_split` (default: train),
+    `dataset_test_split` (test), `text_column` (text) and `max_length` of a sample in tokens (1024).
+
+    Args:
+        config: Fields of Transformers, with its names and types. What is left out has Transformers' default.
+        lora: LoRA instead of training the whole model; default: the whole model.
+        merge_adapter: Whether the adapter is merged into the base model after a training with LoRA. The whole model is in the
+            folder `merged` of the output then, beside the adapter. Default: False.
+        packages_to_install: Requirements of pip, installed with Transformers.
+        pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        image: Image of the nodes; default: the runtime's.
+        env: Environment variables, as a mapping or as a list of EnvVars.
+        num_nodes: Number of nodes; default: the runtime's (`numNodes`).
+        resources_per_node: Resources of each node: {"limits": ..., "requests": ...}, or the short form {"gpu": 2,
+            "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}, whose requests equal its limits.
+        num_proc_per_node: Processes per node; default: the node's GPUs, else its CPUs (`numProcPerNode`).
+    """
+
+    tool = "transformers"
+    title = "Transformers"
+    lora_names = {**LORA_NAMES, "lora_rank": "r"}
+    quantized = ()
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        if isinstance(self.lora, LoraConfig) and self.lora.quantize_base:
+            found = [problem for problem in found if problem.where != "lora.quantize_base"]
+            found.append(Problem("lora.quantize_base", "is not supported here", "use TRLTrainer"))
+        return found
+
+    def method_name(self) -> str:
+        return "language-modeling"
+
+    def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
+        return {"lora": {**super().lora_fields(lora), "target_modules": target_modules(lora)}}
+
+
+class LlamaFactoryTrainer(ToolTrainer):
+    """Training by LLaMA-Factory, with the fields of its YAML files.
+
+    A dataset of the initializer becomes `dataset_dir`, a folder with `dataset_info.json`; `dataset` names what it describes.
+
+    Args:
+        stage: sft, pt, dpo, kto or rm; required.
+        config: Fields of LLaMA-Factory, with its names and types. What is left out has LLaMA-Factory's default.
+        lora: LoRA; default: what `finetuning_type` says, which is LoRA too if it is left out.
+        merge_adapter: Whether the adapter is merged into the base model after a training with LoRA. The whole model is in the
+            folder `merged` of the output then, beside the adapter. Default: False.
+        packages_to_install: Requirements of pip, installed with LLaMA-Factory.
+        pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        image: Image of the nodes; default: the runtime's.
+        env: Environment variables, as a mapping or as a list of EnvVars.
+        num_nodes: Number of nodes; default: the runtime's (`numNodes`).
+        resources_per_node: Resources of each node: {"limits": ..., "requests": ...}, or the short form {"gpu": 2,
+            "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}, whose requests equal its limits.
+        num_proc_per_node: Processes per node; default: the node's GPUs, else its CPUs (`numProcPerNode`).
+    """
+
+    stage: Literal["sft", "pt", "dpo", "kto", "rm"] | None = None
+
+    shipped = ToolTrainer.shipped | {"stage"}
+    tool = "llamafactory"
+    title = "LLaMA-Factory"
+    method_field = "stage"
+    dataset = "dataset_dir"
+    quantized = ("quantization_bit",)
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        if self.stage is None:
+            found.append(Problem("stage", f"is required: one of {', '.join(table(self.tool)['methods'])}"))
+        return found
+
+    def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
+        modules = target_modules(lora)
+        joined = modules.apply(",".join) if isinstance(modules, pulumi.Output) else ",".join(modules)
+        bits = {"quantization_bit": 4} if lora.quantize_base is True else {}
+        return {"finetuning_type": "lora", **super().lora_fields(lora), "lora_target": joined, **bits}
+
+    def has_adapter(self, config: Mapping[str, Any]) -> bool:
+        return bool(config.get("finetuning_type", "lora") == "lora")
+
+    def adapter_problems(self, config: Mapping[str, Any]) -> list[Problem]:
+        found, why = super().adapter_problems(config), "and the adapter does not belong to the base model alone then"
+        for name in ("pissa_init", "adapter_name_or_path"):
+            if config.get(name):
+                found.append(Problem("", f'config["{name}"] is set, {why}', "leave one of the two out"))
+        return found
+
+    def missing(self, config: Mapping[str, Any]) -> list[Problem]:
+        found = []
+        if config.get("dataset") is None:
+            why = "is required: names of datasets in dataset_info.json, separated by commas"
+            found.append(Problem('config["dataset"]', why))
+        if config.get("do_train") is False:
+            found.append(Problem('config["do_train"]', "is False: the job would train nothing", "leave it out"))
+        return found
+
+    def _has_other(self, kind: str) -> bool:  # LLaMA-Factory's default is the folder `data`
+        return kind == "dataset"

@@ -1,0 +1,83 @@
+"""The trainer of Unsloth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+from pulumi_trainer.args.arguments import to_document
+from pulumi_trainer.args.builtin import LoraConfig
+from pulumi_trainer.args.post_training import LORA_NAMES, ToolTrainer, asks_for_gpu, target_modules
+from pulumi_trainer.provider.kube.errors import Problem
+
+
+class UnslothTrainer(ToolTrainer):
+    """SFT by Unsloth on GPUs, with the fields of its `FastLanguageModel.from_pretrained` and of TRL's `SFTConfig`.
+
+    Without `lora`, the whole model is trained (`full_finetuning`). Each process has the whole model on its GPU.
+
+    Args:
+        config: Fields of Unsloth and TRL, with their names and types, besides `model_name`, `dataset_name`, `dataset_config`,
+            `dataset_train_split` (default: train) and `dataset_test_split` (test). What is left out has their default.
+        lora: LoRA instead of training the whole model; default: the whole model. `quantize_base` sets `load_in_4bit`.
+        merge_adapter: Whether the adapter is merged into the base model after a training with LoRA. The whole model is in the
+            folder `merged` of the output then, beside the adapter. Default: False.
+        packages_to_install: Requirements of pip, installed with Unsloth.
+        pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        image: Image of the nodes; default: the runtime's.
+        env: Environment variables, as a mapping or as a list of EnvVars.
+        num_nodes: Number of nodes; default: the runtime's (`numNodes`).
+        resources_per_node: Resources of each node, with a GPU: {"limits": ..., "requests": ...}, or the short form {"gpu": 2,
+            "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}, whose requests equal its limits.
+        num_proc_per_node: Processes per node; default: the node's GPUs (`numProcPerNode`).
+    """
+
+    tool = "unsloth"
+    title = "Unsloth"
+    model = "model_name"
+    quantized = ("load_in_4bit", "load_in_8bit", "load_in_fp8")
+    lora_names = {**LORA_NAMES, "lora_rank": "r"}
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        if not asks_for_gpu(self.resources_per_node):
+            why = "Unsloth trains on GPUs alone, and resources_per_node asks for none"
+            found = [problem for problem in found if "needs a GPU" not in problem.why]
+            found.append(Problem("resources_per_node", why, 'resources_per_node={"gpu": 1}'))
+        return found
+
+    def _installs(self, package: str) -> bool:
+        return package == "bitsandbytes" or super()._installs(package)
+
+    def method_name(self) -> str:
+        return "sft"
+
+    def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
+        given = {**super().lora_fields(lora), "target_modules": target_modules(lora)}
+        return {"lora": given, "load_in_4bit": lora.quantize_base is True}
+
+    def fields_set(self) -> Any:
+        if self.lora is not None:
+            return super().fields_set()
+        whole = {"full_finetuning": True, "load_in_4bit": False}  # Unsloth's default is the reverse
+        given = to_document(self.config or {})
+        if isinstance(given, pulumi.Output):
+            return given.apply(lambda known: {**whole, **known})
+        return {**whole, **given} if isinstance(given, dict) else given
+
+    def missing(self, config: Mapping[str, Any]) -> list[Problem]:
+        whole, hint = config.get("full_finetuning"), "lora=LoraConfig(...), or leave it out"
+        if self.lora is None and whole is False:
+            return [
+                Problem('config["full_finetuning"]', "is False, and the job has no lora: it would train nothing", hint)
+            ]
+        if self.lora is not None and whole is True:
+            return [
+                Problem('config["full_finetuning"]', "is True, and Unsloth ignores lora then", "use one of the two")
+            ]
+        quantized = [name for name in self.quantized if config.get(name) not in (None, False)]
+        if self.lora is None and quantized:
+            why = "is set, and a whole model whose weights are quantized cannot be trained"
+            return [Problem(f'config["{quantized[0]}"]', why, "lora=LoraConfig(...), or leave it out")]
+        return []

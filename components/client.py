@@ -1,0 +1,258 @@
+"""Reads and controls jobs from a notebook or a program: the functions of `pulumi-trainer`, with types. Loads no Pulumi.
+
+Example:
+    from pulumi_trainer import client
+
+    jobs = client.connect(stack="dev", project_dir="training")
+    job = jobs.wait("digits", timeout=3600)
+    print(job.phase, job.progress)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from pulumi_trainer.provider.api.attempts import Attempt
+from pulumi_trainer.provider.api.status import Phase, Step
+from pulumi_trainer.provider.commands import jobs as commands
+from pulumi_trainer.provider.commands import logs, operations
+from pulumi_trainer.provider.commands.reach import Job as Found
+from pulumi_trainer.provider.commands.reach import Where
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+
+__all__ = ["Attempt", "Invalid", "Job", "JobFailed", "Jobs", "Phase", "Step", "TrainerError", "connect"]
+
+Until = Literal["running", "finished"]
+"""What `Jobs.wait` waits for: `running` is reached when Pods or processes run, or when the job has ended."""
+
+_RUNNING = (Phase.RUNNING, Phase.RESTARTING)
+
+
+class JobFailed(TrainerError):
+    """A job has not succeeded. job: Its last status."""
+
+    def __init__(self, job: Job) -> None:
+        reason = f" ({job.reason})" if job.reason else ""
+        detail = f": {job.message}" if job.message else ""
+        super().__init__(Problem(f"{job.namespace}/{job.name}", f"is {job.phase}{reason}{detail}"))
+        self.job = job
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, as `pulumi-trainer status --json` shows it. Times are seconds since the epoch, 0 for "not yet".
+
+    Args:
+        name: Name of the JobSet or TrainJob.
+        namespace: Its namespace.
+        resource: Name of its resource in the stack; empty without a stack.
+        kind: JobSet or TrainJob; empty if the job is gone.
+        phase: Phase of the job.
+        reason: One word; empty if nothing needs an explanation.
+        message: What the job waits for or why it has ended.
+        steps: Its replicated jobs.
+        restarts: Restarts of the whole JobSet.
+        created: Time of the creation.
+        started: Time of the start.
+        finished: Time of the end.
+        progress: The newest `trainerStatus` that rank 0 has printed; None if it has printed none.
+        queue: Its LocalQueue; empty if it has none.
+        cluster: Name of the MultiKueueCluster where its Pods run; empty if that is the cluster itself.
+        output: Path of its output.
+        logs: Folder of its logs on this machine; empty for a job of a cluster.
+        uid: Identity of the job on its target.
+        owner: Id of the owner in its stack.
+        digest: Digest of what the user wrote.
+        stack: Label of its stack.
+        program: PROJECT/STACK of its program.
+        run: The user's `run` key.
+        inputs: What identifies the inputs of the run: code, arguments, packages, images, runtime and data.
+        attempts: Starts of its Pods, the newest last.
+        checkpoints: Whether it has a checkpoint policy.
+        loss: What it would lose if it were stopped now: steps, seconds, and the step of the newest checkpoint; None if not known.
+        goodput: Training time without steps done again, divided by the time since the first start; None if not known.
+    """
+
+    name: str
+    namespace: str
+    resource: str
+    kind: str
+    phase: Phase
+    reason: str
+    message: str
+    steps: tuple[Step, ...]
+    restarts: int
+    created: float
+    started: float
+    finished: float
+    progress: Mapping[str, Any] | None
+    queue: str
+    cluster: str
+    output: str = field(repr=False)
+    logs: str = field(repr=False)
+    uid: str = field(repr=False)
+    owner: str = field(repr=False)
+    digest: str = field(repr=False)
+    stack: str = field(repr=False)
+    program: str = field(repr=False)
+    run: str = field(repr=False)
+    inputs: Mapping[str, str] = field(repr=False)
+    attempts: tuple[Attempt, ...] = field(repr=False)
+    checkpoints: bool = field(repr=False)
+    loss: Mapping[str, Any] | None = field(repr=False)
+    goodput: float | None = field(repr=False)
+
+    @property
+    def finished_successfully(self) -> bool:
+        """Whether the job has succeeded."""
+        return self.phase == Phase.SUCCEEDED
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the job has ended."""
+        return self.phase.terminal
+
+
+def connect(
+    *, stack: str = "", project_dir: str = ".", namespace: str = "", context: str = "", kubeconfig: str = ""
+) -> Jobs:
+    """Return the jobs of a stack, or of a namespace of a cluster. Nothing is read yet.
+
+    Args:
+        stack: Stack, for example dev or organization/project/dev; default: the selected one of the project.
+        project_dir: Folder of the Pulumi project.
+        namespace: Namespace of a cluster; default: that of the context.
+        context: Context of the kubeconfig; default: the current one.
+        kubeconfig: Path of a kubeconfig; default: as for kubectl.
+
+    Raises:
+        Invalid: The arguments name both a stack and a cluster.
+    """
+    where = Where(stack, namespace, context, kubeconfig, project=project_dir)
+    commands.of_stack(None, where)
+    return Jobs(where)
+
+
+class Jobs:
+    """The jobs of a stack or a namespace; `connect` returns it.
+
+    A name is that of a resource or of a job; in a cluster also jobset/NAME or trainjob/NAME. All methods raise `TrainerError` if
+    the job or the target cannot be read.
+    """
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+
+    def jobs(self) -> list[Job]:
+        """Return all jobs."""
+        return [*map(_job, commands.find_states(None, self._where))]
+
+    def status(self, name: str) -> Job:
+        """Return one job.
+
+        Args:
+            name: The job.
+        """
+        (state,) = commands.with_progress([*commands.read_states([self._find(name)])])
+        return _job(state)
+
+    def wait(self, name: str, until: Until = "finished", timeout: float | None = None, interval: float = 2.0) -> Job:
+        """Wait for a job, and return it.
+
+        Args:
+            name: The job.
+            until: running or finished.
+            timeout: Seconds after which the wait ends; default: no limit.
+            interval: Seconds between two reads.
+
+        Raises:
+            TimeoutError: The job has not got that far in time; it goes on.
+            JobFailed: The job has failed or was deleted.
+        """
+        if until not in ("running", "finished"):
+            raise Invalid(Problem("until", f"must be 'running' or 'finished', not {until!r}"))
+        found = self._find(name)
+        deadline = time.monotonic() + timeout if timeout is not None else float("inf")
+        while True:
+            (state,) = commands.read_states([found])
+            job = _job(state)
+            if job.terminal and not job.finished_successfully:
+                raise JobFailed(job)
+            if job.terminal or (until == "running" and job.phase in _RUNNING):
+                return _job(commands.with_progress([state])[0])
+            left = deadline - time.monotonic()
+            if left <= 0:
+                why = f" ({'; '.join(filter(None, (job.reason, job.message)))})" if job.reason or job.message else ""
+                raise TimeoutError(f"{job.namespace}/{job.name} is {job.phase}{why} and not {until} after {timeout} s")
+            time.sleep(min(interval, left))
+
+    def logs(self, name: str, rank: int | None = 0, follow: bool = False, step: str | None = None) -> Iterator[str]:
+        """Yield the lines of a job's logs.
+
+        Args:
+            name: The job.
+            rank: Index of the Pod in its step; None for all.
+            follow: Whether to go on until the job has ended.
+            step: Name of a step, for example node; default: all steps.
+        """
+        selection = logs.Selection(follow=follow, step=step or "", node=rank)
+        yield from (line.text for line in logs.log_lines([self._find(name)], selection))
+
+    def why(self, name: str) -> str:
+        """Return what a job waits for or why it has ended, as a paragraph.
+
+        Args:
+            name: The job.
+        """
+        return commands.why(self._find(name)).text
+
+    def suspend(self, name: str) -> None:
+        """End the processes or Pods of a job until it is resumed; returns before they have ended.
+
+        Args:
+            name: The job.
+        """
+        self._operate("suspend", name)
+
+    def resume(self, name: str) -> None:
+        """Continue a suspended job.
+
+        Args:
+            name: The job.
+        """
+        self._operate("resume", name)
+
+    def stop(self, name: str) -> None:
+        """End a job for good; its output and its record stay. Returns when it has ended.
+
+        Args:
+            name: The job.
+        """
+        self._operate("stop", name)
+
+    def rerun(self, name: str) -> None:
+        """Run a job of a stack that has ended again, as it was submitted.
+
+        Args:
+            name: The job.
+        """
+        self._operate("rerun", name)
+
+    def _operate(self, operation: operations.Operation, name: str) -> None:
+        operations.apply(operation, operations.find_job(operation, name, self._where))
+
+    def _find(self, name: str) -> Found:
+        found = commands.chosen_jobs(name, self._where)
+        commands.check_single(found, name)
+        return found[0]
+
+
+def _job(state: commands.State) -> Job:
+    entry = state.to_dict()
+    known = {each.name: entry[each.name] for each in fields(Job)}
+    steps = tuple(Step(**step) for step in entry["steps"])
+    attempts = tuple(Attempt(**attempt) for attempt in entry["attempts"])
+    return Job(**{**known, "phase": Phase(entry["phase"]), "steps": steps, "attempts": attempts})

@@ -1,0 +1,82 @@
+"""What the model card of a tool's job tells of it, as a file that travels with the job's code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pulumi_trainer.args import sources
+from pulumi_trainer.args.post_training import ToolTrainer, table
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.plan.written_job import WrittenJob
+from pulumi_trainer.provider.api.code import CARD_FILE
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+
+
+def with_card_facts(written: WrittenJob, args: TrainJobArgs, job: str, runtime: Mapping[str, Any]) -> WrittenJob:
+    """Return a job whose code has the facts of its model card, if its program is that of a tool.
+
+    Args:
+        written: What the user wrote, with resolved Outputs.
+        args: Arguments of the job.
+        job: Name of the job.
+        runtime: Name and release of its runtime.
+    """
+    if not isinstance(args.trainer, ToolTrainer):
+        return written
+    code, uris = written.fields["code"], dict[str, str]()
+    for kind, source in sources.parts(args.initializer).items():
+        if isinstance(uri := getattr(source, "storage_uri", None), str):
+            uris[kind] = uri
+    job_rows = {"Runtime": _named(runtime), "Job": job, "Run": args.run}
+    facts = card_facts(args.trainer, written.func_args.visible, uris, job_rows)
+    modules = {**(code.get("modules") or {}), CARD_FILE: json.dumps(facts, sort_keys=True)}
+    return replace(written, fields={**written.fields, "code": {**code, "modules": modules}})
+
+
+def card_facts(
+    trainer: ToolTrainer, arguments: Any, uris: Mapping[str, str], job_rows: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the facts as JSON. Values that are secret, or not known yet, are not in them.
+
+    Args:
+        trainer: The trainer.
+        arguments: Its arguments, with `Unknown` in the place of secret values.
+        uris: Kind -> URI of the data that initializers fetch.
+        job_rows: Name -> value of what is known of the job.
+    """
+    fields = _without_unknown(section(arguments, "config"))
+    model = uris.get("model") or fields.get(trainer.model)
+    dataset = uris.get("dataset") or fields.get(trainer.dataset)
+    return {
+        "title": trainer.title,
+        "package": trainer.tool,
+        "tags": [trainer.tool, trainer.method_name()],
+        "model": model if isinstance(model, str) else "",
+        "dataset": dataset if isinstance(dataset, str) else "",
+        "fields": fields,
+        "rows": {
+            "Tool": f"{trainer.title} {table(trainer.tool)['release']}",
+            "Method": trainer.method_name(),
+            "Base model": model,
+            "Dataset": dataset,
+            **job_rows,
+        },
+    }
+
+
+def _named(runtime: Mapping[str, Any]) -> str:
+    release = f"@{runtime['release']}" if runtime.get("release") else ""
+    return f"{runtime.get('name', '')}{release}"
+
+
+def _without_unknown(value: Any) -> Any:
+    """Return a value without its `Unknown` parts, which may be secret."""
+    if isinstance(value, Mapping):
+        return {name: _without_unknown(each) for name, each in value.items() if not isinstance(each, Unknown)}
+    if isinstance(value, list):
+        return [_without_unknown(each) for each in value if not isinstance(each, Unknown)]
+    return value

@@ -1,0 +1,102 @@
+"""Whether the GPUs of a job's nodes have the precision that a tool of post-training is asked for, as far as labels say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pulumi_trainer.args.arguments import quoted
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, mappings, section
+from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.kueue.queue_state import Queues
+
+_FIELDS = ("bf16", "bf16_full_eval", "tf32", "pure_bf16")
+"""Fields that need a GPU of NVIDIA's generation Ampere or a newer one."""
+_KIND = re.compile(r"gpu[.-](?:product|name|model|family)$|accelerator$|instance-(?:type|family)$|gpu\.compute\.major$")
+"""Labels of nodes that tell the kind of a GPU: of NVIDIA's feature discovery, GKE, EKS, Karpenter, and instance types."""
+_OLD = re.compile(
+    r"(?:^|[^a-z0-9])(v100s?|t4g?|p100|p40|p4|m60|m40|k80|titan-(?:v|xp|rtx)|quadro-rtx-\d+|rtx-20\d\d"
+    r"|volta|turing|pascal|maxwell|kepler|p2|p3|p3dn|g3|g3s|g4dn|g5g|nc\d+\w*_v[23])(?:[^a-z0-9]|$)",
+    re.IGNORECASE,
+)
+
+
+def precision_problems(config: Any, jobsets: Iterable[Document], queues: Queues) -> list[Problem]:
+    """Return the fields of a tool that all GPUs on which a job may run lack.
+
+    Args:
+        config: Fields of the tool.
+        jobsets: The rendered JobSets.
+        queues: Known objects of Kueue.
+    """
+    asked = [name for name in _FIELDS if isinstance(config, Mapping) and config.get(name) is True]
+    kind = next(filter(None, (_kind_of_nodes(jobset, queues) for jobset in jobsets if asked)), "")
+    if not kind:
+        return []
+    why = f"is True, and the GPUs of the nodes lack it ({kind}): bf16 and tf32 begin with NVIDIA's Ampere (A100, A10)"
+    hint = 'config={"fp16": True} instead, or nodes with newer GPUs'
+    return [Problem(f"trainer.config[{quoted(name)}]", why, hint) for name in asked]
+
+
+def _kind_of_nodes(jobset: Document, queues: Queues) -> str:
+    """Return the label of the nodes of a job, if all nodes that it may get have old GPUs; else an empty text."""
+    for job in jobs_of(jobset):
+        limits = [section(container.document, "resources", "limits") for container in job.pod.containers]
+        if any("gpu" in " ".join(map(str, each)) for each in limits):
+            return _of_pod(job.pod.spec) or _of_flavors(_flavors(jobset, queues))
+    return ""
+
+
+def _of_pod(spec: Document) -> str:
+    if found := _of_labels(section(spec, "nodeSelector").items()):
+        return found
+    required = section(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    return _of_all(_of_term(term) for term in mappings(required.get("nodeSelectorTerms")))
+
+
+def _of_term(term: Document) -> str:
+    """Return the old kind that a term of a node affinity asks for."""
+    for each in mappings(term.get("matchExpressions")):
+        if each.get("operator") == "In" and (
+            found := _of_all(_of_labels([(each.get("key"), value)]) for value in listed(each.get("values")))
+        ):
+            return found
+    return ""
+
+
+def _flavors(jobset: Document, queues: Queues) -> list[Document | None]:
+    """Return the flavors in which the queue of a job has quota of GPUs; None for one that is not known."""
+    metadata = section(jobset, "metadata")
+    local = queues.find("LocalQueue", section(metadata, "labels").get(QUEUE), metadata.get("namespace") or "default")
+    behind = queues.find("ClusterQueue", section(local or {}, "spec").get("clusterQueue")) or {}
+    found = []
+    for group in mappings(section(behind, "spec").get("resourceGroups")):
+        if any("gpu" in str(name) for name in listed(group.get("coveredResources"))):
+            found += [queues.find("ResourceFlavor", each.get("name")) for each in mappings(group.get("flavors"))]
+    return found
+
+
+def _of_flavors(flavors: Iterable[Document | None]) -> str:
+    return _of_all(_of_labels(section(each or {}, "spec", "nodeLabels").items()) for each in flavors)
+
+
+def _of_labels(labels: Iterable[tuple[Any, Any]]) -> str:
+    for key, value in labels:
+        if isinstance(key, str) and isinstance(value, str) and _KIND.search(key) and _is_old(key, value):
+            return f"{key}={value}"
+    return ""
+
+
+def _is_old(key: str, value: str) -> bool:
+    if key.endswith("compute.major"):
+        return value.isdecimal() and int(value) < 8
+    return _OLD.search(value) is not None
+
+
+def _of_all(found: Iterator[str]) -> str:
+    """Return the first of several texts if none is empty."""
+    texts = [*found]
+    return texts[0] if texts and all(texts) else ""

@@ -1,0 +1,264 @@
+"""The code of a project that travels with a job: the file that starts, and the required packages."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import getsourcefile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pulumi_trainer.args.project import Source
+from pulumi_trainer.plan import imports
+from pulumi_trainer.plan.source_tree import SourceTree, read_tree
+from pulumi_trainer.program import session
+from pulumi_trainer.provider.catalog import git
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pyright: ignore[reportMissingImports]
+
+_IMPORTED = """import importlib, json, pathlib
+
+if __name__ == "__main__":
+    arguments = pathlib.Path(__file__).with_name("func_args.json").read_text(encoding="utf-8")
+    getattr(importlib.import_module({module!r}), {name!r})(**json.loads(arguments))
+"""
+_OTHER_FILE = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s+|=)?(\S.*)")
+_MOST_REQUIREMENTS = 500_000
+"""Bytes of all files of requirements."""
+_MOST_LINES = 20_000
+"""Lines of all files of requirements."""
+_MOST_LEVELS = 20
+"""Files of requirements that include one another."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """The files of a project.
+
+    Attributes:
+        root: Its folder.
+        tree: Its files.
+    """
+
+    root: Path
+    tree: SourceTree
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """Return the top-level modules in its folder."""
+        return frozenset(PurePosixPath(path).parts[0].removesuffix(".py") for path in self.tree.files)
+
+    def ships_training(self, function: bool) -> bool:
+        """Return whether `pulumi_trainer.training` travels with the job, which a project with a package of that name has itself.
+
+        Args:
+            function: Whether a function outside of the project imports it.
+        """
+        return "pulumi_trainer" not in self.modules and (function or self._imports_training)
+
+    @cached_property
+    def _imports_training(self) -> bool:
+        texts = (file.content for path, file in self.tree.files.items() if path.endswith(".py"))
+        return any(imports.imports_training(text) for text in texts)
+
+    def module_file(self, module: str) -> tuple[str, str]:
+        """Return the folder that a module is imported from, and its file, both relative to the project.
+
+        Raises:
+            Invalid: The project has no such module.
+        """
+        parts = module.replace(".", "/")
+        for folder in (".", "src"):
+            for name in (f"{parts}.py", f"{parts}/__main__.py"):
+                path = str(PurePosixPath(folder, name))
+                if path in self.tree.files:
+                    return folder, path
+        why = f"the project has no module {module}: neither {parts}.py nor {parts}/__main__.py, below {self.root} or its src"
+        raise Invalid(Problem("module", why, "module= is the dotted name of a file of source="))
+
+
+def read_project(source: Source | str) -> Project:
+    """Return the files of a project; each is read once in a program.
+
+    Raises:
+        Invalid: It cannot be read.
+    """
+    given = source if isinstance(source, Source) else Source(source)
+    include, exclude = tuple(given.include or ()), tuple(given.exclude or ())
+    key = (str(Path(given.path).absolute()), given.git, given.revision, given.storage, include, exclude)
+    known = session.current().projects
+    if key not in known:
+        try:
+            root = _root(given)
+            tree = read_tree(root, include, exclude, committed=given.git is not None)
+            tree = replace(tree, storage=given.storage or "")
+            known[key] = Project(root.resolve(), tree)
+        except Invalid as error:
+            known[key] = error
+    if isinstance(found := known[key], Invalid):
+        raise found
+    project: Project = found
+    return project
+
+
+def _root(source: Source) -> Path:
+    if source.git is None or source.revision is None:
+        return Path(source.path)
+    path = PurePosixPath(source.path)
+    if path.is_absolute() or ".." in path.parts:
+        raise Invalid(Problem("path", f"must be a folder of the repository, not {source.path!r}"))
+    try:
+        return git.project_folder(source.git, source.revision) / path
+    except Invalid as error:
+        raise Invalid(*(Problem("git", f"{p.where}: {p.why}", p.hint) for p in error.problems)) from None
+
+
+def imported_function(func: Callable[..., Any], project: Project) -> tuple[str, str] | None:
+    """Return the script that imports a function from the project and calls it, and the folder that its module is imported from;
+    None if the function does not belong to a module of the project.
+    """
+    file = getsourcefile(func)
+    if file is None or func.__module__ == "__main__" or not _is_attribute_of_module(func):
+        return None
+    path = Path(file).resolve()
+    if project.root not in path.parents or path.relative_to(project.root).as_posix() not in project.tree.files:
+        return None
+    relative = path.relative_to(project.root).with_suffix("")
+    parts = relative.parent.parts if relative.name == "__init__" else relative.parts
+    module = func.__module__.split(".")
+    if list(parts[-len(module) :]) != module:
+        return None
+    folder = str(PurePosixPath(*parts[: -len(module)]))
+    return _IMPORTED.format(module=func.__module__, name=func.__name__), folder
+
+
+def _is_attribute_of_module(func: Callable[..., Any]) -> bool:
+    """Return whether its module has the function under its own name, which is how the job gets it."""
+    return getattr(sys.modules.get(func.__module__), func.__name__, None) is func
+
+
+def script_problems(project: Project, script: str | Path) -> list[Problem]:
+    """Return the problems of a script of a project."""
+    path = PurePosixPath(script)
+    if path.is_absolute() or ".." in path.parts or str(path) not in project.tree.files:
+        hint = "script= is relative to the folder of source=, and .gitignore, include and exclude must leave it"
+        return [Problem("script", f"the project has no file {script}", hint)]
+    return syntax_problems("script", project, str(path))
+
+
+def syntax_problems(where: str, project: Project, path: str) -> list[Problem]:
+    """Return a problem if Python cannot parse a file of a project.
+
+    Args:
+        where: The argument that sets the file.
+        project: The project.
+        path: Path of the file in the project.
+    """
+    try:
+        ast.parse(project.tree.files[path].content, filename=path)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 0
+        return [Problem(where, f"{path}:{line}: {getattr(error, 'msg', error)}")]
+    return []
+
+
+def read_requirements(given: str, project: Project | None) -> str:
+    """Return the text of a file of requirements.
+
+    Args:
+        given: Path of a file of requirements, a `uv.lock` or a `pyproject.toml`.
+        project: The project that the path is relative to; None: it is relative to the program's current folder.
+
+    Raises:
+        Invalid: It cannot be read.
+    """
+    file = (project.root if project else Path()) / given
+    if file.name == "uv.lock":
+        return _exported(file)
+    if file.name == "pyproject.toml":
+        return _dependencies(file)
+    lines = []
+    size = 0
+    for line in _lines(file, ()):
+        lines.append(f"{line}\n" if line.strip() else "")
+        size += len(line) + 1
+        if size > _MOST_REQUIREMENTS or len(lines) > _MOST_LINES:
+            why = f"{given} has more than {_MOST_REQUIREMENTS:,} bytes or {_MOST_LINES:,} lines"
+            raise Invalid(Problem("requirements", why))
+    return "".join(lines)
+
+
+def _lines(file: Path, above: tuple[Path, ...]) -> Iterator[str]:
+    """Yield the lines of a file of requirements, with those of the files that it includes."""
+    if file in above:
+        raise Invalid(Problem("requirements", f"{file} includes itself"))
+    if len(above) > _MOST_LEVELS:
+        raise Invalid(Problem("requirements", f"{file} is included through more than {_MOST_LEVELS} files"))
+    for number, line in enumerate(_text(file).splitlines(), 1):
+        other = _OTHER_FILE.match(line.strip())
+        if other is None:
+            yield line
+        elif other[1] in ("-r", "--requirement") and "://" not in other[2]:
+            yield ""  # counts: files that include one another many times end at the limit, too
+            yield from _lines(file.parent / other[2].split(" #")[0].strip(), (*above, file))
+        else:
+            why = f"{file.name}:{number}: {other[1]} is not supported, since that file does not travel with the job"
+            raise Invalid(Problem("requirements", why, "write the versions into the requirements: `uv pip compile`"))
+
+
+def _text(file: Path) -> str:
+    try:
+        if not file.is_file():
+            raise Invalid(Problem("requirements", f"no such file: {file}"))
+        if file.stat().st_size > _MOST_REQUIREMENTS:
+            raise Invalid(Problem("requirements", f"{file} has more than {_MOST_REQUIREMENTS:,} bytes"))
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(Problem("requirements", f"cannot read {file}: {error}")) from None
+
+
+def _dependencies(file: Path) -> str:
+    try:
+        project = tomllib.loads(_text(file)).get("project")
+    except tomllib.TOMLDecodeError as error:
+        raise Invalid(Problem("requirements", f"{file} is not valid TOML: {error}")) from None
+    found = project.get("dependencies") if isinstance(project, dict) else None
+    if not isinstance(found, list) or not all(isinstance(each, str) and "\n" not in each for each in found):
+        raise Invalid(Problem("requirements", f"{file} has no list project.dependencies"))
+    return "".join(f"{each}\n" for each in found)
+
+
+def _exported(file: Path) -> str:
+    """Return the locked versions of a project of uv, without the project itself and its groups for development."""
+    _text(file)
+    argv = [
+        "uv",
+        "export",
+        "--frozen",
+        "--no-dev",
+        "--no-emit-project",
+        "--no-hashes",
+        "--no-header",
+        "--no-annotate",
+        "--quiet",
+    ]
+    try:
+        done = subprocess.run(argv, cwd=file.parent, capture_output=True, text=True, check=False, timeout=60)
+    except FileNotFoundError:
+        hint = "pip install uv, or give requirements.txt (`uv export`)"
+        raise Invalid(Problem("requirements", "uv.lock is read by uv, which is not on PATH", hint)) from None
+    except subprocess.TimeoutExpired:
+        raise Invalid(Problem("requirements", f"uv did not export {file} in 60 s")) from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise Invalid(Problem("requirements", f"uv cannot export {file}: {lines[0]}"))
+    return done.stdout

@@ -1,0 +1,193 @@
+import contextlib, functools, importlib, json, os, sys, time, traceback
+
+training = importlib.import_module("pulumi_trainer.training")
+check_data = importlib.import_module("pulumi_trainer.plan.check_data")
+here = os.path.dirname(os.path.abspath(__file__))
+TOKENS = ("hub_token", "hf_hub_token", "token")
+
+
+def job():
+    with open(here + "/func_args.json", encoding="utf-8") as file:
+        return json.load(file)
+
+
+def say(text):
+    if os.environ.get("RANK", "0") == "0":
+        print(f"pulumi-trainer: {text}", flush=True)
+
+
+def without_tokens(given):
+    for name in TOKENS:
+        if given.get(name):
+            os.environ["HF_TOKEN"] = given[name]
+    return {name: value for name, value in given.items() if name not in TOKENS}
+
+
+def fetched(given, **kinds):
+    own = {}
+    for kind, name in kinds.items():
+        folder = os.environ.get(f"TRAINER_{kind.upper()}_DIR")
+        if folder:
+            own[name] = folder + str(given.get(name) or "").removeprefix("/workspace/" + kind)
+    return own
+
+
+def config(given, model, dataset):
+    given = without_tokens(given)
+    own = fetched(given, model=model, dataset=dataset)
+    points = training.checkpoints()
+    own["output_dir"] = points.folder or given.get("output_dir") or os.environ.get("TRAINER_OUTPUT_DIR", "")
+    if points.folder:
+        own["save_total_limit"] = points.keep
+        if os.environ.get("TRAINER_CHECKPOINT_STEPS") or os.environ.get("TRAINER_CHECKPOINT_EVERY"):
+            own["save_strategy"] = "no"
+    if points.latest():
+        own["resume_from_checkpoint"] = points.latest()
+    own = {**device(given), **own}
+    if own:
+        say("sets " + ", ".join(f"{name}={value!r}" for name, value in own.items()))
+    return {"disable_tqdm": True, "logging_steps": 10, **given, **own}
+
+
+def refuse(why, hint):
+    text = f"pulumi-trainer: {why}. Hint: {hint}"
+    about = {"message": text, "extraInfo": {"py_callstack": text, "timestamp": str(int(time.time()))}}
+    with contextlib.suppress(KeyError, OSError), open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
+        json.dump({"message": about}, file)
+    if "PULUMI_TRAINER_LAYER" not in os.environ:
+        with contextlib.suppress(OSError), open("/dev/termination-log", "r+", encoding="utf-8") as file:
+            file.write(text[:2000])
+    sys.exit(text)
+
+
+def device(given):
+    import torch
+
+    if torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False):
+        asked = [name for name in ("bf16", "bf16_full_eval", "pure_bf16", "tf32") if given.get(name) is True]
+        if asked:
+            why = f"{asked[0]} is True, and {torch.cuda.get_device_name()} has no {asked[0].split('_')[0]}"
+            refuse(f"{why}: it begins with NVIDIA's Ampere (A100, A10)", 'config={"fp16": True} instead, or newer GPUs')
+        return {"bf16": False} if given.get("bf16") is None else {}
+    if torch.cuda.is_available() or (getattr(torch, "accelerator", None) and torch.accelerator.is_available()):
+        return {}
+    if job().get("gpu"):
+        sys.exit("pulumi-trainer: the job asks for GPUs, and torch finds none: the image or the driver does not fit")
+    return {name: value for name, value in (("use_cpu", True), ("bf16", False)) if given.get(name) is None}
+
+
+def check_models(config):
+    from transformers.utils import cached_file
+
+    for field in ("model_name_or_path", "teacher_model_name_or_path", "reward_model_name_or_path"):
+        name = config.get(field)
+        if not isinstance(name, str) or not name:
+            continue
+        if os.path.isdir(name) or name[0] in "/.~":
+            if fault := check_data.model_fault(name):
+                refuse(f"{field}: {fault[0]}", fault[1])
+        elif not {"USE_MODELSCOPE_HUB", "USE_OPENMIND_HUB"} & os.environ.keys():
+            try:
+                cached_file(name, "config.json", revision=config.get("model_revision") or "main")
+            except (OSError, ValueError) as error:
+                words = " ".join(str(error).split())
+                if "does not appear to have a file named" in words:
+                    continue
+                hint = "correct the name; a gated or private model needs HF_TOKEN in env, and the nodes need the hub"
+                refuse(f"{field}: the base model {name!r} cannot be read: {words.rstrip('.')}", hint)
+
+
+def check_datasets(method, config):
+    import datasets
+
+    load = datasets.load_dataset
+
+    @functools.wraps(load)
+    def checked(path, *names, **given):
+        try:
+            found = load(path, *names, **given)
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            words = " ".join(f"{type(error).__name__}: {error}".split())
+            refuse(f"the dataset {path!r} cannot be read: {words.rstrip('.')}", "correct dataset_name, or its files")
+        for field, default in (("dataset_train_split", "train"), ("dataset_test_split", "test")):
+            split = config.get(field) or default
+            if path != config.get("dataset_name") or not isinstance(found, dict):
+                continue
+            if default == "test" and str(config.get("eval_strategy") or "no") == "no":
+                continue
+            fault = check_data.split_fault(field, split, found)
+            columns = None if fault else found[split].column_names
+            if columns:
+                fault = check_data.columns_fault(method, config, columns)
+            if fault:
+                refuse(*fault)
+        return found
+
+    datasets.load_dataset = checked
+
+
+KNOWN = (
+    ("training-compatible", check_data.TEMPLATE_HINT),
+    ("no assistant tokens", check_data.TEMPLATE_HINT),
+    ("the dataset is not conversational", "leave assistant_only_loss out, or give a dataset with messages"),
+)
+
+
+@contextlib.contextmanager
+def explained():
+    try:
+        yield
+    except Exception as error:
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        for part, hint in KNOWN:
+            if part in words:
+                traceback.print_exc()
+                refuse(words.rstrip("."), hint)
+        raise
+
+
+def callbacks():
+    from transformers import TrainerCallback
+
+    class End(TrainerCallback):
+        def on_train_begin(self, args, state, control, **_):
+            say(f"world size {args.world_size}, from step {state.global_step} to {state.max_steps}")
+
+        def on_train_end(self, args, state, control, **_):
+            if training.should_stop():
+                say(f"stops at step {state.global_step} of {state.max_steps}")
+                sys.exit()
+            args.output_dir = os.environ.get("TRAINER_OUTPUT_DIR") or args.output_dir
+
+    return [training.callback(), End()]
+
+
+def rewards(names):
+    sys.path.insert(0, here)
+    return [checked(getattr(importlib.import_module(f"reward_{at}"), name)) for at, name in enumerate(names)]
+
+
+def checked(function):
+    name = function.__name__
+    hint = "the log has its traceback; a function may return None for a completion that it cannot score"
+
+    @functools.wraps(function)
+    def score(completions, **given):
+        try:
+            found = function(completions=completions, **given)
+        except Exception as error:
+            traceback.print_exception(type(error), error, error.__traceback__.tb_next)
+            own = [each for each in traceback.extract_tb(error.__traceback__)[1:] if each.line]
+            at = f" at `{own[0].line}`" if own else ""
+            refuse(f"the reward function {name} raised {type(error).__name__}{at}: {error}", hint)
+        if not hasattr(found, "__len__") or len(found) != len(completions):
+            size = repr(found)
+            if hasattr(found, "__len__"):
+                size = "1 value" if len(found) == 1 else f"{len(found)} values"
+            refuse(
+                f"the reward function {name} returned {size} for {len(completions)} completions",
+                "return one number for each completion",
+            )
+        return found
+
+    return score

@@ -1,0 +1,259 @@
+"""The files of a project that travel with a job, their digest, and their archive."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import Path, PurePosixPath
+
+from pathspec import GitIgnoreSpec
+from pulumi_trainer.args import plaintext_secrets
+from pulumi_trainer.args.project import is_pattern
+from pulumi_trainer.provider.catalog import git
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+
+MOST_FILES = 20_000
+MOST_BYTES = 512 * 2**20
+"""Bytes of all files before they are compressed."""
+
+NEVER = (
+    ".git/", ".hg/", ".svn/", "__pycache__/", "*.py[co]", ".venv/", "node_modules/", ".ipynb_checkpoints/", ".pytest_cache/",
+    ".mypy_cache/", ".ruff_cache/", ".pulumi/", ".pulumi-trainer/", "Pulumi.*.yaml", ".DS_Store",
+)  # fmt: skip
+"""Patterns of files that tools create, which no job needs; the configuration of a stack may contain secrets, too."""
+
+SECRETS = (
+    ".env", ".env.*", "!.env.example", ".netrc", ".pypirc", ".npmrc", ".git-credentials", "*.pem", "*.p12",
+    "*.pfx", "id_rsa", "id_ed25519", "id_ecdsa", ".ssh/", ".aws/", ".kube/", ".config/gcloud/", "kubeconfig", "*.kubeconfig",
+    "kaggle.json",
+)  # fmt: skip
+"""Patterns of files that contain secrets."""
+
+_TEXT = frozenset({
+    ".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".txt", ".md", ".ipynb", ".conf", ".properties", ".xml", "",
+})  # fmt: skip
+_LONGEST_TEXT = 2**20
+"""Bytes of the longest file that is searched for secrets, and of the longest `.gitignore`."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of a project.
+
+    Attributes:
+        content: Its bytes.
+        executable: Whether its owner may execute it.
+    """
+
+    content: bytes = field(repr=False)
+    executable: bool = False
+
+    @cached_property
+    def digest(self) -> str:
+        """Return the sha256 of the content."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@dataclass(frozen=True)
+class SourceTree:
+    """The files of a project.
+
+    Attributes:
+        files: Path below the project's folder -> file, sorted.
+        withheld: Paths of files and folders that are left out because they may contain secrets.
+        storage: Place for an archive that is too large for a ConfigMap; empty: none.
+    """
+
+    files: Mapping[str, SourceFile]
+    withheld: Sequence[str] = ()
+    storage: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """Return the sha256 of paths, modes and contents, which is the same on every machine and with every version of gzip."""
+        found = hashlib.sha256()
+        for path, file in self.files.items():
+            found.update(f"{file.digest} {int(file.executable)} {path}\n".encode())
+        return found.hexdigest()
+
+    @property
+    def most_bytes(self) -> int:
+        """Return a bound for the bytes of the archive, whatever the version of gzip: contents, headers and padding."""
+        return 20_480 + sum(len(file.content) + 4_096 for file in self.files.values())
+
+    @property
+    def address(self) -> str:
+        """Return the address of the archive in `storage`."""
+        return f"{self.storage.rstrip('/')}/{self.digest}.tar.gz"
+
+    @cached_property
+    def archive(self) -> bytes:
+        """Return a compressed tar archive without times and owners."""
+        written = io.BytesIO()
+        with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for path, file in self.files.items():
+                entry = tarfile.TarInfo(path)
+                entry.size, entry.mode = len(file.content), 0o755 if file.executable else 0o644
+                tar.addfile(entry, io.BytesIO(file.content))
+        return gzip.compress(written.getvalue(), compresslevel=6, mtime=0)
+
+
+def read_tree(
+    root: Path, include: Sequence[str] = (), exclude: Sequence[str] = (), *, committed: bool = False
+) -> SourceTree:
+    """Return the files below a folder, without those that git ignores: named by a `.gitignore` file and not tracked.
+
+    Args:
+        root: The folder.
+        include: Patterns of `.gitignore`; only files that match one are taken. Default: all.
+        exclude: Patterns of `.gitignore` of further files to leave out.
+        committed: Whether all files of the folder are tracked by git.
+
+    Raises:
+        Invalid: A file cannot be read, is neither a regular file nor a link to one of the project, contains a secret, or there
+            are too many files, or none.
+    """
+    if not root.is_dir():
+        raise Invalid(Problem("", f"no such folder: {root}", f"paths are relative to {Path.cwd()}"))
+    excluded = GitIgnoreSpec.from_lines([*NEVER, *exclude])
+    walk = _Walk(root.resolve(), GitIgnoreSpec.from_lines(include), excluded, committed=committed)
+    files = dict(sorted(walk.files()))
+    if not files:
+        raise Invalid(Problem("", f"{root} has no files, or none that .gitignore, include and exclude leave"))
+    if wrong := [*_plain_secrets(files)]:
+        raise Invalid(*wrong)
+    return SourceTree(files, sorted(walk.withheld))
+
+
+@dataclass(frozen=True)
+class _IgnoreFile:
+    """A `.gitignore` file.
+
+    Attributes:
+        spec: Its patterns.
+        above: Path from its folder to the project's, with a slash at the end; empty if it is in the project.
+        below: Path from the project's folder to its own, with a slash at the end; empty if it is not in a folder below.
+    """
+
+    spec: GitIgnoreSpec
+    above: str = ""
+    below: str = ""
+
+    def decision(self, path: str) -> bool | None:
+        """Return whether it ignores a path of the project; None if it has no pattern for it."""
+        return self.spec.check_file(self.above + path.removeprefix(self.below)).include
+
+
+class _Walk:
+    """Reads a folder, with bounds for the number of files and bytes."""
+
+    def __init__(self, root: Path, include: GitIgnoreSpec, exclude: GitIgnoreSpec, *, committed: bool) -> None:
+        self.withheld: list[str] = []
+        self._root, self._include, self._exclude, self._committed = root, include, exclude, committed
+        self._secrets = GitIgnoreSpec.from_lines(SECRETS)
+        self._count = self._bytes = 0
+
+    def files(self) -> Iterator[tuple[str, SourceFile]]:
+        yield from self._folder("", () if self._committed else _ignored_above(self._root))
+
+    def _folder(self, below: str, ignored: Sequence[_IgnoreFile]) -> Iterator[tuple[str, SourceFile]]:
+        """Yield the files of a folder. below: its path with a slash at the end. ignored: `.gitignore` files, the nearest last."""
+        try:
+            entries = sorted(os.scandir(self._root / below), key=lambda entry: entry.name)
+        except OSError as error:
+            raise Invalid(Problem("", f"cannot read {below or self._root}: {error.strerror}")) from None
+        own = next((entry for entry in entries if entry.name == ".gitignore" and entry.is_file()), None)
+        if own is not None and not self._committed:
+            ignored = [*ignored, _IgnoreFile(_read_ignore_file(Path(own.path)), below=below)]
+        for entry in entries:
+            path = below + entry.name
+            if not path.isprintable():
+                raise Invalid(Problem("", f"{path!r} has a control character in its name", "rename or exclude it"))
+            is_folder = entry.is_dir(follow_symlinks=False)
+            pattern_path = f"{path}/" if is_folder else path
+            if self._exclude.match_file(pattern_path) or self._is_ignored(pattern_path, ignored):
+                continue
+            included = not self._include.patterns or self._include.match_file(pattern_path)
+            if self._secrets.match_file(pattern_path):
+                self.withheld += [pattern_path] if included else []
+            elif is_folder:
+                yield from self._folder(pattern_path, ignored)
+            elif included:
+                yield path, self._file(path)
+
+    def _is_ignored(self, path: str, ignored: Sequence[_IgnoreFile]) -> bool:
+        """Return whether git ignores a path: the nearest `.gitignore` with a pattern for it does, and git does not track it."""
+        decisions = (file.decision(path) for file in reversed(ignored))
+        return next((each for each in decisions if each is not None), False) and path not in self._tracked
+
+    @cached_property
+    def _tracked(self) -> frozenset[str]:
+        """Return the files that git tracks, and the folders above them with a slash at the end."""
+        files = git.tracked_files(self._root)
+        above = chain.from_iterable(PurePosixPath(file).parents for file in files)
+        return files | {f"{folder}/" for folder in above}
+
+    def _file(self, path: str) -> SourceFile:
+        file = self._root / path
+        if file.is_symlink() and self._root not in file.resolve().parents:
+            raise Invalid(
+                Problem("", f"{path} is a link that leads out of the project", "exclude it, or copy the file")
+            )
+        try:
+            found = file.stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise Invalid(Problem("", f"{path} is not a regular file", "exclude it"))
+            self._count += 1
+            self._bytes += found.st_size
+            if self._count > MOST_FILES or self._bytes > MOST_BYTES:
+                why = f"has more than {MOST_FILES:,} files or {MOST_BYTES // 2**20} MiB"
+                raise Invalid(Problem("", why, "exclude data and build outputs: exclude=[...], or .gitignore"))
+            return SourceFile(file.read_bytes(), bool(found.st_mode & stat.S_IXUSR))
+        except OSError as error:
+            raise Invalid(Problem("", f"cannot read {path}: {error.strerror}")) from None
+
+
+def _ignored_above(root: Path) -> list[_IgnoreFile]:
+    """Return the `.gitignore` files above a folder, up to the root of its repository."""
+    if (root / ".git").exists():
+        return []
+    found: list[_IgnoreFile] = []
+    for folder in root.parents:
+        if (folder / ".gitignore").is_file():
+            above = f"{root.relative_to(folder).as_posix()}/"
+            found.append(_IgnoreFile(_read_ignore_file(folder / ".gitignore"), above=above))
+        if (folder / ".git").exists():
+            return found[::-1]
+    return []  # no repository: files above do not belong to the project
+
+
+def _read_ignore_file(file: Path) -> GitIgnoreSpec:
+    """Return the patterns of a `.gitignore` file; as in git, a pattern that is not valid matches nothing."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_LONGEST_TEXT + 1)
+    except OSError as error:
+        raise Invalid(Problem("", f"cannot read {file}: {error.strerror}")) from None
+    if len(content) > _LONGEST_TEXT:
+        raise Invalid(Problem("", f"{file} has more than {_LONGEST_TEXT:,} bytes"))
+    lines = filter(is_pattern, content.decode(errors="replace").splitlines())
+    return GitIgnoreSpec.from_lines(lines)
+
+
+def _plain_secrets(files: Mapping[str, SourceFile]) -> Iterator[Problem]:
+    for path, file in files.items():
+        if Path(path).suffix not in _TEXT or len(file.content) > _LONGEST_TEXT:
+            continue
+        for number, line in enumerate(file.content.decode(errors="replace").splitlines(), 1):
+            if plaintext_secrets.is_token(line):
+                why = f"{path}:{number} holds a plain-text secret, which would travel with the job"
+                yield Problem("", why, f'read it from a variable of env, or leave the file out: exclude=["{path}"]')
+                break

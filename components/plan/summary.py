@@ -1,0 +1,69 @@
+"""The summary of a job that plans show and policy packs read: what it asks for, without its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, TypedDict
+
+from pulumi_trainer.plan.run_inputs import images_of
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.podsets import pod_sets
+from pulumi_trainer.provider.pipeline.resources import is_gpu
+from typing_extensions import NotRequired
+
+
+class JobSummary(TypedDict):
+    """What a job asks for: the input `summary` of its resource, of type `pulumi-python:dynamic/trainer:JobSet`.
+
+    Attributes:
+        nodes: Nodes of the training (`numNodes`).
+        gpus: GPUs of all Pods together, as Kueue counts them: the sum of the requests, else the limits, of all resources with
+            "gpu" in their names. Absent if a quantity is not valid.
+        images: Images of all containers, sorted.
+        runtime: Name of the runtime.
+        release: Release of the runtime; absent if it has none.
+        queue: LocalQueue of the job; absent without a queue.
+        priority: WorkloadPriorityClass of the job; absent without one.
+    """
+
+    nodes: int
+    gpus: NotRequired[int]
+    images: list[str]
+    runtime: str
+    release: NotRequired[str]
+    queue: NotRequired[str]
+    priority: NotRequired[str]
+
+
+def summarize(jobset: Mapping[str, Any], nodes: Any, runtime: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `JobSummary` of a job. A value that is not known yet stays an unknown leaf.
+
+    Args:
+        jobset: The rendered JobSet.
+        nodes: Number of nodes of the training.
+        runtime: Name and release of the runtime.
+    """
+    labels = section(jobset, "metadata", "labels")
+    found = {
+        "nodes": nodes,
+        "gpus": _count_gpus(jobset),
+        "images": first_unknown(images := [image for _, image in images_of(jobset)]) or sorted(set(images)),
+        "runtime": runtime.get("name", ""),
+        "release": runtime.get("release"),
+        "queue": labels.get(QUEUE),
+        "priority": labels.get(PRIORITY),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _count_gpus(jobset: Mapping[str, Any]) -> Any:
+    total = Fraction(0)
+    for pods in pod_sets(dict(jobset)):
+        requests = pods.requests()
+        if requests is None:
+            return first_unknown(jobset)
+        total += sum(amount for name, amount in requests.items() if is_gpu(name))
+    return int(total)

@@ -1,0 +1,65 @@
+"""What a plan knows of the data and the model of a tool of post-training: files of this machine, which it looks into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pulumi_trainer.args import sources
+from pulumi_trainer.args.arguments import quoted
+from pulumi_trainer.args.post_training import ToolTrainer, table
+from pulumi_trainer.plan import check_data
+from pulumi_trainer.plan.local_files import is_folder
+from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.kube.errors import Problem
+
+_MOUNTED = {"model": code.MODEL_PATH, "dataset": code.DATASET_PATH}
+
+
+def input_problems(trainer: ToolTrainer, initializer: Any) -> list[Problem]:
+    """Return what a tool could not use of files of this machine that the initializer of its job names."""
+    config = {} if trainer.config is None else trainer.config
+    if not isinstance(config, Mapping):
+        return []
+    given = sources.parts(initializer)
+    found = {kind: _path(given.get(kind), config.get(getattr(trainer, kind)), _MOUNTED[kind]) for kind in _MOUNTED}
+    faults = [*_model_faults(trainer, config, found["model"]), *_dataset_faults(trainer, config, found["dataset"])]
+    return [Problem(place, *fault) for place, fault in faults if fault is not None]
+
+
+def _path(source: Any, field: Any, mounted: str) -> str:
+    """Return the path on this machine of what a tool gets as model or dataset; empty if it is elsewhere or not known.
+
+    Args:
+        source: Source of the initializer.
+        field: Field of the tool, which may name a part of it.
+        mounted: Path in the job.
+    """
+    uri = getattr(source, "storage_uri", None)
+    if not is_folder(uri) or getattr(source, "ignore_patterns", None) is not None:
+        return ""
+    below = str(field or "").removeprefix(mounted).strip("/")
+    path = Path(str(uri).removeprefix("file://"), below)
+    return str(path) if path.exists() or below else ""  # the initializer reports a missing one
+
+
+def _model_faults(
+    trainer: ToolTrainer, config: Mapping[str, Any], path: str
+) -> Iterator[tuple[str, check_data.Fault | None]]:
+    if path:
+        known = table(trainer.tool).get("templates", ())
+        fault = check_data.model_fault(path)
+        yield "initializer.model", fault
+        if fault is None:
+            yield 'trainer.config["assistant_only_loss"]', check_data.template_fault(path, config, known)
+
+
+def _dataset_faults(
+    trainer: ToolTrainer, config: Mapping[str, Any], path: str
+) -> Iterator[tuple[str, check_data.Fault | None]]:
+    if path and trainer.dataset == "dataset_dir":
+        for field, fault in check_data.llamafactory_faults(path, config):
+            yield f"trainer.config[{quoted(field)}]", fault
+    elif path:
+        yield "initializer.dataset", check_data.dataset_fault(path, trainer.method_name(), config)

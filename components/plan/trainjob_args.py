@@ -1,0 +1,158 @@
+"""The arguments of a TrainJob, and their checks without access to a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pulumi
+from pulumi_trainer.args import queue_labels, sources
+from pulumi_trainer.args.arguments import type_problems
+from pulumi_trainer.args.builtin import BuiltinTrainer
+from pulumi_trainer.args.patches import RuntimePatch
+from pulumi_trainer.args.post_training import ToolTrainer
+from pulumi_trainer.args.signatures import not_one_of
+from pulumi_trainer.args.topology import Topology
+from pulumi_trainer.args.trainers import CustomTrainer, Trainer
+from pulumi_trainer.plan import runtime_ref
+from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy, output_of
+from pulumi_trainer.plan.runtime_ref import RuntimeSource
+from pulumi_trainer.plan.tool_inputs import input_problems
+from pulumi_trainer.plan.volume_claims import OutputVolume
+from pulumi_trainer.program import session
+from pulumi_trainer.program.constructors import ComponentArgs
+from pulumi_trainer.program.targets import Destination
+from pulumi_trainer.program.watch import Timeouts, timeout_problems
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
+from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.lifecycle.identity import job_name
+
+WRITTEN = "wish"  # style: kept
+"""First part of the paths of what the user wrote. Digests and keys of Secrets of existing stacks contain this word."""
+
+
+RERUN_ON = ("code", "data", "runtime")
+"""What may start a new run of a job when it changes."""
+
+
+class TrainJobArgs(ComponentArgs):
+    """The arguments of `TrainJob`."""
+
+    runtime: RuntimeSource | str | pulumi.Output[Any]
+    follow: Literal["pin", "patch", "minor", "any"] | None = None
+    trainer: Trainer | BuiltinTrainer | None = None
+    initializer: sources.Initializer | None = None
+    runtime_patches: pulumi.Input[Sequence[RuntimePatch | Mapping[str, Any]]] | None = None
+    labels: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
+    annotations: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
+    queue: pulumi.Input[str] | pulumi.Resource | None = None
+    priority: pulumi.Input[str] | pulumi.Resource | None = None
+    topology: Topology | None = None
+    max_execution: pulumi.Input[int] | None = None
+    suspend: pulumi.Input[bool] | None = None
+    active_deadline_seconds: pulumi.Input[int] | None = None
+    managed_by: pulumi.Input[str] | None = None
+    hardening: Literal["restricted", "none"] | None = None
+    name: str | None = None
+    output: bool | OutputVolume = False
+    checkpoint: CheckpointPolicy | None = None
+    resume: bool = True
+    run: str = "1"
+    rerun_on: Sequence[Literal["code", "data", "runtime"]] | None = None
+    wait_for: Literal["created", "admitted", "running", "complete"] = "created"
+    timeouts: Timeouts | None = None
+    logs: bool = False
+    interrupt: Literal["refuse", "allow", "checkpoint"] = "refuse"
+    adopt: bool = False
+    target: Destination | None = None
+
+    elsewhere = {
+        **{field: f"trainer=CustomTrainer({field}=...)" for field in CustomTrainer.fields},
+        **{name: f"trainer=CustomTrainer({there})" for name, there in CustomTrainer.elsewhere.items()},
+        **{field: f"target=Kubernetes({field}=...)" for field in ("namespace", "kubeconfig", "context", "mode")},
+    }
+    documents = frozenset({"runtime"})
+    places = {
+        **{f"metadata.labels[{label}]": name for name, label in queue_labels.ARGUMENTS.items()},
+        **{f'{WRITTEN}.metadata.labels["{label}"]': name for name, label in queue_labels.ARGUMENTS.items()},
+        **{f"metadata.labels['{label}']": name for name, label in queue_labels.ARGUMENTS.items()},
+        f"{WRITTEN}.code.packages": "trainer.packages_to_install", f"{WRITTEN}.code.index_urls": "trainer.pip_index_urls",
+        f"{WRITTEN}.code.": "trainer.", "mounts.": "initializer.", f"{WRITTEN}.spec.": "", f"{WRITTEN}.metadata.": "",
+        f"{WRITTEN}.": "",
+        "metadata.namespace": "target.namespace",
+        "spec.runtimeRef.name": "runtime",
+        "spec.runtimeRef": "runtime", "spec.mlPolicy": "runtime.spec.mlPolicy",
+        "spec.podGroupPolicy": "runtime.spec.podGroupPolicy", "spec.template": "runtime.spec.template",
+        "spec.": "", "metadata.": "",
+    }  # fmt: skip
+
+    if not TYPE_CHECKING:  # type checkers make the constructor from the fields
+
+        def __init__(self, *unnamed: Any, **named: Any) -> None:
+            super().__init__(*unnamed, **named)
+            missing = Problem("runtime", "is required")
+            self.misnamed = [replace(p, hint=_REQUIRED) if p == missing else p for p in self.misnamed]
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        found += [replace(p, hint=p.hint or _hint(p.where, getattr(self, p.where))) for p in type_problems(self)]
+        found += runtime_ref.problems(self.runtime, self.follow)
+        if isinstance(self.output, OutputVolume) and isinstance(getattr(self.checkpoint, "to", None), OutputVolume):
+            found.append(
+                Problem("checkpoint.to", "takes the place of output, and both are given", "leave one of the two out")
+            )
+        if self.interrupt == "checkpoint" and self.checkpoint is None:
+            hint = 'set checkpoint=CheckpointPolicy(...), or interrupt="allow"'
+            found.append(Problem("interrupt", "is 'checkpoint', and the job has no checkpoint policy", hint))
+        if isinstance(self.trainer, ToolTrainer):
+            policy = self.checkpoint if isinstance(self.checkpoint, CheckpointPolicy) else None
+            fetched = [kind for kind, source in sources.parts(self.initializer).items() if source is not None]
+            output = bool(self.output) or policy is not None
+            found += problems_below("trainer", self.trainer.job_problems(fetched, policy, output=output))
+            found += input_problems(self.trainer, self.initializer)
+        return found + timeout_problems(self.timeouts) + self._rerun_problems()
+
+    @property
+    def output_volume(self) -> OutputVolume | None:
+        """Return the volume for output and checkpoints; None if the job has none."""
+        return output_of(self.output, self.checkpoint)
+
+    def _rerun_problems(self) -> list[Problem]:
+        if not isinstance(self.rerun_on, (list, tuple)):
+            return []
+        found: list[Problem] = []
+        for i, word in enumerate(self.rerun_on):
+            found += not_one_of(f"rerun_on[{i}]", word, RERUN_ON)
+        return found
+
+
+_REQUIRED = 'name one that `pulumi-trainer runtime list` shows, such as runtime="torch-distributed"'
+
+
+def _hint(field: str, value: Any) -> str:
+    """Return the hint for a value of another type, if the value shows what was meant."""
+    if isinstance(value, pulumi.StackReference):
+        return 'give what it exports: get_output("NAME") of the StackReference'
+    if field == "trainer" and (callable(value) or isinstance(value, Mapping)):
+        return "give CustomTrainer(func=...)"
+    if field == "run" and type(value) is int:
+        return f'give run="{value}"'
+    if field == "checkpoint":
+        return "give CheckpointPolicy(...)"
+    if field == "initializer":
+        return f"give Initializer({'model' if 'Model' in type(value).__name__ else 'dataset'}=...)"
+    return ""
+
+
+def note_queue(args: TrainJobArgs) -> None:
+    """Remember the queue of a job of the program, before any resource of the program is created."""
+    written = args.labels.get(QUEUE) if isinstance(args.labels, Mapping) else None
+    queue = queue_labels.queue_name(args.queue) if args.queue is not None else written
+    session.current().queue_of[name_of(args)] = queue
+
+
+def name_of(args: TrainJobArgs) -> str:
+    """Return the name of the job in its target: the argument `name`, else a name from resource, project and stack."""
+    given = args.name if isinstance(args.name, str) else ""
+    return given or job_name(args.resource_name, pulumi.get_project(), pulumi.get_stack())

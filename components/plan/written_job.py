@@ -1,0 +1,222 @@
+"""What the user wrote of a TrainJob, with resolved Outputs: the first step of its plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_trainer.args import plaintext_secrets, queue_labels, sources, topology
+from pulumi_trainer.args.arguments import to_document
+from pulumi_trainer.args.naming import api_names
+from pulumi_trainer.args.topology import Topology
+from pulumi_trainer.args.trainers import Compiled, Trainer
+from pulumi_trainer.plan import user_code
+from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
+from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve, resolve_json
+from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
+from pulumi_trainer.plan.volume_claims import FetchedData
+from pulumi_trainer.provider.api.code import ARGS_FILE
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kube.values.accessors import listed
+
+
+@dataclass(frozen=True)
+class WrittenJob:
+    """What the user wrote of a job.
+
+    Attributes:
+        fields: `trainer` and `initializer` as documents, `code` that travels with the job, `spec` with other fields of the
+            TrainJob, `metadata`, and annotations of `topology`.
+        mounts: Kind of folder -> name of the claim with its fetched data.
+        runtime: Document of the runtime that the job is made from.
+        func_args: Arguments of the function.
+        compiled: The trainer with its code, before its Outputs were known.
+        resolved: Unknown and secret values of all of it.
+    """
+
+    fields: dict[str, Any]
+    mounts: dict[str, Any]
+    runtime: dict[str, Any]
+    func_args: FreeForm
+    compiled: Compiled
+    resolved: Resolved
+
+    @property
+    def shipped(self) -> dict[str, Any]:
+        """Return the fields with the function's arguments as they travel with the code: None if they are secret."""
+        code = self.fields["code"]
+        return {**self.fields, "code": {**code, "func_args": self.func_args.document} if code else {}}
+
+    def problems(self) -> list[Problem]:
+        """Return the problems of values of Outputs, of the code and of mounted data, by the paths of the arguments."""
+        missing = [kind for kind, claim in self.mounts.items() if claim is None]
+        refused = [Problem(f"initializer.{kind}", "was rejected: fix it first") for kind in missing]
+        return [*self.code_problems(), *refused]
+
+    def code_problems(self) -> list[Problem]:
+        """Return the problems of the code, and of the arguments of its function."""
+        found = [*self.compiled.problems, *user_code.package_problems(self.fields["code"])]
+        if self.compiled.func is not None:
+            found += user_code.argument_problems(self.compiled.func, self.func_args.visible)
+        if self.compiled.check is not None:
+            found += self.compiled.check(self.func_args.visible)
+        if self.compiled.prints and self.func_args.document is None:
+            why = f"has a secret value, and {self.compiled.prints} writes its configuration into log and output"
+            found.append(Problem("config", why, "read it from a variable of env, which may be secret"))
+        return [p.below("trainer") for p in found]
+
+    def code_warnings(self) -> list[Problem]:
+        """Return the warnings about the code."""
+        found = [*self.compiled.warnings]
+        if self.compiled.func is not None:
+            found += user_code.argument_warnings(self.compiled.func, self.func_args.visible)
+        return [p.below("trainer") for p in found]
+
+
+async def read_written(args: TrainJobArgs, runtime: dict[str, Any], secret_name: str) -> WrittenJob:
+    """Return what the user wrote, for a job of a runtime.
+
+    Args:
+        args: Arguments without problems of their own.
+        runtime: Document of the runtime.
+        secret_name: Name of the Secret for the values of secret Outputs.
+    """
+    labels = queue_labels.labels(args.labels, queue_arguments(args))
+    given = {"labels": labels, "annotations": args.annotations}
+    fields = {"metadata": {name: to_document(value) for name, value in given.items() if value is not None}}
+    if args.topology is not None:
+        fields["topology"] = args.topology.annotations()
+    volumes = {kind: source.volume for kind, source in fetched_data(args).items()}
+    return await _resolved(args, _compiled(args, runtime), fields, volumes, runtime, secret_name)
+
+
+async def read_accepted(args: TrainJobArgs) -> WrittenJob:
+    """Return what the user wrote without rejected values, as far as this needs no runtime and no target."""
+    trainer = args.trainer or Trainer()
+    if isinstance(trainer, Trainer):
+        compiled = user_code.compile_trainer(trainer, {}, None)
+    elif trainer.config is not None:  # its other problems depend on the runtime
+        compiled = Compiled(trainer.compiled({}, None).document)
+    else:
+        compiled = Compiled({})
+    return await _resolved(args, compiled, {"metadata": {}}, {}, {}, "")
+
+
+async def _resolved(
+    args: TrainJobArgs,
+    compiled: Compiled,
+    fields: dict[str, Any],
+    volumes: dict[str, Any],
+    runtime: dict[str, Any],
+    secret_name: str,
+) -> WrittenJob:
+    resolved = Resolved(None)
+    code = compiled.code.document() if compiled.code else {}
+    func_args = await resolve_json(code.get("func_args"), f"{WRITTEN}.code.func_args", ARGS_FILE, resolved)
+    written = {
+        "trainer": compiled.document,
+        "code": {**code, "func_args": func_args.content} if code else {},
+        "initializer": _inline_sources(args.initializer),
+        "spec": _own_fields(args),
+        **fields,
+    }
+    if isinstance(args.checkpoint, CheckpointPolicy) and args.checkpoint.in_s3:
+        written["checkpoint"] = {"to": args.checkpoint.to}
+    if compiled.server is not None:
+        written["generation"] = compiled.server
+    await resolve({WRITTEN: written, "mounts": volumes, "runtime": runtime}, secret_name, resolved)
+    found = resolved.document
+    return WrittenJob(found[WRITTEN], found["mounts"], found["runtime"], func_args, compiled, resolved)
+
+
+def plain_secrets(written: WrittenJob) -> list[Problem]:
+    """Return the plain-text secrets in all parts of a job that a plan and a cluster show."""
+    fields, code = written.fields, written.fields["code"]
+    trainer = fields["trainer"]
+    shown = {f"trainer.{name}": trainer.get(name) for name in ("args", "command")}
+    shown["trainer.env"] = [each for each in listed(trainer.get("env")) if isinstance(each, dict)]
+    arguments = written.func_args.visible
+    if code.get("tool") and isinstance(arguments, dict):
+        shown["trainer.config"] = arguments.get("config")
+    else:
+        shown["trainer.func_args"] = arguments
+    shown["trainer.packages_to_install"] = code.get("packages")
+    shown["trainer.requirements"] = (code.get("requirements") or "").splitlines()
+    shown["trainer.pip_index_urls"] = code.get("index_urls")
+    shown |= {f"initializer.{kind}": source for kind, source in fields["initializer"].items()}
+    for part in ("annotations", "labels"):
+        shown[part] = fields["metadata"].get(part)
+    shown["runtime_patches"] = fields["spec"].get("runtimePatches")
+    found: list[Problem] = []
+    for where, value in shown.items():
+        found += plaintext_secrets.problems(value, where)
+    return found + plaintext_secrets.problems_of_source(code.get("script"), "trainer.func or script")
+
+
+def queue_arguments(args: TrainJobArgs) -> dict[str, Any]:
+    """Return the arguments for queue labels, with the names of queues and classes that the program creates."""
+    return {name: queue_labels.queue_name(getattr(args, name)) for name in queue_labels.ARGUMENTS}
+
+
+async def queue_problems(args: TrainJobArgs, refused: Sequence[Problem]) -> list[Problem]:
+    """Return the problems of the arguments for queues, whatever else is wrong.
+
+    Args:
+        args: The arguments.
+        refused: The problems of other arguments.
+    """
+    fields = {re.split(r"[.[]", p.where)[0] for p in refused}
+    placing = {name: None if name in fields else value for name, value in queue_arguments(args).items()}
+    labelled = isinstance(args.labels, (Mapping, pulumi.Output)) and "labels" not in fields
+    labels = args.labels if labelled else None
+    place = args.topology if isinstance(args.topology, Topology) else None
+    if labels is None and place is None and not any(value is not None for value in placing.values()):
+        return []
+    given = {
+        "written": to_document(labels),
+        "merged": to_document(queue_labels.labels(labels, placing)),
+        "suspend": args.suspend,
+        "topology": place.annotations() if place else {},
+    }
+    known = (await resolve(given, "")).document
+    found = queue_labels.problems(placing, known.get("written"), known.get("merged"), known.get("suspend"))
+    return [*found, *topology.problems(known.get("topology"))]
+
+
+def fetched_data(args: TrainJobArgs) -> dict[str, FetchedData]:
+    """Return kind of folder -> data that is fetched into a volume before the job."""
+    given = sources.parts(args.initializer)
+    return {kind: source for kind, source in given.items() if isinstance(source, FetchedData)}
+
+
+def writable_data(args: TrainJobArgs) -> list[str]:
+    """Return the kinds of fetched data that the job may change."""
+    return sorted(kind for kind, source in fetched_data(args).items() if source.writable)
+
+
+def _compiled(args: TrainJobArgs, runtime: dict[str, Any]) -> Compiled:
+    try:
+        return user_code.compile_trainer(
+            args.trainer or Trainer(), runtime, sources.parts(args.initializer).get("dataset")
+        )
+    except TrainerError as error:  # of a plugin that names a launcher
+        return Compiled({}, problems=error.problems)
+
+
+def _inline_sources(initializer: sources.Initializer | None) -> dict[str, Any]:
+    """Return `spec.initializer`: the sources that are fetched inside the job."""
+    given = sources.parts(initializer)
+    return {kind: source.document() for kind, source in given.items() if isinstance(source, sources.DataSource)}
+
+
+def _own_fields(args: TrainJobArgs) -> dict[str, Any]:
+    fields = {
+        "suspend": args.suspend,
+        "activeDeadlineSeconds": args.active_deadline_seconds,
+        "managedBy": args.managed_by,
+        "runtimePatches": args.runtime_patches,
+    }
+    return {k: api_names(f"TrainJob.spec.{k}", to_document(v)) for k, v in fields.items() if v is not None}

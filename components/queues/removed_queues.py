@@ -1,0 +1,145 @@
+"""Queues that were removed from the program: their remaining work, and their new owners.
+
+The engine asks no provider in the preview of a deletion, and an update deletes last, so the program checks the objects before
+any change; annotations of the objects name their stack. A program without Kueue's objects in a cluster does not check it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from pulumi_trainer.program.removals import URN, Resources
+from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
+from pulumi_trainer.provider.api.submission import Work
+from pulumi_trainer.provider.kube.errors import Problem, several
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
+from pulumi_trainer.provider.targets import queries
+
+Place = tuple[str, str, str]
+"""Kind, namespace (empty for cluster scope), name."""
+
+
+def queues_with_work(
+    target: Mapping[str, Any], version: str, stack: str, named: Collection[str]
+) -> dict[str, list[Work]]:
+    """Return the removed ClusterQueues that cannot be deleted because they have work -> this work.
+
+    Args:
+        target: The cluster.
+        version: API version of its ClusterQueues and LocalQueues.
+        stack: Name of the stack that created them.
+        named: Names of the program's ClusterQueues.
+    """
+    places = {("ClusterQueue", "", name) for name in named}
+    left = [found for found in _left(target, "ClusterQueue", version, stack, places) if _how(found) != "drain"]
+    names = [str(found["metadata"]["name"]) for found in left]
+    work = {name: [*queries.list_queue_work(target, name, version)] for name in names}
+    return {name: workloads for name, workloads in work.items() if workloads}
+
+
+def refusals(work: Mapping[str, list[Work]], stays: Callable[[Work], bool]) -> Iterator[Problem]:
+    """Yield a problem for each ClusterQueue that cannot be deleted.
+
+    Args:
+        work: ClusterQueue -> its work.
+        stays: Returns whether a job still has its work when the queue is deleted.
+    """
+    hint = 'end or move these jobs; or leave the queue in the program with on_delete="drain" for one `pulumi up`'
+    for name, found in work.items():
+        if left := [each.text for each in found if stays(each)]:
+            why = f"is no longer in the program, and its deletion is refused while it has work: {several(left)}"
+            yield Problem(f"ClusterQueue {name}", why, hint)
+
+
+def removal_warnings(
+    target: Mapping[str, Any], version: str, stack: str, named: Collection[Place]
+) -> Iterator[Problem]:
+    """Yield what happens to the work of removed queues that can be deleted.
+
+    Args:
+        target: The cluster.
+        version: API version of its ClusterQueues and LocalQueues.
+        stack: Name of the stack that created them.
+        named: The program's objects.
+    """
+    gone = set[str]()
+    for found in _left(target, "ClusterQueue", version, stack, named):
+        name = found["metadata"]["name"]
+        gone.add(name)
+        work = [each.text for each in queries.list_queue_work(target, name, version)] if _how(found) == "drain" else []
+        if work:
+            why = f"is no longer in the program, and is drained before it is deleted: {several(work)}"
+            yield Problem(
+                f"ClusterQueue {name}", why, "what runs is suspended; it waits for another queue of that name"
+            )
+    for found in _left(target, "LocalQueue", version, stack, named):
+        place, behind = _place("LocalQueue", found), (found.get("spec") or {}).get("clusterQueue")
+        queue = f"{place[1]}/{place[2]}"
+        there = queries.list_queue_work(target, behind, version) if behind and behind not in gone else []
+        if work := [each.text for each in there if each.queue == queue]:
+            why = f"is no longer in the program, and goes while it has work: {several(work)}"
+            hint = "what runs goes on; what waits, or is suspended later, waits for a LocalQueue of that name"
+            yield Problem(f"LocalQueue {queue}", why, hint)
+
+
+def recorded_kinds(recorded: Resources) -> set[str]:
+    """Return the kinds of Kueue's objects that a stack has."""
+    return {kind for kind, _ in _recorded(recorded)}
+
+
+def transferred_objects(
+    target: Mapping[str, Any], versions: Mapping[str, str], recorded: Resources, stack: str, named: Collection[Place]
+) -> Iterator[Problem]:
+    """Yield a problem for each object that was removed from the program and belongs to another stack now.
+
+    Args:
+        target: The cluster.
+        versions: Kind -> API version.
+        recorded: Resources of the stack.
+        stack: Name of the stack.
+        named: The program's objects.
+    """
+    gone = {
+        (kind, metadata.get("namespace") if kind == NAMESPACED else "", metadata.get("name")): urn
+        for kind, (metadata, urn) in _recorded(recorded)
+    }
+    for (kind, namespace, name), urn in gone.items():
+        if (kind, namespace, name) in named:
+            continue
+        for found in queries.list_queue_objects(target, kind, versions[kind]):
+            maker = (found["metadata"].get("annotations") or {}).get(MADE_BY)
+            if (
+                _place(kind, found) == (kind, namespace, name)
+                and maker not in (None, stack)
+                and _how(found) != "retain"
+            ):
+                why = f"is no longer in the program, and belongs to the stack {maker} now: it would be deleted"
+                yield Problem(f"{kind} {name}", why, f"make this stack forget it: pulumi state delete '{urn}'")
+
+
+def _recorded(recorded: Resources) -> Iterator[tuple[str, tuple[Mapping[str, Any], str]]]:
+    """Yield kind, metadata and URN of Kueue's objects that a stack has."""
+    for type_, outputs in recorded:
+        group, _, kind = type_.removeprefix("kubernetes:").rpartition(":")
+        metadata = outputs.get("metadata")
+        if group.partition("/")[0] == GROUP and kind in KINDS and isinstance(metadata, Mapping):
+            yield kind, (metadata, str(outputs[URN]))
+
+
+def _left(
+    target: Mapping[str, Any], kind: str, version: str, stack: str, named: Collection[Place]
+) -> Iterator[Mapping[str, Any]]:
+    for found in queries.list_queue_objects(target, kind, version):
+        metadata = found["metadata"]
+        ours = (metadata.get("annotations") or {}).get(MADE_BY) == stack and "deletionTimestamp" not in metadata
+        if ours and _place(kind, found) not in named and _how(found) != "retain":
+            yield found
+
+
+def _place(kind: str, found: Mapping[str, Any]) -> Place:
+    return kind, found["metadata"].get("namespace", ""), found["metadata"]["name"]
+
+
+def _how(found: Mapping[str, Any]) -> str:
+    return str((found["metadata"].get("annotations") or {}).get(ON_DELETE, ""))

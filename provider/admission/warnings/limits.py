@@ -1,0 +1,19 @@
+"""Rules about the limits of a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pulumi_trainer.provider.admission.namespace_limits import exceeded_quotas
+from pulumi_trainer.provider.admission.warnings.view import View
+from pulumi_trainer.provider.kube.errors import Problem
+
+
+def over_resource_quota(view: View) -> Iterator[Problem]:
+    """Yield that the Pods of a job need more than a ResourceQuota of the namespace allows, whatever else runs there."""
+    for each in exceeded_quotas(view.jobset, view.queues):
+        why = (
+            f"its Pods need {each.requested} of {each.resource} together, and ResourceQuota {each.quota} of the namespace allows"
+            f" {each.hard}: some of them are never created"
+        )
+        yield Problem("metadata.namespace", why, "ask for less (fewer nodes, less a node), or have the quota raised")

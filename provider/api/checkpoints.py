@@ -1,0 +1,22 @@
+"""The environment variables that tell where the nodes of a job save checkpoints."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+CHECKPOINT_DIR = "TRAINER_CHECKPOINT_DIR"
+CHECKPOINT_TO = "TRAINER_CHECKPOINT_TO"
+"""Address in S3 that checkpoints are uploaded to."""
+RUN_ENV = "TRAINER_RUN"
+"""With resume=False: names the folder of a run in the output volume or in S3."""
+
+
+def saves_checkpoints(objects: Any) -> bool:
+    """Return whether a job has a checkpoint policy, by its rendered objects or its JobSet."""
+    return has_variable(objects, CHECKPOINT_DIR)
+
+
+def has_variable(objects: Any, name: str) -> bool:
+    """Return whether a container in objects of a job has an environment variable."""
+    return f'"name": "{name}"' in json.dumps(objects, default=str)

@@ -1,0 +1,80 @@
+"""The runs of a job, and what identifies the inputs of each: code, arguments, packages, images, runtime and data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
+from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.values.accessors import mappings, only, section, without
+
+MOST_RUNS = 20
+"""Runs that a job's record keeps."""
+LONGEST = 300
+"""Characters of one input."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a job.
+
+    Attributes:
+        run: The user's `run` key.
+        phase: Its last phase; Interrupted if a new run has ended it.
+        created: Seconds since the epoch.
+        finished: Seconds since the epoch; 0 if it has not finished.
+        inputs: What it was made from: name -> digest, version or short text.
+        started: When it began to run, in seconds since the epoch; 0 if it has not, or if unknown.
+        demand: What it has requested.
+    """
+
+    run: str = ""
+    phase: str = ""
+    created: float = 0.0
+    finished: float = 0.0
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    started: float = 0.0
+    demand: Demand = NOTHING_KNOWN
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run as JSON."""
+        known = {"started": self.started} if self.started else {}
+        demand = {"usage": self.demand.to_dict()} if self.demand != NOTHING_KNOWN else {}
+        return {**without(asdict(self), "started", "demand"), **known, **demand}
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Run:
+        """Return a run from JSON that anybody may have written."""
+        known = only(section(given), cls.__dataclass_fields__)
+        times = {name: _number(known.get(name)) for name in ("created", "finished", "started")}
+        inputs, demand = read_inputs(known.get("inputs")), Demand.from_dict(section(given).get("usage"))
+        return cls(_text(known.get("run")), _text(known.get("phase")), **times, inputs=inputs, demand=demand)
+
+
+def read_inputs(given: Any) -> dict[str, str]:
+    """Return the inputs of a run from JSON that anybody may have written."""
+    return {_text(name): _text(value) for name, value in section(given).items()}
+
+
+def read_runs(given: Any) -> list[Run]:
+    """Return runs from JSON that anybody may have written, the newest last."""
+    return [*map(Run.from_dict, mappings(given))][-MOST_RUNS:]
+
+
+def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """Return name -> "BEFORE -> AFTER" of the inputs in which two runs differ."""
+    return {
+        name: f"{before.get(name) or 'none'} -> {after.get(name) or 'none'}"
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    }
+
+
+def _text(value: Any) -> str:
+    return plain(str(value))[:LONGEST] if isinstance(value, (str, int)) else ""
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -1,0 +1,130 @@
+"""Asks the registry of an image which digest its tag has now.
+
+Protocol: https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md (pulling manifests); tokens:
+https://distribution.github.io/distribution/spec/auth/token/. Credentials are those of `docker login` in `~/.docker/config.json`
+(`auths`); helpers of credentials are not started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import urllib3
+from pulumi_trainer.provider.catalog.image_references import Image
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import section
+
+SECONDS = 20.0
+MOST = 1 << 22
+"""Bytes of a manifest or a token; registries refuse larger manifests."""
+_MANIFESTS = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+
+
+def find_digest(image: Image) -> str:
+    """Return the digest of the manifest, or of the index of manifests, that a tag has now.
+
+    Raises:
+        TargetFault: The registry cannot be asked, or has no such image.
+    """
+    host = "registry-1.docker.io" if image.registry == "docker.io" else image.registry
+    address = f"{_scheme(host)}://{host}/v2/{image.repository}/manifests/{image.tag or 'latest'}"
+    headers = {"Accept": _MANIFESTS}
+    answer = _get(image, address, headers)
+    if answer.status == 401:
+        headers["Authorization"] = _authorization(image, answer.headers.get("WWW-Authenticate", ""))
+        answer = _get(image, address, headers)
+    if answer.status != 200:
+        hint = f"`docker login {image.registry}` if it is private" if answer.status in (401, 403, 404) else ""
+        raise TargetFault(Problem(image.text, f"{image.registry} answers {answer.status} for its manifest", hint))
+    digest = f"sha256:{hashlib.sha256(_body(image, answer)).hexdigest()}"
+    named = answer.headers.get("Docker-Content-Digest", digest)
+    if named != digest:
+        raise TargetFault(
+            Problem(image.text, f"{image.registry} has sent a manifest with another digest than it names")
+        )
+    return digest
+
+
+def _scheme(host: str) -> str:
+    """Return http for this machine, where Docker also asks without TLS."""
+    name = host.partition(":")[0]
+    return "http" if name == "localhost" or name.startswith("127.") else "https"
+
+
+def _get(image: Image, address: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
+    try:
+        return urllib3.request(
+            "GET", address, headers=headers, preload_content=False, timeout=SECONDS, redirect=False,
+            retries=urllib3.Retry(2, redirect=False, raise_on_status=False),
+        )  # fmt: skip
+    except urllib3.exceptions.HTTPError as error:
+        why = f"{urlsplit(address).netloc} cannot be reached: {type(error).__name__}"
+        raise TargetFault(Problem(image.text, why)) from None
+
+
+def _body(image: Image, answer: urllib3.BaseHTTPResponse) -> bytes:
+    try:
+        found = answer.read(MOST + 1, decode_content=False)
+    except urllib3.exceptions.HTTPError:
+        raise TargetFault(Problem(image.text, "the answer of its registry has broken off")) from None
+    finally:
+        answer.close()
+    if len(found) > MOST:
+        raise TargetFault(Problem(image.text, f"the answer of its registry is larger than {MOST} bytes"))
+    return found
+
+
+def _authorization(image: Image, challenge: str) -> str:
+    """Return the value of the Authorization header that a registry asks for: the user's credentials, or a token for reading."""
+    login = _login(image.registry)
+    kind, _, rest = challenge.partition(" ")
+    if kind.lower() == "basic" and login:
+        return f"Basic {login}"
+    asked = dict(_CHALLENGE.findall(rest))
+    realm = urlsplit(asked.get("realm", ""))
+    if kind.lower() != "bearer" or realm.scheme != _scheme(realm.netloc):
+        hint = f"`docker login {image.registry}`"
+        raise TargetFault(Problem(image.text, f"{image.registry} asks for credentials", hint))
+    query = urlencode({"service": asked.get("service", ""), "scope": f"repository:{image.repository}:pull"})
+    headers = {"Authorization": f"Basic {login}"} if login else {}
+    answer = _get(image, f"{realm.geturl()}?{query}", headers)
+    try:
+        found: Any = json.loads(_body(image, answer))
+        token = found.get("token") or found.get("access_token")
+    except (ValueError, AttributeError):
+        token = None
+    if answer.status != 200 or not isinstance(token, str):
+        hint = f"`docker login {image.registry}` if it is private"
+        raise TargetFault(Problem(image.text, f"{realm.netloc} gives no token (status {answer.status})", hint))
+    return f"Bearer {token}"
+
+
+def _login(registry: str) -> str:
+    """Return user and password of `docker login`, as base64; empty without any."""
+    folder = os.environ.get("DOCKER_CONFIG") or "~/.docker"
+    try:
+        config = json.loads(Path(folder, "config.json").expanduser().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    names = (
+        ("https://index.docker.io/v1/", "docker.io") if registry == "docker.io" else (registry, f"https://{registry}")
+    )
+    for name in names:
+        auth = section(config, "auths", name).get("auth")
+        if isinstance(auth, str) and re.fullmatch(r"[A-Za-z0-9+/=]+", auth):
+            return auth
+    return ""

@@ -1,0 +1,291 @@
+"""Where `outputs --copy` writes: a folder, or a prefix of an S3 bucket. A copy without its record is not whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from pulumi_trainer.provider.api.extras import not_installed
+from pulumi_trainer.provider.commands.output_copy import OTHER_RECORD, RECORD, Copied, Destination, relative_link
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.quantity import format_bytes
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
+_BEGUN = "run.json.begun"
+"""Object that exists while a copy is not complete."""
+_LONGEST_RECORD = 2**28
+_DELETED_AT_ONCE = 1000
+_PARTS = 9000
+"""Parts of an upload; S3 takes 10,000."""
+_SMALLEST_PART = 8 * 2**20
+
+
+@contextmanager
+def open_destination(given: str, source: str, *, overwrite: bool) -> Iterator[Destination]:
+    """Provide the destination of a copy.
+
+    Args:
+        given: Folder, or s3://BUCKET[/PREFIX].
+        source: The folder that is copied; empty if it is not on this machine.
+        overwrite: Whether to replace an earlier copy.
+
+    Raises:
+        Invalid: The destination is not valid, or is not empty.
+        TargetFault: The destination cannot be written.
+    """
+    if "://" not in given:
+        with _Folder.opened(Path(given), source, overwrite) as folder:
+            yield folder
+        return
+    scheme, _, location = given.partition("://")
+    bucket, _, prefix = location.partition("/")
+    if scheme != "s3":
+        raise Invalid(Problem("--copy", f"{given!r} is neither a folder nor s3://BUCKET/PREFIX"))
+    if not _BUCKET.fullmatch(bucket):
+        hint = "write s3://BUCKET/PREFIX, with a bucket name of 3 to 63 characters"
+        raise Invalid(Problem("--copy", "the name of the bucket is not valid", hint))
+    with _s3_errors(given):
+        yield _Bucket(bucket, prefix.strip("/"), overwrite)
+
+
+class _Folder:
+    """Writes into a folder beside the destination, which is renamed at the end."""
+
+    def __init__(self, destination: Path, temporary: Path) -> None:
+        self._destination, self._temporary = destination, temporary
+        self._folders: list[tuple[Path, int]] = []
+
+    @classmethod
+    @contextmanager
+    def opened(cls, given: Path, source: str, overwrite: bool) -> Iterator[_Folder]:
+        destination = given.expanduser().absolute()
+        if destination.is_symlink():
+            raise Invalid(Problem("--copy", f"{given} is a link", "name the folder itself"))
+        destination = destination.parent.resolve() / destination.name
+        _refuse_overlap(destination, source)
+        _refuse_content(destination, overwrite)
+        try:
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.copy-", dir=destination.parent))
+        except OSError as error:
+            raise _unwritable(destination, error) from None
+        try:
+            yield cls(destination, temporary)
+        except OSError as error:
+            raise _unwritable(destination, error) from None
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def begin(self, size: int) -> None:
+        free = shutil.disk_usage(self._temporary).free
+        if size > free:
+            why = f"the output has {format_bytes(size)}, and {format_bytes(free)} are free there"
+            raise TargetFault(Problem(str(self._destination), why, "make room, or give another folder"))
+
+    def add_folder(self, path: str, mode: int) -> None:
+        folder = self._temporary / path
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folders.append((folder, mode | 0o700))
+
+    def add_file(self, path: str, content: IO[bytes], size: int, mode: int, modified: float) -> None:  # noqa: ARG002
+        file = self._temporary / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(file, flags, 0o600), "wb") as out:
+            shutil.copyfileobj(content, out, 2**20)
+            out.flush()
+            os.fchmod(out.fileno(), mode | 0o600)
+            os.utime(out.fileno(), (modified, modified))
+
+    def finish(self, name: str, record: bytes, copied: Copied) -> None:
+        for path, target in copied.links.items():
+            if any(str(parent) in copied.links for parent in Path(path).parents):
+                raise TargetFault(Problem(path, "is below a link"))
+            link = self._temporary / path
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(relative_link(path, target))
+        for folder, mode in reversed(self._folders):
+            folder.chmod(mode)
+        (self._temporary / name).write_bytes(record)
+        mask = os.umask(0)
+        os.umask(mask)
+        self._temporary.chmod(0o777 & ~mask)
+        os.sync()
+        self._replace()
+
+    def _replace(self) -> None:
+        """Put the copy in the place of the destination."""
+        if not self._destination.is_dir() or not any(self._destination.iterdir()):
+            self._temporary.rename(self._destination)
+            return
+        earlier = Path(tempfile.mkdtemp(prefix=f".{self._destination.name}.old-", dir=self._destination.parent))
+        self._destination.rename(earlier)
+        self._temporary.rename(self._destination)
+        shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _refuse_overlap(destination: Path, source: str) -> None:
+    if not source:
+        return
+    real = Path(source).resolve()
+    if destination == real or real in destination.parents or destination in real.parents:
+        raise Invalid(
+            Problem("--copy", f"{destination} and the output {real} are in each other", "give another folder")
+        )
+
+
+def _refuse_content(destination: Path, overwrite: bool) -> None:
+    """Raise Invalid if there is something that is not replaced. Only what this command has copied is ever removed."""
+    try:
+        if not destination.exists() or (destination.is_dir() and not any(destination.iterdir())):
+            return
+        if not destination.is_dir():
+            raise Invalid(Problem("--copy", f"{destination} is a file", "name a folder"))
+    except OSError as error:
+        raise _unwritable(destination, error) from None
+    if not overwrite:
+        raise Invalid(Problem("--copy", f"{destination} is not empty", "--overwrite replaces an earlier copy"))
+    if not any(_is_record_file(destination / name) for name in (RECORD, OTHER_RECORD)):
+        why = f"{destination} is not a copy of an output: it has no {RECORD} of one"
+        raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another folder"))
+
+
+def _is_record_file(file: Path) -> bool:
+    try:
+        return not file.is_symlink() and file.stat().st_size < _LONGEST_RECORD and _is_record(file.read_bytes())
+    except OSError:
+        return False
+
+
+def _is_record(content: bytes) -> bool:
+    """Return whether content is the record of a copy."""
+    try:
+        return bool(section(json.loads(content), "copy"))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _unwritable(destination: Path, error: OSError) -> TargetFault:
+    return TargetFault(Problem(str(destination), f"cannot be written: {error.strerror or error}"))
+
+
+class _Bucket:
+    """Writes objects below a prefix; the record, written last, says that all are there."""
+
+    def __init__(self, bucket: str, prefix: str, overwrite: bool) -> None:
+        try:
+            import boto3
+        except ImportError:
+            raise not_installed("boto3", "s3://") from None
+        self._client: Any = boto3.client("s3")
+        self._bucket, self._prefix = bucket, f"{prefix}/" if prefix else ""
+        self._earlier = self._sizes()
+        self._refuse_content(overwrite)
+
+    def begin(self, size: int) -> None:  # noqa: ARG002
+        self._client.put_object(Bucket=self._bucket, Key=self._prefix + _BEGUN, Body=b"")
+        self._remove([name for name in (RECORD, OTHER_RECORD) if name in self._earlier])
+
+    def add_folder(self, path: str, mode: int) -> None:
+        """Do nothing: S3 has no folders."""
+
+    def add_file(self, path: str, content: IO[bytes], size: int, mode: int, modified: float) -> None:  # noqa: ARG002
+        from boto3.s3.transfer import TransferConfig
+
+        part = max(_SMALLEST_PART, size // _PARTS + 1)
+        config = TransferConfig(multipart_chunksize=part, multipart_threshold=part, max_concurrency=4)
+        self._client.upload_fileobj(content, self._bucket, self._key(path), Config=config)
+
+    def finish(self, name: str, record: bytes, copied: Copied) -> None:
+        files = {each.path: each.size for each in copied.files}
+        for path, target in copied.links.items():
+            resolved = _resolved(target, copied.links)
+            if resolved in files:
+                place = {"Bucket": self._bucket, "Key": self._key(resolved)}
+                self._client.copy(place, self._bucket, self._key(path))
+                files[path] = files[resolved]
+            else:
+                copied.notes.append(
+                    f"{path} is left out: it is a link to a folder or to nothing, which S3 does not have"
+                )
+        there = self._sizes()
+        wrong = [path for path, size in files.items() if there.get(path) != size]
+        if wrong:
+            where = f"s3://{self._bucket}/{self._key(wrong[0])}"
+            raise TargetFault(Problem(where, "is not there with the size that it was uploaded with", "copy it again"))
+        self._remove([path for path in self._earlier if path in there and path not in files and path != _BEGUN])
+        self._client.put_object(
+            Bucket=self._bucket, Key=self._prefix + name, Body=record, ContentType="application/json"
+        )
+        self._remove([_BEGUN])
+
+    def _key(self, path: str) -> str:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise TargetFault(Problem(repr(path), "is not UTF-8, and no object of S3 can have this name")) from None
+        return self._prefix + path
+
+    def _sizes(self) -> dict[str, int]:
+        """Return the objects below the prefix, by their path below it."""
+        found = {}
+        for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix):
+            for item in page.get("Contents", []):
+                found[item["Key"][len(self._prefix) :]] = int(item["Size"])
+        return found
+
+    def _refuse_content(self, overwrite: bool) -> None:
+        place = f"s3://{self._bucket}/{self._prefix}"
+        if not self._earlier:
+            return
+        if not overwrite:
+            begun = " (a copy there is not complete)" if _BEGUN in self._earlier else ""
+            raise Invalid(Problem("--copy", f"{place} is not empty{begun}", "--overwrite replaces an earlier copy"))
+        if _BEGUN not in self._earlier and not any(map(self._has_record, (RECORD, OTHER_RECORD))):
+            why = f"{place} is not a copy of an output: it has no {RECORD} of one"
+            raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another prefix"))
+
+    def _has_record(self, name: str) -> bool:
+        if self._earlier.get(name, _LONGEST_RECORD) >= _LONGEST_RECORD:
+            return False
+        found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
+        return _is_record(found["Body"].read())
+
+    def _remove(self, paths: list[str]) -> None:
+        for start in range(0, len(paths), _DELETED_AT_ONCE):
+            keys = [{"Key": self._prefix + path} for path in paths[start : start + _DELETED_AT_ONCE]]
+            answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": keys, "Quiet": True})
+            for fault in answer.get("Errors", []):
+                raise TargetFault(Problem(f"s3://{self._bucket}/{fault.get('Key')}", str(fault.get("Message"))))
+
+
+def _resolved(path: str, links: dict[str, str]) -> str:
+    """Return the path that links lead to; a cycle leads to one of its links."""
+    for _ in range(len(links)):
+        if path not in links:
+            break
+        path = links[path]
+    return path
+
+
+@contextmanager
+def _s3_errors(where: str) -> Iterator[None]:
+    """Turn errors of boto3 into errors for the user; they quote no credentials."""
+    try:
+        from boto3.exceptions import Boto3Error
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        raise not_installed("boto3", "s3://") from None
+    try:
+        yield
+    except (Boto3Error, BotoCoreError, ClientError) as error:
+        hint = "look at the credentials (AWS_* or a profile), the bucket's name, its region and AWS_ENDPOINT_URL"
+        raise TargetFault(Problem(where, str(error), hint)) from None

@@ -1,0 +1,184 @@
+"""`doctor`: lists what a cluster or this machine has of a stack and its state does not, and the reverse. It changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.commands import stack as stacks
+from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.commands.reach import PATIENCE, Where, show_warning
+from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.values.accessors import section, text
+from pulumi_trainer.provider.kueue.objects import GROUP
+from pulumi_trainer.provider.lifecycle.identity import program_of
+from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
+from pulumi_trainer.provider.targets import connection
+from pulumi_trainer.provider.targets.local import LocalTarget
+
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+_DYNAMIC = "pulumi-python:dynamic/trainer:"
+_TARGETS = (f"{_DYNAMIC}Target", f"{_DYNAMIC}JobSet", f"{_DYNAMIC}Volume", f"{_DYNAMIC}Runtime")
+
+
+@dataclass
+class _Place:
+    """A target of the stack. namespaces, labels: Those that the state names."""
+
+    where: str
+    target: LocalTarget | KubernetesTarget
+    kubectl: str = "kubectl"
+    namespaces: set[str] = field(default_factory=set)
+    labels: set[str] = field(default_factory=set)
+
+    @property
+    def label(self) -> str:
+        """The label of the stack there; empty if it has none yet, or several."""
+        return next(iter(self.labels)) if len(self.labels) == 1 else ""
+
+
+def doctor(where: Where, *, output: str) -> int:
+    """Print what differs between a stack's state and its targets, and return the exit code: 1 if something does.
+
+    Args:
+        where: The options of the command; those that name a cluster replace the connection that the state has.
+        output: table, json or yaml.
+
+    Raises:
+        TargetFault: The stack or a cluster cannot be read.
+    """
+    state = stacks.read_state(where.stack or None, where.project)
+    overrides = {"kubeconfig": where.kubeconfig, "context": where.context}
+    connection.configure(
+        {**stacks.configured(where.stack or None, where.project), **{k: v for k, v in overrides.items() if v}}
+    )
+    connection.warn_with(show_warning)
+    places = _places(state.resources, where, state.local_root)
+    expected = [*_expected(state.resources, places)]
+    found: list[Found] = []
+    unread: set[tuple[str, str]] = set()
+    for place in places.values():
+        if isinstance(place.target, LocalTarget):
+            found += _on_this_machine(place)
+            continue
+        from pulumi_trainer.provider.targets.kubernetes.observe.owned_objects import list_owned
+
+        client = place.target.client.within(PATIENCE)
+        namespaces = [""] if where.everywhere else sorted({*place.namespaces, where.namespace} - {""})
+        owned = list_owned(client, place.where, namespaces, state.program, place.kubectl, place.label)
+        found += owned.objects
+        unread |= {(place.where, kind) for kind in owned.unread}
+    labels = set(chain.from_iterable(place.labels for place in places.values()))
+    findings = [*compare(expected, found, labels, state.program, unread)]
+    if output != "table":
+        shown = [f"{kind} of {place}" for place, kind in sorted(unread)]
+        print_data({"findings": [each.to_dict() for each in findings], "unseen": shown}, output)
+    else:
+        _print(findings, state.program, sorted(unread), len(expected))
+    return 1 if findings else 0
+
+
+def _print(findings: Sequence[Finding], program: str, unread: Sequence[tuple[str, str]], checked: int) -> None:
+    for each in findings:
+        name = "/".join(filter(None, (each.namespace, each.name)))
+        resource = f" ({each.resource})" if each.resource and each.resource != each.name else ""
+        print(plain(f"{each.kind} {name}{resource} in {each.where}: {each.message}"))
+        for effect, command in each.settle:
+            print(plain(f"  {command}  # {effect}"))
+    if unread:
+        print(f"not seen: {', '.join(f'{kind} of {place}' for place, kind in unread)} (no permission to list them)")
+    if not findings:
+        print(plain(f"The state of {program} agrees with its targets: {checked} objects checked."))
+
+
+def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: str) -> dict[str, _Place]:
+    """Return the targets in the state, by the input `target` without label and namespace."""
+    places: dict[str, _Place] = {}
+    for each in resources:
+        given = section(each, "inputs", "target")
+        if each["type"] in _TARGETS and given:
+            place = places.setdefault(_key(given), _place(given))
+            namespaces = (given.get("namespace"), section(each, "inputs").get("namespace"))
+            place.namespaces |= {name for name in namespaces if isinstance(name, str)}
+            sweeps = (given.get("sweep"), section(each, "outputs").get("sweep"))
+            place.labels |= {label for label in sweeps if isinstance(label, str) and label}
+    if places or where.cluster or not local_root:
+        return places or {"": _place({"kind": "kubernetes", "namespace": where.namespace or "default"})}
+    return {"": _place({"kind": "local", "root": local_root})}
+
+
+def _key(target: Mapping[str, Any]) -> str:
+    parts = ("kind", "host", "root", "cluster", "kubeconfig", "context", "content")
+    return json.dumps({part: target.get(part) for part in parts}, sort_keys=True)
+
+
+def _place(given: Mapping[str, Any]) -> _Place:
+    target = connection.connect(given)
+    if isinstance(target, LocalTarget):
+        return _Place(str(target.root), target)
+    context, kubeconfig = given.get("context"), given.get("kubeconfig")
+    options = [f"--kubeconfig {shlex.quote(kubeconfig)}"] if isinstance(kubeconfig, str) and kubeconfig else []
+    options += [f"--context {shlex.quote(context)}"] if isinstance(context, str) and context else []
+    where = f"the cluster of context {context}" if context else "the cluster"
+    return _Place(where, target, " ".join(["kubectl", *options]))
+
+
+def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Place]) -> Iterator[Expected]:
+    """Yield the jobs, volumes, runtimes and Kueue objects in the state."""
+    clusters = [each.where for each in places.values() if not isinstance(each.target, LocalTarget)]
+    for each in resources:
+        inputs, outputs = section(each, "inputs"), section(each, "outputs")
+        resource, kind = str(each["urn"]).rpartition("::")[2], str(each["type"])
+        if kind.startswith(f"kubernetes:{GROUP}/") and clusters:
+            yield _queue(each, resource, clusters[0])
+            continue
+        target = section(inputs, "target")
+        if kind not in _TARGETS[1:] or not target:
+            continue
+        where = places[_key(target)].where
+        label = text(section(outputs, "target").get("sweep")) or text(target.get("sweep"))
+        name, namespace = text(inputs.get("name")), text(inputs.get("namespace"))
+        if kind == _TARGETS[1]:
+            owner = Owner(text(inputs.get("owner")), label)
+            yield Expected(where, "Job", namespace, name, resource, owner, text(outputs.get("uid")))
+        elif kind == _TARGETS[2]:
+            owner = Owner("", label)
+            yield Expected(where, "Volume", namespace, name, resource, owner, text(outputs.get("generation")))
+        else:
+            document = section(inputs, "document")
+            name, namespace = (text(section(document, "metadata").get(part)) for part in ("name", "namespace"))
+            owner = Owner(text(inputs.get("owner")), label)
+            yield Expected(
+                where, text(document.get("kind")), namespace, name, resource, owner, text(outputs.get("uid"))
+            )
+
+
+def _queue(each: Mapping[str, Any], resource: str, where: str) -> Expected:
+    """Return an object of Kueue's in the state. Its owner is the stack, by its name alone."""
+    namespace, _, name = str(each.get("id", "")).rpartition("/")
+    owner = Owner(program_of(str(each["urn"])))
+    return Expected(where, str(each["type"]).rpartition(":")[2], namespace, name, resource, owner)
+
+
+def _on_this_machine(place: _Place) -> list[Found]:
+    """Return the jobs and volumes below the root of a target."""
+    assert isinstance(place.target, LocalTarget)
+    found = []
+    for job in place.target.jobs():
+        folder = place.target.root / "jobs" / job.namespace / job.name
+        delete = f"rm -r {shlex.quote(str(folder))}"
+        if not job.terminal:
+            delete = f"(it is {job.phase}; once it has ended) {delete}"
+        found.append(Found(place.where, "Job", job.namespace, job.name, job.whose, job.uid, delete, ADOPT))
+    for namespace, name, stack, generation in place.target.owned_volumes():
+        folder = place.target.root / "volumes" / namespace / name
+        delete = f"rm -r {shlex.quote(str(folder))}"
+        found.append(Found(place.where, "Volume", namespace, name, Owner("", stack), generation, delete))
+    return found

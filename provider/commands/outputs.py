@@ -1,0 +1,207 @@
+"""`outputs`: lists the outputs of jobs, and copies one into a folder or to S3."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pulumi_trainer.provider.api.code import OUTPUT_PATH
+from pulumi_trainer.provider.api.outputs import Output
+from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.commands.job_status import print_table
+from pulumi_trainer.provider.commands.jobs import (
+    State,
+    check_single,
+    chosen_jobs,
+    list_all,
+    no_jobs_error,
+    of_stack,
+    read_states,
+)
+from pulumi_trainer.provider.commands.reach import Job, Where
+from pulumi_trainer.provider.commands.runs import read_runs_of
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.values.quantity import format_bytes
+from pulumi_trainer.provider.kube.values.wording import duration, plural
+
+
+@dataclass(frozen=True)
+class Copying:
+    """Options of a copy.
+
+    Args:
+        destination: Folder, or s3://BUCKET[/PREFIX].
+        overwrite: Whether to replace an earlier copy there.
+        image: Image with python3, for an output in a cluster; empty for that of the job.
+    """
+
+    destination: str
+    overwrite: bool = False
+    image: str = ""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An output and its job. output: None if the volume is gone."""
+
+    state: State
+    where: str
+    output: Output | None
+
+    @property
+    def phase(self) -> str:
+        return self.state.status.phase if self.state.status is not None else Phase.DELETED.value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of `--json`."""
+        job, known = self.state.job, self.output or Output(self.where, 0)
+        about = {"name": job.name, "namespace": job.namespace, "resource": job.resource, "phase": self.phase}
+        return {**about, **known.to_dict(), "where": self.where, "gone": self.output is None}
+
+
+def outputs(job: str | None, where: Where, *, output: str, copying: Copying | None = None) -> None:
+    """Print the outputs of jobs, or copy that of one job.
+
+    Raises:
+        Invalid: The options are not valid.
+        TargetFault: The output cannot be read or written.
+    """
+    if copying is not None and job is None:
+        raise Invalid(Problem("--copy", "copies the output of one job", "name it: outputs JOB --copy DEST"))
+    states = _states(job, where)
+    if copying is not None:
+        check_single([state.job for state in states], "outputs")
+    found = list(filter(None, map(_find, states)))
+    if copying is not None:
+        _copy(found, states, copying, output=output)
+    elif output != "table":
+        print_data([each.to_dict() for each in found], output)
+    elif not found:
+        print(_nothing(states, job))
+    else:
+        head = ["job", "phase", "where", "size", "files", "age", "written", "when the job is deleted"]
+        rows = [_row(each) for each in found]
+        if where.everywhere:
+            head, rows = ["namespace", *head], [[e.state.job.namespace, *r] for e, r in zip(found, rows, strict=True)]
+        print_table(head, rows)
+
+
+def _states(job: str | None, where: Where) -> list[State]:
+    if job is not None or of_stack(job, where):
+        return list(read_states(chosen_jobs(job, where)))
+    found = list_all(where)
+    if not found:
+        raise no_jobs_error(where)
+    return found
+
+
+def _find(state: State) -> _Found | None:
+    """Return the output of a job; None if it has none."""
+    job = state.job
+    if job.local is not None:
+        path = state.status.output if state.status is not None else ""
+        return _Found(state, path, job.local.output(path)) if path else None
+    from pulumi_trainer.provider.targets.kubernetes.jobs import record
+    from pulumi_trainer.provider.targets.kubernetes.storage import claims
+
+    assert job.client is not None
+    kept = record.find(job.client, job.namespace, job.name)
+    if kept is None or not kept.is_record or not kept.output:
+        return None
+    return _Found(state, kept.output, claims.output(job.client, job.namespace, kept.output))
+
+
+def _nothing(states: list[State], job: str | None) -> str:
+    if not states:
+        return "The stack has no jobs."
+    if job is not None:
+        return f"{states[0].job.label} has no output volume. Hint: set output=True on the TrainJob"
+    return "No job has an output volume. Hint: set output=True on the TrainJob"
+
+
+def _row(each: _Found) -> list[str]:
+    now, known = time.time(), each.output
+    begin = [each.state.job.label, each.phase, plain(each.where)]
+    if known is None:
+        return [*begin, "gone", "", "", "", ""]
+    size = format_bytes(known.size) if known.files is not None else f"claim of {format_bytes(known.size)}"
+    return [
+        *begin,
+        "empty" if known.files == 0 else size,
+        "" if known.files is None else str(known.files),
+        duration(now - known.created) if known.created else "",
+        f"{duration(max(0.0, now - known.written))} ago" if known.written else "",
+        "retained" if known.retained else "deleted",
+    ]
+
+
+def _copy(found: list[_Found], states: list[State], copying: Copying, *, output: str) -> None:
+    """Copy the output of the only job, and print what was copied."""
+    from pulumi_trainer.provider.commands import output_copy
+    from pulumi_trainer.provider.commands.destinations import open_destination
+
+    job = states[0].job
+    if not found:
+        raise TargetFault(Problem(job.label, "has no output volume", "output=True gives it one"))
+    (each,) = found
+    if each.output is None:
+        raise TargetFault(Problem(job.label, f"its output volume {each.where} is gone"))
+    if each.state.status is not None and (cluster := each.state.status.cluster):
+        why = f"its files are in the worker cluster {cluster}, in the claim of the same name"
+        raise TargetFault(Problem(job.label, why, "copy them there, from a Pod that mounts the claim"))
+    unfinished = not Phase(each.phase).terminal
+    if unfinished:
+        note = f"note: {job.label} is {each.phase}: its files may change while they are copied"
+        print(note, file=sys.stderr, flush=True)
+    record = {**read_runs_of(job)[-1].to_dict(), "job": job.name, "namespace": job.namespace}
+    about = {
+        "from": each.where,
+        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "unfinished": unfinished,
+    }
+    source = each.where if job.local is not None else ""
+    with (
+        output_copy.ends_on_signals(),
+        open_destination(copying.destination, source, overwrite=copying.overwrite) as to,
+    ):
+        with _archive(job, each, copying.image) as archive:
+            roots = [OUTPUT_PATH, *([source] if source else [])]
+            copied = output_copy.receive(archive, to, roots)
+        document = {**record, "copy": {**about, **copied.to_dict()}}
+        name = output_copy.record_name(copied)
+        to.finish(name, json.dumps(document, indent=2).encode() + b"\n", copied)
+    for note in copied.notes:
+        print(f"note: {plain(note)}", file=sys.stderr)
+    if output != "table":
+        print_data(document, output)
+        return
+    size = f"{plural(len(copied.files), 'file')}, {format_bytes(copied.size)}"
+    print(f"{job.label}: {size} copied to {copying.destination}, and the record of its run to {name} there")
+
+
+@contextmanager
+def _archive(job: Job, each: _Found, image: str) -> Iterator[Iterator[bytes]]:
+    """Provide the archive of the output."""
+    from pulumi_trainer.provider.commands.output_copy import read_folder
+
+    if job.local is not None:
+        with read_folder(each.where) as pieces:
+            yield pieces
+        return
+    from pulumi_trainer.provider.targets.kubernetes.copy_pod import archive
+    from pulumi_trainer.provider.targets.kubernetes.jobs import record
+
+    assert job.client is not None
+    kept = record.find(job.client, job.namespace, job.name)
+    if kept is None:
+        raise TargetFault(Problem(job.label, "somebody has deleted it"))
+    with archive(job.client, kept, each.where, image) as pieces:
+        yield pieces

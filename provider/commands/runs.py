@@ -1,0 +1,77 @@
+"""`runs`: lists the runs of a job, with the inputs of the first and what differed in each later one."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from pulumi_trainer.provider.api.runs import Run, changed_inputs
+from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.commands.jobs import check_single, chosen_jobs, read_states
+from pulumi_trainer.provider.commands.reach import Job, Where
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.values.wording import duration
+
+
+def runs(job: str | None, where: Where, *, output: str) -> None:
+    """Print the runs of a job, the newest last, as text or as JSON.
+
+    Raises:
+        TargetFault: Nothing is known of the job's runs.
+    """
+    jobs = chosen_jobs(job, where)
+    check_single(jobs, "runs")
+    for each in jobs:
+        found = read_runs_of(each)
+        if output != "table":
+            print_data([entry(run) for run in found], output)
+        else:
+            print("\n".join(_lines(each, found)))
+
+
+def read_runs_of(job: Job) -> list[Run]:
+    """Return the runs of a job, the newest last.
+
+    Raises:
+        TargetFault: The job has no record.
+    """
+    found: list[Run] = []
+    if job.local is not None:
+        found = job.local.runs(job.namespace, job.name)
+    elif job.client is not None:
+        from pulumi_trainer.provider.targets.kubernetes.jobs import record
+
+        kept = record.find(job.client, job.namespace, job.name)
+        if kept is not None and kept.is_record:
+            (state,) = read_states([job])
+            found = kept.runs(state.status or kept.last_status())
+    if not found:
+        why = "no record of its runs was found"
+        raise TargetFault(Problem(f"{job.namespace}/{job.name}", why, "only jobs that `pulumi up` creates have one"))
+    return found
+
+
+def entry(run: Run) -> dict[str, Any]:
+    """Return a run as JSON, with all keys."""
+    return {**run.to_dict(), "started": run.started, "usage": run.demand.to_dict()}
+
+
+def _lines(job: Job, found: list[Run]) -> list[str]:
+    lines = []
+    before: Run | None = None
+    for run in found:
+        lines.append(f"{job.label} run {plain(run.run)}: {plain(run.phase)}, {_times(run)}")
+        shown = run.inputs if before is None else changed_inputs(before.inputs, run.inputs)
+        width = max(map(len, shown), default=0)
+        lines += [f"  {name:<{width}}  {text}" for name, text in shown.items()]
+        if before is not None and not shown:
+            lines.append("  the same inputs")
+        before = run
+    return lines
+
+
+def _times(run: Run) -> str:
+    created = datetime.fromtimestamp(run.created, timezone.utc)
+    ended = f", ended after {duration(run.finished - run.created)}" if run.finished else ""
+    return f"created {created:%Y-%m-%d %H:%M:%S} UTC{ended}"

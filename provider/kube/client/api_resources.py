@@ -1,0 +1,68 @@
+"""Kinds of core Kubernetes that this package reads and writes, and the API resources of their objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind at the version in use. plural: Its name in paths and in permissions."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def group(self) -> str:
+        """API group; empty for the core."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def root(self) -> str:
+        """Path of the group and version."""
+        if self.group:
+            return f"/apis/{self.api_version}"
+        return f"/api/{self.api_version}"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path of an object; without a name of all objects of a namespace, or of all namespaces if that is empty."""
+        parts = [self.root]
+        if self.namespaced and namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name, safe=""))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+    def where(self, namespace: str, name: str) -> str:
+        """Return the name of an object in errors: `JobSet team/digits`."""
+        if self.namespaced and namespace:
+            return f"{self.kind} {namespace}/{name}"
+        return f"{self.kind} {name}"
+
+
+NAMESPACE = Kind("v1", "Namespace", "namespaces", False)
+NODE = Kind("v1", "Node", "nodes", False)
+POD = Kind("v1", "Pod", "pods")
+EVENT = Kind("v1", "Event", "events")
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SECRET = Kind("v1", "Secret", "secrets")
+SERVICE = Kind("v1", "Service", "services")
+SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+RESOURCE_QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
+LIMIT_RANGE = Kind("v1", "LimitRange", "limitranges")
+CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+JOB = Kind("batch/v1", "Job", "jobs")
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
+NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", False)
+RUNTIME_CLASS = Kind("node.k8s.io/v1", "RuntimeClass", "runtimeclasses", False)
+STORAGE_CLASS = Kind("storage.k8s.io/v1", "StorageClass", "storageclasses", False)
+ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
+RULES_REVIEW = Kind("authorization.k8s.io/v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)

@@ -1,0 +1,31 @@
+"""The answer of an API server with Kueue's webhooks to one of Kueue's objects."""
+
+from __future__ import annotations
+
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.review import Webhooks
+from pulumi_trainer.provider.kube.schema.review import review as reviewed
+from pulumi_trainer.provider.kube.schema.verdict import Verdict
+from pulumi_trainer.provider.kube.values.accessors import Document
+from pulumi_trainer.provider.kueue import webhook
+from pulumi_trainer.provider.kueue.crd_schemas import kinds
+
+
+def review(document: Document, *, old: Document | None = None) -> Verdict:
+    """Return the server's verdict on an object of Kueue.
+
+    Args:
+        document: An object of one of `kinds`; it is not changed, and unknown leaves count as valid.
+        old: The stored object; None on creation.
+    """
+    return reviewed(document, kinds()[document["kind"]], Webhooks(_mutated, _validated), old=old)
+
+
+def _mutated(stored: Document, old: Document | None) -> Document:
+    if stored["kind"] in webhook.MUTATED and old is None:
+        return webhook.mutate(stored)
+    return stored
+
+
+def _validated(stored: Document, old: Document | None) -> tuple[list[Problem], list[str]]:
+    return [*webhook.validate(stored, old)], []

@@ -1,0 +1,137 @@
+"""Checks of Kueue's objects in a program that need no cluster."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import NoneType
+from typing import Any
+
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
+from pulumi_trainer.provider.kube.schema.strict import unknown_fields
+from pulumi_trainer.provider.kube.values.accessors import equal_as_go, section
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.admission_review import review
+from pulumi_trainer.provider.kueue.crd_schemas import kinds
+from pulumi_trainer.provider.kueue.objects import NEWEST
+
+
+def refusals(document: Mapping[str, Any]) -> list[Problem]:
+    """Return what an API server with Kueue's webhooks rejects of an object, unknown fields included.
+
+    A server stops at the first step that rejects. Here the rejected fields count as valid in the following steps.
+    """
+    found: list[Problem] = []
+    while True:
+        verdict = review(dict(document))
+        errors = [p for p in verdict.errors if p.where != NOWHERE] or list(verdict.errors)
+        found += unknown_fields(kinds()[document["kind"]].schema, verdict.unknown) if not found else ()
+        new = [p for p in errors if p not in found]
+        found += new
+        wrong = [p.where for p in new if p.where != NOWHERE]
+        if verdict.stage in (None, "validating-webhook") or not wrong:
+            break
+        document = functools.reduce(_without, wrong, document)
+    return [replace(p, where="") if p.where == NOWHERE else p for p in found]
+
+
+def _without(value: Any, where: str) -> Any:
+    """Return a copy of a value in which the value at a path is unknown."""
+    step = _STEP.match(where)
+    if step is None:
+        return Unknown(where)
+    name, rest = step["name"] or step["at"], where[step.end() :]
+    if isinstance(value, dict):
+        return {**value, name: _without(value.get(name), rest)}
+    if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+        return [_without(each, rest) if i == int(name) else each for i, each in enumerate(value)]
+    return Unknown(where)
+
+
+_STEP = re.compile(r"\.?(?:(?P<name>[\w-]+)|\[(?P<at>[^]]*)\])")
+
+
+def immutable_changes(document: Mapping[str, Any], live: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each immutable field that a document changes.
+
+    Source: the rules with `oldSelf` in https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta2, and the
+    webhook of ClusterQueues. LocalQueues are not included: their component replaces them.
+
+    Args:
+        document: The object in the program.
+        live: The object in the cluster, in any known version.
+    """
+    kind, was = document["kind"], section(live, "spec")
+    names = [name for name in FROZEN.get(kind, ()) if name in was or name in section(document, "spec")]
+    stored = (review(dict(document)).stored or document) if names else document
+    for name in names:
+        now = section(stored, "spec").get(name)
+        if (kind == "ResourceFlavor" and "topologyName" not in was) or equal_as_go(now, was.get(name)):
+            continue
+        if kind == "ClusterQueue" and name not in was and not str(live.get("apiVersion")).endswith(NEWEST):
+            continue  # a version that does not have it
+        why = "never changes while the flavor has a topology" if kind == "ResourceFlavor" else "never changes"
+        value = f"is {_shown(was[name])}" if name in was else "is not set"
+        hint = _RENAME_KIND.get(kind, _RENAME).format(kind=kind)
+        yield Problem(f"spec.{name}", f"{why}, and {value} in the cluster", hint)
+
+
+FROZEN = {
+    "Topology": ("levels",),
+    "ResourceFlavor": ("topologyName", "nodeLabels", "tolerations"),
+    "AdmissionCheck": ("controllerName",),
+    "ClusterQueue": ("concurrentAdmissionPolicy",),
+}
+"""Kind -> immutable fields of the spec; those of a flavor only once it has a topology."""
+_RENAME = "give this {kind} another name (name=): the update makes that one, moves to it what refers to it here, and deletes this"
+_RENAME_KIND = {
+    "Topology": f"{_RENAME}; flavors of it need another name as well",
+    "ResourceFlavor": f"{_RENAME}; jobs that run go on",
+}
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message; levels of a topology as their labels."""
+    if isinstance(value, list) and all(isinstance(each, dict) and [*each] == ["nodeLabel"] for each in value):
+        return ", ".join(str(each["nodeLabel"]) for each in value)
+    return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+
+
+def conflicts(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Problem]]:
+    """Yield index and problem of objects that conflict: two of one name, or cohorts that form a cycle."""
+    first: dict[tuple[Any, ...], int] = {}
+    parents: dict[str, str] = {}
+    for i, document in enumerate(documents):
+        kind, metadata = document.get("kind"), section(document, "metadata")
+        name, namespace = metadata.get("name"), metadata.get("namespace")
+        if isinstance(name, str) and name and isinstance(namespace, (str, NoneType)):
+            if (kind, namespace, name) in first:
+                why = f"another {kind} of the program is called {name} too"
+                yield i, Problem("name", why, "give one of them another name")
+            first.setdefault((kind, namespace, name), i)
+        parent = section(document, "spec").get("parentName")
+        if kind == "Cohort" and isinstance(name, str) and isinstance(parent, str) and parent:
+            parents[name] = parent
+    for cycle in _cycles(parents):
+        path = " -> ".join((*cycle, cycle[0]))
+        problem = Problem("spec.parentName", f"is a cycle: {path}", "a cohort cannot be its own ancestor")
+        yield first["Cohort", None, cycle[0]], problem
+
+
+def _cycles(parents: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """Yield each cycle once, from its first member in alphabetical order."""
+    reported: set[str] = set()
+    for start in sorted(parents):
+        path = [start]
+        while (parent := parents.get(path[-1])) is not None and parent not in path:
+            path.append(parent)
+        if parent is not None:
+            cycle = path[path.index(parent) :]
+            first = cycle.index(min(cycle))
+            if not reported & set(cycle):
+                yield tuple(cycle[first:] + cycle[:first])
+            reported |= set(cycle)

@@ -1,0 +1,1113 @@
+"""Checks, compares, creates, reads, updates and deletes one job, on plain data.
+
+Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
+  namespace, name  of the JobSet
+  objects          rendered objects, keyed "Kind/name", as `submission.to_state` has them
+  digest           of what the user wrote; an equal digest means that nothing changes
+  formerDigest     the digest that earlier versions made of the same (absent where that is `digest`); never stored
+  run              the user's `run` key
+  runtime          {name, digest} of the runtime that was rendered; release where it has one, channel and follow of a job that
+                   takes its releases from a channel: they decide whether it moves with it; of: "project/stack" of a
+                   channel of the same program
+  secrets          Secret name -> key -> value (absent where there are none)
+  target           where the job runs: kind, identity, connection, sweep label
+  interrupt        "allow": a change may replace unfinished work; "checkpoint": only that of a job with a checkpoint policy
+                   (absent: it may not)
+  adopt            true: adopt an equal object of that name that belongs to another owner (else absent)
+  retain           true: a sweep leaves it alone (else absent)
+  data             "dataset" or "model" -> {name, version} of the data that the job reads (absent where no version is known)
+  arguments        JSON of the function's arguments without what is secret, where all of them travel in a Secret (else absent)
+  runInputs        what identifies the inputs of the run: name -> short text (absent in stacks of earlier versions)
+  summary          what the rendered objects ask for, for plans and policy packs (absent in stacks of earlier versions until `up`)
+  rerunOn          the user's rerun_on (absent where it is the default)
+  withoutCode      digest of what the user wrote apart from the code (absent where a change of the code starts a new run)
+  earlierRuns      set here: the runs before this one, from the record of the previous one (absent where there are none)
+  fills            generation of the volume that a fetch fills: in a volume that was made anew it runs again (else absent)
+  component        URN of the TrainJob component
+  owner            set here: identity of the job in its target
+  generation       set here: counts the runs; a change that needs another run raises it
+  secretRevisions  set here: "Secret/key" -> how often that value has changed in place, which a plan shows where it hides the
+                   value itself (absent while none has)
+  again            set here: marks that the job was deleted externally and is to be created again, or that nothing has started it
+                   and `update` is to do that (else absent)
+Outputs contain what diff, read and delete need, because these only receive old outputs. `drift` (path -> current value) is
+present if a refresh found that the job was changed externally.
+
+A job belongs to its owner. After another stack has adopted a job, nothing here reads, changes or deletes it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+from pulumi_trainer.provider.api.checkpoints import RUN_ENV, has_variable, saves_checkpoints
+from pulumi_trainer.provider.api.labels import patched_jobs
+from pulumi_trainer.provider.api.manual import SUSPENDED
+from pulumi_trainer.provider.api.runs import Run, changed_inputs, read_inputs, read_runs
+from pulumi_trainer.provider.api.status import (
+    NOT_STARTED,
+    OUTCOME_UNKNOWN,
+    TAKE_BACK,
+    JobStatus,
+    Owner,
+    Phase,
+    Presence,
+)
+from pulumi_trainer.provider.api.submission import WORKERS, Submission, from_state, main_key, secret_name
+from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TrainerError, Unreadable
+from pulumi_trainer.provider.kube.values.accessors import items, number, only, section, text, without
+from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
+from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.lifecycle.changes import compare, queue_of
+from pulumi_trainer.provider.lifecycle.data import data_changes, data_notes, next_run, with_mounted_versions
+from pulumi_trainer.provider.lifecycle.identity import owner_id, program_of
+from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
+from pulumi_trainer.provider.lifecycle.releases import effects, follow_refusal, level_of
+from pulumi_trainer.provider.lifecycle.source_changes import source_notes
+
+Props = dict[str, Any]
+
+FROZEN = ("namespace", "name", "owner", "digest", "generation")
+REVISIONS = "secretRevisions"
+LOCATION = (
+    "kind",
+    "host",
+    "root",
+    "cluster",
+    "namespace",
+    "mode",
+    "kubeconfig",
+    "context",
+    "content",
+    WORKERS,
+    "sweep",
+)
+"""Keys of `target` that identify where a job is, the connection, and the stack that the job belongs to."""
+CONNECTION = ("kubeconfig", "context", "content", WORKERS)
+"""Keys of `target` that only describe the connection. A change is stored; only the identity of the cluster is checked."""
+
+MALFORMED_STATE = (KeyError, TypeError, AttributeError)
+"""What functions of the lifecycle raise for a state that was edited."""
+MAX_PARALLEL = "maxParallel"
+"""Key of the `target` of a Target resource on this machine: how many jobs run at once. Absent: the default."""
+LOG_BYTES = "logBytes"
+"""Key of `target` on this machine: bytes of the log that is kept of each container. Absent: the default."""
+ISOLATION = "isolation"
+"""Key of `target` on this machine: what isolates containers. Absent: nothing does."""
+
+
+class Target(Protocol):
+    """The methods that the lifecycle needs of a target. They raise `TrainerError` if the target fails."""
+
+    def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus: ...
+    def check_adoption(self, submission: Submission) -> str: ...
+    def update(self, submission: Submission, *, force: bool = False) -> JobStatus: ...
+    def update_secrets(self, submission: Submission) -> None: ...
+    def relabel(self, submission: Submission, was: Owner) -> None: ...
+    def drift(self, namespace: str, name: str) -> dict[str, Any]: ...
+    def identity(self) -> dict[str, str]: ...
+    def status(self, namespace: str, name: str) -> JobStatus | None: ...
+    def presence(self, namespace: str, name: str, beside: Collection[str]) -> Presence | None: ...
+    def current_owner(self, namespace: str, name: str) -> Owner | None: ...
+    def runs(self, namespace: str, name: str) -> list[Run]: ...
+    def progress(self, status: JobStatus) -> dict[str, Any] | None: ...
+    def delete(self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None) -> Owner | str | None: ...
+
+
+Connect = Callable[[Mapping[str, Any]], Target]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of `check`.
+
+    Args:
+        inputs: Inputs to store.
+        failures: Reasons to reject the change.
+        notes: Notes for the user.
+    """
+
+    inputs: Props
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Diff:
+    """The result of `diff`.
+
+    Args:
+        changes: Whether the resource changes; None if that depends on an unknown value.
+        replaces: Inputs that require a new run.
+        notes: Notes for the user.
+    """
+
+    changes: bool | None
+    replaces: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = ()) -> Checked:
+    """Return the inputs to store: everything that the user did not change stays exactly as it was.
+
+    Rejects a change that would end an unfinished run, and every change of a job that belongs to another stack, before anything
+    is touched.
+
+    Args:
+        olds: Previous inputs; empty for a new job.
+        news: Current inputs.
+        connect: Returns the target of an input `target`.
+        labels: The known labels of this stack.
+    """
+    news = with_mounted_versions(olds, with_known_digest(olds, news))
+    if "owner" not in olds:
+        owner: Any = Unknown("owner")
+        if not any(isinstance(news.get(k), Unknown) for k in ("component", "digest")):
+            owner = owner_id(news["component"], news["digest"], news["run"])
+        return _check_new({**news, "owner": owner, "generation": 1}, connect, labels)
+    presence = _presence(olds, news, connect)
+    olds = _with_recorded_label(olds, news, presence)
+    changed = _changed_secrets(olds, news)
+    if presence is not None and presence.owner is not None and not _owner(olds).owns(presence.owner):
+        inputs = with_current_connection(olds, news)
+        if olds["digest"] == news["digest"] and not changed:
+            return Checked(inputs)
+        return Checked(inputs, failures=(f"{_where(olds)} {presence.owner.adopted_from(_owner(olds))}. {TAKE_BACK}",))
+    checked = _check_existing(olds, news, presence, connect)
+    same_run = checked.inputs["digest"] == olds["digest"] and checked.inputs["generation"] == olds["generation"]
+    if same_run and presence is not None and presence.not_started:
+        checked = replace(checked, inputs={**checked.inputs, "again": f"{_NOT_STARTED}{_next_number(olds)}"})
+    if "fills" in news and checked.inputs["generation"] == olds["generation"] and "again" not in checked.inputs:
+        checked = _check_fetch(olds, news, checked, changed, connect)
+    revisions = _revisions(olds)
+    revisions = {**revisions, **{key: revisions.get(key, 0) + 1 for key in changed}}
+    secrets = {k: v for k, v in {"secrets": news.get("secrets"), REVISIONS: revisions}.items() if v}
+    notes = (*checked.notes, *source_notes(olds, news))
+    if same_run and presence is not None and presence.note:
+        notes = (*notes, f"{_where(olds)} was {presence.note}")
+    if not checked.failures and checked.inputs["generation"] != olds["generation"]:
+        if presence is not None and presence.note.startswith("suspended"):
+            notes = (*notes, f"{_where(olds)} was {presence.note}; the new run starts all the same")
+    elif not checked.failures:
+        if changed:
+            notes = (*notes, _secret_note(olds, changed, connect))
+        if isinstance(news["digest"], Unknown):
+            notes = (*notes, _unknown_note(olds, news, connect))
+    # The summary belongs to the objects: those that stay keep theirs; only a stack of an earlier version has none.
+    summary = only({**news, **checked.inputs}, ("summary",))
+    inputs = {**without(checked.inputs, "retain", *RERUN_ON), **summary, **secrets, **only(news, RERUN_ON)}
+    if news.get("retain"):
+        inputs["retain"] = True
+    failures = checked.failures or _name_conflicts(olds, inputs) or _moved_root_refusals(olds, news, inputs, presence)
+    if inputs["generation"] == olds["generation"]:
+        inputs = _with_label(olds, news, inputs, presence)
+    return Checked(inputs, failures, notes)
+
+
+def _with_recorded_label(olds: Props, news: Props, presence: Presence | None) -> Props:
+    """Return the inputs of a job with the label of its target, if its record has that one: an interrupted update or an earlier
+    version may have stored another one."""
+    label = label_of(news)
+    if not label or presence is None or presence.owner is None:
+        return olds
+    if (presence.owner.id, presence.owner.stack) != (olds["owner"], label):
+        return olds
+    return {**olds, "target": {**olds["target"], "sweep": label}}
+
+
+def _with_label(olds: Props, news: Props, inputs: Props, presence: Presence | None) -> Props:
+    """Return the inputs of a run that goes on, with the label that its objects have, also if the job has another Target resource
+    now. A job that came from another stack gets a label of this one: it would otherwise be deleted with that stack's last
+    target."""
+    if presence is not None and presence.owner is not None:
+        return with_current_label(olds, news, _with_previous_label(olds, inputs))
+    return _with_previous_label(olds, inputs)
+
+
+def _with_previous_label(olds: Props, inputs: Props) -> Props:
+    label = olds["target"].get("sweep")
+    if not label:
+        return inputs
+    return {**inputs, "target": {**inputs["target"], "sweep": label}}
+
+
+def with_current_label(olds: Props, news: Props, inputs: Props) -> Props:
+    """Return inputs with the current label and component, if the resource came from another stack (`pulumi state move`)."""
+    programs = [program_of(str(each.get("component") or "")) for each in (olds, news)]
+    before, now = label_of(olds), news["target"].get("sweep")
+    if "" in programs or programs[0] == programs[1] or not before or not now or before == now:
+        return inputs
+    return {**inputs, "target": {**inputs["target"], "sweep": now}, "component": news["component"]}
+
+
+def label_of(props: Props) -> str:
+    """Return the label of the stack's target in inputs or outputs; empty if it has none or is not known yet."""
+    label = props["target"].get("sweep")
+    return label if isinstance(label, str) else ""
+
+
+def has_other_label(outputs: Props, inputs: Props) -> bool:
+    """Return whether what is in the target is to get another label, perhaps one that is not known yet."""
+    label = inputs["target"].get("sweep")
+    return bool(label and label_of(outputs)) and label != label_of(outputs)
+
+
+def _moved_root_refusals(olds: Props, news: Props, inputs: Props, presence: Presence | None) -> tuple[str, ...]:
+    """Return why a new run on this machine cannot use another root folder: the previous one has its volumes, or the record of the
+    previous run."""
+    before, now = root(olds), root(news)
+    if inputs["generation"] == olds["generation"] or not before or not now or before == now:
+        return ()
+    if Path(before).exists():
+        if not _mounts_claims(inputs):
+            return ()
+        why = f"{_where(olds)} has its volumes in {before}, and the new run would be in {now}, without them"
+        return (f"{why}: {keep_root_hint(olds, news)}",)
+    if presence is None or presence.owner is None:
+        return ()
+    return (
+        f"{_where(olds)} has moved with its folder, from {before} to {now}: run `pulumi up` without the new run first",
+    )
+
+
+def keep_root_hint(olds: Props, news: Props) -> str:
+    """Return what to do if the program names another root folder while the previous one still exists."""
+    hint = f"keep target=Local(root={root(olds)!r})"
+    if Path(root(news)).exists():
+        return f"{hint}; the folder cannot be moved because {root(news)} already exists"
+    return f"{hint}, or end its jobs and move the folder to {root(news)!r}"
+
+
+def _mounts_claims(inputs: Props) -> bool:
+    return "persistentVolumeClaim" in json.dumps(inputs["objects"], default=str)
+
+
+def _name_conflicts(olds: Props, inputs: Props) -> tuple[str, ...]:
+    """Return why a new run cannot have the name of the previous one, which is retained."""
+    same_name = (olds["namespace"], olds["name"]) == (inputs["namespace"], inputs["name"])
+    if inputs["generation"] == olds["generation"] or not same_name or not (olds.get("retain") or inputs.get("retain")):
+        return ()
+    hint = "give the new run another name (name=), or remove retain_on_delete with an `up` of its own first"
+    return (f"{_where(olds)} stays where it is (retain_on_delete), and a new run would have its name: {hint}",)
+
+
+def with_known_digest(olds: Props, news: Props) -> Props:
+    """Return the new inputs with the stored digest, if an earlier version computed another one for the same content."""
+    known = without(news, "formerDigest")
+    same = bool(olds) and olds.get("digest") == news.get("formerDigest")
+    return {**known, "digest": olds["digest"]} if same else known
+
+
+def _check_new(inputs: Props, connect: Connect, labels: Collection[str]) -> Checked:
+    """Return the checked inputs of a job that is new to the stack.
+
+    They are rejected if `create` would fail because the name belongs to another job. A note says which job is adopted. If the
+    target does not answer, neither is checked.
+    """
+    target = None
+    if not any(isinstance(inputs[key], Unknown) for key in ("owner", "namespace", "name", "target")):
+        target = known_target(inputs)
+    if target is None:
+        return Checked(inputs)
+    try:
+        there = connect(target)
+        current_owner = there.current_owner(inputs["namespace"], inputs["name"])
+        if current_owner is not None and _is_previous_run(inputs, current_owner, labels):
+            return Checked(_with_earlier_runs(inputs, there))
+        if inputs.get("adopt"):
+            taken = there.check_adoption(submission_of({**inputs, "target": target}))
+            return Checked(inputs, notes=(f"{_where(inputs)}: {taken}",) if taken else ())
+    except Conflict as refused:
+        return Checked(inputs, (str(refused),))
+    except TrainerError:
+        return Checked(inputs)
+    if current_owner is None:
+        return Checked(inputs)
+    why = f"exists and belongs to {current_owner.called_by(_owner(inputs))}"
+    return Checked(inputs, (str(Problem(_where(inputs), why, _OTHER_NAME)),))
+
+
+def _is_previous_run(inputs: Props, current_owner: Owner, labels: Collection[str]) -> bool:
+    """Return whether a job of this stack has the name: the engine checks a replacement without its old inputs, while the previous
+    run still exists."""
+    label = label_of(inputs)
+    if current_owner.id == inputs["owner"] and current_owner.stack in ("", label):
+        return True
+    if not current_owner.stack:  # a retained job
+        return bool(inputs.get("retain")) and not inputs.get("adopt")
+    return current_owner.stack in (label, *labels)
+
+
+def _with_earlier_runs(inputs: Props, target: Target) -> Props:
+    """Return the inputs of a new run with the runs before it, which its record keeps. A run that has not ended is ended by it."""
+    found = target.runs(inputs["namespace"], inputs["name"])
+    if not found or not any(run.inputs for run in found):
+        return inputs
+    earlier = [run if run.phase in _ENDS else replace(run, phase="Interrupted") for run in found]
+    return {**inputs, "earlierRuns": [run.to_dict() for run in earlier]}
+
+
+_OTHER_NAME = "give the TrainJob another name, or take the job over with adopt=True"
+
+
+def known_target(inputs: Props) -> Props | None:
+    """Return the known part of `target`, or None if the connection is not known yet."""
+    target: Props = inputs["target"]
+    if any(isinstance(target.get(k), Unknown) for k in CONNECTION):
+        return None
+    return {k: v for k, v in target.items() if not isinstance(v, Unknown)}
+
+
+def conflict_message(ask: Callable[[], None]) -> str:
+    """Return why a target rejects a request; empty if it accepts the request or does not answer."""
+    try:
+        ask()
+    except Conflict as refused:
+        return str(refused)
+    except TrainerError:
+        pass
+    return ""
+
+
+def _check_existing(olds: Props, news: Props, presence: Presence | None, connect: Connect) -> Checked:
+    """Return the checked inputs of a job that belongs to this stack. Values of secrets are not compared: they change in place.
+
+    Args:
+        presence: What the target has of the job; None if it cannot be asked.
+    """
+    refills = olds.get("fills", news.get("fills")) != news.get("fills")
+    code_note = _kept_code_note(olds, news)
+    same = (olds["digest"] == news["digest"] or bool(code_note)) and not refills
+    changed_data = data_changes(olds, news) if same else []
+    stale = (*data_notes(olds, changed_data), *code_note)
+    if presence is not None and presence.another:
+        why = f"{_where(olds)}: somebody has deleted it, and another job has its name since, which is left alone"
+        hint = "delete that one, or give the TrainJob another name"
+        return Checked(_same_run(olds, news), failures=(f"{why}: {hint}",))
+    if presence is not None and (again := _recreate_mark(olds, presence)):
+        if same and not stale:
+            return Checked({**with_current_connection(olds, news), "again": again})
+        if same:  # the previous volume may have been deleted
+            recreated = {**_same_run(olds, news), "again": again}
+            if again.startswith(_NO_RECORD):  # the job may have ended: then it is not created again
+                return Checked(_with_data(olds, recreated), notes=stale)
+            return Checked(recreated)
+        new_run = _new_run(olds, news)
+        if presence.alone is None or not _owner(olds).owns(presence.alone) or _may_interrupt(olds, news):
+            return Checked(new_run)
+        shown = "; ".join(_replacement_reasons(olds, news, connect))
+        why = f"{_where(olds)} goes on although its record is gone, and this change would end it and start a new run: {shown}"
+        return Checked(new_run, failures=(f"{why}. {_WAIT}",))
+    rerun_on = news.get("rerunOn", ())
+    changes = [
+        *(changed_data if "data" in rerun_on else []),
+        *(_runtime_changes(olds, news) if same and "runtime" in rerun_on else []),
+    ]
+    if changes:
+        return _rerun(olds, news, changes, connect)
+    if same and _release(olds) != _release(news) and "channel" in news.get("runtime", {}):
+        checked = _check_channel_move(olds, news, connect)
+        if checked.inputs["generation"] != olds["generation"]:
+            return checked
+        return replace(checked, notes=(*checked.notes, *stale))
+    if same:
+        stale = (*_runtime_note(olds, news), *stale)
+        return Checked(with_current_connection(olds, news), notes=stale)
+    if why := _unavailable_release(olds, news):
+        return Checked(_same_run(olds, news), failures=(why,))
+    reasons = _replacement_reasons(olds, news, connect)
+    if not reasons:
+        return Checked(_with_data(olds, _same_run(olds, news)), notes=_moved_queue_note(olds, news))
+    interruption = _interruption(olds, news, reasons, connect)
+    return Checked(_new_run(olds, news), failures=interruption.failures, notes=interruption.notes)
+
+
+RERUN_ON = ("rerunOn", "withoutCode")
+
+
+def _kept_code_note(olds: Props, news: Props) -> tuple[str, ...]:
+    """Return a note if nothing but the code has changed, and a change of the code does not run the job again."""
+    rest = news.get("withoutCode")
+    if not rest or olds.get("withoutCode") != rest or olds["digest"] == news["digest"]:
+        return ()
+    before, after = read_inputs(olds.get("runInputs")), read_inputs(news.get("runInputs"))
+    changes = changed_inputs(before, after)
+    shown = ", ".join(f"{name} {changes[name]}" for name in _OF_CODE if name in changes) or "its code has changed"
+    return (f"{_where(olds)}: {shown}; {next_run(olds['run'])} runs it (rerun_on)",)
+
+
+_OF_CODE = ("code", "arguments", "packages")
+"""Inputs of a run that are part of its code."""
+
+
+def _runtime_changes(olds: Props, news: Props) -> list[str]:
+    """Return the change of the runtime, as text, unless the job does not follow its channel so far."""
+    before, after = olds.get("runtime") or {}, news.get("runtime") or {}
+    if before.get("digest") in (None, after.get("digest")) or isinstance(after.get("digest"), Unknown):
+        return []
+    if "channel" in after and _release(olds) != _release(news):
+        level = level_of(effects(from_state(olds["objects"]), from_state(news["objects"])))
+        if follow_refusal(after["follow"], _release(olds), _release(news), level):
+            return []
+    shown = [f"{each.get('release') or ''} ({each['digest']})".strip() for each in (before, after)]
+    return [f"runtime {after['name']} {shown[0]} -> {shown[1]}"]
+
+
+def _rerun(olds: Props, news: Props, changes: list[str], connect: Connect) -> Checked:
+    """Return the checked inputs of a job that runs again because of a change that its `rerun_on` names."""
+    new_run = _new_run(olds, news)
+    interruption = _interruption(olds, news, changes, connect)
+    if interruption.failures:
+        return Checked(new_run, failures=interruption.failures)
+    again = f"{_where(olds)}: {'; '.join(changes)}: runs again (rerun_on)"
+    return Checked(new_run, notes=(again, *interruption.notes))
+
+
+def _same_run(olds: Props, news: Props) -> Props:
+    earlier = only(olds, ("earlierRuns",))
+    return {**news, **earlier, "owner": olds["owner"], "generation": olds["generation"]}
+
+
+def _new_run(olds: Props, news: Props) -> Props:
+    return {**news, "owner": olds["owner"], "generation": olds["generation"] + 1}
+
+
+def _check_fetch(olds: Props, news: Props, checked: Checked, changed: Collection[str], connect: Connect) -> Checked:
+    """Return the checked inputs of a fetch whose image or secret has changed, neither of which creates another volume.
+
+    It runs again if it has failed, and with another image also if none of its Pods has started.
+    """
+    before, after = _images(olds), _images(news)
+    new_image = news["target"].get("kind") == "kubernetes" and None not in after and before != after
+    if not new_image and not changed:
+        return checked
+    status = _status_if_reachable(olds, connect)
+    phase = status.phase if status is not None else "out of reach"
+    if phase == Phase.FAILED or (new_image and phase in (Phase.PENDING, Phase.STARTING)):
+        change = "its image is another one" if new_image else f"new secret value in Secret {', '.join(changed)}"
+        return Checked(_new_run(olds, news), notes=(f"{_where(olds)} is {phase}, and {change}: it is tried again",))
+    if not new_image or any(key.startswith("ConfigMap/") for key in olds["objects"]):  # the image of some job
+        return checked
+    name = str(news.get("component")).rpartition("::")[2]
+    images = f"the image {_listed(before)}; image={_listed(after)} is for the next fetch"
+    hint = f"`pulumi up --replace '**{name}'` fetches again"
+    return replace(checked, notes=(*checked.notes, f"{_where(olds)} is {phase} with {images}. {hint}"))
+
+
+def _listed(images: set[str | None]) -> str:
+    return ", ".join(sorted(map(str, images)))
+
+
+def _status_if_reachable(olds: Props, connect: Connect) -> JobStatus | None:
+    try:
+        return connect(olds["target"]).status(olds["namespace"], olds["name"])
+    except TrainerError:
+        return None
+
+
+def _images(props: Props) -> set[str | None]:
+    """Return the images of a fetch; None stands for one that is not known yet."""
+    found: set[str | None] = set()
+    for key, document in from_state(props["objects"]).items():
+        if not key.startswith("JobSet/"):
+            continue
+        for job in jobs_of(document):
+            images = [container.document.get("image") for container in job.pod.containers]
+            found |= {image if isinstance(image, str) else None for image in images}
+    return found
+
+
+def _with_data(olds: Props, inputs: Props) -> Props:
+    """Return the inputs of a job that goes on with the data that it was started with."""
+    others = without(inputs, "data")
+    return {**others, "data": olds["data"]} if "data" in olds else others
+
+
+def diff(olds: Props, news: Props) -> Diff:
+    """Return whether the job changes.
+
+    Args:
+        olds: Outputs.
+        news: Checked inputs; in a refresh, the stored inputs.
+    """
+    if olds.get("generation") != news["generation"]:
+        return Diff(True, ("generation",))
+    if isinstance(news["digest"], Unknown):
+        return Diff(None)
+    written = _revisions(olds) != _revisions(news) or _has_unknown_secrets(news)
+    written = written or connection_changed(olds, news) or has_other_label(olds, news)
+    kept = bool(olds.get("retain")) != bool(news.get("retain"))
+    changed = written or kept or olds.get("digest") != news["digest"] or bool(olds.get("drift"))
+    again = news.get("again")
+    if again in (None, olds.get("again")):
+        return Diff(changed)
+    return Diff(changed or _is_recreated(olds, news), notes=(f"{_where(olds)}: {_why_again(olds, str(again))}",))
+
+
+def _is_recreated(outputs: Props, news: Props) -> bool:
+    """Return whether the job is to be created or started again: it was deleted externally, and the stack has not seen it end, or
+    nothing has started it."""
+    again = news.get("again")
+    if again in (None, outputs.get("again")):
+        return False
+    return not (str(again).startswith(_NO_RECORD) and outputs.get("phase") in _ENDS)
+
+
+def _why_again(outputs: Props, again: str) -> str:
+    if again.startswith(_TAKEN):
+        return (
+            f"somebody has deleted its {again.partition(' ')[2]}, and another object has that name, which was not made by this"
+            " program and is left alone: `up` is refused until it is deleted; the job itself stays as it is"
+        )
+    if again.startswith(_MISSING):
+        return (
+            f"somebody has deleted its {again.partition(' ')[2]}, which is created again; the job itself stays as it is"
+        )
+    if again.startswith(_NOT_STARTED):
+        return "its supervisor was killed or has never been started; this update starts it"
+    if not again.startswith(_NO_RECORD):
+        return "somebody has deleted it before it ended; it is created again"
+    phase = outputs.get("phase")
+    lost = "as when its namespace was deleted"
+    if outputs["target"].get("kind") == "local":
+        lost = "as when its folder was removed"
+    text = _ENDED_WITHOUT_RECORD if phase in _ENDS else _LOST_WITH_RECORD
+    return text.format(phase=phase or Phase.PENDING, lost=lost)
+
+
+_ENDS = (Phase.SUCCEEDED, Phase.FAILED)
+_NO_RECORD = "no-record-"
+"""Prefix of the mark of a job whose record is gone; a number follows."""
+_MISSING = "missing-"
+"""Prefix of the mark of a job that lacks other objects; a number and their names follow."""
+_TAKEN = "taken-"
+"""Prefix of the mark of a job whose objects' names are taken by foreign objects."""
+_NOT_STARTED = "not-started-"
+"""Prefix of the mark of a job that should run, and that nothing has started; a number follows."""
+_LOST_WITH_RECORD = (
+    "its record is gone, {lost}, so nobody can tell whether it has ended. When the stack last wrote its state (after creation or"
+    " a refresh), the job was {phase}: it is taken for unfinished and created again. If it must not run again, remove the"
+    " TrainJob from the program, or set suspend=True"
+)
+_ENDED_WITHOUT_RECORD = (
+    "its record is gone, {lost}. The stack saw it {phase} at last: it stays finished and is not created"
+    " again. To run it again, give it another run= key"
+)
+
+
+def _presence(olds: Props, news: Props, connect: Connect) -> Presence | None:
+    """Return what the target has of the job, or None if the target cannot be asked from this host."""
+    if olds["target"].get("host") != news["target"].get("host"):
+        return None
+    main = main_key(olds["objects"])
+    others = [key for key in olds["objects"] if key != main]
+    secrets = [f"Secret/{name}" for name in _secrets(olds, olds["name"])]
+    try:
+        return connect(with_current_connection(olds, news)["target"]).presence(
+            olds["namespace"], olds["name"], dict.fromkeys([*others, *secrets])
+        )
+    except TrainerError:
+        return None
+
+
+def _recreate_mark(olds: Props, presence: Presence) -> str:
+    """Return a new mark for a job that is to be created again; empty if the job exists or has ended."""
+    if presence.owner is not None and not presence.missing:
+        return presence.deleted
+    number = _next_number(olds)
+    if presence.taken:
+        return f"{_TAKEN}{number} {', '.join(presence.taken)}"
+    if presence.missing:
+        return f"{_MISSING}{number} {', '.join(presence.missing)}"
+    return f"{_NO_RECORD}{number}"
+
+
+def _next_number(olds: Props) -> int:
+    count = str(olds.get("again", "")).partition(" ")[0].rpartition("-")[2]
+    return int(count) + 1 if count.isdecimal() else 1
+
+
+def _where(props: Props) -> str:
+    return f"{props['namespace']}/{props['name']}"
+
+
+def _owner(props: Props) -> Owner:
+    """Return the owner of a job, from its inputs or outputs."""
+    return Owner(props["owner"], label_of(props))
+
+
+def connection_of(props: Props) -> Props:
+    """Return the connection settings of the target."""
+    target = props.get("target")
+    if not isinstance(target, dict):
+        return {}
+    return {k: target[k] for k in CONNECTION if target.get(k) is not None}
+
+
+def with_current_connection(olds: Props, news: Props) -> Props:
+    """Return the previous inputs with the current connection settings.
+
+    No previous setting may stay: the engine encrypts what is secret in the new inputs, so the content of a kubeconfig that these
+    no longer have would be stored in clear. Interpreter and limit always come from the program, never from a state.
+    """
+    current = {**connection_of(news), **_local_settings(news), **_moved_root(olds, news)}
+    if not connection_of(olds) and not current and not _local_settings(olds):
+        return olds
+    kept = without(olds["target"], *CONNECTION, *_LOCAL_SETTINGS)
+    return {**olds, "target": {**kept, **current}}
+
+
+def _moved_root(olds: Props, news: Props) -> Props:
+    """Return the current root folder if the previous one no longer exists: it was moved or removed."""
+    before, now = root(olds), root(news)
+    same_host = olds["target"].get("host") == news["target"].get("host")
+    if not same_host or not before or not now or before == now or Path(before).exists():
+        return {}
+    return {"root": now}
+
+
+def root(props: Props) -> str:
+    """Return the root folder of a local target; empty for another target, or if it is not known yet."""
+    return text(section(props, "target").get("root"))
+
+
+def moved_root_note(props: Props) -> str:
+    """Return why a local resource may be in another folder now; empty if the parent of its root folder exists."""
+    was = root(props)
+    if not was or Path(was).parent.exists():
+        return ""
+    return (
+        f"stays as it was in the state of this stack: {Path(was).parent} is not there. If it was moved, `pulumi up` goes on"
+        " where the program is; if it was removed, `pulumi up` creates it again"
+    )
+
+
+def connection_changed(olds: Props, news: Props) -> bool:
+    """Return whether the connection settings differ from the stored ones."""
+    if section(olds, "target").get(MAX_PARALLEL) != section(news, "target").get(MAX_PARALLEL):
+        return True
+    return connection_of(olds) != connection_of(news) or (root(olds) != root(news) and bool(root(olds) and root(news)))
+
+
+_LOCAL_SETTINGS = ("python", MAX_PARALLEL, LOG_BYTES, ISOLATION)
+
+
+def _local_settings(props: Props) -> Props:
+    target = props.get("target")
+    return {k: target[k] for k in _LOCAL_SETTINGS if target.get(k)} if isinstance(target, dict) else {}
+
+
+def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
+    """Create the job and return as soon as the target has accepted it. Safe to repeat after a crash."""
+    target = connect(inputs["target"])
+    status = target.create(submission_of(inputs), adopt=bool(inputs.get("adopt")))
+    return f"{inputs['namespace']}/{inputs['name']}", _outputs(inputs, status, target.identity())
+
+
+def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
+    """Change in place what may change in place (`lifecycle.changes`), and revert external changes that a refresh has found."""
+    where = {**with_current_connection({"target": {**inputs["target"], **outputs["target"]}}, inputs)["target"]}
+    if has_other_label(outputs, inputs):
+        where["sweep"] = label_of(inputs)
+        connect(where).relabel(submission_of({**inputs, "target": where}), _owner(outputs))
+    if workers_of(outputs) != workers_of({"target": where}):
+        _move_copies(outputs, {**inputs, "target": where}, connect)
+    if not diff({**outputs, "target": where}, inputs).changes:
+        connect(where).identity()  # a connection to another cluster must not be stored
+        return {**outputs, "target": only(where, LOCATION)}
+    target = connect(where)
+    submission = submission_of({**inputs, "target": where})
+    if _is_recreated(outputs, inputs) and not inputs["again"].startswith(_NOT_STARTED):
+        return _outputs(inputs, target.create(submission), target.identity())
+    if not diff({**outputs, "target": where, REVISIONS: _revisions(inputs)}, inputs).changes:
+        if inputs.get("again") in (None, outputs.get("again")):  # otherwise its record is gone, and it has ended
+            target.update_secrets(submission)
+        known = only(where, LOCATION)
+        return {**outputs, REVISIONS: _revisions(inputs), "target": {**known, **target.identity()}}
+    status = target.update(submission, force=bool(outputs.get("drift") or inputs.get("adopt")))
+    return _outputs({**inputs, "target": where}, status, target.identity())
+
+
+def workers_of(props: Props) -> Props:
+    """Return the worker clusters of MultiKueue in inputs or outputs, by name; empty on this machine."""
+    return section(props, "target", WORKERS)
+
+
+def _move_copies(outputs: Props, inputs: Props, connect: Connect) -> None:
+    """Copy what a job needs to its current worker clusters, and delete the copies in those that the program no longer has."""
+    gone = {name: each for name, each in workers_of(outputs).items() if name not in workers_of(inputs)}
+    before: Any = connect({**outputs["target"], WORKERS: gone})
+    now: Any = connect(inputs["target"])
+    before.abandon_copies(outputs["namespace"], outputs["name"], _owner(outputs))
+    now.update_copies(submission_of(inputs))
+
+
+def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
+    """Return the current outputs, and notes for the user. None: the job was not found, or belongs to another stack."""
+    target = connect(outputs["target"])
+    namespace, name = outputs["namespace"], outputs["name"]
+    try:
+        status = target.status(namespace, name)
+    except Unreadable as fault:
+        return outputs, [f"{_where(outputs)} stays as it was in the state of this stack: {fault}"]
+    if status is not None and not _owner(outputs).owns(status.whose):
+        return None, [
+            f"{_where(outputs)} {status.whose.adopted_from(_owner(outputs))}. It is left alone and {_FORGOTTEN}"
+        ]
+    gone = status is None or (status.phase == Phase.DELETED and status.reason != OUTCOME_UNKNOWN)
+    if gone and (moved := moved_root_note(outputs)):
+        return outputs, [f"{_where(outputs)} {moved}"]
+    if status is None or gone:
+        return None, [
+            f"{_where(outputs)} is gone and {_FORGOTTEN}: while the program has it, `pulumi up` creates it again"
+        ]
+    known = without(outputs, "drift")
+    drift = {} if status.terminal else target.drift(namespace, name)
+    return {**known, "uid": status.uid, "phase": status.phase, **({"drift": drift} if drift else {})}, []
+
+
+_FORGOTTEN = "no longer in the state of this stack"
+
+
+def delete(outputs: Props, connect: Connect) -> list[str]:
+    """End the job and delete the objects of this run; objects that somebody else has created since stay.
+
+    Returns:
+        Notes for the user: the current owner, or which data was deleted.
+    """
+    uid, owner = outputs.get("uid", ""), _owner(outputs)
+    left = connect(outputs["target"]).delete(outputs["namespace"], outputs["name"], uid=uid, owner=owner)
+    if isinstance(left, Owner):
+        return [f"{_where(outputs)} {left.adopted_from(owner)}. It is left alone"]
+    return [left] if left else []
+
+
+def submission_of(inputs: Props) -> Submission:
+    """Return what a target gets of a job's inputs."""
+    return Submission(
+        namespace=inputs["namespace"],
+        name=inputs["name"],
+        owner=inputs["owner"],
+        digest=inputs["digest"],
+        objects=from_state(inputs["objects"]),
+        run=inputs["run"],
+        sweep=inputs["target"].get("sweep", ""),
+        secrets=_secrets(inputs, inputs["name"]),
+        retain=bool(inputs.get("retain")),
+        runtime=inputs.get("runtime") or {},
+        program=program_of(str(inputs.get("component") or "")),
+        inputs=inputs.get("runInputs") or {},
+        earlier=read_runs(inputs.get("earlierRuns")),
+    )
+
+
+def _outputs(inputs: Props, status: JobStatus, identity: Props) -> Props:
+    where = {**only(inputs["target"], LOCATION), **identity}
+    kept = {k: inputs[k] for k in ("again", "retain", REVISIONS) if k in inputs}
+    return {**{k: inputs[k] for k in FROZEN}, **kept, "target": where, "uid": status.uid, "phase": status.phase}
+
+
+def _replacement_reasons(olds: Props, news: Props, connect: Connect) -> list[str]:
+    changes = [c for c in compare(from_state(olds["objects"]), from_state(news["objects"])) if c.effect != "update"]
+    reasons = [*map(str, changes)]
+    if changes and all(c.effect == "waiting" for c in changes) and _is_queued(olds, connect):
+        reasons = []
+    if olds["run"] != news["run"]:
+        reasons.insert(0, f"run {olds['run']!r} => {news['run']!r}")
+    if changed := _changed_arguments(olds, news):
+        reasons.append(f"func_args: {', '.join(changed)}")
+    if olds.get("fills", news.get("fills")) != news.get("fills"):
+        reasons.append("its volume is made anew")
+    if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
+        kept = f' (name="{olds["name"]}" keeps it)' if olds["namespace"] == news["namespace"] else ""
+        reasons.insert(0, f"name {olds['namespace']}/{olds['name']} => {news['namespace']}/{news['name']}{kept}")
+    return reasons
+
+
+def _changed_arguments(olds: Props, news: Props) -> list[str]:
+    """Return the names of the function arguments that have changed, except secret ones. The objects do not show them."""
+    texts = [text for text in (olds.get("arguments"), news.get("arguments")) if isinstance(text, str)]
+    if len(texts) < 2:
+        return []
+    before, after = map(json.loads, texts)
+    return [name for name in {**before, **after} if _as_json(before, name) != _as_json(after, name)]
+
+
+def _as_json(arguments: Props, name: str) -> str:
+    """Return an argument as JSON, which distinguishes 1, 1.0 and true; empty if it is not given."""
+    return json.dumps(arguments[name], sort_keys=True) if name in arguments else ""
+
+
+def _revisions(props: Props) -> Props:
+    return props.get(REVISIONS) or {}
+
+
+def _secrets(props: Props, name: str) -> dict[str, Any]:
+    """Return the values of a job's Secret by the name of the Secret in the target. A renamed job keeps its Secret, but the inputs
+    name the Secret after the new name, because the engine encrypts inputs by the name that the program uses.
+
+    Args:
+        props: The job's inputs.
+        name: Name of the job in its target.
+    """
+    return {secret_name(name): values for values in (props.get("secrets") or {}).values()}
+
+
+def _changed_secrets(olds: Props, news: Props) -> list[str]:
+    """Return "Secret/key" of each value that has changed; an unknown value does not count."""
+    before, after = _secrets(olds, olds["name"]), _secrets(news, olds["name"])
+    changed = []
+    for name in filter(before.__contains__, after):
+        known = [key for key, value in after[name].items() if key in before[name] and not isinstance(value, Unknown)]
+        changed += [f"{name}/{key}" for key in known if before[name][key] != after[name][key]]
+    return changed
+
+
+def _has_unknown_secrets(news: Props) -> bool:
+    values = chain.from_iterable(secret.values() for secret in _secrets(news, "").values())
+    return any_unknown(values)
+
+
+def _secret_note(olds: Props, changed: list[str], connect: Connect) -> str:
+    """Return which values of a job's Secret have changed, without showing them, and when the job reads them."""
+    status = _own_status(olds, connect)
+    reads = "a job reads it when its Pods start"
+    if status is not None:
+        waiting = status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SUSPENDED)
+        reads = f"the job is {status.phase}: applies {'when it starts' if waiting else 'at the next run'}"
+    return f"{olds['namespace']}/{olds['name']}: new secret value in Secret {', '.join(changed)}; {reads}"
+
+
+def _unknown_note(olds: Props, news: Props, connect: Connect) -> str:
+    """Return what an update may do to a job whose values a preview does not know yet."""
+    note = "it depends on values that are not known yet, and may start a new run"
+    status = _own_status(olds, connect)
+    if status is None:
+        return f"{_where(olds)}: {note}"
+    if status.terminal:
+        return f"{_where(olds)} is {status.phase}: {note}"
+    ends = "which would end the running one"
+    if not _may_interrupt(olds, news):
+        ends = f"which is refused as long as this one is unfinished. {_wait_hint(status, olds, news)}"
+    return f"{_where(olds)} is {status.phase}: {note}, {ends}"
+
+
+def _moved_queue_note(olds: Props, news: Props) -> tuple[str, ...]:
+    """Return a note if a waiting job moves to another queue, as Kueue may admit it in its present queue before the update."""
+    before, after = (queue_of(from_state(props["objects"])) for props in (olds, news))
+    if not before or before == after or isinstance(after, Unknown):
+        return ()
+    return (
+        f"{_where(olds)} waits in queue {before} and moves to queue {after} without a new run; if Kueue admits it before the"
+        " update, the update is refused and the job goes on",
+    )
+
+
+def _is_queued(olds: Props, connect: Connect) -> bool:
+    """Return whether Kueue has suspended the job; a job whose status is not readable counts as running."""
+    status = _own_status(olds, connect)
+    return status is not None and status.phase == Phase.QUEUED
+
+
+def _own_status(olds: Props, connect: Connect) -> JobStatus | None:
+    """Return the status of the job; None if it is gone, belongs to another stack, or is not readable."""
+    status = _status_if_reachable(olds, connect)
+    return status if status is not None and _owner(olds).owns(status.whose) else None
+
+
+def interruptions(outputs: Props, connect: Connect) -> tuple[str, ...]:
+    """Return a note if a job that is removed from the program is unfinished, so that its deletion ends it."""
+    if outputs.get("retain"):
+        return ()
+    status = _status_if_reachable(outputs, connect)
+    if status is None or status.terminal or not _owner(outputs).owns(status.whose):
+        return ()
+    return (
+        f"{_where(outputs)} is {_unfinished(status)}, and has left the program: this update ends it and deletes it",
+    )
+
+
+def _unfinished(status: JobStatus) -> str:
+    since = datetime.fromtimestamp(status.started or status.created, timezone.utc)
+    return f"{status.phase} since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@dataclass(frozen=True)
+class _Interruption:
+    """What a change means for an unfinished run: why it is rejected, or what it does to the run."""
+
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect) -> _Interruption:
+    """Return what a change means that ends the run, if it is unfinished.
+
+    Args:
+        olds: Previous inputs.
+        news: Current inputs.
+        reasons: What has changed.
+        connect: Returns the target of an input `target`.
+    """
+    if news.get("interrupt") == "allow":
+        return _Interruption()
+    try:
+        target = connect(olds["target"])
+        status = target.status(olds["namespace"], olds["name"])
+    except Refused as refused:
+        return _Interruption((str(refused),))
+    except TrainerError as fault:
+        return _Interruption((f"cannot see whether {_where(olds)} is still running: {fault}",))
+    if status is None or status.terminal or not _owner(olds).owns(status.whose):
+        return _Interruption()
+    if status.reason == NOT_STARTED and not status.started:
+        return _Interruption()
+    loss = _loss(status, target)
+    if _may_interrupt(olds, news):
+        return _Interruption(notes=_checkpoint_note(olds, news, status, loss))
+    shown = "; ".join(reasons[:5])
+    if len(reasons) > 5:
+        shown += f"; and {len(reasons) - 5} more"
+    return _Interruption(
+        (
+            f"{_where(olds)} is {_unfinished(status)}, and this change would end it and start a new run: {shown}."
+            f"{f' It {loss}.' if loss else ''} {_wait_hint(status, olds, news)}",
+        )
+    )
+
+
+def _may_interrupt(olds: Props, news: Props) -> bool:
+    """Return whether a change may end the run of a job, if it is unfinished."""
+    return news.get("interrupt") == "allow" or (
+        news.get("interrupt") == "checkpoint" and saves_checkpoints(from_state(olds["objects"]))
+    )
+
+
+def _loss(status: JobStatus, target: Target) -> str:
+    """Return what the job would lose if it were stopped; empty if that is not known."""
+    if status.phase != Phase.RUNNING:
+        return ""
+    with suppress(TrainerError):
+        status = replace(status, progress=target.progress(status))
+    return str(interruption_cost(status, time.time()) or "")
+
+
+def _checkpoint_note(olds: Props, news: Props, status: JobStatus, loss: str) -> tuple[str, ...]:
+    """Return what interrupt="checkpoint" does to a job; nothing for one without Pods, such as a suspended one."""
+    if status.phase not in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
+        return ()
+    grace = max(map(_grace, from_state(olds["objects"]).values()), default=0) or DEFAULT_GRACE
+    after = "The new run goes on from it"
+    if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
+        after = "The new run goes on from it if it has the same output volume"
+    if any(has_variable(from_state(each["objects"]), RUN_ENV) for each in (olds, news)):
+        after = "The new run does not find it: with resume=False each run has a folder of its own"
+    failed = f"; if that fails, it {loss}" if loss else ""
+    return (
+        f"{_where(olds)} is {_unfinished(status)}, and this change ends it: its Pods get SIGTERM, and up to {grace} s to save a"
+        f" checkpoint{failed}. {after}",
+    )
+
+
+DEFAULT_GRACE = 30
+"""`terminationGracePeriodSeconds` of a Pod that declares none."""
+
+
+def _grace(document: Props) -> int:
+    """Return the longest grace period that the Pods of a JobSet or the patches of a TrainJob declare in seconds; 0 for none."""
+    patches = items(section(document, "spec"), "runtimePatches") if document.get("kind") == "TrainJob" else []
+    jobs = jobs_of(document) if document.get("kind") == "JobSet" else chain.from_iterable(map(patched_jobs, patches))
+    return max((number(job.pod.spec.get("terminationGracePeriodSeconds")) for job in jobs), default=0)
+
+
+_WAIT = 'Wait until it has finished, or set interrupt="allow" on the TrainJob'
+
+
+def _wait_hint(status: JobStatus, olds: Props, news: Props) -> str:
+    """Return what to do about a change that would end an unfinished run."""
+    if news.get("interrupt") == "checkpoint":
+        why = 'interrupt="checkpoint" is for runs with a checkpoint policy, and this one has none'
+        return f"{_wait_hint(status, olds, without(news, 'interrupt'))}: {why} (checkpoint=)"
+    if status.phase == Phase.RUNNING and saves_checkpoints(from_state(olds["objects"])):
+        return f'{_WAIT}, or interrupt="checkpoint" to save a checkpoint first'
+    if status.reason == SUSPENDED:
+        return f"Run `pulumi-trainer resume` and `pulumi up` without this change. {_WAIT}"
+    if status.phase == Phase.SUSPENDED:
+        return f"Resume it without this change (suspend=False). {_WAIT}"
+    if status.reason == NOT_STARTED:
+        return f"Run `pulumi up` without this change, which starts it. {_WAIT}"
+    return _WAIT
+
+
+def _release(props: Props) -> str:
+    """Return the release of the runtime that a job was rendered from; empty if it has none."""
+    runtime = props.get("runtime")
+    return str(runtime.get("release", "")) if isinstance(runtime, dict) else ""
+
+
+def _check_channel_move(olds: Props, news: Props, connect: Connect) -> Checked:
+    """Return the checked inputs of a job whose channel has another release: the job stays as it is, or it is replaced if it is
+    running and interrupt="allow" is set."""
+    before, after, runtime = _release(olds), _release(news), news["runtime"]
+    found = effects(from_state(olds["objects"]), from_state(news["objects"]))
+    shown = f": {found[0]}" if found else ""
+    if len(found) > 1:
+        shown += f" and {len(found) - 1} more"
+    summary = f"{_where(olds)}: {runtime['channel']} has {runtime['name']} {after}"
+    summary += f", and this job {before or 'none of its releases'} ({level_of(found)}{shown})"
+    kept = with_current_connection(olds, news)
+    if before and (why := follow_refusal(runtime["follow"], before, after, level_of(found))):
+        return Checked(kept, notes=(f"{summary}. Nothing: {why}",))
+    how = news.get("interrupt")
+    if how == "checkpoint" and not saves_checkpoints(from_state(olds["objects"])):
+        why = 'it has no checkpoint policy, which interrupt="checkpoint" needs'
+        return Checked(kept, notes=(f"{summary}. On its next run: {why}",))
+    if not _may_interrupt(olds, news):
+        return Checked(kept, notes=(f"{summary}. On its next run: another run= key starts one",))
+    try:
+        status = connect(olds["target"]).status(olds["namespace"], olds["name"])
+    except TrainerError as fault:
+        return Checked(kept, notes=(f"{summary}. On its next run: whether it runs now cannot be seen: {fault}",))
+    if status is None or status.terminal or not _owner(olds).owns(status.whose):
+        phase = status.phase if status is not None else "gone"
+        return Checked(
+            kept, notes=(f"{summary}. On its next run: it is {phase}, and a job that has ended is not run again",)
+        )
+    replaced = f'{summary}. Replaced: it is {status.phase} and has interrupt="{how}"'
+    return Checked(_new_run(olds, news), notes=(replaced, *_interruption(olds, news, [], connect).notes))
+
+
+def _unavailable_release(olds: Props, news: Props) -> str:
+    """Return why a new run must not use the release that it was rendered with; empty if it may.
+
+    A program renders a job that does not follow its channel with the job's own release if it can.
+    """
+    before, after, runtime = _release(olds), _release(news), news.get("runtime") or {}
+    if "channel" not in runtime or not before or (olds.get("runtime") or {}).get("name") != runtime["name"]:
+        return ""
+    why = follow_refusal(runtime["follow"], before, after)
+    if not why:
+        return ""
+    return (
+        f"{_where(olds)}: channel {runtime['channel']} has {runtime['name']} {after}, and {why}. Its own"
+        f" {before} is not at hand: either the channel carries it no longer, or the job's record could not be read. Put the"
+        f' release back into the catalogue, or set follow="any", or runtime="{runtime["name"]}@RELEASE"'
+    )
+
+
+def _runtime_note(olds: Props, news: Props) -> tuple[str, ...]:
+    before, after = olds.get("runtime"), news.get("runtime")
+    if not before or not after or before["digest"] == after.get("digest") or isinstance(after.get("digest"), Unknown):
+        return ()
+    return (
+        f"{olds['namespace']}/{olds['name']} keeps the runtime that it was created with: {after['name']} has changed"
+        " since; give the TrainJob another run= key to run it again with the new one",
+    )

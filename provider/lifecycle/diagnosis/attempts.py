@@ -1,0 +1,276 @@
+"""Derives the attempts of a job in a cluster from what its objects show now, and from what was observed before.
+
+Nobody writes a history of a job there. JobSet counts restarts, Kueue counts evictions; conditions and Pods explain the newest.
+Reasons of DisruptionTarget: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions.
+Reasons of evictions: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/workload_types.go.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pulumi_trainer.provider.api import attempts
+from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE, Attempt, bounded
+from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    condition,
+    conditions,
+    epoch_seconds,
+    labels_of,
+    mappings,
+    number,
+    section,
+    text,
+    true_condition,
+)
+from pulumi_trainer.provider.kube.values.wording import without_full_stop
+from pulumi_trainer.provider.kueue.workload_reasons import explain_preemption
+from pulumi_trainer.provider.lifecycle.diagnosis.containers import describe_pod, exit_text
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, STEP, JobView
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import culprit
+from pulumi_trainer.provider.pipeline.disruptions import TERMINATED
+
+_DISRUPTIONS = {
+    "PreemptionByScheduler": attempts.PREEMPTED,
+    "DeletionByTaintManager": attempts.NODE_LOST,
+    "DeletionByPodGC": attempts.NODE_LOST,
+    "EvictionByEvictionAPI": attempts.EVICTED,
+    "TerminationByKubelet": attempts.EVICTED,
+}
+_EVICTIONS = {"Preempted": attempts.PREEMPTED, "NodeFailures": attempts.NODE_LOST, "Deactivated": attempts.SUSPENDED}
+"""Reason of an eviction by Kueue -> cause; another reason is EVICTED, with the reason as detail."""
+_IDLE = (Phase.QUEUED, Phase.SUSPENDED, Phase.ADMITTED, Phase.PENDING)
+"""Phases in which a job has no Pods."""
+
+
+def observed_attempts(view: JobView, before: Sequence[Attempt], phase: Phase, finished: float) -> list[Attempt]:
+    """Return the attempts of a job, the newest last. Times and causes that nobody has observed are not known.
+
+    A number is left out where JobSet counts a restart in which no Pod has run (`_is_stopped`).
+
+    Args:
+        view: The documents of the job.
+        before: The attempts as they were observed before.
+        phase: What the job is doing.
+        finished: When it ended; 0 if it has not.
+    """
+    if view.jobset is None:
+        return [*before]
+    known = {each.number: each for each in before if each.count == 1 or not each.cause}  # a gap has a cause
+    suspended = 0 if view.queue else sum(each.cause == attempts.SUSPENDED for each in known.values())
+    if phase == Phase.SUSPENDED and before and not before[-1].ended and not view.queue:
+        known[before[-1].number] = _suspended(view, before[-1])
+        suspended += 1
+    over = _causes(view)
+    count = sum(over.values()) + suspended
+    newest = _newest_end(view, known[count - 1].finished if count - 1 in known else 0.0)
+    if newest is not None and count and (count in known or not _is_stopped(known.get(count - 1), over)):
+        known[count] = _merged(known.get(count, Attempt(count)), newest)
+    for each in [a for a in known.values() if a.number <= count and not a.ended]:
+        known[each.number] = replace(each, cause=_only_cause(over) or attempts.NOT_OBSERVED)
+    found = [*_with_gaps(known, count, over)]
+    if phase not in _IDLE or phase.terminal:
+        current = _current(view, known.get(count + 1, Attempt(count + 1)), phase, finished)
+        found += [current] if current.started or current.ended else []
+    return bounded([*_with_steps(view, found)])
+
+
+def _with_steps(view: JobView, found: Sequence[Attempt]) -> Iterator[Attempt]:
+    """Yield the attempts, the one during which the newest log of rank 0 began with the steps in it.
+
+    Which steps it has done again is known if the logs of all attempts before it were read. Times of a cluster are whole seconds:
+    a container that begins in the second in which an attempt has ended is of the next one.
+    """
+    steps, before = view.steps_done, 0
+    for each in found:
+        if steps is None or not 0 < each.started <= steps.started < (each.finished or math.inf):
+            yield each
+        elif before == view.logs_before:
+            yield replace(each, first=steps.first, last=steps.last, redone=steps.redone, repeating=steps.repeating)
+        else:
+            yield replace(each, first=steps.first, last=steps.last)
+        before += each.count
+
+
+def _causes(view: JobView) -> Counter[str]:
+    """Return how many attempts have ended by each cause, as far as JobSet and Kueue count them."""
+    status, work = section(view.jobset, "status"), section(view.workload, "status")
+    restarts, errors = number(status.get("restarts")), number(status.get("restartsCountTowardsMax"))
+    found = Counter({attempts.PROGRAM_ERROR: min(errors, restarts), attempts.DISRUPTED: max(0, restarts - errors)})
+    evictions = mappings(section(work, "schedulingStats").get("evictions"))
+    for each in evictions:
+        found[_EVICTIONS.get(text(each.get("reason")), attempts.EVICTED)] += number(each.get("count"))
+    if not evictions and (evicted := true_condition(conditions(view.workload), "Evicted")):
+        found[_EVICTIONS.get(text(evicted.get("reason")), attempts.EVICTED)] += 1
+    return +found
+
+
+def _is_stopped(attempt: Attempt | None, over: Counter[str]) -> bool:
+    """Return whether JobSet may count the end of an attempt again, as the restart of a job that was stopped from outside.
+
+    The Pods of a job with a checkpoint policy end with `TERMINATED` when Kueue or a user stops it. That fails its Jobs, mostly
+    before they are suspended, and JobSet restarts them as soon as the job is resumed. No Pod has run in between.
+
+    Args:
+        attempt: The attempt, if anybody has observed it.
+        over: What JobSet and Kueue have counted.
+    """
+    causes = (attempts.PREEMPTED, attempts.EVICTED, attempts.NODE_LOST, attempts.SUSPENDED)
+    return attempt is not None and attempt.count == 1 and _counted(attempt.cause, over) in causes
+
+
+def _only_cause(over: Counter[str]) -> str:
+    return next(iter(over)) if len(over) == 1 else ""
+
+
+def _newest_end(view: JobView, after: float) -> Attempt | None:
+    """Return when and why the newest attempt has ended that does not run, if conditions show that.
+
+    Args:
+        view: The documents of the job.
+        after: When the attempt before it ended; 0 if that is not known.
+    """
+    restarts = number(section(view.jobset, "status").get("restarts"))
+    evicted = true_condition(conditions(view.workload), "Evicted")
+    if evicted:
+        return replace(_eviction(view, evicted), started=_start(_of_attempt(view, restarts), after))
+    restarting = true_condition(conditions(view.jobset), "RestartingJobSet")
+    if not restarting:
+        return None
+    at = epoch_seconds(restarting.get("lastTransitionTime"))
+    own = _of_attempt(view, restarts - 1)
+    cause, detail, failed = _failure(own)
+    at = max(at, failed)  # a condition that was True before keeps its time
+    disrupted = text(restarting.get("reason")).endswith(f"_{INTERRUPTED_RULE}")
+    if not cause:
+        message = without_full_stop(text(restarting.get("message")))
+        cause, detail = attempts.DISRUPTED if disrupted else attempts.PROGRAM_ERROR, message
+    return Attempt(1, _start(own, after), at, cause, detail)
+
+
+def _start(own: JobView, after: float) -> float:
+    """Return when the first Pod of an attempt that trains started; 0 if its Pods are gone."""
+    pods = [pod for pod in (*own.pods, *own.gone) if labels_of(pod).get(STEP) == own.trainer_step]
+    return min((at for at in _starts(pods) if at > after), default=0.0)
+
+
+def _starts(documents: Sequence[Document]) -> list[float]:
+    """Return when Pods or Jobs started, as far as they have."""
+    starts = [epoch_seconds(section(each, "status").get("startTime")) for each in documents]
+    return [at for at in starts if at]
+
+
+def _of_attempt(view: JobView, restart: int) -> JobView:
+    """Return the documents of a job with the Pods of one attempt. restart: Restarts before it."""
+
+    def of_attempt(pods: Sequence[Document]) -> list[Document]:
+        return [pod for pod in pods if text(labels_of(pod).get(ATTEMPT)) in ("", str(restart))]
+
+    return replace(view, pods=of_attempt(view.pods), gone=of_attempt(view.gone))
+
+
+def _eviction(view: JobView, evicted: Document) -> Attempt:
+    reason, message = text(evicted.get("reason")), text(evicted.get("message"))
+    cause = _EVICTIONS.get(reason, attempts.EVICTED)
+    detail = f"{reason}: {without_full_stop(message)}"
+    if cause == attempts.PREEMPTED:
+        why = text(condition(conditions(view.workload), "Preempted").get("message")) or message
+        detail = explain_preemption(why, view.preemptor)
+    elif view.override:
+        detail = view.override.partition(";")[0]
+    return Attempt(1, finished=epoch_seconds(evicted.get("lastTransitionTime")), cause=cause, detail=detail)
+
+
+def _suspended(view: JobView, running: Attempt) -> Attempt:
+    at = epoch_seconds(true_condition(conditions(view.main), "Suspended").get("lastTransitionTime"))
+    who = view.override.partition(";")[0]
+    return replace(running, finished=at, cause=attempts.SUSPENDED, detail=who)
+
+
+def _failure(own: JobView) -> tuple[str, str, float]:
+    """Return why an attempt has failed and since when, from its Pods; empty if they are gone."""
+    for pod in (*own.pods, *own.gone):
+        if disrupted := true_condition(conditions(pod), "DisruptionTarget"):
+            reason, message = text(disrupted.get("reason")), without_full_stop(text(disrupted.get("message")))
+            at = epoch_seconds(disrupted.get("lastTransitionTime"))
+            return _DISRUPTIONS.get(reason, attempts.DISRUPTED), f"{describe_pod(pod)}: {message}", at
+    guilty = culprit(own)
+    if guilty is None:
+        return "", "", 0.0
+    detail = f"{describe_pod(guilty.pod)}: {exit_text(guilty.failure)}"
+    at = epoch_seconds(guilty.failure.get("finishedAt"))
+    if text(guilty.failure.get("reason")) == attempts.OUT_OF_MEMORY:
+        return attempts.OUT_OF_MEMORY, detail, at
+    stopped = guilty.failure.get("exitCode") == TERMINATED
+    return attempts.TERMINATED if stopped else attempts.PROGRAM_ERROR, detail, at
+
+
+def _merged(known: Attempt, seen: Attempt) -> Attempt:
+    """Return an attempt with the end that is seen now, unless a better one was observed before."""
+    if known.ended and known.finished and known.cause:
+        return known
+    detail = plain(seen.detail)[: attempts.LONGEST]
+    started = known.started or seen.started
+    finished = max(seen.finished, started)
+    return replace(known, started=started, finished=finished or known.finished, cause=seen.cause, detail=detail)
+
+
+def _with_gaps(known: dict[int, Attempt], count: int, over: Counter[str]) -> Iterator[Attempt]:
+    """Yield the attempts up to a number; several in a row that nobody has observed are one entry."""
+    seen = sorted(each for each in known if each <= count)
+    missing = count - sum(known[each].count for each in seen)
+    left = over - Counter(_counted(known[each].cause, over) for each in seen if known[each].count == 1)
+    exact = sum(left.values()) == missing
+    start = 1
+    for at in (*seen, count + 1):
+        entry = known.get(at, Attempt(at)) if at <= count else Attempt(at)
+        start += start < at and _is_stopped(known.get(start - 1), over)
+        if (gap := at - start if entry.count == 1 else 0) > 0:  # several are the oldest ones
+            cause = (_only_cause(left) if exact else "") or attempts.NOT_OBSERVED
+            mixed = exact and len(left) > 1 and gap == missing
+            parts = ", ".join(f"{n} {name}" for name, n in left.items()) if mixed else ""
+            yield Attempt(at - 1, cause=cause, detail=parts, count=gap)
+        if at <= count:
+            yield entry
+        start = at + 1
+
+
+def _counted(cause: str, over: Counter[str]) -> str:
+    """Return as what JobSet or Kueue has counted a cause that was observed."""
+    if cause in (attempts.OUT_OF_MEMORY, attempts.KILLED):
+        return attempts.PROGRAM_ERROR
+    return cause if cause in over or cause == attempts.SUSPENDED else attempts.DISRUPTED
+
+
+def _is_over(document: Document) -> bool:
+    """Return whether a Pod or a Job has failed or is being deleted: JobSet may not have counted the restart yet."""
+    failed = section(document, "status").get("phase") == "Failed" or true_condition(conditions(document), "Failed")
+    return bool(failed) or "deletionTimestamp" in section(document, "metadata")
+
+
+def _current(view: JobView, known: Attempt, phase: Phase, finished: float) -> Attempt:
+    """Return the newest attempt, which runs or has ended the job."""
+    restarts = str(number(section(view.jobset, "status").get("restarts")))
+    step = view.trainer_step
+    pods, jobs = (
+        [each for each in found if text(labels_of(each).get(ATTEMPT)) in ("", restarts)]
+        for found in ([pod for pod in view.pods if labels_of(pod).get(STEP) == step], view.jobs_of(step))
+    )
+    own = [each for each in pods or jobs if phase.terminal or not _is_over(each)]
+    began = replace(known, started=known.started or min(_starts(own), default=0.0))
+    if phase == Phase.SUCCEEDED:
+        return replace(began, finished=finished, cause=attempts.SUCCEEDED, detail="")
+    if phase == Phase.FAILED:
+        cause, detail, _ = _failure(_of_attempt(view, int(restarts)))
+        if not cause:
+            failed = true_condition(conditions(view.main), "Failed") or true_condition(
+                conditions(view.jobset), "Failed"
+            )
+            cause, detail = text(failed.get("reason")), text(failed.get("message"))
+        return replace(began, finished=finished, cause=plain(cause), detail=plain(detail)[: attempts.LONGEST])
+    return began

@@ -1,0 +1,176 @@
+"""Compares what a target has of a stack with the stack's state."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pulumi_trainer.provider.api.status import NAMESAKE, Owner
+
+REFRESH = "pulumi refresh"
+UP = "pulumi up"
+ADOPT = "adopt"
+"""A job is given to another stack by its program."""
+
+Key = tuple[str, str, str, str]
+"""Target, kind, namespace and name of an object."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An object in the state of a stack.
+
+    Args:
+        where: The target, as messages name it.
+        kind: Job, Volume, a kind of runtime, or a kind of Kueue's.
+        namespace: Its namespace; empty for none.
+        name: Its name.
+        resource: Name of its resource.
+        owner: Its owner in the state.
+        identity: UID or generation in the state; empty if not recorded.
+    """
+
+    where: str
+    kind: str
+    namespace: str
+    name: str
+    resource: str
+    owner: Owner
+    identity: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What identifies the object."""
+        return self.where, self.kind, self.namespace, self.name
+
+
+@dataclass(frozen=True)
+class Found:
+    """An object that a target has.
+
+    Args:
+        where: As for `Expected`, and so kind, namespace and name.
+        owner: Its recorded owner.
+        identity: Its UID or generation.
+        delete: Command that deletes it.
+        take: Command that gives it to this stack, or `ADOPT`; empty if there is none.
+        record_gone: Whether it is a job whose record is gone.
+    """
+
+    where: str
+    kind: str
+    namespace: str
+    name: str
+    owner: Owner
+    identity: str = ""
+    delete: str = ""
+    take: str = ""
+    record_gone: bool = False
+
+    @property
+    def key(self) -> Key:
+        """What identifies the object."""
+        return self.where, self.kind, self.namespace, self.name
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A difference between a target and the state.
+
+    Args:
+        code: not-in-state, namesake, gone, other-owner, other-run or no-record.
+        where: The target.
+        kind: Kind of the object.
+        namespace: Its namespace.
+        name: Its name.
+        resource: Name of its resource in the state; empty if it is not there.
+        message: What differs.
+        settle: How to settle it: what it does, and the command.
+    """
+
+    code: str
+    where: str
+    kind: str
+    namespace: str
+    name: str
+    resource: str
+    message: str
+    settle: Sequence[tuple[str, str]] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as JSON."""
+        return {
+            "code": self.code, "target": self.where, "kind": self.kind, "namespace": self.namespace, "name": self.name,
+            "resource": self.resource, "message": self.message,
+            "settle": [{"effect": effect, "command": command} for effect, command in self.settle],
+        }  # fmt: skip
+
+
+def compare(
+    expected: Sequence[Expected],
+    found: Sequence[Found],
+    labels: Collection[str],
+    program: str,
+    unread: Collection[tuple[str, str]] = (),
+) -> Iterator[Finding]:
+    """Yield what differs.
+
+    Args:
+        expected: The objects in the state.
+        found: The objects that the targets have.
+        labels: Labels of the stack's targets in the state.
+        program: "project/stack".
+        unread: Target and kind of objects that could not be listed, so that nothing is known of them.
+    """
+    there = {each.key: each for each in found}
+    known = {each.key for each in expected}
+    for each in expected:
+        if (each.where, each.kind) not in unread:
+            yield from _of_expected(each, there.get(each.key))
+    for other in found:
+        if other.key not in known:
+            yield from _of_found(other, labels, program)
+
+
+def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
+    about: Mapping[str, Any] = {
+        "where": each.where, "kind": each.kind, "namespace": each.namespace, "name": each.name, "resource": each.resource,
+    }  # fmt: skip
+    again = [("removes it from the state", REFRESH), ("creates it again, if the program still has it", UP)]
+    if found is None:
+        yield Finding("gone", **about, message="is in the state and does not exist any more", settle=again)
+    elif found.record_gone:
+        effect = "creates what is missing, if the program still has the job"
+        yield Finding("no-record", **about, message="exists, but its record is gone", settle=[(effect, UP)])
+    elif not each.owner.owns(found.owner):
+        settle = [("leaves it to the other stack; remove it from this program first", REFRESH)]
+        if found.take == ADOPT:
+            settle.insert(0, ("takes it back, with adopt=True on its TrainJob", f"{REFRESH} && {UP}"))
+        elif found.take:
+            settle.insert(0, ("gives it to this stack", found.take))
+        yield Finding("other-owner", **about, message=f"belongs to {found.owner.called_by(each.owner)}", settle=settle)
+    elif each.identity and found.identity and each.identity != found.identity:
+        message = "is another one than the state has: the state is older, or it was created again"
+        yield Finding(
+            "other-run", **about, message=message, settle=[("records the one that exists", REFRESH), again[1]]
+        )
+
+
+def _of_found(found: Found, labels: Collection[str], program: str) -> Iterator[Finding]:
+    label, same_name = found.owner.stack, bool(program) and found.owner.program == program
+    alike = label.partition("-")[0] in {each.partition("-")[0] for each in labels if each} - {""}
+    about: Mapping[str, Any] = {
+        "where": found.where, "kind": found.kind, "namespace": found.namespace, "name": found.name, "resource": "",
+    }  # fmt: skip
+    settle = [("deletes it and its data", found.delete)]
+    if found.take == ADOPT:
+        settle.insert(0, ("takes it over, if the program has it, with adopt=True on its TrainJob", UP))
+    elif found.take:
+        settle.insert(0, ("gives it to this stack, if the program has it", found.take))
+    if (label and label in labels) or (same_name and not label):
+        yield Finding(
+            "not-in-state", **about, message="was created by this stack and is not in its state", settle=settle
+        )
+    elif alike or same_name:
+        yield Finding("namesake", **about, message=f"belongs to {NAMESAKE}", settle=settle)

@@ -1,0 +1,85 @@
+"""Compares the project that a job was started with to the current one, file by file."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import tarfile
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.kube import terminal
+from pulumi_trainer.provider.kube.errors import TrainerError
+
+MOST_FILES = 30
+"""Changed files that a note names."""
+MOST_LINES = 200
+"""Changed lines that a note shows, of all files."""
+LONGEST_TEXT = 2**20
+"""Bytes of the longest file whose lines are compared."""
+
+_shown: dict[tuple[str, str], str] = {}
+"""Former and current digest -> the job whose note has shown the change, so that many jobs of one project show it once."""
+
+
+def source_notes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a note with the files of the project that have changed since the job was started, and their lines.
+
+    Args:
+        olds: Previous inputs of the job.
+        news: Current inputs.
+    """
+    was, now = _digest(olds), _digest(news)
+    if not was or not now or was == now:
+        return ()
+    job = f"{olds['namespace']}/{olds['name']}"
+    change = f"{job}: project {was[:8]} -> {now[:8]}"
+    if _shown.setdefault((was, now), job) != job:
+        return (f"{change}, as for {_shown[was, now]}",)
+    try:
+        before, after = _files(was), _files(now)
+    except (TrainerError, OSError, tarfile.TarError):
+        return (f"{change}; the files of {was[:8]} are not on this machine, so they cannot be compared",)
+    return ("\n".join([change, *_changes(before, after)]),)
+
+
+def _digest(inputs: Mapping[str, Any]) -> str:
+    digests = map(source_archives.digest_of, from_state(inputs.get("objects") or {}).values())
+    return next(filter(None, digests), "")
+
+
+def _files(digest: str) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(source_archives.read(digest))) as tar:
+        return {entry.name: (tar.extractfile(entry) or io.BytesIO()).read() for entry in tar}
+
+
+def _changes(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
+    changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
+    lines: list[str] = []
+    for path in changed[:MOST_FILES]:
+        lines.append(f"  {path} {_kind_of_change(path, before, after)}")
+        lines += _line_diff(before.get(path, b""), after.get(path, b""))
+    more = len(lines) - MOST_LINES
+    if more > 0:
+        lines = [*lines[:MOST_LINES], f"  ... {more} more lines"]
+    if len(changed) > MOST_FILES:
+        lines.append(f"  ... and {len(changed) - MOST_FILES} more files")
+    return [terminal.plain(line) for line in lines]
+
+
+def _kind_of_change(path: str, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
+    if path not in before:
+        return "added"
+    return "changed" if path in after else "removed"
+
+
+def _line_diff(before: bytes, after: bytes) -> list[str]:
+    if max(len(before), len(after)) > LONGEST_TEXT or b"\0" in before + after:
+        return []
+    old, new = (content.decode(errors="replace").splitlines() for content in (before, after))
+    found = difflib.unified_diff(old, new, lineterm="", n=0)
+    without_file_names = islice(found, 2, None)
+    return [f"    {line}" for line in without_file_names]

@@ -1,0 +1,247 @@
+"""Sums up which GPUs and CPUs jobs have used in a window of time, by team, queue, user or job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    conditions,
+    epoch_seconds,
+    number,
+    section,
+    true_condition,
+)
+from pulumi_trainer.provider.lifecycle.job_status import derive_phase
+
+By = Literal["team", "queue", "user", "job"]
+
+NONE, UNKNOWN = "none", "unknown"
+_HOUR = 3600.0
+_ACTIVE = (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A time for which a job has run, or has run for an unknown time.
+
+    Args:
+        namespace: Namespace of the job.
+        name: Name of the job.
+        demand: What it has requested.
+        begin: Seconds since the epoch; 0 if unknown.
+        end: Seconds since the epoch; 0 if it still runs, or if `begin` is unknown.
+        known: When the job is known to have existed, for a job whose time is unknown.
+    """
+
+    namespace: str
+    name: str
+    demand: Demand
+    begin: float
+    end: float = 0.0
+    known: float = 0.0
+
+    @property
+    def running(self) -> bool:
+        """Whether the job runs now."""
+        return bool(self.begin) and not self.end
+
+
+@dataclass
+class Row:
+    """The usage of a team, queue, user or job.
+
+    Args:
+        key: Its name; `none` without a queue, `unknown` if not recorded.
+        jobs: Jobs that have run in the window.
+        running: Jobs that run now.
+        gpus: GPUs of the jobs that run now.
+        gpu_hours: GPUs times hours in the window.
+        cpu_hours: CPUs times hours in the window.
+        incomplete: Jobs whose GPUs or times are not, or not completely, known; what is known of them is counted.
+    """
+
+    key: str
+    jobs: set[tuple[str, str]] = field(default_factory=set)
+    running: set[tuple[str, str]] = field(default_factory=set)
+    gpus: float = 0.0
+    gpu_hours: float = 0.0
+    cpu_hours: float = 0.0
+    incomplete: set[tuple[str, str]] = field(default_factory=set)
+
+    def numbers(self) -> dict[str, int | float]:
+        """Return the numbers of the row, as JSON has them."""
+        return {
+            "jobs": len(self.jobs), "running": len(self.running), "gpus": round(self.gpus, 3),
+            "gpuHours": round(self.gpu_hours, 3), "cpuHours": round(self.cpu_hours, 3),
+            "incomplete": len(self.incomplete),
+        }  # fmt: skip
+
+    def add(self, ran: Ran, begin: float, now: float) -> None:
+        """Count a run. begin: Begin of the window; now: its end."""
+        job = (ran.namespace, ran.name)
+        if not ran.begin:
+            if ran.known >= begin:
+                self.incomplete.add(job)
+            return
+        hours = (min(ran.end or now, now) - max(ran.begin, begin)) / _HOUR
+        if hours <= 0 and not ran.running:
+            return
+        self.jobs.add(job)
+        if ran.demand.gpus is None:
+            self.incomplete.add(job)
+        gpus, hours = ran.demand.gpus or 0.0, max(0.0, hours)
+        self.gpu_hours += gpus * hours
+        self.cpu_hours += (ran.demand.cpus or 0.0) * hours
+        if ran.running:
+            self.running.add(job)
+            self.gpus += gpus
+
+
+def summarize(
+    runs: Iterable[Ran], by: By, since: float, now: float, teams: Mapping[tuple[str, str], str]
+) -> tuple[list[Row], Row]:
+    """Return the rows, the largest usage first, and the total.
+
+    Args:
+        runs: The times for which jobs have run.
+        by: What a row stands for.
+        since: Begin of the window, in seconds since the epoch.
+        now: End of the window.
+        teams: Namespace and name of a LocalQueue -> its team.
+    """
+    rows: dict[str, Row] = {}
+    total = Row("total")
+    key_of = _keys(teams)[by]
+    for ran in runs:
+        key = key_of(ran)
+        rows.setdefault(key, Row(key)).add(ran, since, now)
+        total.add(ran, since, now)
+    counted = [row for row in rows.values() if row.jobs or row.incomplete]
+    return sorted(counted, key=lambda row: (-row.gpu_hours, -row.cpu_hours, row.key)), total
+
+
+def _keys(teams: Mapping[tuple[str, str], str]) -> dict[By, Callable[[Ran], str]]:
+    def team(ran: Ran) -> str:
+        queue = ran.demand.queue
+        if not queue:
+            return UNKNOWN if queue is None else NONE
+        return teams.get((ran.namespace, queue), queue)  # `GpuQueues` names LocalQueues like their teams
+
+    def queue(ran: Ran) -> str:
+        if not ran.demand.queue:
+            return UNKNOWN if ran.demand.queue is None else NONE
+        return f"{ran.namespace}/{ran.demand.queue}"
+
+    return {
+        "team": team,
+        "queue": queue,
+        "user": lambda ran: ran.demand.user or UNKNOWN,
+        "job": lambda ran: f"{ran.namespace}/{ran.name}",
+    }
+
+
+def team_of(local_queue: str, cluster_queue: str) -> str:
+    """Return the team of a LocalQueue.
+
+    `GpuQueues` names ClusterQueues NAME-TEAM and their LocalQueues TEAM; in all other cases the ClusterQueue counts as the team.
+    """
+    named_like_team = cluster_queue.endswith(f"-{local_queue}")
+    return local_queue if named_like_team or not cluster_queue else cluster_queue
+
+
+def earlier_runs(namespace: str, name: str, runs: Sequence[Run], created: float) -> Iterator[Ran]:
+    """Yield the earlier runs of a job.
+
+    Args:
+        runs: The earlier runs, the newest last.
+        created: When the current run was created, which has ended the one before it.
+    """
+    later = [*(run.created for run in runs), created][1:]
+    for run, next_ in zip(runs, later, strict=True):
+        begin = run.demand.since or run.started
+        never_began = not begin and run.demand != NOTHING_KNOWN
+        if not never_began:
+            yield Ran(namespace, name, run.demand, begin, (run.finished or next_) if begin else 0.0, run.created)
+
+
+def recorded_run(namespace: str, name: str, demand: Demand, started: float, finished: float) -> Iterator[Ran]:
+    """Yield the run of a job by what its record says.
+
+    Args:
+        started: When it began to run, in seconds since the epoch; 0 if it has not.
+        finished: When it ended; 0 if it still runs.
+    """
+    if begin := demand.since or started:
+        yield Ran(namespace, name, demand, begin, finished)
+
+
+def observed_runs(
+    namespace: str, name: str, demand: Demand, jobset: Document, workload: Document | None
+) -> Iterator[Ran]:
+    """Yield the times for which a job has run, as its JobSet and its Workload show them.
+
+    Args:
+        jobset: The JobSet.
+        workload: The Workload of the job; None if it has none, or if Workloads cannot be read.
+    """
+    begin = max(began_at(jobset), _admitted_at(workload))
+    phase = derive_phase(jobset).phase
+    evicted = true_condition(conditions(workload), "Evicted")
+    before = number(section(workload, "status").get("accumulatedPastExecutionTimeSeconds"))
+    if phase in _ACTIVE:
+        yield Ran(namespace, name, demand, begin)
+    elif phase.terminal:
+        yield Ran(namespace, name, demand, begin, _ended_at(jobset))
+    if before:  # of earlier admissions
+        end = begin or epoch_seconds(evicted.get("lastTransitionTime"))
+        yield Ran(namespace, name, demand, end - before, end)
+    elif _was_evicted(workload):
+        yield Ran(namespace, name, demand, 0.0, known=epoch_seconds(evicted.get("lastTransitionTime")) or begin)
+
+
+def began_at(jobset: Document) -> float:
+    """Return when a JobSet was created, or last resumed; 0 while it is suspended."""
+    suspended = next((c for c in conditions(jobset) if c.get("type") == "Suspended"), None)
+    if suspended is not None and suspended.get("status") == "True":
+        return 0.0
+    created = epoch_seconds(section(jobset, "metadata").get("creationTimestamp"))
+    return created if suspended is None else epoch_seconds(suspended.get("lastTransitionTime"), created)
+
+
+def other_workload(workload: Document, namespace: str, name: str, demand: Demand) -> Iterator[Ran]:
+    """Yield the time of a Workload that is neither of a JobSet nor of a TrainJob, by its conditions."""
+    begin = _admitted_at(workload)
+    if begin:
+        finished = true_condition(conditions(workload), "Finished")
+        yield Ran(namespace, name, demand, begin, epoch_seconds(finished.get("lastTransitionTime")))
+
+
+def _admitted_at(workload: Document | None) -> float:
+    return epoch_seconds(true_condition(conditions(workload), "Admitted").get("lastTransitionTime"))
+
+
+def _was_evicted(workload: Document | None) -> bool:
+    evictions = section(workload, "status", "schedulingStats").get("evictions")
+    return bool(evictions) or bool(true_condition(conditions(workload), "Evicted"))
+
+
+def _ended_at(jobset: Document) -> float:
+    ends = [true_condition(conditions(jobset), type_).get("lastTransitionTime") for type_ in ("Completed", "Failed")]
+    return max(map(epoch_seconds, ends))
+
+
+def to_json(rows: Sequence[Row], total: Row, by: By, since: float, now: float) -> dict[str, Any]:
+    """Return usage as JSON."""
+    return {
+        "by": by,
+        "since": since,
+        "until": now,
+        "rows": [{by: row.key, **row.numbers()} for row in rows],
+        "total": total.numbers(),
+    }

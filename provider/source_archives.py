@@ -1,0 +1,121 @@
+"""Stores the archives of jobs' projects in the user's cache, by the digest of their files.
+
+A program writes an archive before it registers a job, and the target reads it when it creates the job. State and plan contain
+only the digest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pulumi_trainer.provider.api.code import SOURCE_ADDRESS, SOURCE_DIGEST, SOURCE_FILE
+from pulumi_trainer.provider.api.extras import not_installed
+from pulumi_trainer.provider.api.user_cache import cache_folder
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import Document, section
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def archive_path(digest: str) -> Path:
+    """Return the path of the archive of a digest.
+
+    Raises:
+        TargetFault: The digest is not valid.
+    """
+    if not _DIGEST.fullmatch(digest):
+        raise TargetFault(Problem("source", f"not a valid digest: {digest!r}"))
+    return folder() / f"{digest}.tar.gz"
+
+
+def folder() -> Path:
+    """Return the folder of the archives."""
+    return cache_folder() / "sources"
+
+
+def store(digest: str, archive: Callable[[], bytes]) -> None:
+    """Write the archive of a digest into the cache, unless it exists.
+
+    Args:
+        digest: SHA-256 of the project's files, in hexadecimal.
+        archive: Returns the archive.
+
+    Raises:
+        TargetFault: The archive cannot be written.
+    """
+    place = archive_path(digest)
+    if place.is_file():
+        with suppress(OSError):
+            os.utime(place)  # its time is that of the last use, for `cache prune`
+        return
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".new-") as fresh:
+            written = Path(fresh, place.name)
+            written.write_bytes(archive())
+            written.rename(place)
+    except OSError as error:
+        raise TargetFault(Problem(str(place), f"cannot be written: {error.strerror}")) from None
+
+
+def read(digest: str) -> bytes:
+    """Return the archive of a digest.
+
+    Raises:
+        TargetFault: The archive is not on this machine.
+    """
+    try:
+        return archive_path(digest).read_bytes()
+    except OSError:
+        hint = "run `pulumi up` where the project is: the program makes the archive again"
+        raise TargetFault(
+            Problem("source", f"the archive of the project ({digest[:12]}) is not on this machine", hint)
+        ) from None
+
+
+def address_of(document: Document) -> str:
+    """Return the S3 address of the archive of a ConfigMap; empty if the ConfigMap contains the archive."""
+    found = section(document, "metadata", "annotations").get(SOURCE_ADDRESS)
+    return found if isinstance(found, str) else ""
+
+
+def upload(address: str, digest: str) -> None:
+    """Write the archive of a digest to an S3 address, unless it exists.
+
+    Raises:
+        TargetFault: The archive cannot be written; the message is the server's.
+    """
+    bucket, _, key = address.removeprefix("s3://").partition("/")
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        raise not_installed("boto3", address) from None
+    try:
+        client = boto3.client("s3")
+        try:
+            client.head_object(Bucket=bucket, Key=key)
+        except ClientError:
+            client.put_object(Bucket=bucket, Key=key, Body=read(digest))
+    except (BotoCoreError, ClientError) as error:
+        hint = "this machine writes there with its AWS credentials: AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL"
+        raise TargetFault(Problem(address, f"the archive of the project cannot be written: {error}", hint)) from None
+
+
+def digest_of(document: Document) -> str:
+    """Return the digest of the archive of a ConfigMap; empty if the ConfigMap has none."""
+    found = (
+        section(document, "metadata", "annotations").get(SOURCE_DIGEST) if document.get("kind") == "ConfigMap" else None
+    )
+    return found if isinstance(found, str) else ""
+
+
+def with_archive(document: Document, archive: Any) -> Document:
+    """Return a ConfigMap with an archive in it."""
+    return {**document, "binaryData": {**section(document, "binaryData"), SOURCE_FILE: archive}}

@@ -1,0 +1,206 @@
+"""Applies, compares and deletes training runtimes in a cluster in mode trainer.
+
+A runtime has the id of its owner in an annotation. A runtime of another owner is never changed; external changes to an own one
+are reverted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAIN_JOB, TRAINING_RUNTIME
+from pulumi_trainer.provider.api.status import NAMESAKE, Owner
+from pulumi_trainer.provider.api.submission import differences
+from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.lifecycle.runtime_crud import current_fields
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, apply_error
+
+Document = dict[str, Any]
+
+_HINT = "wait until they have, delete them first, or set force=True and run `pulumi up` before it is removed"
+GONE_SECONDS = 20.0
+"""How long a delete waits until the runtime is gone: Trainers before 2.3 keep it while TrainJobs refer to it."""
+_POLL = 0.2
+
+
+def apply(client: Client, document: Mapping[str, Any], owner: str, sweep: str) -> str:
+    """Create or update a runtime, and return its UID. Safe to repeat.
+
+    Args:
+        document: The runtime.
+        owner: Id of the owner.
+        sweep: Label of the stack; empty for none.
+
+    Raises:
+        Conflict: The runtime belongs to another owner.
+    """
+    kind, namespace, name = locate(document)
+    marked = _marked(document, owner, sweep)
+    deadline = time.monotonic() + client.patience
+    while True:
+        found = client.get(kind, namespace, name)
+        only = {}
+        if found is not None:
+            _raise_if_foreign(found, kind, owner, sweep)
+            only = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
+        sent = {**marked, "metadata": {**marked["metadata"], **only}}
+        try:
+            return str(client.apply(kind, sent, force=True)["metadata"]["uid"])  # the plan shows external changes
+        except ApiError as error:
+            fault = apply_error(error, kind, sent)
+        if not isinstance(fault, Changed) or time.monotonic() > deadline:
+            raise fault
+
+
+def changed_paths(
+    client: Client, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
+) -> list[str] | None:
+    """Return the paths of what was changed externally in a runtime; None if not found.
+
+    If a field differs, a dry run of the last apply shows what it would change, so that changes of webhooks do not count.
+
+    Args:
+        document: The runtime of the program; empty result if the live one is equal to it.
+        applied: The runtime as it was last applied.
+        owner: Id of the owner.
+        sweep: Label of the stack.
+
+    Raises:
+        Conflict: The runtime belongs to another owner.
+    """
+    kind, namespace, name = locate(applied)
+    if (found := client.get(kind, namespace, name)) is None:
+        return None
+    _raise_if_foreign(found, kind, owner, sweep)
+    if any(current_fields(each, found) == each for each in (document, applied)):
+        return []
+    only = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
+    marked = _marked(applied, owner, sweep)
+    sent = {**marked, "metadata": {**marked["metadata"], **only}}
+    try:
+        planned = client.apply(kind, sent, force=True, dry_run=True)
+    except ApiError:
+        return list(differences(applied, current_fields(applied, found)))
+    return list(differences(_written_part(planned), _written_part(found)))
+
+
+def _written_part(found: Mapping[str, Any]) -> Document:
+    """Return the part of a runtime that programs write."""
+    metadata = {part: found["metadata"].get(part) or {} for part in ("labels", "annotations")}
+    return {"metadata": metadata, "spec": found.get("spec")}
+
+
+def read(client: Client, kind: str, namespace: str, name: str) -> Document | None:
+    """Return the runtime as the cluster has it; None if not found, or if Trainer is not installed."""
+    return client.get(_KINDS[kind], namespace, name)
+
+
+def delete(client: Client, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False) -> Owner | None:
+    """Delete a runtime and wait until it is gone. A runtime that was created since, or belongs to another owner, is left alone.
+
+    Args:
+        document: The runtime.
+        uid: UID of the runtime to delete.
+        owner: The owner in the state.
+        force: Whether to delete it while unfinished TrainJobs use it.
+
+    Returns:
+        The current owner if it is another one; None otherwise.
+
+    Raises:
+        Refused: An unfinished TrainJob was created from the runtime.
+        TargetFault: The runtime still exists after `GONE_SECONDS`.
+    """
+    kind, namespace, name = locate(document)
+
+    def mine(found: Mapping[str, Any]) -> bool:
+        if found["metadata"].get("uid") != uid or not owner.owns(owner_of(found)):
+            return False
+        if not force and (users := _users(client, kind, namespace, name)):
+            shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
+            why = f"is the runtime of {shown}, which {'has' if len(users) == 1 else 'have'} not finished"
+            raise Refused(Problem(kind.where(namespace, name), why, _HINT))
+        return True
+
+    left = client.delete_if(kind, namespace, name, mine)
+    if left is None or left["metadata"].get("uid") != uid:
+        return None
+    if not owner.owns(owner_of(left)):
+        return owner_of(left)
+    deadline = time.monotonic() + GONE_SECONDS
+    while (found := client.get(kind, namespace, name)) is not None and found["metadata"].get("uid") == uid:
+        if time.monotonic() > deadline:
+            finalizers = ", ".join(found["metadata"].get("finalizers") or ["nothing that shows"])
+            hint = "it goes when that is removed; trainer.kubeflow.org/resource-in-use waits for TrainJobs that refer to it"
+            raise TargetFault(Problem(kind.where(namespace, name), f"is being deleted, and held by {finalizers}", hint))
+        time.sleep(_POLL)
+    return None
+
+
+def owner_of(found: Mapping[str, Any]) -> Owner:
+    """Return the owner in the annotations and labels of a runtime."""
+    annotations, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
+    return Owner(str(annotations.get(owner_labels.OWNER) or ""), str(labels.get(owner_labels.STACK) or ""))
+
+
+def locate(document: Mapping[str, Any]) -> tuple[kinds.Kind, str, str]:
+    """Return kind, namespace (empty for a cluster-scoped runtime) and name of a runtime."""
+    metadata = document["metadata"]
+    kind = _KINDS[str(document["kind"])]
+    return kind, str(metadata.get("namespace") or "") if kind.namespaced else "", str(metadata["name"])
+
+
+_KINDS = {kind.kind: kind for kind in (CLUSTER_RUNTIME, TRAINING_RUNTIME)}
+
+
+def _marked(document: Mapping[str, Any], owner: str, sweep: str) -> Document:
+    metadata = dict(document["metadata"])
+    marks_ = {owner_labels.MANAGED_BY: FIELD_MANAGER, **({owner_labels.STACK: sweep} if sweep else {})}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **marks_}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), owner_labels.OWNER: owner}
+    return {**document, "metadata": metadata}
+
+
+def check_owner(client: Client, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
+    """Raise Conflict if a runtime of that name exists and belongs to another owner. sweep: None if not known yet."""
+    kind, namespace, name = locate(document)
+    if (found := client.get(kind, namespace, name)) is not None:
+        _raise_if_foreign(found, kind, owner, sweep)
+
+
+def _raise_if_foreign(found: Document, kind: kinds.Kind, owner: str, sweep: str | None) -> None:
+    metadata = found["metadata"]
+    labels = metadata.get("labels") or {}
+    own = (metadata.get("annotations") or {}).get(owner_labels.OWNER) == owner
+    if own and (sweep is None or labels.get(owner_labels.STACK, sweep) == sweep):
+        return
+    others = "another program's" if labels.get(owner_labels.MANAGED_BY) == FIELD_MANAGER else "somebody's"
+    whose = f"of {NAMESAKE}" if own else others
+    where = kind.where(str(metadata.get("namespace") or ""), metadata["name"])
+    hint = f'to use it as it is, give TrainJobs runtime="{metadata["name"]}"; else give this one another name='
+    raise Conflict(Problem(where, f"exists and is {whose}", hint))
+
+
+def _users(client: Client, kind: kinds.Kind, namespace: str, name: str) -> list[str]:
+    """Return the unfinished TrainJobs that were created from a runtime."""
+
+    def keep(job: Document) -> Document | None:
+        ref = (job.get("spec") or {}).get("runtimeRef") or {}
+        conditions = (job.get("status") or {}).get("conditions") or []
+        ended = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
+        mine = (ref.get("kind", "ClusterTrainingRuntime"), ref.get("name")) == (kind.kind, name)
+        return job["metadata"] if mine and not ended else None
+
+    try:
+        found, _ = client.list(TRAIN_JOB, namespace, keep=keep)
+    except ApiError as error:
+        if error.code in (403, 404):  # without the permission to list all namespaces, the cluster itself refuses
+            return []
+        raise
+    return [f"TrainJob {m.get('namespace')}/{m['name']}" for m in found]

@@ -1,0 +1,174 @@
+"""Keeps copies of what a job's Pods need in the worker clusters of MultiKueue, which copies only the job itself.
+
+In each worker a ConfigMap named like the job owns the copies, as the record of the job owns the objects in the manager cluster.
+All functions can be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
+from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (
+    DELETE_SECONDS,
+    await_gone,
+    delete_job,
+    delete_record,
+)
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+
+_POLL = 0.25
+_PATIENCE = 10.0
+"""Seconds for an answer of a worker cluster that the program no longer has."""
+
+
+@contextmanager
+def in_worker(name: str) -> Iterator[None]:
+    """Name the worker cluster in errors.
+
+    Raises:
+        TargetFault: A request to the worker cluster has failed.
+        Conflict: An object of another owner has the name of a copy.
+        Invalid: The worker cluster rejects an object.
+    """
+    try:
+        yield
+    except TrainerError as error:
+        kind = next((each for each in (Conflict, Invalid) if isinstance(error, each)), TargetFault)
+        raise kind(*(each.below(f"worker cluster {name}") for each in error.problems)) from None
+
+
+def send(client: Client, submission: Submission, run: str) -> None:
+    """Create or update the copies in all worker clusters.
+
+    Args:
+        client: Client of the manager cluster.
+        submission: The job.
+        run: UID of the job's record in the manager cluster.
+
+    Raises:
+        TargetFault, Conflict, Invalid: As for `in_worker`.
+    """
+    for name, worker in client.workers.items():
+        with in_worker(name):
+            apply.send_beside(worker, submission, _owner(worker, submission, run))
+
+
+def delete(client: Client, namespace: str, name: str, run: str, owner: Owner | None) -> None:
+    """Delete the copies in all worker clusters, and return when they and the job's Pods there are gone.
+
+    Args:
+        client: Client of the manager cluster, in which the job is gone.
+        namespace: Namespace of the job.
+        name: Name of the job.
+        run: UID of the only run to delete; empty for any.
+        owner: Delete only copies of this owner; None for any.
+
+    Raises:
+        TargetFault: A worker cluster does not answer, or something blocks the deletion.
+    """
+
+    def mine(found: Record) -> bool:
+        return found.copy_of != "" and run in ("", found.copy_of) and (owner is None or owner.owns(found.whose))
+
+    for cluster, worker in client.workers.items():
+        with in_worker(cluster):
+            found = record.find(worker, namespace, name)
+            if found is not None and mine(found):
+                _delete(worker, found, mine)
+
+
+def delete_unreachable(client: Client, namespace: str, name: str, owner: Owner) -> None:
+    """Delete the copies in worker clusters that the program no longer has, as far as these answer."""
+    for cluster, worker in client.workers.items():
+        try:
+            delete(client.with_workers({cluster: worker.within(_PATIENCE)}), namespace, name, "", owner)
+        except TargetFault:
+            continue
+
+
+def sweep(client: Client, namespace: str, label: str) -> list[str]:
+    """Delete all copies with a stack's label, and return the jobs that they belong to.
+
+    Args:
+        client: Client of the manager cluster.
+        namespace: Namespace of the jobs.
+        label: Label of the stack.
+    """
+
+    def mine(found: Record) -> bool:
+        return found.copy_of != "" and found.stack == label and not found.retained
+
+    swept = []
+    selector = f"{owner_labels.RECORD}={record.COPY},{owner_labels.STACK}={label}"
+    for cluster, worker in client.workers.items():
+        with in_worker(cluster):
+            found, _ = worker.list(CONFIG_MAP, namespace, labels=selector)
+            for each in filter(mine, map(Record.of, found)):
+                _delete(worker, each, mine)
+                swept.append(f"{namespace}/{each.name} in {cluster}")
+    return swept
+
+
+def _owner(worker: Client, submission: Submission, run: str) -> Record:
+    """Return the ConfigMap that owns the copies in a worker cluster; created if it does not exist."""
+    wanted = record.copy_document(submission, run)
+    deadline = time.monotonic() + DELETE_SECONDS
+    while True:
+        try:
+            return Record.of(worker.create(CONFIG_MAP, wanted))
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise apply.apply_error(error, CONFIG_MAP, wanted) from None
+        found = record.find(worker, submission.namespace, submission.name)
+        if found is None:
+            continue
+        if found.deleting and time.monotonic() < deadline:
+            time.sleep(_POLL)
+            continue
+        _check_owner(found, submission)
+        metadata = {**wanted["metadata"], "resourceVersion": found.version}
+        try:
+            return Record.of(worker.patch(CONFIG_MAP, submission.namespace, submission.name, {"metadata": metadata}))
+        except ApiError as error:
+            if not (error.code == 409 or error.absent) or time.monotonic() > deadline:
+                raise
+
+
+def _check_owner(found: Record, submission: Submission) -> None:
+    """Raise Conflict if a ConfigMap in a worker cluster belongs to somebody else."""
+    where = f"{submission.namespace}/{submission.name}"
+    if not found.copy_of and not found.is_record:
+        raise Conflict(found.foreign_problem(where))
+    me = Owner(submission.owner, submission.sweep)
+    if found.is_record or not me.owns(found.whose):
+        why = f"exists in this cluster and belongs to {found.whose.called_by(me)}"
+        raise Conflict(Problem(where, why, "give the TrainJob another name"))
+
+
+def _delete(worker: Client, found: Record, mine: Callable[[Record], bool]) -> None:
+    """End the job in a worker cluster, which Kueue may not have done yet, and delete the copies."""
+    namespace, name = found.namespace, found.name
+    delete_job(worker, replace(found, uid=found.copy_of))
+    delete_record(worker, namespace, name, mine)
+    await_gone(worker, partial(_is_gone, worker, found), namespace, name)
+
+
+def _is_gone(worker: Client, found: Record, seconds: float) -> bool:
+    """Return whether a ConfigMap that owns copies is gone within the time limit."""
+    deadline = time.monotonic() + seconds
+    while (there := record.find(worker, found.namespace, found.name)) is not None and there.uid == found.uid:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True

@@ -1,0 +1,175 @@
+"""Reads the existing log lines of a job, container by container, merged by time; `log_follow` continues from there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+
+from pulumi_trainer.provider.api.labels import JOBSET_NAME
+from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import STEP
+from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import (
+    Line,
+    Position,
+    merge,
+    new_lines,
+    split_lines,
+    split_timestamp,
+)
+from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import (
+    Document,
+    Source,
+    newest_pods,
+    sort_pods,
+    sources,
+)
+
+AT_ONCE = 64
+"""Number of logs that are read at the same time."""
+IDLE = 60.0
+"""Seconds of silence after which a connection may be dead and is opened again."""
+_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Seconds between attempts to go on with a log."""
+
+Positions = dict[tuple[str, str], Position]
+
+
+@dataclass(frozen=True)
+class LogSelection:
+    """Selects log lines of a job.
+
+    Args:
+        step: Only lines of this step; empty for all.
+        lines: Number of last lines of each container; None for all.
+        since: Only lines of the last seconds; None for all.
+        earlier: Include earlier attempts, if their logs still exist.
+    """
+
+    step: str = ""
+    lines: int | None = None
+    since: float | None = None
+    earlier: bool = False
+
+    def labels(self, name: str) -> str:
+        """Return the label selector of the pods."""
+        return f"{JOBSET_NAME}={name}" + (f",{STEP}={self.step}" if self.step else "")
+
+
+def history(
+    client: Client,
+    namespace: str,
+    pods: list[Document],
+    selection: LogSelection,
+    positions: Positions,
+    note: Callable[[str], None],
+) -> Iterator[Line]:
+    """Yield the existing lines. positions: How far each log was read; updated."""
+    chosen = sort_pods(pods if selection.earlier else newest_pods(pods))
+    logs = iter(_started(chosen))
+    while group := list(islice(logs, AT_ONCE)):
+        streams = []
+        for source in group:
+            position = positions.setdefault(
+                source.key, Position(limited=selection.lines is not None or selection.since is not None)
+            )
+            streams.append(_with_retries(client, namespace, source, selection, position, note))
+        yield from merge(streams)
+
+
+def _started(pods: list[Document]) -> list[Source]:
+    found: list[Source] = []
+    for pod in pods:
+        found += [source for source in sources(pod) if source.started]
+    return found
+
+
+def read_log(
+    client: Client,
+    namespace: str,
+    source: Source,
+    position: Position,
+    selection: LogSelection | None = None,
+    *,
+    follow: bool = False,
+    previous: bool = False,
+    complete: bool = False,
+    opened: Callable[[Callable[[], None]], None] | None = None,
+) -> Iterator[Line]:
+    """Yield the new lines of a log, with one request.
+
+    Args:
+        selection: Limits of the request; None for none.
+        follow: Whether to wait for new lines.
+        previous: Whether to read the previous run of the container.
+        complete: As for `new_lines`.
+        opened: As for `Client.logs`.
+
+    Raises:
+        ApiError: The server rejects the request.
+        Unreachable: The connection fails.
+    """
+    query = {"container": source.container, "timestamps": "true"}
+    if since := position.since:
+        query["sinceTime"] = since
+    elif selection is not None and selection.since is not None:
+        query["sinceSeconds"] = str(max(1, round(selection.since)))
+    if selection is not None and selection.lines is not None:
+        query["tailLines"] = str(selection.lines)
+    query |= {"follow": "true"} if follow else {}
+    query |= {"previous": "true"} if previous else {}
+    chunks = client.logs(namespace, source.pod, query, idle=IDLE, opened=opened)
+    try:
+        for moment, data in new_lines(chunks, position, complete=complete):
+            text = data.decode(errors="replace").removesuffix("\r")
+            yield Line(moment or position.newest, source.pod, source.container, text, source.alone)
+    finally:
+        with suppress(AttributeError):
+            chunks.close()  # type: ignore[attr-defined]
+
+
+def last_time(client: Client, namespace: str, source: Source, *, previous: bool) -> int:
+    """Return the time of the last line of a log, in nanoseconds since the epoch; 0 if it is empty."""
+    query = {"container": source.container, "timestamps": "true", "tailLines": "1"}
+    chunks = client.logs(namespace, source.pod, query | ({"previous": "true"} if previous else {}), idle=IDLE)
+    return next((split_timestamp(piece.data)[0] for piece in split_lines(chunks)), 0)
+
+
+def is_log_gone(error: ApiError) -> bool:
+    """Return whether a log does not exist: the pod is gone, the container has not started, or its earlier run was deleted."""
+    return error.code in (400, 404)
+
+
+def _with_retries(
+    client: Client,
+    namespace: str,
+    source: Source,
+    selection: LogSelection,
+    position: Position,
+    note: Callable[[str], None],
+) -> Iterator[Line]:
+    """Yield a whole log, and retry broken connections. An unreachable node is reported with `note`."""
+    runs = (True, False) if selection.earlier and source.restarts else (False,)
+    for previous in runs:
+        for pause in (*_PAUSES, None):
+            try:
+                complete = previous or source.ended
+                yield from read_log(
+                    client, namespace, source, position, selection, previous=previous, complete=complete
+                )
+                break
+            except ApiError as error:
+                if is_log_gone(error):
+                    break
+                if error.code < 500 and error.code != 429:
+                    raise
+                fault: TargetFault = error
+            except Unreachable as broken:
+                fault = broken
+            if pause is None:
+                note(str(fault))
+            else:
+                time.sleep(pause)

@@ -1,0 +1,353 @@
+"""Reads what a cluster shows of one job, with requests for that job alone."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
+from pulumi_trainer.provider.api.labels import JOBSET_NAME
+from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
+from pulumi_trainer.provider.kube.cache.discovery import Facts
+from pulumi_trainer.provider.kube.client.api_resources import EVENT, JOB, NODE, POD, SECRET, Kind
+from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
+from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kube.schema.node_fit import reason_without_node
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    condition,
+    conditions,
+    labels_of,
+    mappings,
+    name_of,
+    number,
+    section,
+    text,
+)
+from pulumi_trainer.provider.kube.views import Pod
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
+from pulumi_trainer.provider.kueue.occupancy import inactive
+from pulumi_trainer.provider.kueue.podsets import PodSet
+from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
+from pulumi_trainer.provider.kueue.workload_reasons import job_of, no_topology_capacity, preemptor, waits_for_queue
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
+    is_coscheduled,
+    lacks_jobs,
+    lacks_pods,
+    node_of,
+    pod_group_of,
+    pod_name,
+    subject,
+    waiting_pod_group,
+)
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import failed_container
+from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import is_vague
+from pulumi_trainer.provider.lifecycle.job_status import derive_phase
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs import record
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of, with_worker
+from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
+
+JOB_UID = "kueue.x-k8s.io/job-uid"
+"""Label of a Workload: UID of its job."""
+OLDER_WORKLOAD = replace(WORKLOAD, api_version="kueue.x-k8s.io/v1beta1")
+"""The Workload of Kueue before 0.15; its conditions are the same."""
+LAST_LINES = 20
+LAST_BYTES = 16384
+_UID = re.compile(r"[0-9a-f]+(?:-[0-9a-f]+)+")
+_SUBJECTS = 6
+"""Number of objects whose events are requested."""
+
+
+def snapshot(client: Client, namespace: str, name: str, owner: Record | None = None) -> JobView:
+    """Return the documents of the job of that name, whoever created it.
+
+    Kinds that the cluster does not have or that the credentials may not read are left out (`JobView.unreadable`).
+
+    Args:
+        owner: The job's record, if it was read already.
+
+    Raises:
+        ApiError: The job itself may not be read.
+        Unreachable: The cluster does not answer.
+    """
+    if owner is None:
+        owner = record.find(client, namespace, name)
+        owner = owner if owner is not None and owner.is_record else None
+    unreadable: set[str] = set()
+    jobset = _one(client, JOBSET, namespace, name)
+    made = any(o.get("kind") == "TrainJob" for o in mappings(section(jobset, "metadata").get("ownerReferences")))
+    asked = made or jobset is None or (owner is not None and owner.kind is TRAIN_JOB)
+    train_job = _maybe(lambda: _one(client, TRAIN_JOB, namespace, name), None, unreadable, TRAIN_JOB) if asked else None
+    recorded = owner.last_status() if owner is not None else None
+    view = without_stranger(JobView(namespace, name, jobset=jobset, train_job=train_job, recorded=recorded), owner)
+    labels = f"{JOBSET_NAME}={name}"
+    there = view.jobset is not None
+    jobs = _maybe(lambda: _all(client, JOB, namespace, labels=labels), [], unreadable, JOB) if there else []
+    pods = _maybe(lambda: _all(client, POD, namespace, labels=labels), [], unreadable, POD) if there else []
+    override = owner.override_note(view.main) if owner is not None and view.main is not None else ""
+    view = replace(view, jobs=jobs, pods=pods, override=override)
+    if view.queue and view.main is not None:
+        work = workload(client, namespace, view.main, unreadable)
+        view = replace(view, workload=work, preemptor=_preemptor(client, namespace, work))
+    view = replace(view, pod_group=_pod_group(client, namespace, pods, unreadable))
+    phase = derive_phase(view.jobset, view.train_job).phase
+    if phase not in (Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED, Phase.QUEUED) or _troubled(view):
+        events = _maybe(lambda: _events(client, view), [], unreadable, EVENT)
+        view = replace(view, events=events)
+    return with_worker(client, replace(view, unreadable=frozenset(unreadable)))
+
+
+def without_stranger(view: JobView, owner: Record | None) -> JobView:
+    """Return the view without a job that has the same name but does not belong to the record."""
+    if owner is None:
+        return view
+    main = view.train_job if owner.kind is TRAIN_JOB else view.jobset
+    if main is None or record.belongs(main, owner.uid):
+        return view
+    recorded = view.recorded or owner.last_status()
+    if recorded.phase == Phase.DELETED:
+        another = f"; the {owner.kind.kind} of that name is another one, which is left alone"
+        recorded = replace(recorded, message=recorded.message + another)
+    return JobView(
+        view.namespace,
+        view.name,
+        recorded=recorded,
+        awaited=view.awaited,
+        another=not view.awaited,
+        unreadable=view.unreadable,
+    )
+
+
+def without_others(view: JobView, whose: Owner) -> JobView:
+    """Return the view of a stack's job whose record is gone, without another job of the same name.
+
+    Args:
+        whose: The owner of the job in the state of its stack.
+    """
+    if view.main is None or view.recorded is not None:
+        return view
+    stack = text(labels_of(view.main).get(owner_labels.STACK))
+    if whose.owns(Owner(text(section(view.main, "metadata", "annotations").get(owner_labels.OWNER)), stack)):
+        return view
+    kind = "JobSet" if view.train_job is None else "TrainJob"
+    why = f"its record is gone; the {kind} of that name is another one, which is left alone"
+    recorded = JobStatus(view.name, view.namespace, phase=Phase.DELETED.value, reason="RecordGone", message=why)
+    return JobView(view.namespace, view.name, recorded=recorded, another=True, unreadable=view.unreadable)
+
+
+def with_lines(client: Client, view: JobView) -> JobView:
+    """Return the view with the last log lines of the container that failed first, if it exists and has a log."""
+    found = failed_container(view)
+    if found is None:
+        return view
+    pod, container, previous = found
+    client = client_of(client, view)
+    return replace(view, lines={pod: last_lines(client, view.namespace, pod, container, previous=previous)})
+
+
+def with_topology_reason(client: Client, view: JobView) -> JobView:
+    """Return the view with why a pending job can never fit its topology request, if it cannot and nodes and queues are
+    readable."""
+    if not no_topology_capacity(view.workload):
+        return view
+    with contextlib.suppress(TargetFault):
+        name = text(section(view.workload, "metadata").get("name"))
+        work = client.get(WORKLOAD, view.namespace, name) or client.get(OLDER_WORKLOAD, view.namespace, name)
+        there = queue_snapshot.read_queues(client, view.namespace, view.queue)
+        local = there.find("LocalQueue", view.queue, view.namespace)
+        behind = there.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
+        sets = [
+            PodSet(text(each.get("name")), "", number(each.get("count"), 1), dict(section(each, "template")))
+            for each in mappings(section(work, "spec").get("podSets"))
+        ]
+        found = find_unfitting_podset(sets, behind, there) if behind is not None else None
+        return replace(view, no_fit=found)
+    return view
+
+
+def with_node_reason(client: Client, view: JobView) -> JobView:
+    """Return the view with why no node takes pods that the scheduler cannot place, even an empty one; unchanged if nodes may, or
+    cannot be read."""
+    refused = [condition(conditions(p), "PodScheduled") for p in view.live if not node_of(p)]
+    if not any(each.get("reason") == "Unschedulable" for each in refused):
+        return view
+    client = client_of(client, view)
+    with contextlib.suppress(TargetFault):
+        pods, _ = client.list(POD, view.namespace, labels=f"{JOBSET_NAME}={view.name}")
+        nodes = Facts.of(client).all(NODE)
+        for pod in pods:
+            spec = section(pod, "spec")
+            if not node_of(pod) and (found := reason_without_node(spec, nodes or [])) is not None:
+                return replace(view, no_node=found)
+    return view
+
+
+def with_inactive_queue(client: Client, view: JobView) -> JobView:
+    """Return the view with why the ClusterQueue of a pending job admits no jobs, if the queue is readable."""
+    if not waits_for_queue(view.workload):
+        return view
+    facts = Facts.of(client)
+    with contextlib.suppress(TargetFault):
+        local = facts.find(LOCAL_QUEUE, view.namespace, view.queue)
+        name = text(section(local, "spec").get("clusterQueue")) if isinstance(local, dict) else ""
+        behind = facts.find(CLUSTER_QUEUE, "", name) if name else False
+        return replace(view, queue_inactive=inactive(behind)) if isinstance(behind, dict) else view
+    return view
+
+
+def last_lines(client: Client, namespace: str, pod: str, container: str, *, previous: bool = False) -> Sequence[str]:
+    """Return the last lines of a container's log, with the values of the Secrets that its pod references masked; empty if not
+    readable.
+
+    Args:
+        previous: Whether to read the previous run of the container.
+    """
+    query = {"container": container, "tailLines": str(LAST_LINES)}
+    if previous:
+        query["previous"] = "true"
+    try:
+        found = client.log_tail(namespace, pod, query, LAST_BYTES)
+    except (ApiError, Unreachable):
+        return ()
+    if len(found) >= LAST_BYTES:  # the last line is cut, perhaps within a secret
+        found = found[: max(found.rfind(b"\n"), found.rfind(b"\r")) + 1]
+    shown = mask(found.decode(errors="replace"), forms_of_values(_secret_values(client, namespace, pod)))
+    return [line[:500] for line in shown.splitlines() if line.strip()][-LAST_LINES:]
+
+
+def _secret_values(client: Client, namespace: str, pod: str) -> list[str]:
+    """Return the values of the Secrets that a pod references, if they may be read."""
+    values: list[str] = []
+    with contextlib.suppress(ApiError, Unreachable, ValueError):
+        found, _ = client.list(POD, namespace, fields=f"metadata.name={pod}")
+        names = chain.from_iterable(_secret_names(section(pod_, "spec")) for pod_ in found)
+        for name in sorted(set(names) - {""}):
+            data = section(client.get(SECRET, namespace, name), "data").values()
+            values += [base64.b64decode(v).decode(errors="replace") for v in data if isinstance(v, str)]
+    return values
+
+
+def _secret_names(spec: Document) -> Iterator[str]:
+    for container in Pod(spec).all_containers:
+        for source in mappings(container.document.get("envFrom")):
+            yield text(section(source, "secretRef").get("name"))
+        for variable in container.env:
+            yield text(section(variable, "valueFrom", "secretKeyRef").get("name"))
+    for volume in mappings(spec.get("volumes")):
+        yield text(section(volume, "secret").get("secretName"))
+        for source in mappings(section(volume, "projected").get("sources")):
+            yield text(section(source, "secret").get("name"))
+
+
+def workload(client: Client, namespace: str, job: Document, unreadable: set[str]) -> Document | None:
+    """Return Kueue's newest Workload of a job; None if not found.
+
+    Args:
+        unreadable: Receives the plural of the kind if Workloads may not be read.
+    """
+    labels = f"{JOB_UID}={text(section(job, 'metadata').get('uid'))}"
+    for kind in (WORKLOAD, OLDER_WORKLOAD):
+        refused: set[str] = set()
+        found = _maybe(partial(_all, client, kind, namespace, labels), None, refused, kind)
+        if found is not None:
+            return max(found, key=lambda w: text(section(w, "metadata").get("creationTimestamp")), default=None)
+    unreadable.add(WORKLOAD.plural)
+    return None
+
+
+def _preemptor(client: Client, namespace: str, work: Document | None) -> str:
+    """Return the job that preempted this one; empty if it is gone or not readable: it may belong to another team."""
+    uids = preemptor(work)
+    if uids is None:
+        return ""
+    uid, job = uids
+    labels = f"{JOB_UID}={job}" if _UID.fullmatch(job) else ""
+    for where, kind in itertools.product(("", namespace), (WORKLOAD, OLDER_WORKLOAD)):
+        found = _maybe(partial(_all, client, kind, where, labels), None, set(), kind)
+        if found is not None:
+            return next((job_of(each) for each in found if section(each, "metadata").get("uid") == uid), "")
+    return ""
+
+
+def _one(client: Client, kind: Kind, namespace: str, name: str) -> Document | None:
+    found = client.get(kind, namespace, name)
+    return keep(kind.kind, found) if found is not None else None
+
+
+def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: str = "") -> list[Document]:
+    found, _ = client.list(kind, namespace, labels=labels, fields=fields, keep=lambda d: keep(kind.kind, d))
+    return list(found)
+
+
+def _maybe(ask: Callable[[], Any], otherwise: Any, unreadable: set[str], kind: Kind) -> Any:
+    """Return the answer of a request that a diagnosis can do without; `otherwise` if the request is rejected."""
+    try:
+        return ask()
+    except ApiError as error:
+        if error.code not in (403, 404):
+            raise
+        unreadable.add(kind.plural)
+        return otherwise
+
+
+def _pod_group(client: Client, namespace: str, pods: Sequence[Document], unreadable: set[str]) -> Document | None:
+    name = waiting_pod_group(pods)
+    if not name:
+        return None
+    kind = pod_group_kind(pods, name)
+    found: Document | None = _maybe(partial(_one, client, kind, namespace, name), None, unreadable, kind)
+    return found
+
+
+def _troubled(view: JobView) -> bool:
+    waiting = any(section(p, "status").get("phase") in ("Pending", None) for p in view.pods)
+    return waiting or lacks_jobs(view) or any(map(lacks_pods, view.jobs))
+
+
+def _events(client: Client, view: JobView) -> list[Document]:
+    """Return warnings about the job, its Jobs and the pods that do not run, limited to `_SUBJECTS` objects."""
+    waiting = [p for p in view.pods if section(p, "status").get("phase") in ("Pending", "Failed", None)]
+    subjects = [("JobSet", view.name)] if view.jobset is not None else [("TrainJob", view.name)]
+    subjects += [("Job", name_of(j)) for j in itertools.islice(filter(lacks_pods, view.jobs), 2)]
+    subjects += [("Pod", pod_name(p)) for p in waiting]
+    found: list[Document] = []
+    for kind, name in subjects[:_SUBJECTS]:
+        fields = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
+        found += _all(client, EVENT, view.namespace, fields=fields)
+    return [*found, *_of_gang(client, view)]
+
+
+def _of_gang(client: Client, view: JobView) -> Sequence[Document]:
+    """Return the scheduling events of a gang's pods: an event of any of them names what the gang lacks."""
+    group = waiting_pod_group(view.pods)
+    if not group:
+        return []
+    names = {*map(pod_name, view.pods)}
+
+    def kept(event: dict[str, Any]) -> dict[str, Any] | None:
+        own = subject(event) in names and not is_vague(text(event.get("message")))
+        return keep(EVENT.kind, event) if own else None
+
+    fields = "type=Warning,reason=FailedScheduling,involvedObject.kind=Pod"
+    found = client.list(EVENT, view.namespace, fields=fields, keep=kept)[0]
+    if pod_group_kind(view.pods, group) is VOLCANO_POD_GROUP:  # why its queue does not take it is no warning
+        fields = f"type=Normal,reason=Unschedulable,involvedObject.kind=PodGroup,involvedObject.name={group}"
+        found += _all(client, EVENT, view.namespace, fields=fields)
+    return found
+
+
+def pod_group_kind(pods: Iterable[dict[str, Any]], name: str) -> Kind:
+    """Return the kind of the PodGroup of that name, as the pods reference it."""
+    members = (pod for pod in pods if pod_group_of(pod) == name)
+    return POD_GROUP if any(map(is_coscheduled, members)) else VOLCANO_POD_GROUP

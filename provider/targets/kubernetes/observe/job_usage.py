@@ -1,0 +1,223 @@
+"""Reads for which times the jobs of a namespace or of the whole cluster have run: from records, JobSets and Workloads.
+
+Each kind is listed once, in pages, and trimmed page by page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.api.runs import Run, read_runs
+from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, count_gpus, demand_of
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
+    epoch_seconds,
+    labels_of,
+    mappings,
+    name_of,
+    only,
+    section,
+    text,
+    without,
+)
+from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, WORKLOAD
+from pulumi_trainer.provider.kueue.quota import ZERO, amount
+from pulumi_trainer.provider.lifecycle import usage
+from pulumi_trainer.provider.lifecycle.diagnosis import keep
+from pulumi_trainer.provider.lifecycle.usage import Ran
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import EARLIER, ENDS, SELECTOR, USAGE, belongs, seconds
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID
+
+Place = tuple[str, str]
+_OWNERS = ("JobSet", "TrainJob")
+
+
+@dataclass(frozen=True)
+class ClusterUsage:
+    """What jobs of a cluster have used.
+
+    Args:
+        runs: The times for which jobs have run.
+        teams: Namespace and name of a LocalQueue -> its team.
+        unseen: Plurals of the kinds that do not exist, or may not be listed.
+    """
+
+    runs: list[Ran]
+    teams: Mapping[Place, str]
+    unseen: Collection[str]
+
+
+def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place] | None = None) -> ClusterUsage:
+    """Return what jobs have used.
+
+    Args:
+        client: Client of the cluster.
+        namespace: Empty for all namespaces.
+        only_jobs: Namespaces and names of the jobs to return; None for all.
+
+    Raises:
+        TargetFault: Neither records nor JobSets may be listed.
+    """
+    unseen: set[str] = set()
+    with ThreadPoolExecutor(4) as threads:  # the server writes one list while another is read
+        asked = [
+            threads.submit(_listed, client, CONFIG_MAP, namespace, unseen),
+            threads.submit(_listed, client, JOBSET, namespace, unseen),
+            threads.submit(_listed, client, WORKLOAD, namespace, unseen),
+            threads.submit(_listed, client, LOCAL_QUEUE, namespace, unseen),
+        ]
+    records, jobsets, workloads, queues = (each.result() for each in asked)
+    if {CONFIG_MAP.plural, JOBSET.plural} <= unseen:
+        where = f"namespace {namespace}" if namespace else "all namespaces"
+        hint = "`pulumi-trainer rbac --usage` prints the permissions"
+        raise TargetFault(Problem("usage", f"neither ConfigMaps nor JobSets of {where} may be listed", hint))
+    runs = [*_runs(records, jobsets, workloads), *_others(workloads)]
+    if only_jobs is not None:
+        runs = [ran for ran in runs if (ran.namespace, ran.name) in only_jobs]
+    teams = {
+        _place(queue): usage.team_of(name_of(queue), text(section(queue, "spec").get("clusterQueue")))
+        for queue in queues
+    }
+    return ClusterUsage(runs, teams, sorted(unseen))
+
+
+def _listed(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> list[Document]:
+    try:
+        versions = (
+            (kind.api_version, "kueue.x-k8s.io/v1beta1") if kind in (WORKLOAD, LOCAL_QUEUE) else (kind.api_version,)
+        )
+        labels = SELECTOR if kind is CONFIG_MAP else ""
+        return _in_served_version(client, kind, versions, namespace, labels)
+    except ApiError as error:
+        if error.code not in (403, 404):
+            raise
+        unseen.add(kind.plural)
+        return []
+
+
+def _in_served_version(
+    client: Client, kind: Kind, versions: tuple[str, ...], namespace: str, labels: str
+) -> list[Document]:
+    """Return the objects of a kind in the first of the versions that the cluster serves."""
+    for version in versions[:-1]:
+        try:
+            return client.list(replace(kind, api_version=version), namespace, labels=labels, keep=_KEPT[kind.kind])[0]
+        except ApiError as error:
+            if error.code != 404:
+                raise
+    last = replace(kind, api_version=versions[-1])
+    return client.list(last, namespace, labels=labels, keep=_KEPT[kind.kind])[0]
+
+
+def _kept_record(found: Document) -> Document:
+    """Return of a record what usage reads. `Record.of` reads much more, which takes seconds for thousands of records."""
+    metadata = only(found["metadata"], ("name", "namespace", "uid", "creationTimestamp"))
+    return {
+        "metadata": metadata,
+        "data": only(section(found, "data"), ("job", "phase", "started", "finished", USAGE, EARLIER)),
+    }
+
+
+def _kept_workload(found: Document) -> Document:
+    metadata = only(found["metadata"], ("name", "namespace", "uid", "labels", "ownerReferences", "creationTimestamp"))
+    return {
+        "metadata": metadata,
+        "spec": only(section(found, "spec"), ("queueName",)),
+        "status": section(found, "status"),
+    }
+
+
+def _kept_queue(found: Document) -> Document:
+    return {
+        "metadata": only(found["metadata"], ("name", "namespace")),
+        "spec": only(section(found, "spec"), ("clusterQueue",)),
+    }
+
+
+def _kept_jobset(found: Document) -> Document:
+    return {**keep("JobSet", found), "kind": "JobSet"}
+
+
+_KEPT = {"ConfigMap": _kept_record, "JobSet": _kept_jobset, "Workload": _kept_workload, "LocalQueue": _kept_queue}
+
+
+def _runs(records: list[Document], jobsets: list[Document], workloads: list[Document]) -> Iterator[Ran]:
+    """Yield the runs of all jobs with a record or a JobSet."""
+    of_jobs = {text(labels_of(w).get(JOB_UID)): w for w in workloads}
+    live = {_place(jobset): jobset for jobset in jobsets}
+    for record in records:
+        place, data = _place(record), section(record, "data")
+        created = epoch_seconds(section(record, "metadata").get("creationTimestamp"))
+        demand = Demand.from_text(data.get(USAGE))
+        made_by_trainer = text(data.get("job")).startswith(f"{TRAIN_JOB.kind}/")
+        jobset = live.get(place)
+        if jobset is not None and (made_by_trainer or belongs(jobset, text(record["metadata"].get("uid")))):
+            del live[place]
+        else:
+            jobset = None
+        if EARLIER in data:
+            yield from usage.earlier_runs(*place, _earlier(data[EARLIER]), created)
+        ended = data.get("phase") in ENDS
+        if jobset is not None and not (ended and demand.since):
+            yield from _observed(place, demand, jobset, of_jobs)
+        elif ended:
+            demand = demand if jobset is None else _known(demand, jobset, None)
+            yield from usage.recorded_run(*place, demand, seconds(data.get("started")), seconds(data.get("finished")))
+        else:
+            yield Ran(*place, demand, 0.0, known=created)
+    for place, jobset in live.items():
+        yield from _observed(place, NOTHING_KNOWN, jobset, of_jobs)
+
+
+def _earlier(given: str) -> list[Run]:
+    """Return the earlier runs in a record, without their inputs."""
+    try:
+        found = json.loads(given)
+    except (TypeError, ValueError, RecursionError):
+        return []
+    return read_runs([without(run, "inputs") for run in mappings(found)])
+
+
+def _observed(place: Place, demand: Demand, jobset: Document, workloads: Mapping[str, Document]) -> Iterator[Ran]:
+    """Yield the times of a job whose JobSet exists. workloads: Those of jobs, by the UIDs of the jobs."""
+    owners = mappings(section(jobset, "metadata").get("ownerReferences"))
+    uids = [text(section(jobset, "metadata").get("uid")), *(text(owner.get("uid")) for owner in owners)]
+    workload = next((workloads[uid] for uid in uids if uid in workloads), None)
+    yield from usage.observed_runs(*place, _known(demand, jobset, workload), jobset, workload)
+
+
+def _known(demand: Demand, jobset: Document, workload: Document | None) -> Demand:
+    """Return a demand with what the record lacks, and with the queue that the job is in now."""
+    seen = demand_of(jobset)
+    queue = text(section(workload, "spec").get("queueName")) or demand.queue or seen.queue
+    gpus, cpus = (demand.gpus, demand.cpus) if demand.gpus is not None else (seen.gpus, seen.cpus)
+    return Demand(demand.user, queue, gpus, cpus, demand.since)
+
+
+def _others(workloads: list[Document]) -> Iterator[Ran]:
+    """Yield the times of Workloads of other kinds than JobSet and TrainJob."""
+    for workload in workloads:
+        owners = mappings(section(workload, "metadata").get("ownerReferences"))
+        owner: Mapping[str, Any] = next((each for each in owners if each.get("controller")), {})
+        if text(owner.get("kind")) not in _OWNERS:
+            assigned = mappings(section(workload, "status", "admission").get("podSetAssignments"))
+            used = [*chain.from_iterable(section(each, "resourceUsage").items() for each in assigned)]
+            amounts = [(name, amount(quantity) or ZERO) for name, quantity in used]
+            cpus = float(sum(number for name, number in amounts if name == "cpu"))
+            queue = text(section(workload, "spec").get("queueName"))
+            demand = Demand(queue=queue, gpus=count_gpus(amounts), cpus=cpus)
+            namespace, name = _place(workload)
+            yield from usage.other_workload(workload, namespace, text(owner.get("name")) or name, demand)
+
+
+def _place(document: Document) -> Place:
+    return text(section(document, "metadata").get("namespace")), name_of(document)

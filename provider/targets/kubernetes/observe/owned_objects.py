@@ -1,0 +1,159 @@
+"""Lists the objects of a cluster that stacks have created: jobs, volumes, runtimes, and Kueue's objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAINING_RUNTIME
+from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP, Kind
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, name_of, section, text
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST, VERSIONS
+from pulumi_trainer.provider.lifecycle.ownership import ADOPT, UP, Found
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
+from pulumi_trainer.provider.targets.kubernetes.storage import claims
+
+JOB, VOLUME = "Job", "Volume"
+_KEPT = ("name", "namespace", "uid", "labels", "annotations")
+
+
+@dataclass(frozen=True)
+class Owned:
+    """What a cluster has.
+
+    Args:
+        objects: The objects.
+        unread: Kinds that could not be listed.
+    """
+
+    objects: list[Found]
+    unread: set[str]
+
+
+def list_owned(client: Client, where: str, namespaces: list[str], program: str, kubectl: str, label: str = "") -> Owned:
+    """Return the objects that stacks have created.
+
+    Args:
+        client: Client of the cluster.
+        where: The target, as messages name it.
+        namespaces: The namespaces to list; a single empty one for all.
+        program: "project/stack" of the stack.
+        kubectl: Command line of kubectl with the context.
+        label: Label of the stack in this cluster; empty if it has none yet, or several.
+    """
+    found, unread = list[Found](), set[str]()
+
+    def read(kind: str, listing: Callable[[], list[Found]]) -> None:
+        try:
+            found.extend(listing())
+        except ApiError as error:
+            if error.code not in (403, 404):
+                raise
+            if error.code == 403:
+                unread.add(kind)
+
+    for namespace in namespaces:
+        read(JOB, lambda: _jobs(client, where, namespace, kubectl))  # noqa: B023 (called at once)
+        read(VOLUME, lambda: _volumes(client, where, namespace, kubectl, label))  # noqa: B023
+        read(TRAINING_RUNTIME.kind, lambda: _runtimes(client, where, TRAINING_RUNTIME, namespace, kubectl))  # noqa: B023
+    read(CLUSTER_RUNTIME.kind, lambda: _runtimes(client, where, CLUSTER_RUNTIME, "", kubectl))
+    for kind in KINDS:
+        read(kind, lambda: _queues(client, where, kind, program, kubectl))  # noqa: B023
+    return Owned(found, unread)
+
+
+def _jobs(client: Client, where: str, namespace: str, kubectl: str) -> list[Found]:
+    """Return the jobs with a record, and JobSets whose record is gone."""
+    records = [Record.of(each) for each in client.list(CONFIG_MAP, namespace, labels=SELECTOR)[0]]
+    found = []
+    for each in records:
+        delete = f"{kubectl} delete {each.kind.kind.lower()},configmap -n {each.namespace} {each.name}"
+        found.append(Found(where, JOB, each.namespace, each.name, each.whose, each.uid, delete, ADOPT))
+    known = {(each.namespace, each.name) for each in records}
+    for document in client.list(JOBSET, namespace, labels=owner_labels.JOB, keep=_metadata, whole=False)[0]:
+        place = _namespace(document), name_of(document)
+        if place not in known and section(document, "metadata", "annotations").get(owner_labels.OWNER):
+            delete = f"{kubectl} delete jobset -n {' '.join(place)}"
+            found.append(Found(where, JOB, *place, _owner(document), _uid(document), delete, ADOPT, True))
+    return found
+
+
+def _volumes(client: Client, where: str, namespace: str, kubectl: str, label: str) -> list[Found]:
+    """Return the claims of programs. label: Label of this stack; empty if it has none yet, or several."""
+    found = []
+    for each in client.list(CLAIM, namespace, labels=owner_labels.MANAGED_BY, keep=_metadata, whole=False)[0]:
+        generation = text(section(each, "metadata", "annotations").get(claims.GENERATION))
+        if generation:
+            place = _namespace(each), name_of(each)
+            stack = Owner("", _stack(each))
+            delete = f"{kubectl} delete pvc -n {' '.join(place)}"
+            mark = f"{owner_labels.STACK}={label}"
+            take = f"{kubectl} label --overwrite pvc -n {' '.join(place)} {mark}" if label else ""
+            found.append(Found(where, VOLUME, *place, stack, generation, delete, take))
+    return found
+
+
+def _runtimes(client: Client, where: str, kind: Kind, namespace: str, kubectl: str) -> list[Found]:
+    found = []
+    for each in client.list(kind, namespace, labels=owner_labels.MANAGED_BY, keep=_metadata, whole=False)[0]:
+        place = _namespace(each), name_of(each)
+        delete = f"{kubectl} delete {kind.plural} {_in(place[0])}{place[1]}"
+        found.append(Found(where, kind.kind, *place, _owner(each), _uid(each), delete, UP))
+    return found
+
+
+def _queues(client: Client, where: str, kind: str, program: str, kubectl: str) -> list[Found]:
+    """Return Kueue's objects of stacks; only their annotation names the stack, so that it is the owner."""
+    return [*_of_stacks(_served(client, kind), where, kind, program, kubectl)]
+
+
+def _served(client: Client, kind: str) -> list[Document]:
+    of = Kind(f"{GROUP}/{NEWEST}", kind, KINDS[kind], kind == NAMESPACED)
+    try:
+        return client.list(of, keep=_metadata, whole=False)[0]
+    except ApiError as error:
+        if error.code != 404:
+            raise
+    return client.list(replace(of, api_version=f"{GROUP}/{VERSIONS[1]}"), keep=_metadata, whole=False)[0]
+
+
+def _of_stacks(listed: list[Document], where: str, kind: str, program: str, kubectl: str) -> Iterator[Found]:
+    for each in listed:
+        maker = text(section(each, "metadata", "annotations").get(MADE_BY))
+        namespace, name, resource = _namespace(each), name_of(each), f"{KINDS[kind]}.{GROUP}"
+        organization, _, made_by = maker.partition("/")
+        mark = f"{MADE_BY}={organization or 'organization'}/{program}"
+        take = f"{kubectl} annotate --overwrite {resource} {_in(namespace)}{name} {mark}"
+        if made_by == program:
+            take = UP
+        delete = f"{kubectl} delete {resource} {_in(namespace)}{name}"
+        yield Found(where, kind, namespace, name, Owner(made_by, "", made_by), "", delete, take)
+
+
+def _metadata(found: dict[str, Any]) -> Document:
+    return {"metadata": {part: found["metadata"].get(part) for part in _KEPT}}
+
+
+def _owner(document: Document) -> Owner:
+    return Owner(text(section(document, "metadata", "annotations").get(owner_labels.OWNER)), _stack(document))
+
+
+def _stack(document: Document) -> str:
+    return text(labels_of(document).get(owner_labels.STACK))
+
+
+def _namespace(document: Document) -> str:
+    return text(section(document, "metadata").get("namespace"))
+
+
+def _uid(document: Document) -> str:
+    return text(section(document, "metadata").get("uid"))
+
+
+def _in(namespace: str) -> str:
+    return f"-n {namespace} " if namespace else ""

@@ -1,0 +1,166 @@
+"""Follows the logs of rank 0 of some jobs for the progress that the training prints."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+from pulumi_trainer.provider.api.progress import LONGEST_LINE, progress, with_kept
+from pulumi_trainer.provider.api.status import JobStatus, Phase
+from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, labels_of, section, text
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+from pulumi_trainer.provider.lifecycle.diagnosis.containers import list_containers
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import COMPLETION, JOB_INDEX, STEP, created_at, pod_name
+from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of
+
+AT_ONCE = 8
+"""Number of logs that are followed at the same time; other jobs show no progress until one of these ends."""
+LAST_LINES = {"tailLines": "20"}
+"""Existing lines that are read when a log is opened that is not new."""
+YOUNG = 60.0
+"""Seconds since the start of a container in which all its lines are read: its first step tells which steps are done again."""
+LINES = 100
+"""Number of last lines of rank 0 that are searched for its progress."""
+BYTES = 2**20
+IDLE = 60.0
+"""Seconds without data after which a log is opened again: the connection may have broken silently."""
+PAUSE = 1.0
+_ORDER = ("launcher", "node")
+"""Steps whose rank 0 prints the training's progress; before these steps run, other steps are read."""
+
+
+Report = Callable[[str, float, Sequence[dict[str, Any]]], None]
+"""Takes the name of a job, when the container of the log began, and new reports; 0 unless the log of a rank is read from its
+start."""
+
+
+class Rank(NamedTuple):
+    """A container whose log has the progress of a job. started: Seconds since the epoch. trains: Whether its step trains."""
+
+    pod: str
+    container: str
+    started: float
+    trains: bool
+
+
+class Progress:
+    """Follows the logs of registered jobs. report: Called when the log of a Pod is opened, and with what it reports."""
+
+    def __init__(self, client: Client, namespace: str, report: Report) -> None:
+        self._client, self._namespace, self._report = client.within(5.0), namespace, report
+        self._lock = threading.Lock()
+        self._wanted: set[str] = set()
+        self._pods: dict[str, str] = {}
+        self._stop = threading.Event()
+
+    def add(self, name: str) -> None:
+        """Register a job whose progress is followed."""
+        with self._lock:
+            self._wanted.add(name)
+
+    def remove(self, name: str) -> None:
+        """Stop following a job."""
+        with self._lock:
+            self._wanted.discard(name)
+
+    def stop(self) -> None:
+        """Stop following all jobs."""
+        self._stop.set()
+
+    def follow(self, name: str, view: JobView, status: JobStatus) -> None:
+        """Follow the job's rank 0, if it runs and fewer than AT_ONCE logs are followed."""
+        if status.phase not in (Phase.RUNNING, Phase.STARTING, Phase.RESTARTING):
+            return
+        found = rank_0(view)
+        if found is None:
+            return
+        with self._lock:
+            if name not in self._wanted or self._pods.get(name) == found.pod or len(self._pods) >= AT_ONCE:
+                return
+            self._pods[name] = found.pod
+        thread = threading.Thread(
+            target=self._follow, args=(client_of(self._client, view), name, found), name=f"progress-{name}", daemon=True
+        )
+        thread.start()
+
+    def _wants(self, name: str, pod: str) -> bool:
+        with self._lock:
+            return name in self._wanted and self._pods.get(name) == pod and not self._stop.is_set()
+
+    def _follow(self, client: Client, name: str, rank: Rank) -> None:
+        """Follow a log until it ends, and reopen broken connections."""
+        whole = time.time() - rank.started < YOUNG
+        began = rank.started if whole and rank.trains else 0.0
+        self._report(name, began, [])
+        query = {"container": rank.container, "follow": "true"} | ({} if whole else LAST_LINES)
+        while self._wants(name, rank.pod):
+            if self._read(client, name, rank.pod, query, began):
+                break
+            self._stop.wait(PAUSE)
+        with self._lock:
+            if self._pods.get(name) == rank.pod:
+                del self._pods[name]
+
+    def _read(self, client: Client, name: str, pod: str, query: dict[str, str], began: float) -> bool:
+        """Read a log with one request, and return whether it has ended. query: Asks for the last lines after a first report."""
+        rest = b""
+        try:
+            for chunk in client.logs(self._namespace, pod, {**query}, idle=IDLE):
+                *lines, rest = (rest + chunk).split(b"\n")
+                rest = rest if len(rest) <= LONGEST_LINE else b""
+                if found := [*reports(lines)]:
+                    query |= LAST_LINES
+                    self._report(name, began, found)
+                if not self._wants(name, pod):
+                    return True
+        except TrainerError as error:
+            return isinstance(error, ApiError) and error.code in (403, 404)
+        return True
+
+
+def progress_of(client: Client, view: JobView) -> dict[str, Any] | None:
+    """Return the newest trainerStatus among the last lines of rank 0; None if not found."""
+    found = rank_0(view)
+    if found is None:
+        return None
+    query = {"container": found.container, "tailLines": str(LINES)}
+    try:
+        text = client_of(client, view).log_tail(view.namespace, found.pod, query, BYTES)
+    except (ApiError, Unreachable):
+        return None
+    return reduce(with_kept, reports(text.split(b"\n")), None)
+
+
+def reports(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the trainerStatus of each line that has one."""
+    now = time.time()
+    return filter(None, (progress(line, now) for line in lines))
+
+
+def rank_0(view: JobView) -> Rank | None:
+    """Return the first rank that runs: of the training, or of the step that runs before it; None if none runs."""
+    pods = [p for p in view.live if section(p, "status").get("phase") == "Running" and _first(p)]
+    pods.sort(key=lambda p: (_rank(p), -created_at(p)))
+    for pod in pods:
+        running = {c.name: c.status for c in list_containers(pod) if section(c.status, "state", "running")}
+        if running:
+            step = text(labels_of(pod).get(STEP))
+            chosen = next((n for n in (step, "node") if n in running), next(iter(running)))
+            started = epoch_seconds(section(running[chosen], "state", "running").get("startedAt"))
+            return Rank(pod_name(pod), chosen, started, step == view.trainer_step)
+    return None
+
+
+def _first(pod: Document) -> bool:
+    labels = labels_of(pod)
+    return (labels.get(COMPLETION, "0"), labels.get(JOB_INDEX, "0")) == ("0", "0")
+
+
+def _rank(pod: Document) -> int:
+    step = text(labels_of(pod).get(STEP))
+    return _ORDER.index(step) if step in _ORDER else len(_ORDER)

@@ -1,0 +1,196 @@
+"""Suspends, resumes, stops and reruns one job of a cluster.
+
+The record is changed first, at the resourceVersion at which its owner was compared: a job that another stack adopts at the same
+time is left alone. Each call can be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pulumi_trainer.provider.api.attempts import SUSPENDED, ended
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.api.manual import STOPPED, Override, not_ended_problem
+from pulumi_trainer.provider.api.status import JobStatus, Owner
+from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record, worker_copies
+from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import delete_job
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import OLDER_WORKLOAD, snapshot
+
+
+def set_suspend(client: Client, namespace: str, name: str, override: Override, owner: Owner | None) -> JobStatus:
+    """Suspend or resume a job, whoever created it.
+
+    Only Kueue may set `suspend` of a job in a queue. Such a job is suspended by `spec.active: false` of its Workload
+    (https://kueue.sigs.k8s.io/docs/concepts/workload/#active), which evicts it and keeps it out of the queue.
+
+    Args:
+        client: Client of the cluster.
+        namespace: Namespace of the job.
+        name: Name of the job.
+        override: The value of `suspend`.
+        owner: Owner of the job; None for any.
+
+    Returns:
+        The status before the change; a job that has ended is not changed.
+
+    Raises:
+        Conflict: The job belongs to another owner.
+        TargetFault: The job does not exist, or the cluster rejects the change.
+    """
+    found = _find_record(client, namespace, name, owner)
+    view, status = _diagnosed(client, namespace, name, found)
+    if status.terminal or view.main is None:
+        return status
+    if view.queue and view.workload is None:
+        why = f"waits in the queue {view.queue}, and has no Workload that could be suspended"
+        raise Refused(Problem(f"{namespace}/{name}", why, "is Kueue running? `pulumi-trainer why` explains it"))
+    if found is not None:
+        suspend = False if view.queue else found.applied.get("spec.suspend")
+        text = json.dumps(override.to_dict()) if override.differs(suspend) else None
+        change: dict[str, Any] = {"metadata": {"annotations": {owner_labels.OVERRIDE: text}}}
+        if override.suspend:
+            who = f"by {override.by} with `pulumi-trainer suspend`"
+            attempts = ended(status.attempts, override.at, SUSPENDED, who)
+            change["data"] = record.attempts_as_data(attempts)
+        _patch_record(client, found, change)
+    if view.workload is not None:
+        _set_active(client, namespace, view.workload, active=not override.suspend)
+    else:
+        kind = JOBSET if view.train_job is None else TRAIN_JOB
+        _patch(client, kind, namespace, view.main, {"spec": {"suspend": override.suspend}})
+    return status
+
+
+def stop(client: Client, namespace: str, name: str, owner: Owner | None, message: str) -> JobStatus:
+    """End a job for good: its record gets the end, and its JobSet or TrainJob is deleted. Its volumes stay.
+
+    Args:
+        client: Client of the cluster.
+        namespace: Namespace of the job.
+        name: Name of the job.
+        owner: Owner of the job; None for any.
+        message: Message of the stopped job.
+
+    Returns:
+        The status; of a job that has ended before the unchanged one.
+
+    Raises:
+        Refused: The job has no record, so nothing would show that it was stopped.
+        Conflict: The job belongs to another owner.
+        TargetFault: The job does not exist, or something blocks the deletion.
+    """
+    found = _find_record(client, namespace, name, owner)
+    if found is None:
+        hint = "`pulumi-trainer suspend` keeps it, `kubectl delete` deletes it"
+        why = "was not made by pulumi-trainer, so nothing would record that it was stopped"
+        raise Refused(Problem(f"{namespace}/{name}", why, hint))
+    view, status = _diagnosed(client, namespace, name, found)
+    if status.terminal and found.ended.get("reason") != STOPPED:
+        return status
+    if not found.terminal:
+        status.fail(STOPPED, message, time.time())
+        data = {**record.end_of(status), **record.usage_at_end(found, view.jobset)}
+        found = _patch_record(client, found, {"data": data})
+    delete_job(client, found)
+    return found.last_status()
+
+
+def rerun(client: Client, submission: Submission) -> JobStatus:
+    """Run a job that has ended again. Its volumes stay.
+
+    Args:
+        client: Client of the cluster.
+        submission: The job as its stack has it, with the values of its Secrets.
+
+    Returns:
+        The status of the new run.
+
+    Raises:
+        Refused: The job has not ended.
+        Conflict: The job belongs to another owner.
+        TargetFault: The job does not exist, or something blocks the deletion of its last run.
+    """
+    owner = Owner(submission.owner, submission.sweep)
+    found = _find_record(client, submission.namespace, submission.name, owner)
+    assert found is not None
+    _, status = _diagnosed(client, submission.namespace, submission.name, found)
+    if not status.terminal:
+        raise Refused(not_ended_problem(status))
+    delete_job(client, found)
+    fresh: dict[str, Any] = {
+        "metadata": {"annotations": {owner_labels.OVERRIDE: None}},
+        "data": {
+            **record.no_end(),
+            **record.usage(submission),
+            record.SENT: None,
+            record.EARLIER: record.runs_as_text(found.runs(status)),
+        },
+    }
+    found = _patch_record(client, found, fresh)
+    worker_copies.send(client, submission, found.uid)
+    apply.send(client, submission, found)
+    if found.ttl:  # `sent` tells a job that its TTL has removed from one that was never created
+        _patch_record(client, found, {"data": {record.SENT: str(time.time())}})
+    return _diagnosed(client, submission.namespace, submission.name, found)[1]
+
+
+def _find_record(client: Client, namespace: str, name: str, owner: Owner | None) -> Record | None:
+    """Return the record of a job; None if it has none, and any owner is accepted."""
+    found = record.find(client, namespace, name)
+    where = f"{namespace}/{name}"
+    if found is None or not found.is_record or found.deleting:
+        if owner is None:
+            return None
+        raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
+    if owner is not None and not owner.owns(found.whose):
+        raise Conflict(Problem(where, found.whose.adopted_from(owner)))
+    return found
+
+
+def _diagnosed(client: Client, namespace: str, name: str, found: Record | None) -> tuple[JobView, JobStatus]:
+    """Return what the cluster shows of a job, and its status."""
+    view = snapshot(client, namespace, name, found)
+    if view.main is None and found is None:
+        raise TargetFault(Problem(f"{namespace}/{name}", f"no such JobSet or TrainJob in {client.host}"))
+    return view, diagnose(view, time.time())
+
+
+def _patch_record(client: Client, found: Record, change: Mapping[str, Any]) -> Record:
+    """Change a record as it was read, and return it as stored."""
+    meta = {**section(change, "metadata"), "uid": found.uid, "resourceVersion": found.version}
+    try:
+        return Record.of(client.patch(CONFIG_MAP, found.namespace, found.name, {**change, "metadata": meta}))
+    except ApiError as error:
+        if error.code != 409:
+            raise
+        why = "another program has just changed it"
+        raise TargetFault(Problem(f"{found.namespace}/{found.name}", why, "run the same command again")) from None
+
+
+def _set_active(client: Client, namespace: str, workload: Mapping[str, Any], *, active: bool) -> None:
+    """Set `spec.active` of a Workload, in the version that the cluster serves."""
+    change = {"spec": {"active": active}}
+    try:
+        _patch(client, WORKLOAD, namespace, workload, change)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        _patch(client, OLDER_WORKLOAD, namespace, workload, change)
+
+
+def _patch(client: Client, kind: Kind, namespace: str, document: Mapping[str, Any], change: Mapping[str, Any]) -> None:
+    """Change an object, unless another one has its name now."""
+    meta = section(document, "metadata")
+    client.patch(kind, namespace, str(meta["name"]), {**change, "metadata": {"uid": meta["uid"]}})

@@ -1,0 +1,121 @@
+"""Asks the API server whether Pod Security of the namespace admits the Pods of a job.
+
+Its admission plugin refuses Pods and not the JobSet that they come from, so each distinct Pod is created in a dry run. This
+needs the permission to create Pods, which everybody who may create JobSets has in effect.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.kube import pod_security
+from pulumi_trainer.provider.kube.cache import dryrun
+from pulumi_trainer.provider.kube.cache.discovery import Facts
+from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kube.client.client import ApiError
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import Document, section, text, without
+from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kube.views import jobs_of
+
+LABEL = "pod-security.kubernetes.io/"
+_REFUSED = "violates PodSecurity "
+_WARNED = "would violate PodSecurity "
+_NO_MATTER = ("serviceAccountName", "serviceAccount", "priorityClassName", "nodeName", "schedulingGates")
+"""Fields that Pod Security does not read, and for which the API server would look up other objects first."""
+_OF_CONTAINERS = ("image", "command", "args", "env", "resources", "volumeMounts")
+_HINT = 'give the job hardening="restricted", or all jobs of the stack: pulumi config set trainer:hardening restricted'
+_OWN = "change the field in the runtime or in the patch that sets it, or ask for another level of the namespace"
+
+
+def judge(facts: Facts, objects: Objects, namespace: str) -> tuple[list[Problem], list[Problem]]:
+    """Return what Pod Security refuses, and its warnings.
+
+    Args:
+        facts: What the cluster has.
+        objects: The rendered objects of the job.
+        namespace: The namespace.
+    """
+    levels = _levels(facts.find(kinds.NAMESPACE, "", namespace))
+    if levels is not None and not {"enforce", "warn"} & levels.keys():
+        return [], []
+    refusals: list[Problem] = []
+    warnings: list[Problem] = []
+    for where, spec in _pods(objects):
+        answer = _answer(facts, spec, namespace)
+        refusals += [p.below(where) for p in answer.refusals]
+        warnings += [p.below(where) for p in answer.warnings]
+        if answer.failed and levels and "enforce" in levels:
+            why = f"namespace {namespace} enforces Pod Security {levels['enforce']!r}, and the Pods could not be tried"
+            warnings.append(replace(answer.failed[0], where=where, why=f"{why}: {answer.failed[0].why}"))
+            break
+    return refusals, warnings
+
+
+def _levels(namespace: Document | bool) -> Mapping[str, str] | None:
+    """Return the levels of a namespace's labels by mode, except the one that admits everything; None if it cannot be read."""
+    if not isinstance(namespace, dict):
+        return {} if namespace is False else None
+    labels = section(namespace, "metadata", "labels")
+    levels = {mode: text(labels.get(f"{LABEL}{mode}")) for mode in ("enforce", "warn")}
+    return {mode: level for mode, level in levels.items() if level not in ("", "privileged")}
+
+
+def _pods(objects: Objects) -> Iterator[tuple[str, Document]]:
+    """Yield path and spec of the Pods that are completely known."""
+    for key, document in objects.items():
+        for job in jobs_of(document) if key.startswith("JobSet/") else ():
+            if job.pod.spec and first_unknown(job.pod.spec) is None:
+                yield f"{key}.{job.pod.at}", job.pod.spec
+
+
+def _answer(facts: Facts, spec: Document, namespace: str) -> dryrun.Answer:
+    """Return the answer for a Pod. Pods that Pod Security judges alike share one request."""
+    shape = namespace, json.dumps(_relevant(spec), sort_keys=True)
+    with facts.alone("pod security", shape):
+        known: dryrun.Answer | None = facts.recall("pod security", shape)
+        if known is None:
+            known = _ask(facts, spec, namespace)
+            facts.remember("pod security", shape, known)
+        return known
+
+
+def _relevant(spec: Document) -> Document:
+    """Return a Pod without the parts of containers and volumes in which the Pods of similar jobs differ."""
+    found = dict(spec)
+    for part in ("initContainers", "containers"):
+        if part in spec:
+            found[part] = [without(each, *_OF_CONTAINERS) for each in spec[part]]
+    volumes = [{**dict.fromkeys(volume), "name": volume.get("name")} for volume in spec.get("volumes", [])]
+    return {**found, "volumes": volumes}
+
+
+def _ask(facts: Facts, spec: Document, namespace: str) -> dryrun.Answer:
+    metadata = {"name": f"pod-security-{secrets.token_hex(4)}", "namespace": namespace}
+    tried = {**without(spec, *_NO_MATTER), "automountServiceAccountToken": False}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": tried}
+    heard: list[str] = []
+    hint = _OWN if not [*pod_security.violations(spec)] else _HINT
+    try:
+        facts.client.within(dryrun.PATIENCE).create(kinds.POD, pod, dry_run=True, warnings=heard)
+    except ApiError as error:
+        _, refused, reasons = error.message.partition(_REFUSED)
+        if refused:
+            return dryrun.Answer(refusals=(Problem("", f"{refused}{reasons}", hint, "FieldValueForbidden"),))
+        if "exceeded quota" in error.message:  # checked after Pod Security
+            return dryrun.Answer()
+        return dryrun.Answer(failed=(_untried(error, namespace),))
+    except TargetFault as fault:
+        return dryrun.Answer(failed=tuple(fault.problems))
+    return dryrun.Answer(warnings=tuple(Problem("", text_, hint) for text_ in heard if text_.startswith(_WARNED)))
+
+
+def _untried(error: ApiError, namespace: str) -> Problem:
+    hint = ""
+    if error.code == 403 and " cannot create " in error.message:
+        hint = f"have the permission granted to create Pods: pulumi-trainer rbac -n {namespace} prints the Role"
+    return Problem("", dryrun.brief(error.message), hint)

@@ -1,0 +1,416 @@
+"""Checks a job against the cluster before it is created: missing objects, permissions, schemas and dry runs.
+
+`review` is for previews and the program in an `up`: a missing object is an error, unless the program creates it before the job.
+`missing` is for the moment of creation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from pulumi_trainer.provider.admission import namespace_limits
+from pulumi_trainer.provider.admission.cel_rules import PREDICATES
+from pulumi_trainer.provider.api.kinds import TRAIN_JOB
+from pulumi_trainer.provider.api.submission import ANYTHING, Draft, Objects, main_key
+from pulumi_trainer.provider.kube.cache import dryrun
+from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Facts
+from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault, problems_below
+from pulumi_trainer.provider.kube.schema import openapi
+from pulumi_trainer.provider.kube.values.accessors import mappings, section, text
+from pulumi_trainer.provider.kube.values.resource_quotas import Exceeded
+from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kueue import cel_rules as kueue
+from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE
+from pulumi_trainer.provider.kueue.job_webhook import unmanaged_problems
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs import adoption
+from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.preflight import (
+    multikueue,
+    permissions,
+    pod_security,
+    schedulers,
+    versions,
+)
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import Referent, queue_name, referents
+from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
+from pulumi_trainer.provider.targets.kubernetes.storage import claims
+
+Found = tuple[list[Problem], list[Problem]]
+"""Refusals and warnings."""
+Lack = tuple[bool, Problem]
+"""Whether it is certain that an object will be missing (a dependency of the job may create it), and the problem."""
+Find = Callable[[Kind, str, str], Any]
+
+_CREATE = "create it, or let the TrainJob depend on it (depends_on)"
+
+
+def review(
+    client: Client,
+    draft: Draft,
+    record: Record | None = None,
+    *,
+    unfinished: bool = False,
+    absent: bool = False,
+    queued: bool = False,
+) -> Found:
+    """Return what the cluster rejects, and its warnings; a single warning if the cluster is out of reach.
+
+    Args:
+        client: Client of the cluster.
+        draft: The job.
+        record: The job's record, if it has one. If the digest is equal, the job is unchanged, and only its queue is checked.
+        unfinished: Whether a run of the job is unfinished, which an `up` only changes in place unless it may interrupt the run.
+        absent: Whether the job itself does not exist, so that an `up` creates it.
+        queued: Whether the job waits in its queue.
+    """
+    if record is not None and record.digest == draft.digest and not absent:
+        unreached = multikueue.refusals(draft, client.workers) if unfinished else []
+        return unreached, _queue_warnings(client, draft) if queued else []
+    facts = Facts.of(client, PATIENCE)
+    namespace = text(draft.namespace)
+    try:
+        refusals, warnings = _reviewed(facts, draft, namespace, record)
+        lacking = [*_lacking_products(facts, draft), *_lacking(facts, draft, namespace)]
+        lacking += _refused_pods(facts, draft, namespace) if namespace else ()
+    except TargetFault as fault:
+        return multikueue.refusals(draft, client.workers), [unreachable_warning(fault)]
+    doubts = list(multikueue.warnings(draft, client.workers))
+    if not unfinished:
+        for name, worker in client.workers.items():
+            found, uncertain = _lacking_in_worker(worker, name, draft, namespace)
+            lacking += found
+            doubts += uncertain
+    if unfinished and not draft.interrupts:
+        warnings += [p for _, p in lacking]
+    else:
+        refusals += [p for certain, p in lacking if certain]
+        warnings += [p for certain, p in lacking if not certain]
+    return [*multikueue.refusals(draft, client.workers), *refusals], [*doubts, *warnings]
+
+
+def _lacking_in_worker(worker: Client, name: str, draft: Draft, namespace: str) -> tuple[list[Lack], list[Problem]]:
+    """Return what a worker cluster of MultiKueue lacks of what the job needs, and a warning if the worker does not answer."""
+    facts = Facts.of(worker, PATIENCE)
+    try:
+        found = [*_lacking_products(facts, draft), *_lacking(facts, draft, namespace)]
+    except TargetFault as fault:
+        return [], [replace(unreachable_warning(fault), where=f"worker cluster {name}")]
+    return [(certain, replace(p, why=f"worker cluster {name}: {p.why}")) for certain, p in found], []
+
+
+def unreachable_warning(fault: TargetFault) -> Problem:
+    """Return the warning that the job was checked without the cluster, and why."""
+    return Problem("", f"checked without the cluster: {fault}")
+
+
+def missing(client: Client, objects: Objects, namespace: str, promised: Collection[str] = ()) -> list[Problem]:
+    """Return what has to exist before the job is created and does not, and claims of other owners that the job would mount.
+
+    Objects that the credentials may not read are not checked.
+
+    Args:
+        client: Client of the cluster.
+        objects: The rendered objects.
+        namespace: Namespace of the job.
+        promised: "Kind/name" of what the program creates beside the objects.
+
+    Raises:
+        TargetFault: The cluster cannot be read.
+    """
+    facts = Facts.of(client)
+    found = versions.absent_products(objects, facts.served())
+    if found:  # installed in the meantime?
+        found = versions.absent_products(objects, facts.served_now())
+    if facts.find_now(kinds.NAMESPACE, "", namespace) is False:
+        return [*found, _no_namespace(namespace)]
+    found += _claimed_elsewhere(facts, objects, namespace)
+    needed = [r for r in referents(objects, promised) if r.needed]
+    return [*found, *(_not_there(each, namespace) for each in _gone(facts, needed, namespace, facts.find_now))]
+
+
+def _claimed_elsewhere(facts: Facts, objects: Objects, namespace: str) -> Iterator[Problem]:
+    """Yield a problem for each claim of volumeClaimPolicies that is a volume of a program: JobSet would mount it."""
+    jobsets = [document for key, document in objects.items() if key.startswith("JobSet/")]
+    for name in sorted(set(chain.from_iterable(map(claims.policy_claims, jobsets)))):
+        found = facts.find(kinds.CLAIM, namespace, name)
+        if isinstance(found, Mapping) and (owner := claims.written_owner(found)):
+            why = f"exists and belongs to {claims.owner_of(found)} ({owner})"
+            yield Problem(
+                f"volume {namespace}/{name}", why, "rename the template of volumeClaimPolicies, or the TrainJob"
+            )
+
+
+def _record_taken(facts: Facts, namespace: str, name: str) -> Iterator[Problem]:
+    """Yield the problem that a ConfigMap that is not a record has the job's name."""
+    if facts.named(kinds.CONFIG_MAP, namespace, name) is None:
+        return
+    found = facts.find(kinds.CONFIG_MAP, namespace, name)
+    if isinstance(found, Mapping) and not (record := Record.of(dict(found))).is_record:
+        yield record.foreign_problem(f"{namespace}/{name}")
+
+
+def _no_namespace(namespace: str) -> Problem:
+    return Problem("namespace", f"namespace {namespace} does not exist", _CREATE)
+
+
+def _lacking_products(facts: Facts, draft: Draft) -> Iterator[Lack]:
+    certain = ANYTHING not in draft.awaited
+    yield from ((certain, problem) for problem in versions.absent_products(draft.objects, facts.served()))
+
+
+def _lacking(facts: Facts, draft: Draft, namespace: str) -> Iterator[Lack]:
+    """Yield what `missing` would find, except what the program creates before the job."""
+    certain = ANYTHING not in draft.awaited
+    if namespace and facts.find(kinds.NAMESPACE, "", namespace) is False:
+        if not _is_made(draft, kinds.NAMESPACE, namespace):
+            yield certain, _no_namespace(namespace)
+    elif namespace:
+        for each in _gone(facts, _referents(draft), namespace, facts.find):
+            if each.needed and not _is_made(draft, each.kind, each.name):
+                yield certain, _not_there(each, namespace)
+
+
+def _is_made(draft: Draft, kind: Kind, name: str) -> bool:
+    """Return whether a dependency of the job creates an object, as far as is known."""
+    return f"{kind.kind}/{name}" in draft.awaited or f"{kind.kind}/" in draft.awaited
+
+
+def _referents(draft: Draft) -> list[Referent]:
+    own = (f"{kinds.SECRET.kind}/{name}" for name in draft.secrets)
+    return referents({**draft.made, **draft.objects}, [*draft.promised, *own])
+
+
+def _reviewed(facts: Facts, draft: Draft, namespace: str, record: Record | None) -> Found:
+    served, objects = facts.served(), draft.objects
+    refusals, warnings = (
+        versions.outdated_products(objects, served),
+        schedulers.scheduler_problems(facts, {**draft.made, **objects}),
+    )
+    described = {key: _described(facts, key, document, served) for key, document in objects.items()}
+    refusals += chain.from_iterable(described.values())
+    if namespace and facts.find(kinds.NAMESPACE, "", namespace) is not False:
+        refusals += _claimed_elsewhere(facts, objects, namespace)
+        if record is None:
+            refusals += _record_taken(facts, namespace, draft.name)
+        forbidden = permissions.missing(facts, namespace, draft)
+        refusals += forbidden
+        warnings += _doubts(facts, _referents(draft), namespace)
+        if not forbidden:
+            names = [*objects, *(f"{kinds.SECRET.kind}/{name}" for name in draft.secrets)]
+            strange = dict(_strange(facts, dict.fromkeys(names), draft, namespace))
+            refusals += strange.values()
+            valid = [key for key in objects if not described[key] and key not in strange]
+            sound = {key: _placed(objects[key], namespace) for key in valid}
+            refused, noted = _tried(facts, sound, draft, record)
+            refusals += refused
+            warnings += noted
+            refused, noted = pod_security.judge(facts, {**draft.made, **objects}, namespace)
+            refusals += refused
+            warnings += noted
+        if record is None:
+            warnings += _quotas_in_use(facts, draft, namespace)
+    return refusals, warnings
+
+
+def _refused_pods(facts: Facts, draft: Draft, namespace: str) -> Iterator[Lack]:
+    """Yield why LimitRanges and ResourceQuotas of the namespace refuse the job's Pods."""
+    certain = not any(made == ANYTHING or made.startswith(f"{kinds.LIMIT_RANGE.kind}/") for made in draft.awaited)
+    known = queue_snapshot.read_limits(facts, namespace)
+    for key, jobset in _jobsets(draft, namespace):
+        yield from ((certain, problem.below(key)) for problem in namespace_limits.pod_refusals(jobset, known))
+
+
+def _quotas_in_use(facts: Facts, draft: Draft, namespace: str) -> Iterator[Problem]:
+    """Yield warnings about quota of the namespace that a new job needs and others use now. A job in a queue waits anyway."""
+    known = queue_snapshot.read_limits(facts, namespace)
+    for key, jobset in _jobsets(draft, namespace):
+        if queue_name({key: jobset}):
+            continue
+        never = {(each.quota, each.resource) for each in namespace_limits.exceeded_quotas(jobset, known)}
+        short = namespace_limits.exceeded_quotas(jobset, known, used=True)
+        yield from (_quota_in_use(each, namespace) for each in short if (each.quota, each.resource) not in never)
+
+
+def _jobsets(draft: Draft, namespace: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for key, document in {**draft.made, **draft.objects}.items():
+        if key.startswith("JobSet/"):
+            yield key, _placed(document, namespace)
+
+
+def _quota_in_use(each: Exceeded, namespace: str) -> Problem:
+    why = (
+        f"the job needs {each.requested} of {each.resource}, and of the {each.hard} of ResourceQuota {each.quota} {each.used} are"
+        " in use: some of its Pods are not created until others have ended"
+    )
+    return Problem("namespace", why, f"what uses it: kubectl get pods -n {namespace}")
+
+
+def _described(
+    facts: Facts, key: str, document: Mapping[str, Any], served: Mapping[str, Collection[str]]
+) -> list[Problem]:
+    """Return the problems that the schema of the cluster's CRD finds."""
+    kind = versions.known_kind(document)
+    if kind is None or kind.group not in versions.PRODUCTS or not _is_served(kind, served):
+        return []
+    schema = facts.schema(kind, {**PREDICATES, **kueue.PREDICATES})
+    if schema is None:
+        return []
+    return problems_below(key, openapi.problems(schema, document, kind, partial(versions.upgrade_hint, kind)))
+
+
+def _is_served(kind: Kind, served: Mapping[str, Collection[str]]) -> bool:
+    return not kind.group or kind.api_version.rpartition("/")[2] in served.get(kind.group, ())
+
+
+def _gone(facts: Facts, named: Iterable[Referent], namespace: str, find: Find) -> Iterator[Referent]:
+    """Yield what certainly does not exist; objects that the credentials may not read are not checked."""
+    served = facts.served()
+    yield from (r for r in named if _is_served(r.kind, served) and find(r.kind, namespace, r.name) is False)
+
+
+def _not_there(referent: Referent, namespace: str) -> Problem:
+    kind = referent.kind
+    where = f" in namespace {namespace}" if kind.namespaced else ""
+    hint = _CREATE if referent.needed else "without it only public images can be pulled"
+    if kind == LOCAL_QUEUE:
+        hint = "set trainer:namespace to the namespace of that queue, or create it (depends_on)"
+    return Problem(referent.where, f"{kind.kind} {referent.name} does not exist{where}", hint)
+
+
+def _doubts(facts: Facts, named: Collection[Referent], namespace: str) -> Iterator[Problem]:
+    """Yield warnings about missing objects that a job is created without, and may never run without."""
+    optional = [each for each in named if not each.needed]
+    yield from (_not_there(each, namespace) for each in _gone(facts, optional, namespace, facts.find))
+    for each in named:
+        if each.kind == LOCAL_QUEUE and _is_served(each.kind, facts.served()):
+            yield from _inactive(facts.find(each.kind, namespace, each.name), each)
+
+
+def _queue_warnings(client: Client, draft: Draft) -> list[Problem]:
+    """Return why the LocalQueue of an unchanged job admits no jobs.
+
+    A queue of the same program may be missing as well: the stack's state does not show that it was deleted externally.
+    """
+    facts, namespace = Facts.of(client, PATIENCE), draft.namespace
+    found: list[Problem] = []
+    try:
+        for each in referents(draft.objects):
+            if each.kind != LOCAL_QUEUE or not _is_served(each.kind, facts.served()):
+                continue
+            queue = facts.find(each.kind, namespace, each.name)
+            if queue is False:
+                why = f"LocalQueue {each.name} does not exist in namespace {namespace}: its jobs never start"
+                hint = "create it; if this program has it, `pulumi refresh` and `pulumi up` create it again"
+                found.append(Problem("queue", why, hint))
+            found += _inactive(queue, replace(each, where="queue"))
+    except TargetFault as fault:
+        return [unreachable_warning(fault)]
+    return found
+
+
+def _inactive(found: Any, referent: Referent) -> Iterator[Problem]:
+    """Yield why a LocalQueue admits no jobs now; it may admit them later."""
+    conditions = (found.get("status") or {}).get("conditions") or [] if isinstance(found, Mapping) else []
+    for condition in conditions:
+        if condition.get("type") == "Active" and condition.get("status") == "False":
+            reason = dryrun.brief(f"{condition.get('message')} ({condition.get('reason')})")
+            yield Problem(referent.where, f"LocalQueue {referent.name} takes no jobs now: {reason}")
+
+
+def _tried(facts: Facts, objects: Objects, draft: Draft, record: Record | None) -> Found:
+    """Return refusals and warnings of the dry runs."""
+    refusals: list[Problem] = []
+    warnings: list[Problem] = []
+    served = facts.served()
+    for key, document in objects.items():
+        kind = versions.known_kind(document)
+        if kind is None or kind == kinds.SECRET or not _is_served(kind, served) or first_unknown(document) is not None:
+            continue
+        if kind == TRAIN_JOB and not _has_runtime(facts, document):
+            continue  # the webhook of TrainJobs reads the runtime
+        taken = record is not None or draft.adopt
+        answer = _answer(facts, kind, document, draft.name, taken=taken)
+        refusals += problems_below(key, answer.refusals)
+        warnings += problems_below(key, (*answer.warnings, *answer.failed))
+    return refusals, warnings
+
+
+def _strange(facts: Facts, keys: Iterable[str], draft: Draft, namespace: str) -> Iterator[tuple[str, Problem]]:
+    """Yield key and problem of each object beside a job whose name is taken by a foreign object."""
+    for key in keys:
+        kind = kinds.SECRET if key.startswith("Secret/") else versions.known_kind(draft.objects[key])
+        if key == main_key(draft.objects) or kind is None or not _is_served(kind, facts.served()):
+            continue
+        found = facts.named(kind, namespace, key.partition("/")[2])
+        if found is not None and draft.name not in _jobs_of(found):
+            yield key, records.name_taken_problem(found, key)
+
+
+def _jobs_of(found: Mapping[str, Any]) -> set[Any]:
+    """Return the job in an object's label, and the owners of the object, such as Trainer's TrainJob of that name."""
+    owners = {each.get("name") for each in mappings(section(found, "metadata").get("ownerReferences"))}
+    return {records.job_name_of(found), *owners}
+
+
+def _answer(facts: Facts, kind: Kind, document: dict[str, Any], name: str, *, taken: bool) -> dryrun.Answer:
+    """Return the answer of a dry run. Objects that differ only in the job's name share one dry run, and a failed dry run is not
+    repeated.
+
+    Args:
+        taken: Whether an object of that name may exist, which the job replaces or adopts.
+    """
+    meta = document["metadata"]
+    exists = not taken and facts.named(kind, meta["namespace"], meta["name"]) is not None
+    shape = kind, taken, exists and meta["name"], dryrun.shape_digest(document, name)
+    with facts.alone("dry run", shape):
+        known: dryrun.Answer | None = facts.recall("dry run", shape)
+        if known is not None:
+            return known
+        if facts.recall("no dry run", kind):
+            return dryrun.Answer()
+        return _tried_now(facts, kind, document, shape, taken=taken)
+
+
+def _tried_now(facts: Facts, kind: Kind, document: dict[str, Any], shape: Any, *, taken: bool) -> dryrun.Answer:
+    try:
+        client = facts.client.within(dryrun.PATIENCE)
+        answer = dryrun.dry_run(client, kind, dryrun.renamed(document) if taken else document, unmanaged_problems)
+        if not taken and (answer.exists or answer.refusals):
+            answer = _live(client, kind, document) or answer
+    except TargetFault as fault:
+        answer = dryrun.Answer(failed=fault.problems)
+    if answer.failed:
+        facts.remember("no dry run", kind, True)
+    elif not answer.refusals:  # refusals may contain the job's name
+        facts.remember("dry run", shape, answer)
+    return answer
+
+
+def _live(client: Client, kind: Kind, document: dict[str, Any]) -> dryrun.Answer | None:
+    """Return the answer for an object whose name is taken; None if it is not."""
+    meta = document["metadata"]
+    found = client.get(kind, str(meta["namespace"]), str(meta["name"]))
+    if found is None:
+        return None
+    if (found["metadata"].get("labels") or {}).get(owner_labels.MANAGED_BY) == FIELD_MANAGER:
+        return dryrun.dry_run(client, kind, dryrun.renamed(document), unmanaged_problems)
+    return dryrun.Answer((adoption.unadopted_problem(found, ""),))
+
+
+def _has_runtime(facts: Facts, train_job: Mapping[str, Any]) -> bool:
+    found = [r for r in referents({"TrainJob/": dict(train_job)}) if r.where == "TrainJob/.spec.runtimeRef.name"]
+    return all(facts.find(r.kind, str(train_job["metadata"]["namespace"]), r.name) is not False for r in found)
+
+
+def _placed(document: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    return {**document, "metadata": {**document["metadata"], "namespace": namespace}}

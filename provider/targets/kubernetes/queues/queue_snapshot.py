@@ -1,0 +1,167 @@
+"""Reads Kueue's queues, the limits of a namespace and the nodes from a cluster, as far as the credentials allow, for the warnings
+of previews and the command `queues`.
+
+Each kind is listed once per process and namespace, whatever the number of jobs. Users who may not list a kind get less detail,
+and no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Document, Facts
+from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kueue.api_resources import (
+    ADMISSION_CHECK,
+    CLUSTER_QUEUE,
+    COHORT,
+    LOCAL_QUEUE,
+    MULTIKUEUE_CONFIG,
+    RESOURCE_FLAVOR,
+    TOPOLOGY,
+    WORKLOAD,
+)
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
+from pulumi_trainer.provider.kueue.queue_state import Queues
+
+LISTED = (
+    CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR, TOPOLOGY, ADMISSION_CHECK,
+    MULTIKUEUE_CONFIG, kinds.NODE,
+)  # fmt: skip
+LIMITS = (kinds.LIMIT_RANGE, kinds.RESOURCE_QUOTA, kinds.RUNTIME_CLASS)
+OLDER = "kueue.x-k8s.io/v1beta1"
+
+
+def read_queues(client: Client, namespace: str = "", queue: str = "") -> Queues:
+    """Return what decides whether a job starts: the limits of its namespace, the nodes, and if it has a queue, all queues.
+
+    Args:
+        client: Client of the cluster.
+        namespace: Namespace of a job; empty for all queues and no limits.
+        queue: LocalQueue of the job; empty for none.
+
+    Raises:
+        TargetFault: The cluster cannot be read.
+    """
+    facts = Facts.of(client, PATIENCE)
+    there = _once(facts, "queues", lambda: _listed(facts, LISTED)) if queue or not namespace else None
+    if not namespace:
+        return there or Queues()
+    below = _once(facts, f"limits of {namespace}", lambda: _limits(facts, namespace, there))
+    local = facts.find(LOCAL_QUEUE, namespace, queue) if queue else None
+    return Queues(({**local},), below=below) if isinstance(local, Mapping) else below
+
+
+def _once(facts: Facts, what: str, read: Callable[[], Queues]) -> Queues:
+    with facts.alone(what, None):
+        known: Queues | None = facts.recall(what, None)
+        if known is None:
+            known = read()
+            facts.remember(what, None, known)
+    return known
+
+
+def read_limits(facts: Facts, namespace: str) -> Queues:
+    """Return the LimitRanges and ResourceQuotas of a namespace, and the RuntimeClasses, as far as they may be listed.
+
+    Raises:
+        TargetFault: The cluster cannot be read.
+    """
+    found: list[Document] = []
+    for kind in LIMITS:
+        listed = facts.all(kind, namespace if kind.namespaced else "") or ()
+        found += ({"apiVersion": kind.api_version, "kind": kind.kind, **document} for document in listed)
+    return Queues(tuple(found))
+
+
+def _limits(facts: Facts, namespace: str, queues: Queues | None) -> Queues:
+    """Return the limits of a namespace with its labels and the nodes, over the queues of the cluster."""
+    below = queues or _listed(facts, (kinds.NODE,))
+    own = facts.find(kinds.NAMESPACE, "", namespace)
+    labels = ({"apiVersion": "v1", "kind": "Namespace", **own},) if isinstance(own, Mapping) else ()
+    return Queues((*read_limits(facts, namespace).documents, *labels), below=below)
+
+
+def _listed(facts: Facts, listed_kinds: Iterable[Kind]) -> Queues:
+    found: list[Document] = []
+    whole = set()
+    for kind in listed_kinds:
+        if (listed := list_as_served(facts, kind)) is not None:
+            found += ({"apiVersion": kind.api_version, "kind": kind.kind, **document} for document in listed)
+            whole.add(kind.kind)
+    return Queues(tuple(found), frozenset(whole))
+
+
+def overview(client: Client, namespace: str = "") -> tuple[list[Document], set[str]]:
+    """Return the queues and Workloads of a namespace, and the plurals of the kinds that cannot be listed.
+
+    If LocalQueues cannot be listed, those that Workloads name are read one by one.
+
+    Args:
+        client: Client of the cluster.
+        namespace: Empty for all namespaces.
+
+    Raises:
+        TargetFault: None of the kinds can be listed.
+    """
+    facts = Facts.of(client)
+    found: list[Document] = []
+    unreadable: set[str] = set()
+    for kind in (WORKLOAD, LOCAL_QUEUE, CLUSTER_QUEUE, COHORT):
+        listed = list_as_served(facts, kind, namespace if kind.namespaced else "")
+        if listed is None:
+            unreadable.add(kind.plural)
+        found += ({**document, "kind": kind.kind} for document in listed or ())
+    if LOCAL_QUEUE.plural in unreadable:
+        found += _named(facts, found)
+    if len(unreadable) == len(("workloads", "localqueues", "clusterqueues", "cohorts")):
+        where = f"namespace {namespace}" if namespace else "all namespaces"
+        hint = "is Kueue installed? `pulumi-trainer rbac --quotas` prints the permissions"
+        raise TargetFault(
+            Problem("queues", f"neither Workloads nor queues of {where} can be read in {client.host}", hint)
+        )
+    return found, unreadable
+
+
+def list_queued_work(client: Client) -> list[Document]:
+    """Return the LocalQueues and Workloads of all namespaces, as far as they may be listed.
+
+    Raises:
+        TargetFault: The cluster cannot be read.
+    """
+    facts, found = Facts.of(client, PATIENCE), list[Document]()
+    for kind in (LOCAL_QUEUE, WORKLOAD):
+        found += ({**document, "kind": kind.kind} for document in list_as_served(facts, kind) or ())
+    return found
+
+
+def list_objects(client: Client, kind: str, version: str) -> list[Document]:
+    """Return all objects of a kind of Kueue in an API version; empty if they may not be listed."""
+    of = Kind(f"{GROUP}/{version}", kind, KINDS[kind], kind == NAMESPACED)
+    return Facts.of(client, PATIENCE).all(of) or []
+
+
+def lacks_namespace(client: Client, namespace: str) -> bool:
+    """Return whether a namespace certainly does not exist."""
+    return Facts.of(client, PATIENCE).find(kinds.NAMESPACE, "", namespace) is False
+
+
+def _named(facts: Facts, workloads: list[Document]) -> Iterator[Document]:
+    """Yield the LocalQueues that Workloads name."""
+    places = {(d["metadata"].get("namespace", ""), (d.get("spec") or {}).get("queueName", "")) for d in workloads}
+    for namespace, name in sorted(places):
+        queue = facts.find(LOCAL_QUEUE, namespace, name) if name else None
+        if isinstance(queue, Mapping):
+            yield {**queue, "kind": LOCAL_QUEUE.kind}
+
+
+def list_as_served(facts: Facts, kind: Kind, namespace: str = "") -> list[Document] | None:
+    """Return the objects of a kind in the supported version or the one before it; None if they cannot be listed."""
+    listed = facts.all(kind, namespace)
+    if listed is None and kind.group == CLUSTER_QUEUE.group:
+        return facts.all(replace(kind, api_version=OLDER), namespace)
+    return listed

@@ -1,0 +1,249 @@
+"""Isolates the processes of a container with bubblewrap: own mounts, own process ids, no home folder.
+
+A container sees the system's programs and libraries, the interpreters with their packages, its Pod's folders and its volumes.
+It sees neither other files of the user nor processes of other containers and their environment. The network is that of the
+machine.
+bubblewrap: https://github.com/containers/bubblewrap
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_IROTH
+from typing import Any
+
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import mappings
+from pulumi_trainer.provider.targets.local.environment import base_environment
+
+BWRAP = "bwrap"
+_SYSTEM: tuple[str, ...] = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc",
+    "/opt",
+    "/nix",
+    "/sys",
+    "/var/lib/ca-certificates",
+)
+_READ_ONLY: tuple[str, ...] = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
+_MASKED = (
+    "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+    "/sys/firmware",
+)  # fmt: skip
+"""What other container runtimes make read-only or hide, since root may write to it without any capability."""
+_DEVICES = ("nvidia*", "kfd", "dri", "infiniband")
+"""Devices of accelerators and their network, as patterns below /dev."""
+_FILES_OF_VARIABLES = (
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "PIP_CONFIG_FILE", "UV_CONFIG_FILE",
+    "CUDA_HOME", "CUDA_PATH", "PIP_FIND_LINKS", "UV_FIND_LINKS",
+)  # fmt: skip
+"""Variables of the user whose files a container sees, because it has these variables."""
+_PRIVATE = ("XDG_CACHE_HOME", "UV_CACHE_DIR")
+"""Variables of the user that name folders of the home folder."""
+_CONTENT = ("configMap", "secret", "downwardAPI", "projected")
+_ASK = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, *filter(None, sys.path)]))"
+_SIGNALS = "TERM"
+"""The signal that ends a container gracefully: bubblewrap must not end by it before the container has."""
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """What all containers of a job see.
+
+    Attributes:
+        readable: Files and folders of the machine that are mounted read-only.
+        hidden: Folders that are empty in a container, but for what is mounted within them: the user's home folder, the project,
+            the folder of all jobs.
+        environments: Folder of the cached environments, which belong to the job alone.
+    """
+
+    readable: tuple[str, ...]
+    hidden: tuple[str, ...]
+    environments: Path
+
+    def options(
+        self,
+        container: Mapping[str, Any],
+        volumes: Sequence[Mapping[str, Any]],
+        mounts: Mapping[str, str],
+        own: Iterable[Path],
+    ) -> tuple[str, ...]:
+        """Return the options of bubblewrap for one container, without its environment.
+
+        Args:
+            container: The container.
+            volumes: The volumes of its Pod.
+            mounts: Mount path -> folder or file.
+            own: Folders to which the container writes, in addition to its volumes.
+        """
+        binds = dict.fromkeys((*_SYSTEM, *self.readable), "--ro-bind-try")
+        binds |= dict.fromkeys(self.hidden, "--tmpfs")
+        binds |= {str(path): "--bind" for path in (*own, self.environments)}
+        fixed = {volume["name"] for volume in volumes if any(kind in volume for kind in _CONTENT)}
+        for mount in mappings(container.get("volumeMounts")):
+            writable = not mount.get("readOnly") and mount["name"] not in fixed
+            binds[mounts[mount["mountPath"]]] = "--bind" if writable else "--ro-bind"
+        return (*_options(), *_in_order(binds), *_masks())
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a container without variables that name folders of the home folder."""
+        return {name: value for name, value in env.items() if name not in _PRIVATE}
+
+
+def _options() -> Iterator[str]:
+    yield from ("--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--cap-drop", "ALL")
+    yield from ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/shm", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp")  # noqa: S108
+    for pattern in _DEVICES:
+        for device in sorted(Path("/dev").glob(pattern)):
+            yield from ("--dev-bind", str(device), str(device))
+    yield from _in_order(dict.fromkeys(_READ_ONLY, "--ro-bind-try"))
+
+
+def _masks() -> Iterator[str]:
+    """Yield the options that hide what only root may read: in a container as well, the user may be root."""
+    private = _private_paths(Path("/etc")) if os.geteuid() == 0 else ()
+    for path in map(Path, (*_MASKED, *private)):
+        if path.is_dir():
+            yield from ("--tmpfs", str(path))
+        elif path.exists():
+            yield from ("--ro-bind", "/dev/null", str(path))
+
+
+def _private_paths(top: Path) -> Iterator[str]:
+    """Yield the files and folders below a folder that other users may not read."""
+    for place, folders, files in os.walk(top):
+        for name in (*files, *folders):
+            path = Path(place, name)
+            if not path.is_symlink() and not path.lstat().st_mode & S_IROTH:
+                yield str(path)
+        folders[:] = [name for name in folders if Path(place, name).lstat().st_mode & S_IROTH]
+
+
+def _in_order(binds: Mapping[str, str]) -> Iterator[str]:
+    """Yield the options of mounts, a folder before those within it."""
+    for path in sorted(binds, key=lambda path: len(Path(path).parts)):
+        yield from (binds[path], path) if binds[path] == "--tmpfs" else (binds[path], path, path)
+
+
+def find_isolation(
+    pythons: Iterable[str], user_environment: Mapping[str, str], root: Path, environments: Path
+) -> Isolation:
+    """Return what the containers of a job see.
+
+    Args:
+        pythons: Interpreters that run containers.
+        user_environment: The user's environment.
+        root: Folder of the target, with all jobs and volumes.
+        environments: Folder of the cached environments of the job.
+
+    Raises:
+        TargetFault: An interpreter does not report where its packages are.
+    """
+    home = user_environment.get("HOME") or str(Path.home())
+    readable = [user_environment.get(name, "") for name in _FILES_OF_VARIABLES]
+    readable += [shutil.which("uv", path=user_environment.get("PATH")) or "", os.path.realpath("/etc/resolv.conf")]
+    readable += [str(Path(each).resolve().parent) for each in _own_modules()]
+    for python in dict.fromkeys(pythons):
+        readable += _folders_of(python, user_environment)
+    project = [root.parent] if root.name == ".pulumi-trainer" else []
+    hidden = [str(each.absolute()) for each in (Path(home), root, *project) if each.absolute() != Path("/")]
+    visible = dict.fromkeys(each for each in readable if each and not _contains_any(each, hidden))
+    return Isolation(tuple(visible), tuple(hidden), environments)
+
+
+def _contains_any(folder: str, hidden: Iterable[str]) -> bool:
+    return any(Path(each).is_relative_to(folder) for each in hidden)
+
+
+def _own_modules() -> Iterator[str]:
+    """Yield the files of this package, which an editable installation only links to."""
+    for name in ("pulumi_trainer", "pulumi_trainer.provider.cli", "pulumi_trainer.provider"):
+        if file := getattr(sys.modules.get(name), "__file__", None):
+            yield file
+
+
+def _folders_of(python: str, user_environment: Mapping[str, str]) -> list[str]:
+    """Return the folders of an interpreter and of its packages."""
+    env = base_environment(user_environment, python)
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASK], env=env, capture_output=True, text=True, check=True, timeout=60, cwd="/"
+        )
+        found = [str(each) for each in json.loads(done.stdout)]
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
+        raise TargetFault(Problem(python, f"does not report where its packages are: {error}")) from None
+    places = [*found, str(Path(found[0], "bin"))]
+    return [*places, *(os.path.realpath(place) for place in places)]
+
+
+@contextmanager
+def wrapped(
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path, options: Sequence[str]
+) -> Iterator[tuple[list[str], int]]:
+    """Yield the command that runs `argv` isolated, and the file descriptor that it inherits.
+
+    Options and environment are in the file, so that no secret is among arguments, and no variable of the container acts outside.
+
+    Args:
+        argv: The program, as a path, and its arguments.
+        env: The whole environment of the container.
+        cwd: The working directory.
+        options: Options from `Isolation.options`.
+
+    Raises:
+        OSError: bubblewrap or coreutils' `env` is not installed, or the file cannot be written.
+    """
+    found = {name: shutil.which(name) for name in (BWRAP, "env")}
+    for name, path in found.items():
+        if path is None:
+            raise FileNotFoundError(2, "not found on PATH", name)
+    words = [*options, "--chdir", str(cwd)]
+    for name, value in env.items():
+        words += ["--setenv", name, value]
+    with tempfile.TemporaryFile() as file:
+        file.write("".join(f"{word}\0" for word in words).encode(errors="surrogateescape"))
+        file.seek(0)
+        env_program = str(found["env"])
+        outside = [env_program, f"--ignore-signal={_SIGNALS}", str(found[BWRAP]), "--args", str(file.fileno()), "--"]
+        yield [*outside, env_program, f"--default-signal={_SIGNALS}", "--", *argv], file.fileno()
+
+
+def problems() -> list[Problem]:
+    """Return why containers cannot be isolated on this machine."""
+    where = "target.isolation"
+    if sys.platform != "linux":
+        return [Problem(where, "bubblewrap needs Linux", "leave isolation out, or use the Kubernetes target")]
+    if shutil.which(BWRAP) is None:
+        hint = "install it (Debian, Ubuntu, Fedora: package bubblewrap), or leave isolation out"
+        return [Problem(where, f"{BWRAP} is not on PATH", hint)]
+    system = dict.fromkeys(_SYSTEM, "--ro-bind-try")
+    try:
+        with wrapped(["true"], {"PATH": os.defpath}, Path("/"), [*_options(), *_in_order(system), *_masks()]) as (
+            argv,
+            file,
+        ):
+            done = subprocess.run(
+                argv, pass_fds=[file], env={}, capture_output=True, text=True, check=False, timeout=60
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [Problem(where, f"{BWRAP} cannot be started: {error}", "leave isolation out")]
+    if not done.returncode:
+        return []
+    hint = "unprivileged user namespaces may be switched off on this machine (sysctl kernel.unprivileged_userns_clone,"
+    hint += " kernel.apparmor_restrict_unprivileged_userns); the package env must be of coreutils 8.31 or newer"
+    reason = " ".join(done.stderr.split())[:300] or f"exit code {done.returncode}"
+    return [Problem(where, f"{BWRAP} does not work here: {reason}", hint)]

@@ -1,0 +1,456 @@
+"""Reviews which parts of a JobSet this machine cannot run (refusals) or runs differently (warnings).
+
+Silently ignored, because they have no meaning on one machine: the content of images, node selection and scheduling, pull secrets,
+permissions of service accounts, security contexts. Unknown leaves of objects are not reviewed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pulumi_trainer.provider.admission.pod_names import pod_name_problems
+from pulumi_trainer.provider.api.extras import missing
+from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, mappings, section, text
+from pulumi_trainer.provider.kube.views import Container, Pod, jobs_of
+from pulumi_trainer.provider.targets.local import environment, images, volumes
+from pulumi_trainer.provider.targets.local.jobset_controller import peak_of
+from pulumi_trainer.provider.targets.local.machine import GPU, cpus, gpus, memory, open_files, quantity
+from pulumi_trainer.provider.targets.local.plan import gpus_of, launch_file, requested, uses_mpi
+
+Keys = Mapping[str, Collection[str]]
+"""Secret -> its keys."""
+
+CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
+MOST_PODS = 1000
+"""Limit on the Pods of one job at one time; each is one process or more."""
+
+
+def refusals(objects: Objects, secrets: Keys | None = None) -> list[Problem]:
+    """Return why jobs cannot run on this machine.
+
+    Args:
+        objects: The objects of the jobs.
+        secrets: The Secrets whose values are submitted with the jobs; None if not known yet.
+    """
+    if secrets is not None:
+        made = {key.partition("/")[2]: section(o, "data") for key, o in objects.items() if key.startswith("Secret/")}
+        secrets = {**made, **secrets}
+    found: list[Problem] = []
+    for where, jobset in _jobsets(objects):
+        found += _refused(where, jobset, objects, secrets)
+    return found
+
+
+def invalid_names(objects: Objects) -> list[Problem]:
+    """Return the invalid names among those that become parts of paths. The plan has reviewed them, but a state may be edited."""
+    pods = chain.from_iterable(_pods(where, jobset) for where, jobset in _jobsets(objects))
+    return list(chain.from_iterable(pod_name_problems(pod.spec, pod.at) for pod in pods))
+
+
+def warnings(objects: Objects) -> list[Problem]:
+    """Return what this machine does differently from a cluster."""
+    found: list[Problem] = []
+    for where, jobset in _jobsets(objects):
+        found += [*_exceeding_machine(where, jobset), *_ignored_fields(where, jobset)]
+    return found
+
+
+def too_many_pods(objects: Objects) -> list[Problem]:
+    """Return the jobs with more pods than any machine can start; their supervisors would run out of memory."""
+    peaks = [(where, _peak(jobset, lambda _: 1)) for where, jobset in _jobsets(objects)]
+    hint = "ask for fewer (num_nodes), or use the Kubernetes target"
+    return [
+        Problem(where, f"needs {pods} Pods at one time, and the Local target starts at most {MOST_PODS}", hint)
+        for where, pods in peaks
+        if pods > MOST_PODS
+    ]
+
+
+def too_many_files(objects: Objects) -> list[Problem]:
+    """Return the jobs whose supervisors would have to open more files than the system allows."""
+    found = []
+    for where, jobset in _jobsets(objects):
+        if _peak(jobset, lambda _: 1) > MOST_PODS:
+            continue  # `too_many_pods` reports it
+        needed = _OTHER_FILES + _CONTAINER_FILES * _peak(jobset, _containers_of)
+        if needed > (most := open_files()):
+            why = (
+                f"needs {needed} open files for its Pods at one time, and a process may have {most} here (`ulimit -Hn`)"
+            )
+            found.append(Problem(where, why, "ask for fewer (num_nodes), or raise the limit"))
+    return found
+
+
+_CONTAINER_FILES = 3
+"""Open files of a supervisor for each container: two pipes and a log."""
+_OTHER_FILES = 64
+"""Open files of a supervisor that do not depend on containers."""
+
+
+def _containers_of(pod: Document) -> int:
+    return len(Pod(pod, "").all_containers)
+
+
+def too_few_gpus(objects: Objects) -> list[Problem]:
+    """Return the jobs that need more GPUs than this machine has; GPUs are only counted if a job requests them."""
+    found = []
+    for where, jobset in _jobsets(objects):
+        needed = _peak(jobset, gpus_of)
+        if needed and needed > (total := gpus()):
+            why = f"needs {needed} GPUs at one time, and this machine has {total}"
+            hint = "ask for fewer (num_nodes, resources_per_node), or use the Kubernetes target"
+            found.append(Problem(f"{where}: {GPU}", why, hint))
+    return found
+
+
+def missing_programs(objects: Objects, python: str) -> tuple[list[Problem], list[Problem]]:
+    """Return refusals and warnings for the programs that containers start and this machine lacks.
+
+    A missing program is a warning if a package that the job installs may provide it.
+
+    Args:
+        objects: The objects of the jobs.
+        python: The interpreter that replaces the images.
+    """
+    refused: list[Problem] = []
+    warned: list[Problem] = []
+    mpi = uses_mpi(objects)
+    if mpi and not shutil.which("mpirun"):
+        hint = "install Open MPI (Debian and Ubuntu: sudo apt-get install openmpi-bin), or use the Kubernetes target"
+        refused += [Problem(where, "needs mpirun, which is not on PATH", hint) for where, _ in _jobsets(objects)]
+    for where, jobset in _jobsets(objects):
+        for pod in _pods(where, jobset):
+            for container in pod.all_containers:
+                launch = launch_file(container.document, _volumes(jobset, pod.spec), objects)
+                program = _program(container.document, launch)
+                if not program or (mpi and program in ("mpirun", "sshd")) or _on_path(program, container, python):
+                    continue
+                brought = _names_of([*(launch.get("install") or []), *(launch.get("requirements") or [])])
+                package = _PACKAGES.get(program, program)
+                if package in brought:
+                    continue
+                why = f"{program} is not on PATH, and {package} is not in packages_to_install"
+                hint = (
+                    f'add packages_to_install=["{package}"], or give Local(python=) an interpreter that has {program}'
+                )
+                found = Problem(_at(pod, container), why, hint if launch else f"install {program} on this machine")
+                (warned if brought else refused).append(found)
+    return refused, warned
+
+
+_PACKAGES = {"torchrun": "torch"}
+"""Program -> the package that provides it, if that has another name."""
+
+
+def _names_of(requirements: Collection[str]) -> set[str]:
+    return {re.split(r"[^A-Za-z0-9._-]", word, maxsplit=1)[0].lower() for word in requirements if word[:1] != "-"}
+
+
+def _program(container: Document, launch: Document) -> str:
+    """Return the program that a container starts, if PATH determines its path; empty otherwise."""
+    of_user = "args" if launch.get("launcher") == [] else "command"
+    command = launch.get("launcher") or container.get(of_user)
+    first = text(command[0]) if isinstance(command, list) and command else ""
+    if re.fullmatch(r"[\w.+-]+", first) and first not in ("python", "python3"):
+        return first
+    return ""
+
+
+def _on_path(program: str, container: Container, python: str) -> bool:
+    given = [variable for variable in container.env if variable.get("name") == "PATH"]
+    path = environment.base_environment(os.environ, python)["PATH"]
+    return bool(given) or shutil.which(program, path=path) is not None
+
+
+def invalid_arguments(objects: Objects) -> list[Problem]:
+    """Return the problems of arguments and environments that the kernel rejects."""
+    found: list[Problem] = []
+    for where, container in _containers(objects):
+        found += _argument_problems(where, container.document)
+    return found
+
+
+def _argument_problems(where: str, container: Mapping[str, Any]) -> Iterator[Problem]:
+    words = {field: container.get(field) for field in ("command", "args")}
+    for field, given in words.items():
+        for i, word in enumerate(listed(given)):
+            if "\0" in text(word):
+                yield Problem(
+                    f"{where}.{field}[{i}]", "holds a NUL, so it cannot be given to a process", "leave it out"
+                )
+    command = words["command"]
+    if isinstance(command, list) and command[:1] == [""]:
+        yield Problem(f"{where}.command[0]", "is empty: it names the program to start", "give a program")
+    for variable in mappings(container.get("env")):
+        if "\0" in text(variable.get("value")):
+            at = f"{where}.env[{variable.get('name')}].value"
+            yield Problem(at, "holds a NUL, so it cannot be given to a process", "leave it out, or encode it")
+
+
+def missing_interpreter(objects: Objects, python: str) -> list[Problem]:
+    """Return a problem if the interpreter that replaces images cannot be started, and a container needs it."""
+    commands = (container.document.get("command") for _, container in _containers(objects))
+    wanted = any(isinstance(words, list) and words[:1] in (["python"], ["python3"]) for words in commands)
+    if not wanted or shutil.which(python):
+        return []
+    hint = "give the path of a Python interpreter, or leave python out: it is the one that runs the program"
+    return [Problem("target.python", f"{python} is not a program that can be started", hint)]
+
+
+def missing_packages(objects: Objects) -> list[Problem]:
+    """Return the packages that initializers need and this interpreter, which runs them, lacks."""
+    found = []
+    for _, container in _containers(objects):
+        if images.entrypoint(text(container.document.get("image"))):
+            for each in container.env:
+                uri = text(each.get("value")) if each.get("name") == "STORAGE_URI" else ""
+                if module := _FETCHING.get(uri.partition("://")[0].lower()):
+                    found += missing(module, uri)
+    return found
+
+
+_FETCHING = {"s3": "boto3", "hf": "huggingface_hub"}
+"""Scheme of a URI -> the module that the initializer needs."""
+
+
+def _jobsets(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
+    for key, document in objects.items():
+        if key.startswith("JobSet/") and isinstance(document, dict):
+            yield key, document
+
+
+def _pods(where: str, jobset: Document) -> Iterator[Pod]:
+    """Yield the pods of the steps, with the names of the steps in their paths."""
+    for job in jobs_of(jobset):
+        yield Pod(job.pod.spec, f"{where}: spec.replicatedJobs[{job.name}].template.spec.template.spec")
+
+
+def _containers(objects: Objects) -> Iterator[tuple[str, Container]]:
+    """Yield the containers of all pods, with the names of steps and containers in their paths."""
+    for where, jobset in _jobsets(objects):
+        for pod in _pods(where, jobset):
+            yield from ((_at(pod, container), container) for container in pod.all_containers)
+
+
+def _at(pod: Pod, container: Container) -> str:
+    return f"{pod.at}.{'initContainers' if container.is_init else 'containers'}[{container.name}]"
+
+
+def _refused(where: str, jobset: Document, objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
+    spec = section(jobset, "spec")
+    if text(spec.get("managedBy")) not in ("", CONTROLLER):
+        why = f"{spec['managedBy']} manages the job, and does not run on this machine"
+        yield Problem(f"{where}: spec.managedBy", why, "leave it out")
+    policy = section(spec, "failurePolicy")
+    if policy.get("restartStrategy") == "InPlaceRestart":
+        yield Problem(
+            f"{where}: spec.failurePolicy.restartStrategy",
+            "the Local target does not support InPlaceRestart",
+            "use Recreate",
+        )
+    for i, rule in enumerate(mappings(policy.get("rules"))):
+        if text(rule.get("action")).startswith("RestartJob") and not rule["action"].startswith("RestartJobSet"):
+            at = f"{where}: spec.failurePolicy.rules[{i}].action"
+            yield Problem(at, f"the Local target does not support {rule['action']}", "use RestartJobSet")
+    for step in jobs_of(jobset):
+        job = step.job
+        at = f"{where}: spec.replicatedJobs[{step.name}].template.spec"
+        if job.get("completionMode", "Indexed") == "NonIndexed":
+            yield Problem(
+                f"{at}.completionMode",
+                "the Local target does not support NonIndexed",
+                "leave it out: Indexed is the default",
+            )
+    for pod in _pods(where, jobset):
+        at = pod.at
+        if pod.spec.get("resourceClaims"):
+            yield Problem(
+                f"{at}.resourceClaims",
+                "the Local target does not support resource claims",
+                f"ask for {GPU} in resources.limits",
+            )
+        known = {v["name"]: v for v in _volumes(jobset, pod.spec)}
+        for i, volume in enumerate(pod.volumes):
+            yield from _volume(f"{at}.volumes[{volume.get('name', i)}]", volume, objects, secrets)
+        for container in pod.all_containers:
+            yield from _container(_at(pod, container), container, known, objects, secrets)
+
+
+def _volumes(jobset: Document, pod: Document) -> list[Document]:
+    try:
+        return [v for v in volumes.pod_volumes(jobset, pod) if isinstance(v.get("name"), str)]
+    except (TypeError, KeyError, AttributeError):  # unknown leaves
+        return [v for v in mappings(pod.get("volumes")) if isinstance(v.get("name"), str)]
+
+
+def _volume(where: str, volume: Document, objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
+    kinds = [k for k in volume if k != "name"]
+    for kind in kinds:
+        if kind not in volumes.KINDS:
+            yield Problem(
+                f"{where}.{kind}",
+                "the Local target does not support this kind of volume",
+                f"use one of {', '.join(volumes.KINDS)}",
+            )
+    if volumes.in_memory(_plain(volume)) and not volumes.MEMORY.is_dir():
+        why = f"a Secret must not be written to a disk, and this machine has no {volumes.MEMORY}"
+        yield Problem(where, why, "pass it in env with valueFrom.secretKeyRef")
+    path = text(section(volume, "hostPath").get("path"))
+    if path and not Path(path).exists():
+        yield Problem(
+            f"{where}.hostPath.path", f"{path} does not exist on this machine", "make it, or use another volume"
+        )
+    sources = mappings(section(volume, "projected").get("sources"))
+    for i, source in enumerate(sources):
+        for kind in source:
+            if kind not in ("configMap", "secret", "downwardAPI"):
+                yield Problem(
+                    f"{where}.projected.sources[{i}].{kind}", "is not supported by the Local target", "leave it out"
+                )
+    for source in [volume, *sources]:
+        for kind in ("configMap", "secret"):
+            ref = section(source, kind)
+            if ref and not ref.get("optional"):
+                yield from _missing_reference(f"{where}.{kind}", kind, ref, objects, secrets)
+
+
+def _plain(volume: Document) -> dict[str, Any]:
+    return {k: v for k, v in volume.items() if isinstance(v, Mapping)}
+
+
+def _missing_reference(
+    where: str, kind: str, ref: Document, objects: Objects, secrets: Keys | None, key: str = ""
+) -> Iterator[Problem]:
+    """Yield the problem that a ConfigMap, a Secret or its key is missing."""
+    name = ref.get("secretName") or ref.get("name")
+    if not isinstance(name, str):
+        return
+    have: Collection[str] | None
+    if kind.startswith("secret"):
+        if secrets is None:
+            return
+        word, have = "Secret", secrets.get(name)
+        hint = "pass the value as a secret Output (pulumi.Config().require_secret) in env"
+    else:
+        config = objects.get(f"ConfigMap/{name}")
+        word, hint = "ConfigMap", "use plain values, or make it optional"
+        have = None if config is None else {**section(config, "data"), **section(config, "binaryData")}
+    if have is None:
+        yield Problem(
+            where, f"{word} {name} is not part of the job, and the Local target has no cluster to read it from", hint
+        )
+    elif key and key not in have:
+        yield Problem(where, f"{word} {name} has no key {key}", "name one of its keys")
+
+
+def _container(
+    where: str, view: Container, known: Mapping[str, Document], objects: Objects, secrets: Keys | None
+) -> Iterator[Problem]:
+    container = view.document
+    image = container.get("image")
+    known_image = image is None or isinstance(image, str)
+    if not container.get("command") and known_image and not images.entrypoint(image or ""):
+        why = f"what image {image} starts is not known on this machine"
+        yield Problem(
+            f"{where}.command", why, "give the TrainJob a trainer=, or the container of its runtime a command"
+        )
+    if container.get("volumeDevices"):
+        yield Problem(f"{where}.volumeDevices", "the Local target does not support block devices", "use volumeMounts")
+    given = section(container, "resources")
+    for resource in {**section(given, "limits"), **section(given, "requests")}:
+        if "/" in resource and resource != GPU:
+            yield Problem(f"{where}.resources", f"the Local target does not provide {resource}", f"ask for {GPU}")
+    mounts = []
+    for i, mount in enumerate(view.mounts):
+        at, path = f"{where}.volumeMounts[{i}]", text(mount.get("mountPath"))
+        mounts.append(path.rstrip("/"))
+        if path == "/":
+            yield Problem(f"{at}.mountPath", "must not be the root folder of this machine", "use a folder")
+        if isinstance(mount.get("name"), str) and mount["name"] not in known:
+            yield Problem(f"{at}.name", f"the pod has no volume {mount['name']}", "declare it in volumes")
+    cwd = text(container.get("workingDir"))
+    if cwd and not Path(cwd).is_dir() and not any(m and (cwd == m or cwd.startswith(f"{m}/")) for m in mounts):
+        why = f"{cwd} is neither a folder of this machine nor below a mounted volume"
+        yield Problem(f"{where}.workingDir", why, "leave it out: each pod has a folder of its own")
+    yield from _environment(where, view, objects, secrets)
+
+
+def _environment(where: str, view: Container, objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
+    secret_names: set[Any] = set()
+    container = view.document
+    for i, source in enumerate(mappings(container.get("envFrom"))):
+        for kind in ("configMapRef", "secretRef"):
+            ref = section(source, kind)
+            if ref and not ref.get("optional"):
+                yield from _missing_reference(f"{where}.envFrom[{i}].{kind}", kind, ref, objects, secrets)
+        ref = section(source, "secretRef")
+        secret_names |= {f"{source.get('prefix') or ''}{key}" for key in (secrets or {}).get(text(ref.get("name")), ())}
+    for variable in view.env:
+        at, source = f"{where}.env[{variable.get('name')}].valueFrom", section(variable, "valueFrom")
+        for kind, ref in source.items():
+            if kind == "fieldRef":
+                path = text(section(ref).get("fieldPath"))
+                if path and not environment.FIELDS.fullmatch(path):
+                    yield Problem(f"{at}.fieldRef", f"{path} is not supported by the Local target", "leave it out")
+            elif kind in ("configMapKeyRef", "secretKeyRef"):
+                if not section(ref).get("optional"):
+                    yield from _missing_reference(
+                        f"{at}.{kind}", kind, section(ref), objects, secrets, text(section(ref).get("key"))
+                    )
+            elif kind != "resourceFieldRef":
+                yield Problem(
+                    f"{at}.{kind}",
+                    "is not supported by the Local target",
+                    "use value, fieldRef, configMapKeyRef or secretKeyRef",
+                )
+        if "secretKeyRef" in source or environment.references(text(variable.get("value"))) & secret_names:
+            secret_names.add(variable.get("name"))
+    for field in ("command", "args"):
+        words = container.get(field)
+        for word in listed(words):
+            for name in environment.references(text(word)) & secret_names:
+                why = f"$({name}) would put a secret where every user of this machine can read it"
+                yield Problem(f"{where}.{field}", why, f"read {name} from the environment instead")
+
+
+def _peak(jobset: Document, amount: Any) -> Any:
+    """Return the largest amount that a JobSet needs at one time; 0 if a count is not known yet."""
+    try:
+        return peak_of(jobset, amount)
+    except (TypeError, ValueError, KeyError, AttributeError):
+        return 0
+
+
+def _exceeding_machine(where: str, jobset: Document) -> Iterator[Problem]:
+    hint = "it will be slow, or run out of memory; ask for less"
+    cores = _peak(jobset, lambda pod: requested(pod, "cpu"))
+    if cores > cpus():
+        yield Problem(
+            f"{where}: cpu", f"asks for {float(cores):g} CPUs at one time, and this machine has {cpus()}", hint
+        )
+    amount = _peak(jobset, lambda pod: requested(pod, "memory"))
+    if amount > memory():
+        gib = quantity("1Gi")
+        why = (
+            f"asks for {float(amount / gib):.1f} GiB at one time, and this machine has {float(memory() / gib):.1f} GiB"
+        )
+        yield Problem(f"{where}: memory", why, hint)
+
+
+def _ignored_fields(where: str, jobset: Document) -> Iterator[Problem]:
+    for pod in _pods(where, jobset):
+        for container in pod.all_containers:
+            for field in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
+                if container.document.get(field):
+                    yield Problem(
+                        f"{_at(pod, container)}.{field}",
+                        "is not run by the Local target; a pod is ready when its containers run",
+                    )

@@ -1,0 +1,186 @@
+"""Limits how many jobs of one root run at once: first come, first served.
+
+    <root>/queue/
+        limit                   max_parallel of the program; missing: the default
+        lock                    locked while a job joins, advances or leaves
+        <order>-<uid>.waits     name of a job that waits
+        <order>-<uid>.runs      name of a job that has a place
+
+The supervisor of a job holds the lock of its file. A file whose lock is free belongs to a supervisor that has died, and the next
+one removes it; no process has to run for that.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pulumi_trainer.provider.kube.values.wording import join_names
+from pulumi_trainer.provider.targets.local.machine import cpus, gpus
+from pulumi_trainer.provider.targets.local.paths import FILE_MODE, make_folder, read_beginning, translate_os_errors
+from pulumi_trainer.provider.targets.local.store import write_file
+
+FEWEST = 4
+"""Default on a machine with fewer CPUs: jobs that work together, such as a server and its client, must not wait for each
+other."""
+_LONGEST_NAME = 300
+
+
+def default_limit() -> int:
+    """Return how many jobs run at once by default: one for each CPU or GPU, whichever are more, and at least `FEWEST`.
+
+    A training process uses a whole CPU or GPU, so more jobs only slow each other down. What a job requests is not added up: few
+    jobs on one machine request CPUs, and GPUs are leased anyway.
+    """
+    return max(FEWEST, cpus(), gpus())
+
+
+def set_limit(root: Path, limit: int | None) -> None:
+    """Record `max_parallel` of the program. None: the default.
+
+    Raises:
+        TargetFault: The folder cannot be written.
+    """
+    file = root / "queue" / "limit"
+    if limit is None:
+        with translate_os_errors(file), suppress(NotADirectoryError):
+            file.unlink(missing_ok=True)
+        return
+    with translate_os_errors(file):
+        make_folder(file.parent, root)
+    write_file(file, str(int(limit)).encode())
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Why a job waits.
+
+    Attributes:
+        limit: How many jobs run at once.
+        default: Whether the program sets no limit.
+        running: The jobs that have a place.
+        earlier: The jobs that wait since before.
+    """
+
+    limit: int
+    default: bool
+    running: list[str]
+    earlier: list[str]
+
+    def __str__(self) -> str:
+        places = f"one of {self.limit} places" if self.limit > 1 else "the only place"
+        limit = f"max_parallel={self.limit}{', the default' if self.default else ''}"
+        return f"waits for {places} ({limit}): behind {join_names([*self.running, *self.earlier])}"
+
+
+class Place:
+    """The place of one job among the jobs of its root.
+
+    Args:
+        root: Folder of the jobs.
+        name: Name of the job.
+        uid: UID of the job's run.
+        since: When the job came, in seconds since the epoch.
+    """
+
+    def __init__(self, root: Path, name: str, uid: str, since: float) -> None:
+        self._root, self._name = root, name
+        self._folder = root / "queue"
+        self._key = f"{int(since * 1e6):020d}-{uid}"
+        self._lock = -1
+
+    def take(self) -> Wait | None:
+        """Take a place, if there is one for this job and for those that wait since before; otherwise return why the job waits.
+
+        Raises:
+            OSError, TargetFault: The folder cannot be written.
+        """
+        make_folder(self._folder, self._root)
+        with self._locked():
+            others = [*self._others()]
+            running = [name for key, name, runs in others if runs]
+            earlier = [name for key, name, runs in others if not runs and key < self._key]
+            limit = self._limit()
+            if len(running) + len(earlier) >= (limit or self._default):
+                self._write("waits")
+                return Wait(limit or self._default, limit is None, running, earlier)
+            self._write("runs")
+            return None
+
+    def release(self) -> None:
+        """Give the place back, or stop waiting for one."""
+        if self._lock < 0:
+            return
+        with suppress(OSError), self._locked():
+            for state in ("waits", "runs"):
+                self._file(state).unlink(missing_ok=True)
+        os.close(self._lock)
+        self._lock = -1
+
+    @cached_property
+    def _default(self) -> int:
+        return default_limit()
+
+    def _limit(self) -> int | None:
+        """Return the recorded limit; None if there is none, or not a valid one."""
+        try:
+            found = int(read_beginning(self._folder / "limit", 20))
+        except (OSError, ValueError):
+            return None
+        return found if found > 0 else None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = _open(self._folder / "lock")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _others(self) -> Iterator[tuple[str, str, bool]]:
+        """Yield key, name and whether it has a place of each other job, in the order in which they came."""
+        for file in sorted(self._folder.iterdir()):
+            key, _, state = file.name.partition(".")
+            if state not in ("waits", "runs") or key == self._key:
+                continue
+            if _is_locked(file):
+                yield key, read_beginning(file, _LONGEST_NAME).decode(errors="replace"), state == "runs"
+            else:
+                file.unlink(missing_ok=True)
+
+    def _file(self, state: str) -> Path:
+        return self._folder / f"{self._key}.{state}"
+
+    def _write(self, state: str) -> None:
+        if self._lock < 0:
+            lock = _open(self._file("waits"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.pwrite(lock, self._name.encode()[:_LONGEST_NAME], 0)
+            except OSError:
+                os.close(lock)
+                raise
+            self._lock = lock
+        if state == "runs":
+            self._file("waits").rename(self._file("runs"))
+
+
+def _open(file: Path) -> int:
+    return os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+
+
+def _is_locked(file: Path) -> bool:
+    lock = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)

@@ -1,0 +1,235 @@
+"""Queries of a program to a target: what exists there, and what the target accepts.
+
+The results are advice for the plan. For an unreachable cluster a function returns its empty result; only functions with a
+`Raises:` section raise a fault of the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pulumi_trainer.provider.api.status import JobStatus, Owner
+from pulumi_trainer.provider.api.submission import Draft, Work
+from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault, TrainerError
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.lifecycle import channels, crud, volumes
+from pulumi_trainer.provider.targets.connection import TargetInput, connect
+from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue
+from pulumi_trainer.provider.targets.local import LocalTarget
+
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+
+def cached_status(
+    target: Mapping[str, Any], namespace: str, name: str, uid: str, phase: str, owner: Owner
+) -> JobStatus | None:
+    """Return the status of a job from the target's cache, without a request for this job alone.
+
+    Args:
+        target: The `target` input of a resource.
+        namespace: Namespace of the job.
+        name: Name of the job.
+        uid: UID of the job in the stack's state.
+        phase: Phase of the job in the stack's state.
+        owner: Owner of the job in the stack's state. The status names the current owner.
+
+    Raises:
+        TrainerError: The target cannot be reached.
+    """
+    return connect(target).cached_status(namespace, name, uid, phase, owner)
+
+
+def current_release(target: Mapping[str, Any], namespace: str, name: str) -> tuple[str, str]:
+    """Return name and release of the runtime that a job was created from; empty strings if unknown.
+
+    Raises:
+        TrainerError: The target cannot be reached.
+    """
+    return connect(target).runtime_of_job(namespace, name)
+
+
+def cluster_identity(target: Mapping[str, Any]) -> str:
+    """Return the identity of a target's cluster; empty if the cluster is unreachable.
+
+    Args:
+        target: The `target` input of a resource.
+    """
+    try:
+        found = _cluster(target)
+        found.reachable_client()
+        return found.identity()["cluster"]
+    except TrainerError:
+        return ""
+
+
+def cluster_mismatch(target: Mapping[str, Any], cluster: str) -> list[Problem]:
+    """Return the problem that a target connects to another cluster than the recorded one.
+
+    Args:
+        target: The `target` input of a resource.
+        cluster: The recorded identity of the cluster.
+    """
+    try:
+        found = _cluster(target)
+        found.reachable_client()
+        if found.identity()["cluster"] != cluster:
+            values = target.plain if isinstance(target, TargetInput) else target
+            connect({**values, "cluster": cluster}).identity()  # the stack's configuration may connect to it
+    except Refused as refused:
+        return [*refused.problems]
+    except TargetFault:
+        pass
+    return []
+
+
+def review_job(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], list[Problem]]:
+    """Return why a target refuses a job, and its warnings. For an unreachable cluster, the only warning reports that."""
+    try:
+        try:
+            found = connect(target)
+        except Refused as refusal:
+            return [*refusal.problems], []
+        if isinstance(found, LocalTarget):
+            refused, warned = found.review(draft.objects, draft.secrets, lambda: found.has_job(draft))
+            return refused, [*warned, *found.other_settings(draft)]
+        return found.review(draft)
+    except TargetFault as fault:
+        return multikueue.refusals(draft), [Problem("", f"checked without the cluster: {fault}")]
+
+
+def review_volume(
+    target: Mapping[str, Any], namespace: str, name: str, claim: Mapping[str, Any], job: str, owner: str, *, adopt: bool
+) -> tuple[list[Problem], list[Problem]]:
+    """Return why a cluster refuses a claim, and its warnings; ([], []) for an unreachable cluster.
+
+    Args:
+        target: The `target` input of a resource.
+        namespace: Namespace of the claim.
+        name: Name of the claim.
+        claim: The PersistentVolumeClaim.
+        job: Name of the job that mounts the claim.
+        owner: URN of the owner.
+        adopt: Whether an existing claim may be adopted.
+    """
+    try:
+        return _cluster(target).review_volume(namespace, name, claim, job, owner, adopt=adopt)
+    except TargetFault:
+        return [], []
+
+
+def find_queues(target: Mapping[str, Any], namespace: str = "", queue: str = "") -> Queues | None:
+    """Return what decides in a cluster whether a job starts: queues, limits of its namespace, nodes; None if it cannot be read.
+
+    Args:
+        target: The `target` input of a resource.
+        namespace: Namespace of a job; empty for all queues.
+        queue: LocalQueue of the job; empty for none.
+    """
+    try:
+        if target["kind"] != "kubernetes":
+            return None
+        return _cluster(target).queues(namespace, queue)
+    except TrainerError:  # `review_job` reports it
+        return None
+
+
+def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str) -> tuple[bool, dict[str, Any] | None]:
+    """Return whether the cluster has answered, and its runtime of that name; None if not found."""
+    try:
+        cluster = _cluster(target)
+        cluster.reachable_client()
+        return True, cluster.runtime(kind, namespace, name)
+    except TargetFault:
+        return False, None
+
+
+def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
+    """Return an object of a cluster; None if not found, or for an unreachable cluster."""
+    try:
+        return _cluster(target).find_object(kind, namespace, name)
+    except TargetFault:
+        return None
+
+
+def queue_api_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]] | None:
+    """Return each version of Kueue's API with the plurals that the cluster serves in it; None for an unreachable cluster."""
+    try:
+        return _cluster(target).queue_versions()
+    except TargetFault:
+        return None
+
+
+def list_queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Sequence[Mapping[str, Any]]:
+    """Return the cluster's objects of one of Kueue's kinds; [] for an unreachable cluster."""
+    try:
+        return _cluster(target).queue_objects(kind, version)
+    except TargetFault:
+        return []
+
+
+def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+    """Return the LocalQueues and Workloads of a cluster, as far as they may be listed; [] for an unreachable cluster."""
+    try:
+        return _cluster(target).queued_work()
+    except TargetFault:
+        return []
+
+
+def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:
+    """Return the running and waiting jobs of a ClusterQueue; [] for an unreachable cluster."""
+    try:
+        return _cluster(target).queue_work(name, version)
+    except TargetFault:
+        return []
+
+
+def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
+    """Return whether the cluster certainly lacks a namespace; False for an unreachable cluster."""
+    try:
+        return _cluster(target).lacks_namespace(namespace)
+    except TargetFault:
+        return False
+
+
+def volume_folders(target: Mapping[str, Any], namespace: str, revision: str) -> list[Path]:
+    """Return the folders of this machine's volumes that were fetched with a digest, by jobs of any name."""
+    return cast("LocalTarget", connect(target)).fetched_folders(namespace, revision)
+
+
+def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:
+    """Return the target of a cluster."""
+    return cast("KubernetesTarget", connect(target))
+
+
+def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) -> list[Problem]:
+    """Return why a channel of the stack cannot be removed; empty if its target is out of reach.
+
+    Args:
+        outputs: Outputs of the channel's resource, from the state.
+        uses: Returns for the namespace/name of a job that uses the channel whether it still does after the update.
+    """
+    try:
+        return channels.removal_refusals(dict(outputs), connect, uses)
+    except TrainerError:
+        return []
+
+
+def volume_losses(outputs: Mapping[str, Any]) -> Sequence[str]:
+    """Return a note on a volume that leaves the program: the output that is lost, or where it stays. outputs: As in the state."""
+    return _unless_malformed(outputs, lambda: volumes.removal_notes(dict(outputs), connect))
+
+
+def job_interruptions(outputs: Mapping[str, Any]) -> Sequence[str]:
+    """Return a note if a job leaves the program while it is unfinished, from the job's outputs in the state."""
+    return _unless_malformed(outputs, lambda: crud.interruptions(dict(outputs), connect))
+
+
+def _unless_malformed(outputs: Mapping[str, Any], read: Callable[[], Sequence[str]]) -> Sequence[str]:
+    try:
+        return read()
+    except crud.MALFORMED_STATE:
+        return (f"{outputs.get('urn')} leaves the program, and what the state holds of it is not understood",)

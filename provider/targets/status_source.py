@@ -1,0 +1,121 @@
+"""Provides the status of jobs to the program's watch: from a cluster's watches, or from the job folders on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+from pulumi_trainer.provider.api.status import JobStatus, describe
+from pulumi_trainer.provider.targets.connection import connect
+from pulumi_trainer.provider.targets.local import LocalTarget
+
+
+class Source(Protocol):
+    """The status of jobs of one namespace. Only `first` and `conclude` may wait for the target."""
+
+    def first(self, name: str) -> JobStatus | None:
+        """Start to observe a job and return its status; None if not found."""
+        ...
+
+    def changed(self) -> set[str] | None:
+        """Return the jobs whose status may have changed since the last call; None if unknown."""
+        ...
+
+    def status(self, name: str) -> JobStatus | None:
+        """Return the status of a job; None if not found."""
+        ...
+
+    def why(self, name: str) -> str:
+        """Return one paragraph: what the job waits for or why it has ended, and what to do."""
+        ...
+
+    def conclude(self, name: str) -> JobStatus | None:
+        """Return the status of a job that has ended, with the details of its end."""
+        ...
+
+    def trouble(self) -> str:
+        """Return why updates are missing; empty if they arrive.
+
+        Raises:
+            TargetFault: The updates will not arrive later either.
+        """
+        ...
+
+    def leave(self, name: str) -> None:
+        """Stop observing a job."""
+        ...
+
+
+def source(target: Mapping[str, Any], namespace: str, stack: str, note: Callable[[str], None]) -> Source:
+    """Return the source of a namespace.
+
+    Args:
+        target: The `target` input.
+        namespace: Namespace of the jobs.
+        stack: Label of the program's jobs.
+        note: Called with a message about each thing that cannot be observed.
+    """
+    found = connect(target)
+    if isinstance(found, LocalTarget):
+        return _LocalSource(found, namespace)
+    return _watched(found, namespace, stack, note)
+
+
+def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, lines: int) -> Iterator[str]:
+    """Yield the log lines of the first pod of a step until the job ends, of the existing ones the last `lines`.
+
+    Raises:
+        TrainerError: The log cannot be read.
+    """
+    found, pod = connect(target), f"{name}-{step}-0-0"
+    if isinstance(found, LocalTarget):
+        of_pods = found.tail(namespace, name, step, lines=lines, follow=True)
+        yield from (text for each, _, text in of_pods if each == pod)
+        return
+    from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
+    from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
+
+    of_cluster: Any = found
+    for line in tail(of_cluster.client, namespace, name, LogSelection(step, lines), follow=True):
+        if line.pod.startswith(f"{pod}-"):
+            yield line.text
+
+
+@lru_cache(maxsize=64)
+def _watched(target: Any, namespace: str, stack: str, note: Callable[[str], None]) -> Source:
+    from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
+
+    trainer = target.mode == "trainer"
+    made: Source = Observer(target.client, namespace, stack=stack, trainer=trainer, note=note).start()
+    return made
+
+
+class _LocalSource:
+    """Reads the status of jobs of this machine from their folders."""
+
+    def __init__(self, target: LocalTarget, namespace: str) -> None:
+        self._target, self._namespace = target, namespace
+
+    def first(self, name: str) -> JobStatus | None:
+        return self.status(name)
+
+    def changed(self) -> set[str] | None:
+        return None
+
+    def status(self, name: str) -> JobStatus | None:
+        return self._target.status(self._namespace, name)
+
+    def why(self, name: str) -> str:
+        status = self.status(name)
+        if status is None:
+            return f"{self._namespace}/{name} is not known here."
+        return f"{self._namespace}/{name} is {describe(status)}" + (f": {status.message}." if status.message else ".")
+
+    def conclude(self, name: str) -> JobStatus | None:
+        return self.status(name)
+
+    def trouble(self) -> str:
+        return ""
+
+    def leave(self, name: str) -> None: ...

@@ -1,0 +1,74 @@
+"""`doctor` of a stack in a cluster: what was deleted, left behind, and given to another stack."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from pulumi_trainer.provider.api.kinds import JOBSET
+from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+
+from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
+
+from .jobs import jobset, slip, submission, until
+from .test_up import Lab, head, lab, program  # noqa: F401 (a fixture)
+
+JOB = program("), name='digits', output=True,")
+
+
+def doctor(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:  # noqa: F811
+    argv = ["pulumi-trainer", "doctor", "-s", lab.stack, *arguments]
+    return subprocess.run(argv, cwd=lab.folder, env=lab.environment, capture_output=True, text=True, check=False)
+
+
+def findings(lab: Lab) -> dict[tuple[str, str], dict[str, Any]]:  # noqa: F811
+    done = doctor(lab, "--json")
+    found = json.loads(done.stdout or "null")
+    assert found is not None, done.stderr
+    assert done.returncode == bool(found["findings"])
+    return {(each["kind"], each["name"]): each for each in found["findings"]}
+
+
+def test_each_difference_has_the_command_that_settles_it(lab: Lab) -> None:  # noqa: F811
+    lab.program(JOB, head())
+    lab.up()
+    done = doctor(lab)
+    assert done.returncode == 0 and "agrees with its targets: 2 objects checked" in done.stdout, done.stderr
+    record = lab.root_client.get(CONFIG_MAP, lab.namespace, "digits")
+    assert record is not None
+    label = record["metadata"]["labels"][owner_labels.STACK]
+    slip(lab.root_client, submission(lab.namespace, jobset("left"), sweep=label, code=False))
+    slip(lab.root_client, submission(lab.namespace, jobset("clone"), sweep=f"{label.partition('-')[0]}-0", code=False))
+    slip(lab.root_client, submission(lab.namespace, jobset("other"), sweep="ffff-0", code=False))
+    other = {"metadata": {"labels": {owner_labels.STACK: "ffff-0"}}}
+    (claim,) = (each["metadata"]["name"] for each in lab.root_client.list(CLAIM, lab.namespace)[0])
+    lab.root_client.patch(CLAIM, lab.namespace, claim, other)
+    found = findings(lab)
+    codes = {name: each["code"] for (_, name), each in found.items()}
+    assert codes == {"left": "not-in-state", "clone": "namesake", claim: "other-owner"}
+    take = found["Volume", claim]["settle"][0]["command"]
+    assert take.endswith(f" label --overwrite pvc -n {lab.namespace} {claim} {owner_labels.STACK}={label}")
+    lab.root_client.patch(CLAIM, lab.namespace, claim, {"metadata": {"labels": {owner_labels.STACK: label}}})
+    delete = found["Job", "left"]["settle"][-1]["command"]
+    assert delete.endswith(f" delete jobset,configmap -n {lab.namespace} left")
+    for name in ("left", "clone"):
+        lab.root_client.delete(CONFIG_MAP, lab.namespace, name)
+    until(lambda: lab.root_client.get(CONFIG_MAP, lab.namespace, "clone") is None)
+    until(lambda: not findings(lab))
+
+
+def test_a_job_and_its_record_that_somebody_has_deleted(lab: Lab) -> None:  # noqa: F811
+    lab.program(JOB, head())
+    lab.up()
+    lab.root_client.delete(CONFIG_MAP, lab.namespace, "digits", propagation="Orphan")
+    until(lambda: lab.root_client.get(CONFIG_MAP, lab.namespace, "digits") is None)
+    assert findings(lab)["Job", "digits"]["code"] == "no-record"
+    lab.root_client.delete(JOBSET, lab.namespace, "digits")
+    until(lambda: lab.root_client.get(JOBSET, lab.namespace, "digits") is None)
+    gone = findings(lab)["Job", "digits"]
+    assert (gone["code"], gone["resource"]) == ("gone", "train")
+    lab.refresh()
+    lab.up()
+    assert findings(lab) == {}

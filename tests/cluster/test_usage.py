@@ -1,0 +1,85 @@
+"""`usage` of jobs in a real queue, while they run and after their JobSets are gone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from kubernetes.client import ApiClient
+from pulumi_trainer.provider.api.kinds import JOBSET
+from pulumi_trainer.provider.api.usage import current_user
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+from . import least
+from .conftest import USER
+from .jobs import jobset, pod_template, slip, submission, until
+from .test_queue import client, queue  # noqa: F401 (fixtures)
+
+Document = dict[str, Any]
+
+
+def usage(kubeconfig: Path, *arguments: str) -> Document:
+    argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", "usage", "--kubeconfig", str(kubeconfig), "-o", "json"]
+    done = subprocess.run([*argv, *arguments], cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: Document = json.loads(done.stdout)
+    return found
+
+
+def in_queue(name: str, cpus: int, queue: str, **simulate: str) -> Document:  # noqa: F811
+    job = jobset(name, simulate=simulate)
+    job["metadata"]["labels"] = {QUEUE: queue}
+    pod_template(job)["spec"]["containers"][0]["resources"] = {"requests": {"cpu": str(cpus)}}
+    return job
+
+
+def test_jobs_count_while_they_run_and_after_they_are_gone(
+    root: Client,
+    client: Client,  # noqa: F811
+    namespace: str,
+    queue: str,  # noqa: F811
+    user_kubeconfig: Path,
+) -> None:
+    slip(root, submission(namespace, in_queue("endless", 2, queue, outcome="forever"), code=False))
+    place = ("-n", namespace, "--by", "queue")
+    running = until(lambda: usage(user_kubeconfig, *place)["rows"])
+    assert [(row["queue"], row["jobs"], row["running"]) for row in running] == [(f"{namespace}/{queue}", 1, 1)]
+    until(lambda: usage(user_kubeconfig, *place)["total"]["cpuHours"] >= 0.001)
+    slip(root, submission(namespace, in_queue("waits", 2, queue, run="2s"), code=False))
+    assert usage(user_kubeconfig, "-n", namespace)["total"]["running"] == 1, "the other one waits"
+    root.delete(JOBSET, namespace, "endless", propagation="Background")
+    target = KubernetesTarget(client, cluster=lambda: "", mode="jobset", namespace=namespace)
+    until(lambda: (found := target.status(namespace, "waits")) is not None and found.phase == "Succeeded", 60)
+    record = root.get(CONFIG_MAP, namespace, "waits")
+    assert record is not None
+    kept = json.loads(record["data"]["usage"])
+    assert (kept["user"], kept["queue"], kept["cpus"]) == (current_user(), queue, 2)
+    assert kept["since"] <= float(record["data"]["finished"])
+    before = usage(user_kubeconfig, "-n", namespace, "--by", "job")
+    root.delete(JOBSET, namespace, "waits", propagation="Background")
+    until(lambda: root.get(JOBSET, namespace, "waits") is None)
+    after = usage(user_kubeconfig, "-n", namespace, "--by", "job")
+    rows = {row["job"]: row for row in after["rows"]}
+    assert rows[f"{namespace}/waits"] in before["rows"]
+    assert rows[f"{namespace}/endless"]["incomplete"] == 1, "nobody has seen its end"
+
+
+def test_the_permissions_for_all_namespaces(
+    root: Client, admin: ApiClient, namespace: str, user_kubeconfig: Path
+) -> None:
+    argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", "usage", "-A", "--kubeconfig", str(user_kubeconfig)]
+
+    def is_refused() -> bool:  # a server that has just started is named instead
+        refused = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return refused.returncode == 1 and "rbac --usage" in refused.stderr
+
+    until(is_refused)
+    least.grant(admin, namespace, USER, [*least.EVERYTHING, *rbac.usage_permissions()])
+    assert usage(user_kubeconfig, "-A")["unseen"] == []

@@ -1,0 +1,84 @@
+"""The summary of a job, as plans show it and as a real policy pack reads it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import setup
+
+from tests.documented import blocks
+
+from .conftest import Project
+
+PACK = setup.ROOT / "examples" / "platform-and-teams" / "policy"
+PROGRAM = """
+def work():
+    print("trained")
+
+trainer.TrainJob(
+    "job", runtime=plain, wait_for="complete", labels=LABELS,
+    trainer=trainer.CustomTrainer(func=work, num_nodes=NODES, resources_per_node={"nvidia.com/gpu": GPUS}),
+)
+"""
+
+
+def program(nodes: str, gpus: str = "8", labels: str = "None") -> str:
+    return PROGRAM.replace("NODES", nodes).replace("GPUS", gpus).replace("LABELS", labels)
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> str:
+    """The example's policy pack, with the virtual environment that its requirements ask for."""
+    folder = tmp_path / "pack"
+    shutil.copytree(PACK, folder, ignore=shutil.ignore_patterns("venv"))
+    subprocess.run([setup.VENV / "bin" / "python", "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    install = [setup.uv(), "pip", "install", "-q", "--python", folder / "venv", "-r", folder / "requirements.txt"]
+    setup.run(*install, env=setup.indexes())
+    return str(folder)
+
+
+def test_the_guide_shows_the_pack() -> None:
+    assert [(PACK / "__main__.py").read_text()] == [block.text for block in blocks("docs/policies.md", __file__)]
+
+
+def test_a_policy_pack_reads_what_a_job_asks_for(project: Project, pack: str) -> None:
+    project.config("trainer:target", "kubernetes")
+    project.config("trainer:kubeconfig", str(project.folder / "none"))
+    project.program(program("4"))
+    said = project.preview("--policy-pack", pack, ok=False).out
+    assert "job asks for 32 GPUs; more than 16 need priority='high'" in said
+    for given in (program("2"), program("4", labels="{'kueue.x-k8s.io/priority-class': 'high'}")):
+        project.program(given)
+        assert "asks for" not in project.preview("--policy-pack", pack).out
+
+    before = 'before = trainer.TrainJob("before", runtime=plain, trainer=trainer.Trainer(command=["true"]))\n'
+    project.program(before + program("before.phase.apply(len)"))
+    said = project.preview("--policy-pack", pack).out
+    assert "value at .summary" in said and "can't be known during preview" in said
+
+
+def summary(project: Project) -> object:
+    (jobset,) = project.resources()
+    return jobset["inputs"].get("summary")
+
+
+def test_the_plan_shows_the_summary_and_a_stack_without_one_stays_as_it_is(project: Project) -> None:
+    earlier = "from pulumi_trainer.plan import trainjob_plan\ntrainjob_plan.summarize = lambda *_: {}\n"
+    project.program(earlier + program("1", "0"))
+    project.up()
+    assert summary(project) is None
+    project.program(program("1", "0"))
+    project.preview("--expect-no-changes")
+    project.up("--expect-no-changes")
+    one = {"nodes": 1, "gpus": 0, "images": ["python:3.12"], "runtime": "plain"}
+    assert summary(project) == one
+
+    project.program(program("2", "0"))
+    planned = project.preview("--diff").out
+    (line,) = [line.split() for line in planned.splitlines() if "nodes" in line and "=>" in line]
+    assert line == ["~", "nodes", ":", "1", "=>", "2"], planned
+    project.up()
+    assert summary(project) == {**one, "nodes": 2}

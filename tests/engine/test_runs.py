@@ -1,0 +1,124 @@
+"""A run knows its inputs: in its record, its outputs, `status` and `runs`; `rerun_on` says which changes run a job again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from .conftest import HEAD, Project
+
+CODE = """
+def train(lr, steps=1):
+    print("lr", lr)
+
+data = trainer.DatasetInitializer("data", storage_uri="file://data")
+trainer.TrainJob("digits", runtime=plain, name="digits", {more}wait_for="complete", output=True,
+    initializer=trainer.Initializer(dataset=data),
+    trainer=trainer.CustomTrainer(func=train, func_args={{"lr": {lr}}}))
+"""
+
+
+def program(lr: str = "0.1", more: str = "") -> str:
+    return CODE.format(lr=lr, more=more)
+
+
+@pytest.fixture
+def data(project: Project) -> Any:
+    (project.folder / "data").mkdir()
+    file = project.folder / "data" / "a.txt"
+    file.write_text("one")
+    return file
+
+
+def cli(project: Project, *arguments: str) -> str:
+    argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", *arguments, "-s", project.stack]
+    done = subprocess.run(
+        argv, cwd=project.folder, env=project.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def logs(project: Project) -> str:
+    return "\n".join(file.read_text() for file in project.root.glob("jobs/*/digits/logs/**/*.log"))
+
+
+@pytest.mark.core
+def test_runs_tells_what_differed(project: Project, data: Any) -> None:
+    export = 'pulumi.export("inputs", job.run_inputs)\n'
+    project.program(program().replace("trainer.TrainJob(", "job = trainer.TrainJob(", 1) + export)
+    project.up()
+    (status,) = json.loads(cli(project, "status", "digits", "--json"))
+    inputs = status["inputs"]
+    assert project.outputs()["inputs"] == inputs and status["run"] == "1"
+    assert {"code", "arguments", "image", "runtime", "dataset"} == {*inputs}
+    assert inputs["arguments"] == '{"lr": 0.1}' and inputs["image"] == "python:3.12"
+    (manifest,) = project.root.glob("volumes/*/*/.*.run.json")
+    assert json.loads(manifest.read_text())["inputs"] == inputs
+    project.program(program("0.2"))
+    project.up()
+    shown = cli(project, "runs", "digits")
+    assert "run 1: Succeeded" in shown and '{"lr": 0.1} -> {"lr": 0.2}' in shown, shown
+    data.write_text("two")
+    project.program(program("0.2", 'run="2", '))
+    project.up()
+    first, second, third = json.loads(cli(project, "runs", "digits", "--json"))
+    assert (first["run"], second["run"], third["run"]) == ("1", "1", "2")
+    assert first["inputs"]["arguments"] != second["inputs"]["arguments"] == third["inputs"]["arguments"]
+    assert second["inputs"]["dataset"] != third["inputs"]["dataset"], "the revision that was fetched"
+    assert "python" not in project.preview("--expect-no-changes").out
+    project.destroy()
+    assert not [*project.root.glob("jobs/*/*")]
+
+
+def test_changed_data_runs_a_job_again(project: Project, data: Any) -> None:
+    project.program(program(more='rerun_on=["code", "data"], '))
+    project.up()
+    project.preview("--expect-no-changes")
+    data.write_text("two")
+    planned = project.preview().out
+    assert "runs again (rerun_on)" in planned and "replace" in planned
+    project.up()
+    assert len(json.loads(cli(project, "runs", "digits", "--json"))) == 2
+    project.preview("--expect-no-changes")
+
+
+def test_changed_code_waits_for_the_next_run(project: Project, data: Any) -> None:
+    project.program(program())
+    project.up()
+    kept = 'rerun_on=["data"], '
+    project.program(program(more=kept))
+    project.up()  # nothing but rerun_on has changed
+    project.program(program("0.2", kept))
+    planned = project.preview("--expect-no-changes").out
+    assert 'arguments {"lr": 0.1} -> {"lr": 0.2}; run="2" runs it (rerun_on)' in planned
+    project.up()
+    assert "lr 0.1" in logs(project)
+    data.write_text("two")
+    project.up()
+    assert "lr 0.2" in logs(project)
+    project.program(program("0.3", "rerun_on=[], active_deadline_seconds=60, "))
+    assert "replace" in project.preview().out, "other fields are what the user wrote"
+
+
+def test_a_changed_runtime_runs_a_job_again(project: Project, data: Any) -> None:
+    project.program(program(more='rerun_on=["runtime"], '))
+    project.up()
+    project.program(program(more='rerun_on=["runtime"], '), head=HEAD.replace("python:3.12", "python:3.13"))
+    planned = project.preview().out
+    assert "runtime plain (" in planned and "runs again (rerun_on)" in planned
+    project.up()
+    first, second = json.loads(cli(project, "runs", "digits", "--json"))
+    assert (first["inputs"]["image"], second["inputs"]["image"]) == ("python:3.12", "python:3.13")
+
+
+@pytest.mark.parametrize(("given", "why"), [
+    ('["cod"]', "rerun_on[0]: must be one of"), ('"code"', "rerun_on: must be a list"), ("[1]", "rerun_on[0]: must be one of"),
+])  # fmt: skip
+def test_what_is_refused(project: Project, data: Any, given: str, why: str) -> None:
+    project.program(program(more=f"rerun_on={given}, "))
+    assert why in project.preview(ok=False).out

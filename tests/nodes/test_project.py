@@ -1,0 +1,47 @@
+"""The project's program, unchanged, on two real nodes: its files travel in a ConfigMap, and its edit is another run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .examples import PATIENCE, Example, plain
+
+
+@pytest.fixture
+def project(examples: Callable[[str], Example]) -> Example:
+    return examples("project")
+
+
+def rates(project: Example, log: Path) -> dict[str, str]:
+    assert project.follow("nano", log).wait(PATIENCE) == 0
+    return dict(re.findall(r"rank (\d) of 2 in project: lr (\S+)", plain(log.read_text())))
+
+
+def test_it_trains_in_pods_on_two_nodes(project: Example, tmp_path: Path) -> None:
+    project.up()
+    assert {p.spec.node_name for p in project.pods("nano")} == {"node1", "node2"}
+    assert rates(project, tmp_path / "first") == {"0": "0.003", "1": "0.003"}
+    (code,) = [
+        m for m in project.core.list_namespaced_config_map(project.namespace).items if m.metadata.name.endswith("-code")
+    ]
+    assert code.binary_data.keys() == {"source.tar.gz"}
+    assert code.binary_data["source.tar.gz"] not in str(project.export())
+    assert "unchanged" in project.up().out
+
+    settings = project.folder / "nano/config/small.py"
+    settings.write_text(settings.read_text().replace("3e-3", "1e-3"))
+    assert "+learning_rate = 1e-3" in project.preview().out
+    project.up()
+    assert rates(project, tmp_path / "second") == {"0": "0.001", "1": "0.001"}
+    argv = ["pulumi-trainer", "runs", "nano", "--stack", project.stack, "--json"]
+    done = subprocess.run(argv, cwd=project.folder, env=project.environment, capture_output=True, text=True, check=True)
+    first, second = json.loads(done.stdout)
+    assert [each["phase"] for each in (first, second)] == ["Succeeded", "Succeeded"]
+    assert {name for name, text in first["inputs"].items() if second["inputs"][name] != text} == {"code"}
+    project.destroy()

@@ -1,0 +1,203 @@
+"""`cache list` and `cache prune`: what is shown, what goes, and what stays."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.targets.local import environments, layer
+from pulumi_trainer.provider.targets.local.process import MARK
+
+DAY = 86400
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / ".cache" / "pulumi-trainer"
+
+
+def aged(path: Path, days: float) -> Path:
+    then = time.time() - days * DAY
+    os.utime(path, (then, then))
+    return path
+
+
+def environment(cache: Path, name: str, days: float = 1, **record: Any) -> Path:
+    home = cache / "environments" / name
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "tool").write_bytes(b"x" * 1000)
+    known = {
+        "python": "3.12.1",
+        "requirements": ["torch>=2.6"],
+        "packages": {},
+        "relies": {},
+        "conflicts": [],
+        "interpreters": [],
+    }
+    (home / layer.RECORD).write_text(json.dumps({**known, **record}))
+    aged(home / layer.RECORD, days)
+    return home
+
+
+def run(cache: Path, *words: str, code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pulumi_trainer.provider.cli", "cache", *words],
+        env={**os.environ, "HOME": str(cache.parent.parent)}, stdin=subprocess.DEVNULL, text=True, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
+def listed(cache: Path) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in json.loads(run(cache, "list", "-o", "json"))}
+
+
+@pytest.fixture
+def job(cache: Path) -> Iterator[Callable[[Path], None]]:
+    """Start the processes of a job that runs in an environment."""
+    started = []
+
+    def start(home: Path) -> None:
+        wait = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+        own = {
+            MARK: "a-uid/digits-node-0-0/node",
+            "PATH": f"/first:{home}/bin:/bin",
+            "PYTHONPATH": f"{home}/lib/python3.12/site-packages",
+        }
+        supervisor = [*wait, "/project/.pulumi-trainer/jobs/default/digits", "3"]
+        for argv, env in ((wait, own), (supervisor, {MARK: "a-uid"})):
+            process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
+            assert process.stdout and process.stdout.readline()
+            started.append(process)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_everything_in_the_cache_is_listed_with_its_size(cache: Path) -> None:
+    environment(cache, "aaaa-1", days=3)
+    old = cache / "environments" / "bbbb"
+    old.mkdir()
+    (old / layer.RECORD).touch()
+    (cache / "environments" / "cccc-1").mkdir()
+    (cache / "sources").mkdir()
+    (cache / "sources" / f"{'d' * 64}.tar.gz").write_bytes(b"x" * 500)
+    for kind in ("catalogues", "projects"):
+        (cache / kind / "eeee" / COMMIT).mkdir(parents=True)
+    (cache / "leases").mkdir()
+    found = listed(cache)
+    assert {name: (each["kind"], each["size"] > 400) for name, each in found.items()} == {
+        "aaaa-1": ("environment", True),
+        "bbbb": ("environment", False),
+        "cccc-1": ("environment", False),
+        "d" * 64: ("project archive", True),
+        COMMIT: ("git project", False),
+    }
+    assert (found["aaaa-1"]["python"], found["aaaa-1"]["requirements"]) == ("3.12.1", ["torch>=2.6"])
+    text = run(cache, "list")
+    for shown in (
+        "KIND",
+        "catalogue  ",
+        "3 days ago",
+        "made by an earlier version",
+        "installation interrupted",
+        "1.1 kB",
+    ):
+        assert shown in text, text
+
+
+def test_an_empty_cache(cache: Path) -> None:
+    assert json.loads(run(cache, "list", "--output", "json")) == []
+    assert "has no environments" in run(cache, "list")
+    assert run(cache, "prune") == "Nothing to remove.\n"
+    assert "'xml' is not one of" in run(cache, "list", "-o", "xml", code=2)
+    assert run(cache, "list", "-o", "yaml") == "[]\n"
+
+
+def test_what_a_running_job_uses_stays(cache: Path, job: Callable[[Path], None]) -> None:
+    used, unused = environment(cache, "aaaa-1"), environment(cache, "bbbb-1")
+    job(used)
+    found = listed(cache)
+    assert found["aaaa-1"]["jobs"] == ["default/digits"] and found["bbbb-1"]["jobs"] == []
+    out = run(cache, "prune", "--yes")
+    assert "kept environment aaaa-1: used by default/digits" in out and "Removed 1 entry, 1.1 kB." in out
+    assert used.exists() and not unused.exists()
+    assert [each.name for each in used.parent.iterdir() if each.is_dir()] == ["aaaa-1"]
+
+
+def test_what_was_used_a_moment_ago_and_what_is_being_installed_stays(cache: Path) -> None:
+    recent, half = environment(cache, "aaaa-1", days=0), cache / "environments" / "bbbb-1"
+    half.mkdir()
+    (cache / "sources").mkdir()
+    archive = cache / "sources" / f"{'d' * 64}.tar.gz"
+    archive.touch()
+    with (cache / "environments" / "bbbb.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        out = run(cache, "prune", "--yes")
+    assert recent.exists() and half.exists() and archive.exists()
+    assert "kept environment bbbb-1: it is being installed" in out
+    assert "kept environment aaaa-1: used in the last ten minutes" in out
+    run(cache, "prune", "--yes")
+    assert not half.exists(), "nobody installs it"
+
+
+def test_an_environment_that_comes_into_use_before_it_is_removed_stays(
+    cache: Path, job: Callable[[Path], None]
+) -> None:
+    home = environment(cache, "aaaa-1")
+    job(home)
+    assert environments.remove_environment(home) == "used by default/digits" and home.exists()
+
+
+def test_only_what_is_old_enough_goes(cache: Path) -> None:
+    environment(cache, "aaaa-1", days=40)
+    environment(cache, "bbbb-1", days=20)
+    assert "Would remove 1 entry" in run(cache, "prune", "--older-than", "30d", "--dry-run")
+    assert len(listed(cache)) == 2, "--dry-run"
+    assert "and stdin is not a terminal" in run(cache, "prune", "--older-than", "30d", code=1)
+    assert len(listed(cache)) == 2, "nobody has agreed"
+    run(cache, "prune", "--older-than", "30d", "--yes")
+    assert [*listed(cache)] == ["bbbb-1"]
+    out = run(cache, "prune", "--older-than", "yesterday", code=1)
+    assert "error: --older-than: invalid duration 'yesterday'" in out
+
+
+def test_links_are_not_followed(cache: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "below").mkdir(parents=True)
+    (outside / "file").write_text("mine")
+    home = environment(cache, "aaaa-1")
+    (home / "linked").symlink_to(outside)
+    (cache / "environments" / "bbbb-1").symlink_to(outside)
+    (cache / "sources").symlink_to(outside)
+    aged(outside, 40)
+    assert [*listed(cache)] == ["aaaa-1"]
+    run(cache, "prune", "--yes")
+    assert not home.exists() and (outside / "file").read_text() == "mine" and (outside / "below").exists()
+
+
+def test_the_name_of_a_runs_environment_is_forgotten_with_it(cache: Path) -> None:
+    environment(cache, "aaaa-1"), environment(cache, "bbbb-1", days=0)
+    runs = {name: cache / "environments" / f"{name}.run" for name in ("one", "two")}
+    for file, key in zip(runs.values(), ("aaaa", "bbbb"), strict=True):
+        file.write_text(key)
+        aged(file, 1)
+    run(cache, "prune", "--yes")
+    assert not runs["one"].exists() and runs["two"].exists()
+
+
+def test_what_requirements_hold_is_not_trusted(cache: Path) -> None:
+    environment(cache, "aaaa-1", requirements=["a\x1b]0;title\x07b"])
+    assert "\x1b" not in run(cache, "list")

@@ -1,0 +1,87 @@
+"""The options and help that all commands share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+import yaml
+from pulumi_trainer.provider import cli
+from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
+from pulumi_trainer.provider.commands import job_status, parsers
+from pulumi_trainer.provider.commands.app import app
+from pulumi_trainer.provider.commands.jobs import State
+from pulumi_trainer.provider.commands.reach import Job, Where
+from typer.main import get_command
+
+TYPER = sorted(name for name in get_command(app).commands if name not in parsers.COMMANDS)  # type: ignore[attr-defined]
+ALL = [[name] for name in (*TYPER, *parsers.COMMANDS)] + [
+    ["cache", "list"], ["cache", "prune"],
+    *(["runtime", each] for each in ("list", "new", "pin", "check", "diff")),
+]  # fmt: skip
+
+
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Any, str]:
+    """Return the exit code and the output of a command."""
+    monkeypatch.setattr(sys, "argv", ["pulumi-trainer", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code or 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ALL, ids=" ".join)
+def test_each_help_has_an_example(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    code, out = run(monkeypatch, capsys, *command, "-h")
+    assert code == 0 and "for example" in out, out
+    assert run(monkeypatch, capsys, *command, "--help") == (0, out)
+
+
+def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, capsys, "--version") == (0, f"pulumi-trainer {version('pulumi-trainer')}\n")
+
+
+def test_earlier_spellings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    listed = run(monkeypatch, capsys, "runtime", "list")
+    assert run(monkeypatch, capsys, "runtimes") == listed == run(monkeypatch, capsys, "runtimes", "-o", "text")
+    shown = run(monkeypatch, capsys, "-h")[1]
+    assert "│ runtime " in shown and "│ runtimes " not in shown
+    assert "--json" not in run(monkeypatch, capsys, "status", "-h")[1]
+    assert "--json" not in run(monkeypatch, capsys, "runtime", "check", "-h")[1]
+
+
+def test_yaml_and_json_are_the_same_data(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    as_json, as_yaml = (run(monkeypatch, capsys, "runtime", "list", "-o", form)[1] for form in ("json", "yaml"))
+    assert json.loads(as_json) == yaml.safe_load(as_yaml) != []
+
+
+STATUS = JobStatus("digits", "team", phase=Phase.RUNNING.value, steps=[Step("node", count=2, ready=1, restarts=3)])
+
+
+@pytest.mark.parametrize(("restarts", "shown"), [(0, "3 of containers"), (2, "2, 3 of containers")])
+def test_status_shows_restarts_of_containers(
+    restarts: int, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    STATUS.restarts = restarts
+    monkeypatch.setattr(job_status, "find_states", lambda *_: [State(Job("team", "digits"), STATUS)])
+    job_status.status("digits", Where(namespace="team"), output="table")
+    assert shown in capsys.readouterr().out
+    job_status.status("digits", Where(namespace="team"), output="yaml")
+    (entry,) = yaml.safe_load(capsys.readouterr().out)
+    assert (entry["restarts"], entry["steps"][0]["restarts"]) == (restarts, 3)
+
+
+def test_a_stack_without_jobs_is_said_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("find_states", "chosen_jobs"):
+        monkeypatch.setattr(job_status, name, lambda *_: [])
+    job_status.status(None, Where(stack="dev"), output="table")
+    job_status.why(None, Where(stack="dev"))
+    assert capsys.readouterr().out == "The stack has no jobs.\n" * 2
+    job_status.status(None, Where(stack="dev"), output="json")
+    assert capsys.readouterr().out == "[]\n"

@@ -1,0 +1,99 @@
+"""`pulumi_trainer.client` without a stack: places of pods, waiting, and which modules it loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_trainer import client
+from pulumi_trainer.client import Jobs
+from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.commands import jobs as commands
+from pulumi_trainer.provider.commands.jobs import State
+from pulumi_trainer.provider.commands.logs import PodPlace, pod_place
+from pulumi_trainer.provider.commands.reach import Job
+
+FOUND = Job("team", "digits", resource="digits")
+
+
+@pytest.mark.parametrize(
+    ("pod", "place"),
+    [
+        ("digits-node-0-3", PodPlace("node", 3)),
+        ("digits-worker-2-0", PodPlace("worker", 2)),
+        ("digits-dataset-initializer-0-0", PodPlace("dataset-initializer", 0)),
+        ("strange", PodPlace("", None)),
+    ],
+)
+def test_places_of_pods(pod: str, place: PodPlace) -> None:
+    assert pod_place("digits", pod) == place
+
+
+@pytest.fixture
+def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The phases of the job, one after the other; the last one stays."""
+    coming: list[str] = []
+
+    def states(_: Sequence[Job]) -> Iterator[State]:
+        phase = coming.pop(0) if len(coming) > 1 else coming[0]
+        yield State(FOUND, JobStatus("digits", "team", phase=phase, reason="Because", message="of this"))
+
+    def chosen(*_: Any, **__: Any) -> list[Job]:
+        return [FOUND]
+
+    monkeypatch.setattr(commands, "chosen_jobs", chosen)
+    monkeypatch.setattr(commands, "read_states", states)
+    return coming
+
+
+def jobs() -> Jobs:
+    return client.connect(namespace="team")
+
+
+@pytest.mark.parametrize(
+    ("found", "until", "phase"),
+    [
+        (["Pending", "Suspended", "Running", "Succeeded"], "finished", "Succeeded"),
+        (["Queued", "Running", "Succeeded"], "running", "Running"),
+        (["Succeeded"], "running", "Succeeded"),
+    ],
+)
+def test_waiting(phases: list[str], found: list[str], until: Any, phase: str) -> None:
+    phases.extend(found)
+    assert jobs().wait("digits", until=until, interval=0).phase == phase
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Deleted"])
+@pytest.mark.parametrize("until", ["running", "finished"])
+def test_waiting_for_a_job_that_fails(phases: list[str], phase: str, until: Any) -> None:
+    phases.extend(["Pending", phase])
+    with pytest.raises(client.JobFailed, match=rf"team/digits: is {phase} \(Because\): of this") as caught:
+        jobs().wait("digits", until=until, interval=0)
+    assert caught.value.job.phase == phase and isinstance(caught.value, client.TrainerError)
+
+
+def test_waiting_too_long(phases: list[str]) -> None:
+    phases.append("Queued")
+    with pytest.raises(TimeoutError, match=r"team/digits is Queued \(Because; of this\) and not finished after 0 s"):
+        jobs().wait("digits", timeout=0)
+    with pytest.raises(client.Invalid, match="must be 'running' or 'finished', not 'done'"):
+        jobs().wait("digits", until="done")  # type: ignore[arg-type]
+
+
+def test_rerun_needs_the_stack(phases: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from pulumi_trainer.provider.commands import operations
+
+    monkeypatch.setattr(operations, "chosen_jobs", lambda *_, **__: [FOUND])
+    with pytest.raises(client.TrainerError, match="only the state of its stack has what was submitted"):
+        jobs().rerun("digits")
+
+
+def test_the_import_loads_neither_pulumi_nor_a_client_of_a_cluster() -> None:
+    code = "import sys, pulumi_trainer.client; print([*sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path("/"))
+    loaded = {name.strip("' ").partition(".")[0] for name in done.stdout.strip("[]\n").split(",")}
+    assert "pulumi_trainer" in loaded and not loaded & {"pulumi", "pulumi_kubernetes", "kubernetes", "urllib3"}

@@ -1,0 +1,89 @@
+"""The reference of the docs site has every public name, command, key, runtime and code; `make docs` checks its links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import docs_reference
+import pulumi_trainer
+import pulumi_trainer.client
+import pulumi_trainer.plugins
+import pulumi_trainer.runtimes
+import pulumi_trainer.training
+import pytest
+from pulumi_trainer.program.targets import KEYS
+from pulumi_trainer.provider.admission.warnings import RULES
+from pulumi_trainer.provider.commands.app import app
+from pulumi_trainer.provider.commands.schemas import SCHEMAS
+from pulumi_trainer.provider.lifecycle import changes
+from typer.main import get_command
+
+PAGES = docs_reference.pages()
+TEXT = "\n".join(PAGES.values())
+COMPONENTS = "\n".join(PAGES[f"reference/{page}.md"] for page in docs_reference.PAGES)
+HEADINGS = re.findall(r"^#+ .*\{#([\w.]+)\}$", COMPONENTS, re.M)
+
+
+def test_every_public_name_is_there_once() -> None:
+    written = [name.removeprefix("pulumi_trainer.") for name in re.findall(r"^::: ([\w.]+)$", TEXT, re.M)]
+    names = [name for name in pulumi_trainer.__all__ if name not in written]
+    assert sorted(names) == sorted(name for name in HEADINGS if "." not in name)
+    modules: list[Any] = [
+        pulumi_trainer.client, pulumi_trainer.plugins, pulumi_trainer.runtimes, pulumi_trainer.training,
+    ]  # fmt: skip
+    for module in modules:
+        short = module.__name__.partition(".")[2]
+        assert {f"{short}.{name}" for name in module.__all__} <= set(written)
+
+
+def test_every_command_is_there() -> None:
+    page, group = PAGES["reference/command-line.md"], get_command(app)
+    commands: dict[str, Any] = group.commands  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        if command.hidden:
+            continue
+        below = [f"{name} {each}" for each in getattr(command, "commands", {})]
+        for each in below or [name]:
+            assert f"## pulumi-trainer {each}\n" in page
+    for option in ("--all-namespaces", "--queues-admin", "--lock"):
+        assert option in page
+
+
+def test_every_key_of_json_is_there_with_its_meaning() -> None:
+    page = PAGES["reference/json.md"]
+    for command in SCHEMAS:
+        assert f"## {command} -o json " in page
+    for row in re.findall(r"^\| `\w+` \| `.*$", page, re.M):
+        assert not row.endswith("|  |"), row
+
+
+def test_every_key_and_runtime_is_there() -> None:
+    for key in KEYS:
+        assert f"| `trainer:{key}` |" in PAGES["reference/configuration.md"]
+    for name in pulumi_trainer.runtimes.names():
+        assert f"## {name}\n" in PAGES["reference/catalogue.md"]
+
+
+def test_every_code_has_an_anchor() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "warnings.md").read_text()
+    anchors = re.findall(r'<a id="(PT\d+)"></a>', docs_reference.with_anchors(page))
+    assert anchors == [rule.code for rule in RULES]
+
+
+def test_every_argument_has_its_row_and_meaning() -> None:
+    for page in docs_reference.PAGES:
+        for row in re.findall(r"^\| `\w+` \| `.*$", PAGES[f"reference/{page}.md"], re.M):
+            assert not row.endswith("|  |"), row
+
+
+@pytest.mark.parametrize(
+    ("argument", "effect"),
+    [("suspend", "update"), ("trainer", "new run"), ("priority", "update"), ("active_deadline_seconds", "new run")],
+)
+def test_what_a_change_does_is_computed(argument: str, effect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert docs_reference.job_effects()[argument] == effect
+    monkeypatch.setattr(changes, "_ALWAYS", ())
+    if argument == "suspend":
+        assert docs_reference.job_effects()[argument] == "new run"

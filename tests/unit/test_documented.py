@@ -1,0 +1,103 @@
+"""Each code block of README.md and docs/ is run by the test that it names, or is a sketch with a reason; commands exist."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import docs_reference
+import pytest
+from pulumi_trainer.program.targets import KEYS
+from pulumi_trainer.provider.commands.app import app
+from typer.main import get_command
+
+from tests.documented import PAGES, ROOT, all_blocks
+
+PULUMIS_OWN = (
+    "no Pulumi.yaml project file found",
+    "PULUMI_ACCESS_TOKEN must be set for login during non-interactive CLI sessions",
+    "the stack is currently locked",
+)
+"""Messages of the troubleshooting page that are Pulumi's."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_is_run_or_has_a_reason(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert len(re.findall(r"^ *```", text, re.M)) % 2 == 0
+    for block in all_blocks(page):
+        assert block.tests or len(block.sketch.split()) > 2, (
+            f"{block.where}: write <!-- test: tests/... --> or <!-- sketch: why no test can run it --> before the block"
+        )
+        for test in block.tests:
+            code = (ROOT / test).read_text()
+            assert f'blocks("{page}", __file__)' in code or "pages_run_by(__file__)" in code, f"{block.where}: {test}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_options_exist(page: str) -> None:
+    """In sketches too."""
+    text = (ROOT / page).read_text()
+    lines = [f"pulumi-trainer {rest}" for rest in re.findall(r"`pulumi-trainer ([^`\n]+)`", text)]
+    for block in all_blocks(page):
+        lines += re.findall(r"^(?:\$ )?(pulumi-trainer [a-z].*)$", block.text, re.M)
+    for line in lines:
+        command, options = _command(line)
+        for option in re.findall(r"(?<= )(--[a-z][a-z-]*|-[a-zA-Z])(?=[ =\]|]|$)", line.partition("|")[0]):
+            assert option in options, f"{page}: `{line}`: {command} has no {option}"
+
+
+def _command(line: str) -> tuple[str, set[str]]:
+    """Return the command that a line calls, and its options."""
+    words = line.split()[1:]
+    group: Any = get_command(app)
+    name = words[0]
+    assert name in group.commands or name.startswith("-"), f"`{line}`: no such command"
+    command = group.commands.get(name, group)
+    if name in docs_reference.parsers.COMMANDS:
+        actions = [word for word in words[1:2] if name == "runtime" and word.isalpha()]
+        text = docs_reference._help_of(name, *actions)
+        return name, set(re.findall(r"(?<![\w-])(--?[a-zA-Z][a-z-]*)", text))
+    if hasattr(command, "commands") and len(words) > 1 and words[1] in command.commands:
+        command = command.commands[words[1]]
+    options: set[str] = {"--help", "-h", "--version"}
+    for parameter in command.params:
+        options |= set(parameter.opts)
+    return name, options
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_keys_of_the_configuration_exist(page: str) -> None:
+    keys = re.findall(r"(?<![\w/-])trainer:([a-z]+)(?!\w*:)", (ROOT / page).read_text())
+    assert set(keys) <= {*KEYS, "index"}, page
+
+
+def test_messages_of_the_troubleshooting_page_are_messages() -> None:
+    """Of this package or Pulumi's own; one is a rule of Trainer's webhook. Headings may leave out names and numbers."""
+    source = ""
+    for package in ("components", "provider"):
+        for file in (ROOT / package).rglob("*.py"):
+            source += re.sub(r'"\n\s*f?"', "", file.read_text())
+    headings = re.findall(r"^### `(.*)`$", (ROOT / "docs" / "troubleshooting.md").read_text(), re.M)
+    assert len(headings) > 5
+    for heading in headings:
+        if heading not in PULUMIS_OWN:
+            missing = [part for part in heading.split("...") if part.strip(" ,") and part.strip(" ,") not in source]
+            assert not missing, f"{heading}: {missing}"
+    reasons = re.findall(r"`([A-Z]\w+)`", (ROOT / "docs" / "troubleshooting.md").read_text())
+    unknown = [reason for reason in reasons if f'"{reason}"' not in source]
+    assert unknown == ["ModuleNotFoundError"], "a reason that nothing reports"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_are_those_that_help_shows(page: str) -> None:
+    """Earlier names still work, but a reader would not find them in `-h`."""
+    text = (ROOT / page).read_text()
+    assert "--json" not in text and not re.search(r"pulumi-trainer runtimes\b", text)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start/install.md", "docs/start/first-job.md"])
+def test_the_first_stack_needs_no_account(page: str) -> None:
+    """`pulumi stack init` asks a new user for an account of Pulumi Cloud, unless there was a login before it."""
+    login, _, rest = (ROOT / page).read_text().partition("pulumi stack init")
+    assert rest and "pulumi login --local" in login

@@ -1,0 +1,360 @@
+"""The generation server of a job: what is wrong with one, its replicated job, gang and quota, and what its program answers."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_trainer as trainer
+import pytest
+from pulumi_trainer.args.arguments import nested_problems
+from pulumi_trainer.args.post_training import table
+from pulumi_trainer.plan import run_generation, runtime_ref, trainjob_plan
+from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kueue.podsets import pod_sets
+from pulumi_trainer.runtimes import BUILT_IN
+
+MODEL = {"model_name_or_path": "org/model", "dataset_name": "org/data"}
+GPU = {"gpu": 4}
+
+
+def score(completions: Any, **columns: Any) -> list[float]:
+    return [float(len(each)) for each in completions]
+
+
+def grpo(server: Any = None, config: Any = None, **given: Any) -> trainer.TRLTrainer:
+    given = {"method": "grpo", "reward": score, **given}
+    return trainer.TRLTrainer(config={**MODEL, **(config or {})}, generation=server, **given)
+
+
+def served(resources: Any = None, nodes: int = 2, **server: Any) -> trainer.TRLTrainer:
+    made = trainer.GenerationServer(resources_per_node=resources, **server)
+    return grpo(made, num_nodes=nodes, resources_per_node=resources)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plans a TrainJob; `change` changes the runtime's document."""
+    settings = pulumi.runtime.Settings(project="project", stack="stack")
+    monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
+
+    def plan(made: Any, change: Any = None, mode: Any = "jobset", **given: Any) -> Plan:
+        document = copy.deepcopy(BUILT_IN.load("trl-distributed"))
+        if change is not None:
+            change(document["spec"])
+        for finder in ("_runtime_by_name", "from_catalogue"):
+            monkeypatch.setattr(runtime_ref, finder, lambda *_: (copy.deepcopy(document), []))
+        target = trainer.Kubernetes(context="none", mode=mode, namespace="team")
+        args = {"runtime": "r", "target": target, "name": "job", "output": True, "trainer": made, **given}
+
+        async def planning() -> Plan:
+            return await trainjob_plan.plan(TrainJobArgs("job", **args))
+
+        return asyncio.run(planning())
+
+    return plan
+
+
+def problems(plan: Plan) -> list[str]:
+    return [str(each) for each in plan.problems]
+
+
+def jobset(plan: Plan) -> dict[str, Any]:
+    assert problems(plan) == []
+    return next(document for key, document in plan.made.items() if key.startswith("JobSet/"))
+
+
+class TestProblems:
+    @pytest.mark.parametrize(
+        ("made", "expected"),
+        [
+            (
+                grpo(trainer.GenerationServer(), method="sft", reward=None),
+                "generation: generates completions for grpo and rloo, not for sft",
+            ),
+            (grpo({"image": "x"}), "generation: must be GenerationServer"),
+            (
+                grpo(trainer.GenerationServer(), {"use_vllm": True}),
+                'config["use_vllm"]: is set by generation, and both are given',
+            ),
+            (
+                grpo(trainer.GenerationServer(), {"vllm_server_base_url": "http://x"}),
+                'config["vllm_server_base_url"]: is set by generation',
+            ),
+            (
+                grpo(trainer.GenerationServer(), {"vllm_max_model_length": 1024}),
+                'config["vllm_max_model_length"]: is for vLLM in the nodes',
+            ),
+            (
+                grpo(trainer.GenerationServer(), resources_per_node=GPU),
+                "generation.resources_per_node: asks for no GPU, and the nodes do",
+            ),
+            (
+                grpo(trainer.GenerationServer(resources_per_node=GPU)),
+                "generation.resources_per_node: asks for GPUs, and the nodes do not",
+            ),
+            (
+                grpo(trainer.GenerationServer(), {"vllm_structured_outputs_regex": "a*"}),
+                'config["vllm_structured_outputs_regex"]: needs vLLM',
+            ),
+            (
+                served(GPU, tensor_parallel_size=8),
+                "generation.tensor_parallel_size: is 8, and the server asks for 4 GPUs",
+            ),
+            (
+                served(GPU, tensor_parallel_size=0),
+                "generation.tensor_parallel_size: must be a whole number of at least 1",
+            ),
+            (served(GPU, config={"max-logprobs": 3}), 'generation.config["max-logprobs"]: is set by the job'),
+            (served(GPU, config={"tensor_parallel_size": 3}), "give tensor_parallel_size= beside config"),
+            (served(GPU, config={"--x": 3}), 'generation.config["--x"]: not a name of an option of vLLM'),
+            (served(None, config=["x"]), "generation.config: must be a mapping"),
+            (served(None, env={"A": None}), 'generation.env["A"]: must be a string, not None'),
+            (served({"gpus": {}}), "generation.resources_per_node"),
+            (served(None, num_nodes=2), "generation.num_nodes: unknown field. Hint: give it as resources_per_node="),
+            (grpo(config={"use_vllm": True}), 'config["use_vllm"]: is True: vLLM would run in the nodes'),
+            (
+                grpo(config={"use_vllm": True, "vllm_mode": "server"}, packages_to_install=["vllm"]),
+                'config["use_vllm"]: is True with vllm_mode="server", and the job has no server',
+            ),
+            (
+                grpo(config={"use_vllm": True}, resources_per_node=GPU),
+                'config["use_vllm"]: is True, and vLLM is not installed',
+            ),
+        ],
+    )
+    def test_what_cannot_work_is_refused(self, made: Any, expected: str) -> None:
+        said = [str(each) for each in nested_problems(made)]
+        assert any(expected in each for each in said), said
+
+    @pytest.mark.parametrize(
+        "made",
+        [
+            served(),
+            served(GPU, tensor_parallel_size=2, config={"max_model_len": 4096}, env={"A": "1"}, image="own"),
+            grpo(trainer.GenerationServer(), {"vllm_server_timeout": 60.0}, method="rloo"),
+            grpo(config={"use_vllm": False}),
+            grpo(config={"use_vllm": True}, resources_per_node=GPU, packages_to_install=["vllm"]),
+            grpo(config={"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://x"}, image="own"),
+        ],
+    )
+    def test_what_works_is_not(self, made: Any) -> None:
+        assert [str(each) for each in [*nested_problems(made), *made.argument_problems(made.arguments())]] == []
+
+    def test_a_value_that_is_not_json(self, planned: Any) -> None:
+        (said,) = problems(planned(served(GPU, config={"max_model_len": {1}})))
+        assert said.startswith('trainer.generation.config["max_model_len"]'), said
+
+    def test_trainer_s_controller_cannot_render_it(self, planned: Any) -> None:
+        (said,) = problems(planned(served(), mode="trainer"))
+        assert said.startswith("trainer.generation: is for mode jobset") and "neither add a replicated job" in said
+
+    def test_a_runtime_with_a_replicated_job_of_this_name(self, planned: Any) -> None:
+        def add(spec: dict[str, Any]) -> None:
+            jobs = spec["template"]["spec"]["replicatedJobs"]
+            jobs.append({**copy.deepcopy(jobs[0]), "name": "generation"})
+            del jobs[1]["template"]["metadata"]
+
+        (said,) = problems(planned(served(), add))
+        assert "adds a replicated job generation, and the runtime has one" in said
+
+
+class TestJobSet:
+    def test_the_pod_is_made_from_that_of_the_nodes(self, planned: Any) -> None:
+        def change(spec: dict[str, Any]) -> None:
+            pod = spec["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+            pod |= {"nodeSelector": {"gpu": "h100"}, "serviceAccountName": "team"}
+            pod["containers"][0]["env"] = [{"name": "FROM", "value": "runtime"}]
+
+        server = trainer.GenerationServer(env={"B": "server"}, image="own:1")
+        made = grpo(server, num_nodes=2, env={"A": "nodes", "B": "nodes"})
+        generation, node = jobs_of(jobset(planned(made, change)))
+        assert generation.pod.spec["nodeSelector"] == node.pod.spec["nodeSelector"] == {"gpu": "h100"}
+        assert generation.pod.spec["serviceAccountName"] == "team"
+        (container,) = generation.pod.containers
+        assert container.document["image"] == "own:1" and container.name == "generation"
+        env = {each["name"]: each.get("value") for each in container.env}
+        assert {"FROM": "runtime", "A": "nodes", "B": "server", "TRAINER_ROLE": "generation"}.items() <= env.items()
+        assert not {"PET_NNODES", "TRAINER_OUTPUT_DIR", "TRAINER_GENERATION_URL"} & env.keys()
+        (trains,) = node.pod.containers
+        url = {each["name"]: each.get("value") for each in trains.env}["TRAINER_GENERATION_URL"]
+        assert url == "http://job-generation-0-0.job:8000"
+
+    def test_it_waits_for_what_the_nodes_wait_for(self, planned: Any) -> None:
+        def change(spec: dict[str, Any]) -> None:
+            jobs = spec["template"]["spec"]["replicatedJobs"]
+            jobs.insert(0, {**copy.deepcopy(jobs[0]), "name": "prepare"})
+            del jobs[0]["template"]["metadata"]
+            jobs[1]["dependsOn"] = [{"name": "prepare", "status": "Complete"}]
+
+        prepare, generation, node = jobset(planned(served(), change))["spec"]["replicatedJobs"]
+        assert "dependsOn" not in prepare
+        assert generation["dependsOn"] == node["dependsOn"] == [{"name": "prepare", "status": "Complete"}]
+
+    def test_the_nodes_decide_when_it_is_complete_and_any_failure_restarts_all(self, planned: Any) -> None:
+        spec = jobset(planned(served()))["spec"]
+        assert spec["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["node"]}
+        assert spec["failurePolicy"]["maxRestarts"] == 3
+        assert {rule["action"] for rule in spec["failurePolicy"]["rules"]} == {"RestartJobSetAndIgnoreMaxRestarts"}
+        for job in spec["replicatedJobs"]:
+            assert job["template"]["spec"]["backoffLimit"] == 0
+            assert job["template"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+        policy = trainer.CheckpointPolicy(steps=5, max_restarts=7)
+        assert jobset(planned(served(), checkpoint=policy))["spec"]["failurePolicy"]["maxRestarts"] == 7
+
+    @pytest.mark.parametrize("policy", ["coscheduling", "volcano"])
+    def test_one_gang_has_all_pods(self, planned: Any, policy: str) -> None:
+        plan = planned(served(GPU, nodes=3), lambda spec: spec.update(podGroupPolicy={policy: {}}))
+        (group,) = [o for key, o in plan.made.items() if o["kind"] == "PodGroup"]
+        assert group["spec"]["minMember"] == 4
+        assert group["spec"]["minResources"]["nvidia.com/gpu"] == "16"
+        made = jobset(plan)["spec"]["replicatedJobs"]
+        assert len(made) == 2 and not any("dependsOn" in job for job in made), "all Pods start at once"
+
+    def test_quota_and_summary_count_both_roles(self, planned: Any) -> None:
+        plan = planned(served(GPU, nodes=3), queue="team")
+        sets = pod_sets(jobset(plan))
+        assert [(each.name, each.count) for each in sets] == [("generation", 1), ("node", 3)]
+        assert sum((each.requests() or {})["nvidia.com/gpu"] for each in sets) == 16
+        assert (plan.summary["nodes"], plan.summary["gpus"]) == (3, 16)
+
+    def test_another_server_is_a_change_and_none_leaves_the_digest(self, planned: Any) -> None:
+        plain, with_server, other = planned(grpo()), planned(served()), planned(served(None, env={"A": "1"}))
+        assert "generation" not in json.dumps(plain.content, default=str)
+        assert with_server.content != other.content
+        assert with_server.runtime["digest"] == plain.runtime["digest"], "that of the runtime in the catalogue"
+
+    def test_vllm_replaces_packages_that_it_does_not_work_with(self, planned: Any) -> None:
+        for made, wanted in ((served(GPU), True), (served(), False)):
+            plan = planned(made)
+            (data,) = [o["data"] for key, o in plan.objects.items() if key.startswith("ConfigMap/")]
+            launch = json.loads(data["launch.json"])
+            assert (table("trl")["vllm"][0] in launch["install"]) is wanted
+            names = [each.partition("==")[0] for each in launch["install"] if ";" not in each]
+            assert len(names) == len(set(names))
+            assert launch["roles"]["generation"]["entry"][0].endswith("run_generation.py")
+            assert json.loads(data["func_args.json"])["generation"] == {"backend": "vllm" if wanted else "transformers"}
+
+
+def test_the_bootstrap_starts_what_the_role_says(tmp_path: Path) -> None:
+    bootstrap = Path(trainjob_plan.__file__).with_name("bootstrap.py")
+    (tmp_path / "bootstrap.py").write_text(bootstrap.read_text())
+    (tmp_path / "run_program.py").write_text(bootstrap.with_name("run_program.py").read_text())
+    (tmp_path / "other.py").write_text("print('serves')")
+    (tmp_path / "main.py").write_text("print('trains')")
+    roles = {"generation": {"launcher": [sys.executable], "entry": [str(tmp_path / "other.py")]}}
+    (tmp_path / "launch.json").write_text(json.dumps({"install": [], "launcher": [sys.executable], "roles": roles}))
+    for role, said in (("generation", "serves\n"), ("", "trains\n"), ("other", "trains\n")):
+        argv = [sys.executable, str(tmp_path / "bootstrap.py")]
+        done = subprocess.run(argv, env={"TRAINER_ROLE": role, "PATH": ""}, capture_output=True, text=True, check=False)
+        assert done.stdout == said, done
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("max_model_len", 4096, ["--max_model_len", "4096"]),
+        ("enforce_eager", True, ["--enforce_eager", "true"]),
+        ("speculative-config", {"method": "x"}, ["--speculative_config", '{"method": "x"}']),
+        ("enable_chunked_prefill", False, ["--no-enable-chunked-prefill"]),
+        ("async_scheduling", True, ["--async-scheduling"]),
+        ("max_num_seqs", 64, ["--max-num-seqs", "64"]),
+    ],
+)
+def test_options_of_vllm_become_words(name: str, value: Any, words: list[str]) -> None:
+    assert run_generation.option(name, value) == words
+
+
+class TestServer:
+    """What the server without vLLM answers to wrong and to large requests. No model is loaded for these."""
+
+    @pytest.fixture
+    def address(self) -> Iterator[str]:
+        generator = object.__new__(run_generation.Generator)
+        generator.name, generator.vocabulary, generator.longest, generator.most = "org/model", 512, 64, 1000
+        generator.update = lambda body: run_generation.need(False, f"{len(body)} bytes")
+        generator.finish = lambda: 1 / 0
+        server = run_generation.Server(("127.0.0.1", 0), generator)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    def ask(self, address: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(f"{address}{path}", data=body, timeout=30) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def test_what_trl_asks_first(self, address: str) -> None:
+        assert self.ask(address, "/health") == (200, {})
+        assert self.ask(address, "/v1/models")[1]["data"][0]["id"] == "org/model"
+        about = self.ask(address, "/server_info?config_format=json")[1]["vllm_config"]
+        assert about["model_config"] == {"logprobs_mode": "processed_logprobs"} and about["weight_transfer_config"]
+        assert self.ask(address, "/other")[0] == self.ask(address, "/v1/chat/completions", b"{}")[0] == 404
+        assert self.ask(address, "/reset_prefix_cache", b"") == (200, {"success": True})
+
+    @pytest.mark.parametrize(
+        ("asked", "expected"),
+        [
+            (["x"], "must be a JSON object"),
+            ({"prompt": [[1]], "stop": "x"}, "not supported: stop"),
+            ({"prompt": []}, "prompt must be"),
+            ({"prompt": "text"}, "prompt must be"),
+            ({"prompt": [[]]}, "prompt must be"),
+            ({"prompt": [[512]]}, "prompt must be"),
+            ({"prompt": [[-1]]}, "prompt must be"),
+            ({"prompt": [[True]]}, "prompt must be"),
+            ({"prompt": [[1]], "n": 10**9}, "n must be a number from 1 to 1024"),
+            ({"prompt": [[1]], "max_tokens": 1.5}, "max_tokens must be"),
+            ({"prompt": [[1]], "max_tokens": 64}, "prompt and completion have 65 tokens, the model takes 64"),
+            ({"prompt": [[1] * 40] * 4000, "n": 1000}, "more than 4194304 tokens"),
+            ({"prompt": [[1]], "logprobs": 5}, "logprobs must be 0"),
+            ({"prompt": [[1]], "temperature": float("nan")}, "temperature must be"),
+            ({"prompt": [[1]], "top_p": "1"}, "top_p must be"),
+        ],
+    )
+    def test_a_wrong_request(self, address: str, asked: Any, expected: str) -> None:
+        status, answer = self.ask(address, "/v1/completions", json.dumps(asked).encode())
+        assert status == 400 and expected in answer["error"], answer
+
+    def test_what_is_not_json(self, address: str) -> None:
+        for body in (b"\xff", b"{", b"[" * 100_000):
+            assert self.ask(address, "/v1/completions", body)[0] == 400
+
+    def test_a_body_has_a_limit_and_a_length(self, address: str) -> None:
+        assert self.ask(address, "/update_weights", b"x" * 1000) == (400, {"error": "1000 bytes"})
+        assert self.ask(address, "/update_weights", b"x" * 1001)[0] == 413
+        host, port = address.removeprefix("http://").split(":")
+        for length in (b"-1", b"1e3", "\u0663".encode(), b"9" * 5000):
+            with socket.create_connection((host, int(port)), timeout=30) as raw:
+                raw.sendall(b"POST /update_weights HTTP/1.1\r\nHost: x\r\nContent-Length: " + length + b"\r\n\r\n")
+                assert b" 413 " in raw.recv(100)
+
+    def test_its_own_fault_is_no_traceback_for_others(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.ask(address, "/finish_weight_update", b"{}") == (500, {"error": "see the log of the server"})
+        assert "ZeroDivisionError" in capsys.readouterr().err
+
+    def test_connections_have_a_limit(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        host, port = address.removeprefix("http://").split(":")
+        idle = [socket.create_connection((host, int(port)), timeout=30) for _ in range(run_generation.CONNECTIONS)]
+        with socket.create_connection((host, int(port)), timeout=30) as refused:
+            assert refused.recv(1) == b"", "closed"
+        for each in idle:
+            each.close()

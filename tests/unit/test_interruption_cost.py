@@ -1,0 +1,72 @@
+"""What a job would lose if it were stopped now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.attempts import Attempt
+from pulumi_trainer.provider.api.progress import progress, timestamp, with_kept
+from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
+
+NOW = 1_800_000_000.0
+
+
+def status(reported: dict[str, Any] | None, **known: Any) -> JobStatus:
+    found = None if reported is None else {"lastUpdatedTime": timestamp(NOW - 1), **reported}
+    return JobStatus("long", "default", **{"phase": "Running", "started": NOW - 600, "progress": found, **known})
+
+
+def saved(step: int, ago: float) -> dict[str, Any]:
+    return {"step": step, "time": timestamp(NOW - ago)}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            status({"step": 5012, "checkpoint": saved(4800, 185)}),
+            "would lose 212 steps (3m05s) since the checkpoint of step 4,800",
+        ),
+        (
+            status({"step": 4801, "checkpoint": saved(4800, 2)}),
+            "would lose 1 step (2s) since the checkpoint of step 4,800",
+        ),
+        (
+            status({"step": 4800, "checkpoint": saved(4800, 0)}),
+            "would lose 0 steps (0s) since the checkpoint of step 4,800",
+        ),
+        (
+            status({"step": 30, "checkpoint": saved(20, 9000)}, attempts=[Attempt(1, 1.0, 2.0), Attempt(2, NOW - 60)]),
+            "would lose 10 steps (1m00s) since the checkpoint of step 20",
+        ),
+        (
+            status({"step": 1500}, checkpoints=True),
+            "would lose all 1,500 steps (10m00s): it has reported no checkpoint yet",
+        ),
+        (status({"step": 1500}), ""),
+        (status({"progressPercentage": 40}, checkpoints=True), ""),
+        (status(None, checkpoints=True), ""),
+        (status({"step": 30, "checkpoint": saved(20, 9)}, phase="Suspended"), ""),
+        (status({"step": 30, "lastUpdatedTime": timestamp(NOW - 90)}, attempts=[Attempt(2, NOW - 60)]), ""),
+    ],
+)
+def test_a_stop_loses_what_was_done_since_the_newest_checkpoint(given: JobStatus, text: str) -> None:
+    assert str(interruption_cost(given, NOW) or "") == text
+
+
+def test_a_program_need_not_repeat_its_checkpoint() -> None:
+    first = progress(b'{"trainerStatus": {"step": 4, "checkpoint": {"step": 4, "time": "2026-01-31T12:00:00Z"}}}', NOW)
+    assert first is not None and first["checkpoint"] == {"step": 4, "time": "2026-01-31T12:00:00Z"}
+    second = progress(b'{"trainerStatus": {"step": 5}}', NOW)
+    assert second is not None
+    assert with_kept(first, second) == {**first, "step": 5}
+    assert with_kept(None, second) == second
+
+
+@pytest.mark.parametrize(
+    "given", ['"step": "4"', '"step": true', '"step": -1', '"checkpoint": {"step": 4, "time": "soon"}']
+)
+def test_steps_and_checkpoints_of_another_type_are_dropped(given: str) -> None:
+    assert progress(f'{{"trainerStatus": {{{given}}}}}'.encode(), NOW) is None

@@ -1,0 +1,54 @@
+"""What commands print as JSON has the keys of `commands/schemas.py`, whose docstrings explain each."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from pulumi_trainer.provider.api.outputs import Output
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.status import JobStatus, Step
+from pulumi_trainer.provider.commands import cache, runs
+from pulumi_trainer.provider.commands.jobs import Explanation, State
+from pulumi_trainer.provider.commands.logs import LogLine, PodPlace
+from pulumi_trainer.provider.commands.outputs import _Found
+from pulumi_trainer.provider.commands.reach import Job
+from pulumi_trainer.provider.commands.runtime_table import list_runtimes
+from pulumi_trainer.provider.commands.schemas import SCHEMAS, StepEntry
+from pulumi_trainer.provider.kueue.occupancy import Occupancy
+from pulumi_trainer.provider.lifecycle.events import JobEvent
+from pulumi_trainer.provider.lifecycle.usage import Row, to_json
+
+JOB = Job("team", "digits", "digits")
+STATE = State(JOB, JobStatus("digits", "team", steps=[Step("node")]))
+PRINTED: dict[str, dict[str, Any]] = {
+    "status": STATE.to_dict(),
+    "why": Explanation("digits", "team", "Queued", "", "", "", [], "").to_dict(),
+    "logs": LogLine("digits", PodPlace("node", 0), "digits-node-0-0", "", "epoch 1").to_dict(),
+    "events": JobEvent(1.0, 2.0, 1, "Normal", "Created", "Pod").to_dict(),
+    "runs": runs.entry(Run("1")),
+    "outputs": _Found(STATE, "folder", Output("folder", 1)).to_dict(),
+    "queues": Occupancy().to_dict(),
+    "usage": {**to_json([], Row(""), "team", 0.0, 1.0), "unseen": []},
+    "doctor": {"findings": [], "unseen": []},
+    "cache list": cache.Entry("catalogue", Path("a"), 1, 2.0).to_dict(),
+    "runtime list": list_runtimes()[0],
+}
+
+
+@pytest.mark.parametrize("command", SCHEMAS)
+def test_keys_are_those_of_the_schema(command: str) -> None:
+    assert set(PRINTED[command]) == set(get_type_hints(SCHEMAS[command]))
+
+
+def test_steps_have_the_keys_of_the_schema() -> None:
+    assert set(PRINTED["status"]["steps"][0]) == set(get_type_hints(StepEntry))
+
+
+@pytest.mark.parametrize("schema", [*SCHEMAS.values(), StepEntry])
+def test_each_key_is_explained(schema: type) -> None:
+    explained = re.findall(r"^    (\w+): \S", inspect.getdoc(schema) or "", re.M)
+    assert explained == list(get_type_hints(schema))

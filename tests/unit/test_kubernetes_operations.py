@@ -1,0 +1,317 @@
+"""Jobs of a cluster that `pulumi-trainer` suspends, resumes, stops and runs again, on a small API server in memory."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.api.manual import Override
+from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kube.client.client import ApiError
+from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
+from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
+from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
+from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+Document = dict[str, Any]
+OWNER = Owner("owner", "stack")
+SUSPEND, RESUME = Override(True, "ann", 1.0), Override(False, "ann", 2.0)
+QUEUE = {"kueue.x-k8s.io/queue-name": "research"}
+
+
+class Server:
+    """Stores objects by kind, namespace and name; an apply is a merge. In it, no controller runs."""
+
+    host = "https://server"
+    patience = 1.0
+    workers: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], Document] = {}
+        self.numbers = itertools.count(1)
+        self.conflicts: list[ApiError] = []
+        self.forced: list[bool] = []
+
+    def within(self, _: float) -> Server:
+        return self
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+        return copy.deepcopy(self.objects.get((kind.kind, namespace, name)))
+
+    def list(
+        self, kind: Kind, namespace: str = "", *, keep: Callable[[Document], Any] = lambda d: d, **_: Any
+    ) -> tuple[list[Any], str]:
+        found = [keep(copy.deepcopy(d)) for key, d in self.objects.items() if key[:2] == (kind.kind, namespace)]
+        return found, "1"
+
+    def create(self, kind: Kind, document: Document) -> Document:
+        if self.get(kind, document["metadata"]["namespace"], document["metadata"]["name"]) is not None:
+            raise fault(409, "AlreadyExists")
+        return self._store(kind, {}, document)
+
+    def apply(self, kind: Kind, document: Document, *, force: bool = False, **_: Any) -> Document:
+        if self.conflicts and not force:
+            raise self.conflicts[0]
+        self.forced.append(force)
+        known = self.get(kind, document["metadata"]["namespace"], document["metadata"]["name"])
+        if known is not None and document["metadata"]["resourceVersion"] != known["metadata"]["resourceVersion"]:
+            raise fault(409, "Conflict")
+        return self._store(kind, known or {}, document)
+
+    def patch(self, kind: Kind, namespace: str, name: str, change: Document) -> Document:
+        known = self.get(kind, namespace, name)
+        if known is None:
+            raise fault(404, "NotFound")
+        for part in ("uid", "resourceVersion"):
+            if change.get("metadata", {}).get(part, known["metadata"][part]) != known["metadata"][part]:
+                raise fault(409, "Conflict")
+        return self._store(kind, known, change)
+
+    def delete_if(
+        self, kind: Kind, namespace: str, name: str, mine: Callable[[Document], bool], **_: Any
+    ) -> Document | None:
+        found = self.get(kind, namespace, name)
+        if found is not None and mine(found):
+            del self.objects[kind.kind, namespace, name]
+        return found
+
+    def _store(self, kind: Kind, known: Document, change: Document) -> Document:
+        made = merged(known, change)
+        meta = made["metadata"]
+        meta["uid"] = known["metadata"]["uid"] if known else f"uid-{next(self.numbers)}"
+        meta["resourceVersion"] = str(next(self.numbers))
+        meta.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+        self.objects[kind.kind, meta["namespace"], meta["name"]] = made
+        return copy.deepcopy(made)
+
+
+def merged(known: Document, change: Document) -> Document:
+    """A JSON merge patch."""
+    made = copy.deepcopy(known)
+    for key, value in change.items():
+        if value is None:
+            made.pop(key, None)
+        elif isinstance(value, dict):
+            made[key] = merged(made.get(key) if isinstance(made.get(key), dict) else {}, value)  # type: ignore[arg-type]
+        else:
+            made[key] = value
+    return made
+
+
+def fault(code: int, reason: str, *causes: Document) -> ApiError:
+    return ApiError(Problem("job", reason), code, {"reason": reason, "details": {"causes": list(causes)}})
+
+
+def submission(*, suspend: bool | None = None, labels: Document | None = None, owner: str = "owner") -> Submission:
+    template = {"spec": {"containers": [{"name": "node", "image": "a"}], "restartPolicy": "Never"}}
+    job = {"parallelism": 1, "completions": 1, "template": template}
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "job", "namespace": "team", **({"labels": labels} if labels else {})},
+        "spec": {
+            "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}],
+            **({} if suspend is None else {"suspend": suspend}),
+        },
+    }
+    return Submission("team", "job", owner, "digest", {"JobSet/job": jobset}, sweep="stack")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setattr(server_review, "missing", lambda *_: [])
+    return Server()
+
+
+def target(server: Server) -> KubernetesTarget:
+    return KubernetesTarget(server, cluster=lambda: "uid", namespace="team")  # type: ignore[arg-type]
+
+
+def jobset(server: Server) -> Document:
+    found = server.get(JOBSET, "team", "job")
+    assert found is not None
+    return found
+
+
+def record(server: Server) -> Document:
+    found = server.get(CONFIG_MAP, "team", "job")
+    assert found is not None
+    return found
+
+
+def end(server: Server, type_: str) -> None:
+    server.patch(JOBSET, "team", "job", {"status": {"conditions": [{"type": type_, "status": "True"}]}})
+
+
+def set_suspend(server: Server, override: Override, owner: Owner | None = OWNER) -> Any:
+    return operations.set_suspend(server, "team", "job", override, owner)  # type: ignore[arg-type]
+
+
+def stop(server: Server, owner: Owner | None = OWNER) -> Any:
+    return operations.stop(server, "team", "job", owner, "stopped by ann")  # type: ignore[arg-type]
+
+
+def rerun(server: Server, **more: Any) -> Any:
+    return operations.rerun(server, submission(**more))  # type: ignore[arg-type]
+
+
+def test_suspend_is_told_in_status_and_plan_and_is_no_drift(server: Server) -> None:
+    target(server).create(submission())
+    set_suspend(server, SUSPEND)
+    assert jobset(server)["spec"]["suspend"] is True
+    status, presence = target(server).status("team", "job"), target(server).presence("team", "job")
+    assert status is not None and (status.phase, status.message) == ("Suspended", SUSPEND.note)
+    assert presence is not None and presence.note == SUSPEND.note
+    assert target(server).drift("team", "job") == {}
+    set_suspend(server, RESUME)
+    assert jobset(server)["spec"]["suspend"] is False
+    assert owner_labels.OVERRIDE not in record(server)["metadata"]["annotations"]
+    presence = target(server).presence("team", "job")
+    assert presence is not None and presence.note == ""
+
+
+def test_an_override_is_not_told_if_somebody_has_reverted_it(server: Server) -> None:
+    target(server).create(submission())
+    set_suspend(server, SUSPEND)
+    server.patch(JOBSET, "team", "job", {"spec": {"suspend": False}})
+    presence = target(server).presence("team", "job")
+    assert presence is not None and presence.note == ""
+
+
+def test_an_update_keeps_the_override_until_the_program_says_the_same(server: Server) -> None:
+    target(server).create(submission())
+    set_suspend(server, SUSPEND)
+    target(server).update(submission(labels={"team": "a"}, suspend=False))
+    assert jobset(server)["spec"]["suspend"] is True and jobset(server)["metadata"]["labels"]["team"] == "a"
+    assert json.loads(record(server)["metadata"]["annotations"][owner_labels.OVERRIDE])["by"] == "ann"
+    target(server).update(submission(suspend=True))
+    assert owner_labels.OVERRIDE not in record(server)["metadata"]["annotations"]
+    target(server).update(submission(suspend=False))
+    assert jobset(server)["spec"]["suspend"] is False
+
+
+@pytest.mark.parametrize(("manager", "taken"), [("pulumi-trainer", True), ("kubectl-edit", False)])
+def test_only_our_own_change_of_suspend_is_taken_over(server: Server, manager: str, taken: bool) -> None:
+    target(server).create(submission())
+    cause = {
+        "reason": "FieldManagerConflict", "field": ".spec.suspend",
+        "message": f'conflict with "{manager}" using jobset.x-k8s.io/v1alpha2',
+    }  # fmt: skip
+    server.conflicts, server.forced = [fault(409, "Conflict", cause)], []
+    if taken:
+        target(server).update(submission(suspend=True))
+    else:
+        with pytest.raises(Conflict, match="kubectl-edit"):
+            target(server).update(submission(suspend=True))
+    assert server.forced == ([True] if taken else [])
+
+
+def test_a_job_in_a_queue_is_suspended_by_its_workload(server: Server) -> None:
+    target(server).create(submission(labels=QUEUE))
+    server.patch(JOBSET, "team", "job", {"spec": {"suspend": True}})
+    with pytest.raises(Refused, match="has no Workload"):
+        set_suspend(server, SUSPEND)
+    assert owner_labels.OVERRIDE not in record(server)["metadata"]["annotations"]
+    server.create(
+        WORKLOAD, {"metadata": {"namespace": "team", "name": "jobset-job"}, "spec": {"queueName": "research"}}
+    )
+    set_suspend(server, SUSPEND)
+    assert server.objects["Workload", "team", "jobset-job"]["spec"]["active"] is False
+    status = target(server).status("team", "job")
+    assert status is not None and (status.reason, status.message) == ("Deactivated", SUSPEND.note)
+    target(server).update(submission(labels=QUEUE))
+    assert owner_labels.OVERRIDE in record(server)["metadata"]["annotations"]
+    set_suspend(server, RESUME)
+    assert server.objects["Workload", "team", "jobset-job"]["spec"]["active"] is True
+    assert owner_labels.OVERRIDE not in record(server)["metadata"]["annotations"]
+
+
+def test_stop_deletes_the_job_and_keeps_its_end(server: Server) -> None:
+    target(server).create(submission())
+    status = stop(server)
+    assert (status.phase, status.reason, status.message) == ("Failed", "Stopped", "stopped by ann")
+    assert server.get(JOBSET, "team", "job") is None
+    presence = target(server).presence("team", "job")
+    assert presence is not None and (presence.note, presence.deleted) == ("stopped by ann", "")
+    assert target(server).create(submission()).reason == "Stopped", "nothing starts it silently"
+    assert target(server).update(submission(labels={"a": "b"})).reason == "Stopped"
+    assert server.get(JOBSET, "team", "job") is None
+    assert stop(server).reason == "Stopped"
+
+
+def test_stop_after_a_crash(server: Server) -> None:
+    """The record had the end, and the JobSet was not deleted."""
+    target(server).create(submission())
+    job = server.objects["JobSet", "team", "job"]
+    stop(server)
+    server.objects["JobSet", "team", "job"] = job
+    assert stop(server).reason == "Stopped" and server.get(JOBSET, "team", "job") is None
+
+
+def test_an_ended_job_stays_as_it_is(server: Server) -> None:
+    target(server).create(submission())
+    end(server, "Completed")
+    assert stop(server).phase == "Succeeded" and set_suspend(server, SUSPEND).phase == "Succeeded"
+    assert server.get(JOBSET, "team", "job") is not None
+
+
+@pytest.mark.parametrize("how", ["Completed", "Failed", "stopped"])
+def test_rerun(server: Server, how: str) -> None:
+    target(server).create(submission())
+    uids = record(server)["metadata"]["uid"], jobset(server)["metadata"]["uid"]
+    with pytest.raises(Refused, match=r"is Pending. Hint: `pulumi-trainer stop` ends it"):
+        rerun(server)
+    if how == "stopped":
+        stop(server)
+    else:
+        end(server, how)
+        target(server).status("team", "job")
+    assert rerun(server).phase == "Pending"
+    assert record(server)["metadata"]["uid"] == uids[0] and jobset(server)["metadata"]["uid"] != uids[1]
+    assert not {"phase", "reason", "message", "finished"} & set(record(server)["data"])
+    ended = "Succeeded" if how == "Completed" else "Failed"
+    assert [run.phase for run in target(server).runs("team", "job")] == [ended, "Pending"]
+    target(server).update(submission(suspend=True))
+    assert len(target(server).runs("team", "job")) == 2
+    status = target(server).status("team", "job")
+    assert status is not None and status.phase == "Suspended" and status.uid == uids[0]
+
+
+def test_jobs_of_others(server: Server) -> None:
+    target(server).create(submission())
+    for operate in (lambda: set_suspend(server, SUSPEND, Owner("x", "y")), lambda: stop(server, Owner("x", "y"))):
+        with pytest.raises(Conflict, match="belongs to"):
+            operate()
+    end(server, "Failed")
+    with pytest.raises(Conflict, match="belongs to"):
+        rerun(server, owner="other")
+    assert jobset(server)["spec"].get("suspend") is None
+
+
+def test_jobs_without_a_record(server: Server) -> None:
+    server.create(JOBSET, submission().main)
+    with pytest.raises(TargetFault, match="is gone"):
+        set_suspend(server, SUSPEND)
+    set_suspend(server, SUSPEND, owner=None)
+    assert jobset(server)["spec"]["suspend"] is True
+    with pytest.raises(Refused, match="was not made by pulumi-trainer"):
+        stop(server, owner=None)
+    assert server.get(JOBSET, "team", "job") is not None
+
+
+def test_the_train_job_of_a_jobset_is_suspended(server: Server) -> None:
+    made = server.create(TRAIN_JOB, {"metadata": {"namespace": "team", "name": "job"}, "spec": {}})
+    owner = {"kind": "TrainJob", "name": "job", "uid": made["metadata"]["uid"], "controller": True}
+    document = copy.deepcopy(submission().main)
+    server.create(JOBSET, {**document, "metadata": {**document["metadata"], "ownerReferences": [owner]}})
+    set_suspend(server, SUSPEND, owner=None)
+    assert server.objects["TrainJob", "team", "job"]["spec"]["suspend"] is True
+    assert "suspend" not in jobset(server)["spec"]

@@ -1,0 +1,383 @@
+"""Which environment a set of packages gets on which interpreter, and how it is installed; real installers, wheels made here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import setup
+from pulumi_trainer.provider.targets.local import layer
+
+UV = setup.VENV / "bin" / "uv"
+
+
+BACKEND = """
+import pathlib, zipfile
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    with zipfile.ZipFile(pathlib.Path(folder, "mylib-1-py3-none-any.whl"), "w") as wheel:
+        wheel.writestr("mylib.py", pathlib.Path("mylib.py").read_text())
+        wheel.writestr("mylib-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: mylib\\nVersion: 1\\n")
+        wheel.writestr("mylib-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("mylib-1.dist-info/RECORD", "")
+    return "mylib-1-py3-none-any.whl"
+"""
+PYPROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+
+def wheel(folder: Path, name: str, version: str, *requires: str) -> None:
+    folder.mkdir(exist_ok=True)
+    info = f"{name}-{version}.dist-info"
+    metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}", *(f"Requires-Dist: {r}" for r in requires)]
+    files = {
+        f"{name}.py": f"VERSION = {version!r}\n",
+        f"{info}/METADATA": "\n".join(metadata) + "\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as made:
+        for file, text in {**files, f"{info}/RECORD": record}.items():
+            made.writestr(file, text)
+
+
+class Interpreter:
+    """A virtual environment with packages, as a clone has one."""
+
+    def __init__(self, folder: Path, wheels: Path) -> None:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+        self.python, self._wheels = folder / "bin" / "python", wheels
+        self.packages = next((folder / "lib").glob("python*/site-packages"))
+        spec = find_spec("packaging")
+        assert spec and spec.origin
+        (self.packages / "packaging").symlink_to(Path(spec.origin).parent)
+
+    def install(self, name: str, version: str) -> None:
+        for left in self.packages.glob(f"{name}-*.dist-info"):
+            for file in left.iterdir():
+                file.unlink()
+            left.rmdir()
+        for compiled in self.packages.glob(
+            f"__pycache__/{name}.*.pyc"
+        ):  # pip removes it, too: of the same second and size
+            compiled.unlink()
+        with zipfile.ZipFile(self._wheels / f"{name}-{version}-py3-none-any.whl") as found:
+            found.extractall(self.packages)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    folder = tmp_path / "wheels"
+    wheel(folder, "app", "1", "dep")
+    wheel(folder, "dep", "1")
+    wheel(folder, "dep", "2")
+    wheel(folder, "user", "1", "dep<2")
+    wheel(folder, "stranger", "1", "newcomer")
+    wheel(folder, "newcomer", "1")
+    return folder
+
+
+Layered = Callable[..., Path]
+"""The environment of requirements on an interpreter."""
+
+
+@pytest.fixture(params=["uv", "pip"])
+def with_tool(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """PATH with or without uv."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    if request.param == "uv":
+        (tools / "uv").symlink_to(UV)
+    return f"{tools}:{os.defpath}"
+
+
+@pytest.fixture
+def uv_path(tmp_path: Path) -> str:
+    (tmp_path / "uv-only").mkdir()
+    (tmp_path / "uv-only" / "uv").symlink_to(UV)
+    return f"{tmp_path / 'uv-only'}:{os.defpath}"
+
+
+def started(
+    tmp_path: Path, wheels: Path, path: str, on: Interpreter, *words: str, **more: str
+) -> subprocess.Popen[str]:
+    env = {
+        "PATH": path, "HOME": str(tmp_path), "PULUMI_TRAINER_ENVIRONMENTS": str(tmp_path / "environments"),
+        "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), **more,
+    }  # fmt: skip
+    return subprocess.Popen(
+        [on.python, layer.__file__, *words], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def environment(tmp_path: Path, wheels: Path, path: str, on: Interpreter, *words: str, **more: str) -> tuple[Path, str]:
+    """Return the environment and the log."""
+    out, log = (run := started(tmp_path, wheels, path, on, *words, **more)).communicate()
+    assert run.returncode == 0, log
+    return Path(json.loads(out)["PATH"].split(os.pathsep)[0]).parent, log
+
+
+def imported(home: Path, on: Interpreter, module: str) -> str:
+    """The version of a module in an environment on an interpreter."""
+    env = {layer.BELOW_ENV: str(on.packages)}
+    command = f"import {module}; print({module}.VERSION)"
+    done = subprocess.run(
+        [home / "bin" / "python3", "-c", command], env=env, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_what_has_nothing_to_do_with_the_requirements_installs_nothing_anew(
+    tmp_path: Path, wheels: Path, with_tool: str
+) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    home, log = environment(tmp_path, wheels, with_tool, mine, "app")
+    assert "installing app" in log and (imported(home, mine, "app"), imported(home, mine, "dep")) == ("1", "2")
+    mine.install("stranger", "1")
+    mine.install("newcomer", "1")
+    mine.install("dep", "1")  # nobody there requires it in this version
+    again, log = environment(tmp_path, wheels, with_tool, mine, "app")
+    assert (again, log) == (home, "")
+    assert imported(home, mine, "dep") == "2", "the environment is first"
+    other, _ = environment(tmp_path, wheels, with_tool, Interpreter(tmp_path / "other", wheels), "app")
+    assert other == home, "another clone"
+
+
+def test_an_environment_on_a_package_of_the_interpreter_is_not_used_with_another_version_of_it(
+    tmp_path: Path, wheels: Path, uv_path: str
+) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    mine.install("dep", "1")
+    first, _ = environment(tmp_path, wheels, uv_path, mine, "app")
+    assert not list(first.glob("lib/python*/site-packages/dep*")), "the interpreter has it"
+    assert imported(first, mine, "dep") == "1"
+    mine.install("dep", "2")
+    second, log = environment(tmp_path, wheels, uv_path, mine, "app")
+    assert second != first and "installing app" in log and imported(second, mine, "dep") == "2"
+    mine.install("dep", "1")
+    assert environment(tmp_path, wheels, uv_path, mine, "app") == (first, "")
+
+
+def test_an_environment_is_not_used_below_which_a_package_requires_other_versions(
+    tmp_path: Path, wheels: Path, uv_path: str
+) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    first, _ = environment(tmp_path, wheels, uv_path, mine, "app")
+    mine.install("dep", "1")
+    mine.install("user", "1")
+    second, _ = environment(tmp_path, wheels, uv_path, mine, "app")
+    assert second != first and (imported(second, mine, "dep"), imported(first, mine, "dep")) == ("1", "2")
+
+
+def test_a_version_that_the_requirements_force_is_reported_and_leaves_the_interpreter_alone(
+    tmp_path: Path, wheels: Path, with_tool: str
+) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    mine.install("dep", "1")
+    mine.install("user", "1")
+    home, log = environment(tmp_path, wheels, with_tool, mine, "dep>=2")
+    assert "warning: user 1 requires dep<2, not 2" in log and imported(home, mine, "dep") == "2"
+    assert (mine.packages / "dep.py").read_text() == "VERSION = '1'\n"
+    assert (mine.packages / "dep-1.dist-info" / "METADATA").exists()
+    mine.install("stranger", "1")
+    assert environment(tmp_path, wheels, with_tool, mine, "dep>=2") == (home, ""), "nothing has become worse"
+
+
+def test_processes_that_need_one_environment_install_it_once(tmp_path: Path, wheels: Path, uv_path: str) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    runs = [started(tmp_path, wheels, uv_path, mine, "app") for _ in range(4)]
+    ended = [run.communicate() for run in runs]
+    assert len({out for out, _ in ended}) == 1
+    assert sum("installing app" in log for _, log in ended) == 1
+
+
+def test_an_installation_that_was_killed_is_not_used(tmp_path: Path, wheels: Path, uv_path: str) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    fake = tmp_path / "fake" / "uv"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nexec sleep 600\n")
+    fake.chmod(0o755)
+    half = started(tmp_path, wheels, f"{fake.parent}:{os.defpath}", mine, "app")
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.05)
+    waiting = started(tmp_path, wheels, uv_path, mine, "app", PULUMI_TRAINER_INSTALLED=str(tmp_path / "x.installed"))
+    while not (tmp_path / "x.installing").exists():
+        time.sleep(0.05)
+    assert (tmp_path / "x.installing").read_text() == "another process is installing them"
+    os.kill(half.pid, signal.SIGKILL)
+    half.wait()
+    out, log = waiting.communicate()
+    home = Path(json.loads(out)["PATH"].split(os.pathsep)[0]).parent
+    assert imported(home, mine, "dep") == "2" and [*(tmp_path / "environments").glob("*/bin")] == [home / "bin"], log
+    assert (tmp_path / "x.installed").exists()
+
+
+def test_where_uv_fails_pip_installs(tmp_path: Path, wheels: Path) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    fake = tmp_path / "fake" / "uv"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho this is odd\nexit 2\n")
+    fake.chmod(0o755)
+    home, log = environment(tmp_path, wheels, f"{fake.parent}:{os.defpath}", mine, "app")
+    assert "this is odd\npulumi-trainer: this has failed (see above); pip tries it" in log
+    assert imported(home, mine, "app") == "1"
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Makes an index of a folder of wheels, and returns its address."""
+    servers = []
+
+    def served(name: str, *packages: tuple[str, str]) -> str:
+        for package, version in packages:
+            wheel(tmp_path / name, package, version)
+            folder = tmp_path / name / "simple" / package
+            folder.mkdir(parents=True, exist_ok=True)
+            file = f"{package}-{version}-py3-none-any.whl"
+            (folder / file).symlink_to(tmp_path / name / file)
+        handler = partial(QuietHandler, directory=str(tmp_path / name))
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+        Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}/simple/"
+
+    yield served
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_higher_version_of_a_later_index_replaces_no_package(
+    tmp_path: Path, wheels: Path, uv_path: str, serve: Callable[..., str]
+) -> None:
+    """A package of the first index is taken from there, however high a version somebody publishes elsewhere."""
+    mine = Interpreter(tmp_path / "mine", wheels)
+    private, public = serve("private", ("ours", "1")), serve("public", ("ours", "99"), ("theirs", "2"))
+    indexes = ["--index-url", private, "--extra-index-url", public]
+    settings = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "UV_NO_INDEX": "", "UV_FIND_LINKS": ""}
+    home, log = environment(tmp_path, wheels, uv_path, mine, "ours", "theirs", *indexes, **settings)
+    assert (imported(home, mine, "ours"), imported(home, mine, "theirs")) == ("1", "2"), log
+
+
+def test_pip_does_not_try_what_uv_has_refused_of_several_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["ours>1", "--index-url=https://a.example/simple", "--extra-index-url", "https://b.example/simple"]
+    (uv,) = commands(monkeypatch, *words)
+    assert uv.endswith("ours>1 --index=https://a.example/simple --default-index=https://b.example/simple")
+    assert len(commands(monkeypatch, *words[:2])) == 2
+    assert len(commands(monkeypatch, *words, programs=())) == 1
+
+
+def commands(
+    monkeypatch: pytest.MonkeyPatch, *words: str, programs: tuple[str, ...] = ("uv",), reach: bool = True
+) -> list[str]:
+    monkeypatch.setattr(layer.shutil, "which", lambda name: f"/bin/{name}" if name in programs else None)
+    monkeypatch.setattr(layer, "_is_reachable", lambda _: reach)
+    monkeypatch.setattr(layer, "_pip_settings", lambda: {})
+    monkeypatch.setattr(layer.sys, "platform", "linux")
+    found = layer._installers(Path("/home"), [*words], layer.Content([*words]))
+    return [" ".join(argv) for argv, _ in found]
+
+
+def test_without_a_gpu_pytorch_is_installed_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    uv, pip = commands(monkeypatch, "transformers")
+    assert "--torch-backend cpu" in uv and "whl/cpu" not in pip
+    first, last = commands(monkeypatch, "torch==2.8.0", programs=())
+    assert f"--extra-index-url {layer.CPU_INDEX}" in first and "whl/cpu" not in last
+    assert len(commands(monkeypatch, "numpy", programs=())) == 1
+    for words, more in (
+        (["torch"], {"reach": False}),
+        (["torch"], {"programs": ("uv", "nvidia-smi")}),
+        (["torch", "--index-url", "https://a.example/simple"], {}),
+        (["torch", "--extra-index-url=https://a.example/simple"], {}),
+    ):
+        assert "cpu" not in " ".join(commands(monkeypatch, *words, **more))  # type: ignore[arg-type]
+
+
+def test_a_gpu_is_another_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer.sys, "platform", "linux")
+    monkeypatch.setattr(layer.shutil, "which", lambda name: None)
+    assert layer._takes_cpu_builds(["torch"])
+    monkeypatch.setattr(layer.shutil, "which", lambda name: f"/bin/{name}")
+    assert not layer._takes_cpu_builds(["torch"])
+
+
+def test_the_settings_of_pip_hold_for_uv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text("[global]\nindex-url = https://name:pw@a.example/simple\nfind-links =\n  /one\n  /two\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setattr(layer, "_is_reachable", lambda _: False)
+    monkeypatch.setattr(layer.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(layer.sys, "executable", str(setup.VENV / "bin" / "python"))
+    (argv, variables), _ = layer._installers(tmp_path, ["numpy"], layer.Content(["numpy"]))
+    assert variables["UV_INDEX_URL"] == "https://name:pw@a.example/simple" and "--no-index" in argv
+    assert variables["UV_FIND_LINKS"] == "/one,/two"
+    assert "pw" not in " ".join(argv)
+
+
+def test_a_folder_that_a_file_names_is_built_again_after_a_change(tmp_path: Path, wheels: Path, with_tool: str) -> None:
+    """uv takes a folder's last build if only other files than pyproject.toml have changed."""
+    mine = Interpreter(tmp_path / "mine", wheels)
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "pyproject.toml").write_text(PYPROJECT)
+    (package / "backend.py").write_text(BACKEND)
+    (tmp_path / "nested.txt").write_text(f"{package}\n")
+    (tmp_path / "requirements.txt").write_text("-r nested.txt\n")
+    for version in ("first", "second"):
+        (package / "mylib.py").write_text(f"VERSION = {version!r}\n")
+        words = "-r", str(tmp_path / "requirements.txt")
+        home, _ = environment(tmp_path, wheels, with_tool, mine, *words, PULUMI_TRAINER_JOB=f"{version}/job")
+        assert imported(home, mine, "mylib") == version
+
+
+def test_the_record_has_no_credentials(tmp_path: Path, wheels: Path, uv_path: str) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    words = ["app", "--index-url", "https://name:hidden-word@127.0.0.1:9/simple"]
+    home, log = environment(tmp_path, wheels, uv_path, mine, *words)
+    record = (home / layer.RECORD).read_text()
+    assert "hidden-word" not in record + log and json.loads(record)["requirements"] == ["app"]
+
+
+LOGS = {
+    "uv": (
+        "Resolved 30 packages in 1.2s\nDownloading torch (846.9MiB)\nDownloading numpy (16.1MiB)\n Downloaded numpy\n",
+        "downloading torch, 16 MB of 863 MB",
+    ),
+    "pip": (
+        "Collecting torch\n  Downloading torch-2.8.0-cp311-cp311-manylinux_2_28_x86_64.whl.metadata (30 kB)\n"
+        "  Downloading numpy-2.3.0-cp311-cp311-linux_x86_64.whl (16.1 MB)\n"
+        "Downloading torch-2.8.0-cp311-cp311-manylinux_2_28_x86_64.whl (2.1 GB)\n",
+        "downloading torch, 16 MB of 2.1 GB",
+    ),
+    "nothing to download": ("Using Python 3.11.7 environment\nChecked 1 package in 1ms\n", ""),
+}
+
+
+@pytest.mark.parametrize(("log", "text"), LOGS.values(), ids=LOGS)
+def test_downloads_are_reported(log: str, text: str) -> None:
+    downloads = layer.Downloads()
+    for line in log.splitlines():
+        downloads.read(line)
+    assert downloads.text == text

@@ -1,0 +1,132 @@
+"""Jobs of this machine that `pulumi-trainer` suspends, resumes, stops and runs again."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from local_support import NAMESPACE, config, jobset, log, python, run, step, submission, wait
+from pulumi_trainer.provider.api.manual import Override, stop_note
+from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.kube.errors import Conflict, Refused, TargetFault
+from pulumi_trainer.provider.targets.local import LocalTarget
+
+OWNER = Owner("owner-1", "stack-1")
+SUSPEND, RESUME = Override(True, "ann", 1.0), Override(False, "ann", 2.0)
+WAITS = python("import time; print('started', flush=True); time.sleep(600)")
+
+
+def running(local: LocalTarget, **spec: object) -> None:
+    local.create(submission(jobset(step(command=WAITS), **spec)))
+    wait(local, until=lambda s: s.phase == "Running")
+
+
+def test_suspend_and_resume(local: LocalTarget) -> None:
+    running(local)
+    local.set_suspend(NAMESPACE, "job", OWNER, SUSPEND)
+    status = wait(local, until=lambda s: s.phase == "Suspended")
+    assert status.reason == "SuspendedByUser"
+    assert status.message == "suspended by ann with `pulumi-trainer suspend` at 1970-01-01 00:00:01 UTC;" \
+        " `pulumi-trainer resume` continues it"  # fmt: skip
+    presence = local.presence(NAMESPACE, "job")
+    assert presence is not None and presence.note == status.message
+    local.set_suspend(NAMESPACE, "job", OWNER, RESUME, submission(jobset(step(command=WAITS))))
+    assert wait(local, until=lambda s: s.phase == "Running").message == ""
+    presence = local.presence(NAMESPACE, "job")
+    assert presence is not None and presence.note == ""
+
+
+def test_an_update_keeps_the_override_until_the_program_says_the_same(local: LocalTarget) -> None:
+    running(local)
+    local.set_suspend(NAMESPACE, "job", OWNER, SUSPEND)
+    wait(local, until=lambda s: s.phase == "Suspended")
+    labelled = jobset(step(command=WAITS), ttlSecondsAfterFinished=60)
+    assert local.update(submission(labelled)).phase == "Suspended"
+    assert local.update(submission(jobset(step(command=WAITS), suspend=True))).message == ""
+    local.update(submission(labelled))
+    wait(local, until=lambda s: s.phase == "Running")
+
+
+def test_resume_although_the_program_suspends(local: LocalTarget) -> None:
+    local.create(submission(jobset(step(command=WAITS), suspend=True)))
+    local.set_suspend(NAMESPACE, "job", OWNER, RESUME, submission(jobset(step(command=WAITS), suspend=True)))
+    wait(local, until=lambda s: s.phase == "Running")
+
+
+def test_stop_ends_the_job_for_good(local: LocalTarget) -> None:
+    ends = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (print('bye', flush=True), sys.exit()))"
+    command = python(f"{ends}; print('started', flush=True); time.sleep(600)")
+    local.create(submission(jobset(step(command=command))))
+    wait(local, until=lambda s: s.phase == "Running" and "started" in log(local))
+    status = local.stop(NAMESPACE, "job", OWNER, stop_note("ann", 1.0))
+    assert (status.phase, status.reason, status.steps[0].phase) == ("Failed", "Stopped", "Failed")
+    assert status.message.startswith("stopped by ann") and "bye" in log(local) and status.finished
+    again = submission(jobset(step(command=command)))
+    assert local.create(again).reason == "Stopped", "nothing starts it silently"
+    assert local.update(again).reason == "Stopped"
+    presence = local.presence(NAMESPACE, "job")
+    assert presence is not None and presence.note == status.message
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+def test_stop_without_a_supervisor(local: LocalTarget, suspended: bool) -> None:
+    if suspended:
+        local.create(submission(jobset(step(command=WAITS), suspend=True)))
+    else:
+        run(local, jobset(step()))
+    status = local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    assert (status.phase, status.reason) == (("Failed", "Stopped") if suspended else ("Succeeded", status.reason))
+    assert local.stop(NAMESPACE, "job", OWNER, "stopped again") == status
+
+
+def test_rerun_is_another_run_that_the_stack_knows(local: LocalTarget) -> None:
+    code = config("code", {"main.py": "1"})
+    document = jobset(step(command=python("import os; print('run', os.environ['V'], flush=True)"), container_fields={
+        "env": [{"name": "V", "valueFrom": {"secretKeyRef": {"name": "job-env", "key": "v"}}}]}))  # fmt: skip
+    first = run(local, document, code, secrets={"job-env": {"v": "one"}})
+    record = local.root / "jobs" / NAMESPACE / "job" / "record.json"
+    uid = json.loads(record.read_text())["uid"]
+    local.rerun(submission(document, code, secrets={"job-env": {"v": "two"}}))
+    again = wait(local)
+    assert again.phase == "Succeeded" and again.uid == first.uid and again.created > first.created
+    assert json.loads(record.read_text())["uid"] != uid, "a folder of an output is named by it"
+    assert [run.phase for run in local.runs(NAMESPACE, "job")] == ["Succeeded", "Succeeded"]
+    assert log(local).count("run") == 1 and "two" not in record.read_text()
+    assert local.delete(NAMESPACE, "job", uid=first.uid, owner=OWNER) is None
+    assert local.status(NAMESPACE, "job") is None
+
+
+def test_rerun_of_a_stopped_job(local: LocalTarget) -> None:
+    running(local)
+    job = submission(jobset(step(command=WAITS)))
+    with pytest.raises(Refused, match=r"is Running. Hint: `pulumi-trainer stop` ends it"):
+        local.rerun(job)
+    local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    local.rerun(job)
+    wait(local, until=lambda s: s.phase == "Running")
+
+
+def test_jobs_of_others_and_no_jobs(local: LocalTarget) -> None:
+    run(local, jobset(step()))
+    other = submission(jobset(step()), owner="owner-2")
+    with pytest.raises(Conflict, match="belongs to"):
+        local.stop(NAMESPACE, "job", Owner("owner-2"), "stopped")
+    with pytest.raises(Conflict, match="belongs to"):
+        local.rerun(other)
+    with pytest.raises(Conflict, match="belongs to"):
+        local.set_suspend(NAMESPACE, "job", Owner("owner-2"), SUSPEND)
+    with pytest.raises(TargetFault, match="is gone"):
+        local.stop(NAMESPACE, "none", OWNER, "stopped")
+
+
+def test_an_ended_job_is_not_suspended(local: LocalTarget) -> None:
+    done = run(local, jobset(step()))
+    assert local.set_suspend(NAMESPACE, "job", OWNER, SUSPEND) == done
+
+
+@pytest.mark.parametrize("text", ["", "1", "[]", '{"suspend": 1, "by": "a", "at": 1}', '{"suspend": true, "by": "a"}'])
+def test_overrides_that_were_edited(text: str) -> None:
+    assert Override.from_text(text) is None
+    assert "unknown time" in Override(True, "a", float("nan")).note
+    assert Override.from_text(json.dumps(Override(True, "a\x1b[0m", time.time()).to_dict())).by.isprintable()  # type: ignore[union-attr]

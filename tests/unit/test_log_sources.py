@@ -1,0 +1,73 @@
+"""Containers of pods: which logs there are, and which belong to the newest attempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, COMPLETION, JOB_INDEX, JOB_NAME, STEP
+from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import newest_pods, sort_pods, sources, steps, trim_pod
+
+
+def pod(
+    name: str, *, step: str = "node", index: int = 0, attempt: int = 0, made: int = 0, **status: Any
+) -> dict[str, Any]:
+    labels = {STEP: step, ATTEMPT: str(attempt), JOB_INDEX: "0", JOB_NAME: f"a-{step}-0", COMPLETION: str(index)}
+    meta = {"name": name, "uid": f"uid-{name}", "labels": labels, "creationTimestamp": f"2026-11-21T12:00:{made:02}Z"}
+    return trim_pod({"metadata": meta, "spec": {"containers": [{"name": "node", "image": "i"}]}, "status": status})
+
+
+def names(pods: list[dict[str, Any]]) -> list[str]:
+    return [p["metadata"]["name"] for p in pods]
+
+
+def test_the_newest_attempt_of_the_jobset() -> None:
+    assert names(newest_pods([pod("old", attempt=9), pod("new", attempt=10), pod("other", attempt=10, index=1)])) == [
+        "new",
+        "other",
+    ]
+
+
+def test_the_newest_pod_of_each_node() -> None:
+    """A Job makes another pod for an index that has failed."""
+    assert names(newest_pods([pod("second", made=5), pod("first", made=1), pod("launcher", step="launcher")])) == [
+        "launcher",
+        "second",
+    ]
+
+
+def test_the_order_is_that_of_steps_and_numbers() -> None:
+    pods = [pod("c", index=10), pod("b", index=9), pod("a", step="dataset-initializer"), pod("b1", index=9, made=1)]
+    assert names(sort_pods(pods)) == ["a", "b", "b1", "c"]
+    assert steps(pods) == ["dataset-initializer", "node"]
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "started", "ended", "restarts"),
+    [
+        ({}, "Pending", False, True, 0),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}}, "Pending", False, True, 0),
+        ({"state": {"running": {"startedAt": "2026-11-21T12:00:00Z"}}}, "Running", True, False, 0),
+        ({"state": {"terminated": {"exitCode": 1}}}, "Running", True, True, 0),
+        ({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 3}, "Running", True, True, 3),
+        ({"state": {"running": {}}}, "Failed", True, True, 0),
+        ({"state": "odd", "restartCount": "many"}, "Running", False, True, 0),
+    ],
+)
+def test_what_a_status_says(status: dict[str, Any], phase: str, started: bool, ended: bool, restarts: int) -> None:
+    (source,) = sources(pod("p", phase=phase, containerStatuses=[{"name": "node", **status}]))
+    assert (source.started, source.ended, source.restarts) == (started, ended, restarts)
+    assert source.alone and source.key == ("uid-p", "node")
+
+
+def test_containers_in_the_order_in_which_they_start() -> None:
+    full = {
+        "metadata": {"name": "p", "uid": "1"},
+        "spec": {
+            "containers": [{"name": "node"}, {"name": "side"}],
+            "initContainers": [{"name": "setup"}, "odd", {"name": 7}],
+        },
+    }
+    found = sources(trim_pod(full))
+    assert [s.container for s in found] == ["setup", "node", "side"] and not found[0].alone
+    assert sources(trim_pod({})) == []

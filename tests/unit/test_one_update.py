@@ -1,0 +1,69 @@
+"""What the update of one resource means for the other resources of the stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.lifecycle import runtime_crud
+from pulumi_trainer.provider.lifecycle.crud import Diff
+from pulumi_trainer.provider.lifecycle.one_update import Runtimes, Targets, UsedLabels, label_suffix
+
+
+class Swept:
+    """A target that remembers what was swept."""
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+
+    def identity(self) -> dict[str, str]:
+        return {"cluster": "u-1"}
+
+    def sweep(self, label: str, _note: Callable[[str], None], /) -> list[str]:
+        self.labels.append(label)
+        return ["team/left"]
+
+
+def test_a_target_whose_label_a_job_uses_is_not_swept() -> None:
+    labels, swept = UsedLabels(), Swept()
+    targets = Targets(labels)
+    labels.use({"target": {"sweep": "dev-1"}}, {})
+    assert targets.delete("dev-1", {"target": {}}, lambda _: swept, print) == []
+    assert swept.labels == []
+    notes = targets.delete("dev-2", {"target": {}}, lambda _: swept, print)
+    assert notes == ["team/left has the label dev-2 of this stack and is deleted"]
+    assert swept.labels == ["dev-2"]
+
+
+def test_a_label_that_is_not_known_is_not_in_use() -> None:
+    labels = UsedLabels()
+    labels.use({"target": {"sweep": None}}, {"target": {}})
+    assert labels == set()
+
+
+def test_a_target_has_a_label_of_stack_and_suffix() -> None:
+    label, outputs = Targets(UsedLabels()).create(
+        {"stack": "dev", "target": {"kind": "kubernetes"}}, lambda _: Swept(), "0a"
+    )
+    assert label == outputs["sweep"] == "dev-0a"
+    assert outputs["target"] == {"kind": "kubernetes", "cluster": "u-1"} and outputs["cluster"] == "u-1"
+
+
+def test_without_checkpoints_the_same_place_gives_the_same_label() -> None:
+    assert label_suffix("r1", ["host", "/a"], checkpoints=True) == "r1"
+    same = {label_suffix(random, ["host", "/a"], checkpoints=False) for random in ("r1", "r2")}
+    assert len(same) == 1 and label_suffix("r1", ["host", "/b"], checkpoints=False) not in same
+
+
+@pytest.mark.parametrize("replaces", [(), ("document",)])
+def test_a_runtime_that_another_resource_has_is_not_deleted(
+    monkeypatch: pytest.MonkeyPatch, replaces: tuple[str, ...]
+) -> None:
+    deleted: list[Any] = []
+    monkeypatch.setattr(runtime_crud, "diff", lambda *_: Diff(True, replaces))
+    monkeypatch.setattr(runtime_crud, "delete", lambda outputs, _: deleted.append(outputs["uid"]) or [])
+    runtimes = Runtimes()
+    runtimes.diff({"uid": "u-1"}, {})
+    runtimes.delete({"uid": "u-1"}, lambda _: None)
+    assert deleted == (["u-1"] if replaces else [])

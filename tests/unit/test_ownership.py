@@ -1,0 +1,96 @@
+"""`pulumi-trainer doctor`: what differs between a state and what its targets have."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.status import NAMESAKE, Owner
+from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
+
+MINE = "a1b2c3-11111111"
+CLONE = "a1b2c3-22222222"
+OTHER = "ffffff-33333333"
+PROGRAM = "lab/dev"
+STATE = Expected("here", "Job", "team", "digits", "digits", Owner("id", MINE), "uid-1")
+THERE = Found("here", "Job", "team", "digits", Owner("id", MINE, PROGRAM), "uid-1", "delete it", ADOPT)
+QUEUE_STATE = Expected("here", "ClusterQueue", "", "gpus-nlp", "gpus-nlp", Owner(PROGRAM))
+QUEUE = Found("here", "ClusterQueue", "", "gpus-nlp", Owner(PROGRAM, "", PROGRAM), "", "delete it", "pulumi up")
+
+
+def found(*there: Found, state: tuple[Expected, ...] = (STATE,), **more: Any) -> list[Finding]:
+    return [*compare(state, there, {MINE}, PROGRAM, **more)]
+
+
+def test_what_agrees_is_not_reported() -> None:
+    assert found(THERE) == []
+    assert found(QUEUE, state=(QUEUE_STATE,)) == []
+    assert found(THERE, dataclasses.replace(THERE, name="a", owner=Owner("x", OTHER, "lab/prod"))) == []
+
+
+def test_an_object_that_is_gone() -> None:
+    (gone,) = found()
+    assert (gone.code, gone.resource) == ("gone", "digits")
+    assert [command for _, command in gone.settle] == ["pulumi refresh", "pulumi up"]
+    assert found(unread={("here", "Job")}) == [], "nobody may say that it is gone"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"owner": Owner("x", OTHER, "lab/prod")}, "other-owner", "belongs to the stack lab/prod"),
+        ({"owner": Owner("id", CLONE, PROGRAM)}, "other-owner", NAMESAKE),
+        ({"identity": "uid-2"}, "other-run", "another one than the state has"),
+        ({"record_gone": True}, "no-record", "its record is gone"),
+    ],
+)
+def test_an_object_of_the_state_that_differs(change: dict[str, Any], code: str, words: str) -> None:
+    (finding,) = found(dataclasses.replace(THERE, **change))
+    assert finding.code == code and words in finding.message
+    assert any("pulumi" in command for _, command in finding.settle)
+
+
+@pytest.mark.parametrize(
+    ("owner", "code"),
+    [
+        (Owner("x", MINE, PROGRAM), "not-in-state"),
+        (Owner("x", "", PROGRAM), "not-in-state"),
+        (Owner("x", CLONE, PROGRAM), "namesake"),
+        (Owner("x", CLONE), "namesake"),
+        (Owner("x", OTHER, PROGRAM), "namesake"),
+        (Owner("x", OTHER, "lab/prod"), ""),
+        (Owner("", ""), ""),
+    ],
+)
+def test_an_object_that_is_not_in_the_state(owner: Owner, code: str) -> None:
+    findings = found(dataclasses.replace(THERE, owner=owner), state=())
+    assert [each.code for each in findings] == ([code] if code else [])
+    for each in findings:
+        assert [command for _, command in each.settle] == ["pulumi up", "delete it"]
+
+
+def test_without_a_program_nothing_is_a_namesake() -> None:
+    assert [*compare((), [dataclasses.replace(THERE, owner=Owner("", ""))], {""}, "")] == []
+
+
+def test_a_queue_of_a_renamed_stack() -> None:
+    renamed = dataclasses.replace(QUEUE, owner=Owner("lab/old", "", "lab/old"), take="kubectl annotate it")
+    (finding,) = found(renamed, state=(QUEUE_STATE,))
+    assert finding.code == "other-owner"
+    assert finding.settle[0] == ("gives it to this stack", "kubectl annotate it")
+
+
+def test_json() -> None:
+    (finding,) = found()
+    assert finding.to_dict() == {
+        "code": "gone", "target": "here", "kind": "Job", "namespace": "team", "name": "digits", "resource": "digits",
+        "message": finding.message,
+        "settle": [{"effect": effect, "command": command} for effect, command in finding.settle],
+    }  # fmt: skip
+
+
+def test_a_volume_that_no_command_can_give_to_the_stack() -> None:
+    volume = Found("here", "Volume", "team", "out", Owner("", CLONE), "3", "rm -r it")
+    (finding,) = found(volume, state=())
+    assert finding.settle == [("deletes it and its data", "rm -r it")]

@@ -1,0 +1,652 @@
+"""The trainers of post-training: their fields, what is wrong with them, what travels, and the JobSets that they make."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pulumi
+import pulumi_trainer as trainer
+import pytest
+import trainers
+from hypothesis import given
+from hypothesis import strategies as st
+from pulumi_trainer import runtimes
+from pulumi_trainer.args.arguments import nested_problems
+from pulumi_trainer.args.post_training import ToolTrainer, table
+from pulumi_trainer.plan import finish_tool, run_tool, trainjob_plan, user_code
+from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.provider.kube.values.unknown import Unknown
+
+from tests.post_training import methods
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = Path(__file__).parent / "recorded" / "post-training"
+TOOLS = ("trl", "transformers", "llamafactory", "torchtune", "unsloth")
+CLUSTER = trainer.Kubernetes(context="none", namespace="ml")
+BITS: Any = {"packages_to_install": ["bitsandbytes>=0.45"]}
+UNSLOTH = {"model_name": "org/model", "dataset_name": "org/data", "max_steps": 10}
+MODEL = {"model_name_or_path": "org/model", "dataset_name": "org/data"}
+
+
+def score(completions: Any, **columns: Any) -> list[float]:
+    return [float(len(each)) for each in completions]
+
+
+def few(completions: Any) -> list[float]:
+    return [1.0 for _ in completions]
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plans a TrainJob for a cluster, as a component would."""
+    settings = pulumi.runtime.Settings(project="project", stack="stack")
+    monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
+
+    def plan(given: Any, runtime: str = "", **arguments: Any) -> Plan:
+        async def planning() -> Plan:
+            made = given if isinstance(given, ToolTrainer) else given()
+            named = {"runtime": runtime or table(made.tool)["runtime"], "target": CLUSTER, "output": True, **arguments}
+            return await trainjob_plan.plan(TrainJobArgs("job", **{**named, "trainer": made}))
+
+        return asyncio.run(planning())
+
+    return plan
+
+
+def problems(plan: Plan) -> list[str]:
+    return [str(problem) for problem in plan.problems]
+
+
+def sft(**config: Any) -> trainer.TRLTrainer:
+    return trainer.TRLTrainer(method="sft", config={**MODEL, **config})
+
+
+def found(made: ToolTrainer) -> list[str]:
+    """The problems of a trainer by itself."""
+    return [str(p) for p in [*nested_problems(made), *made.argument_problems(made.arguments())]]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_table_has_the_packages_of_the_runtime(tool: str) -> None:
+    about, folder = table(tool), ROOT / "runtimes" / table(tool)["runtime"]
+    pinned = trainers.pins((folder / "requirements.txt").read_text())
+    torch = (folder / "torch.txt").read_text().split()
+    assert about["packages"] == [*torch, *pinned]
+    assert f"{tool}=={about['release']}" in about["packages"]
+    assert about["release"] in runtimes.releases(about["runtime"])
+    hashed = re.findall(r"^(\S+?)==.*\\\n +--hash=sha256:[0-9a-f]{64}", (folder / "requirements.txt").read_text(), re.M)
+    assert len(hashed) == len(pinned), "each package has its hash"
+    assert not [name for name in hashed if name == "torch" or name.startswith(("nvidia", "cuda", "triton"))]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_every_type_of_a_table_is_one_that_is_checked(tool: str) -> None:
+    about = table(tool)
+    kinds = {**about["fields"], **{n: k for fields in about["methods"].values() for n, k in fields.items()}}
+    known = r'(any|bool|int|float|str|dict|list(\[(str|int|float|bool)\])?|None|"[^"]*")'
+    for name, kind in kinds.items():
+        assert re.fullmatch(rf"{known}( \| {known})*", kind), (name, kind)
+
+
+def test_what_the_annotations_of_a_tool_mean() -> None:
+    import enum
+    from dataclasses import dataclass, field
+    from typing import Literal
+
+    class When(enum.Enum):
+        NO = "no"
+        STEPS = "steps"
+
+    @dataclass
+    class Fields:
+        when: When | str = When.NO
+        some: list[str] | None = None
+        more: float = 0.1
+        kind: Literal["a", "b"] = "a"
+        any_: object = None
+        picked: str = field(default="x", metadata={"choices": ["x", "y"]})
+        hidden: int = field(default=0, init=False)
+        late: int = None  # type: ignore[assignment]
+
+    Fields.__annotations__.update(more=float, when=When | str, some=list[str] | None, kind=Literal["a", "b"], late=int)
+    Fields.__annotations__.update(any_=object, picked=str, hidden=int)
+    assert trainers.fields_of(Fields) == {
+        "when": '"no" | "steps"', "some": "list[str] | None", "more": "float", "kind": '"a" | "b"', "any_": "any | None",
+        "picked": '"x" | "y"', "late": "int | None",
+    }  # fmt: skip
+
+
+class TestFields:
+    def test_a_misspelt_field_is_refused_with_the_nearest_name_and_the_release(self) -> None:
+        (said,) = found(sft(learning_rat=1e-4))
+        assert 'config["learning_rat"]' in said and "unknown field of sft in TRL 1.16.0" in said
+        assert "did you mean learning_rate?" in said
+
+    def test_a_field_of_another_method_is_named(self) -> None:
+        (said,) = found(sft(num_generations=4))
+        assert "but of grpo" in said
+
+    @pytest.mark.parametrize(
+        ("config", "expected"),
+        [
+            ({"learning_rate": "1e-4"}, "must be a number, not '1e-4'"),
+            ({"max_steps": 1.5}, "must be a whole number, not 1.5"),
+            ({"max_steps": True}, "must be a whole number, not True"),
+            ({"bf16": "yes"}, "must be True or False, not 'yes'"),
+            ({"save_strategy": "step"}, "must be one of no, steps, epoch, best, not 'step'"),
+            ({"lora_target_modules": [1]}, "must be a list of strings, not [1]"),
+            ({"model_init_kwargs": 3}, "must be a mapping or a string, not 3"),
+        ],
+    )
+    def test_a_value_of_another_type_is_refused(self, config: dict[str, Any], expected: str) -> None:
+        (said,) = found(sft(**config))
+        assert expected in said, said
+
+    def test_values_of_the_right_type_stay_as_they_are(self) -> None:
+        config = {
+            "learning_rate": 1, "max_steps": 3, "save_strategy": "epoch", "bf16": None, "lora_target_modules": ["q_proj"],
+            "chat_template_path": "a", "report_to": ["wandb"], "seed": 7, "model_init_kwargs": {"x": [1, None]},
+        }  # fmt: skip
+        made = sft(**config)
+        assert found(made) == []
+        assert made.arguments()["config"] == {**MODEL, **config}
+
+    @given(
+        st.dictionaries(
+            st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.none())
+        )
+    )
+    def test_no_config_ends_in_an_exception(self, config: dict[str, Any]) -> None:
+        made = trainer.TRLTrainer(method="dpo", config=config)
+        for said in found(made):
+            assert "\n" not in said
+
+    def test_what_is_not_known_yet_is_not_checked(self) -> None:
+        assert sft().argument_problems(Unknown("x")) == []
+        assert sft().argument_problems({"config": {"max_steps": Unknown("x")}}) == []
+        assert "config: must be a mapping, not 3" in str(sft().argument_problems({"config": 3})[0])
+
+    def test_the_config_is_a_mapping(self) -> None:
+        assert "config: must be a mapping, not list" in found(trainer.TRLTrainer(method="sft", config=["x"]))[0]
+
+
+class TestLora:
+    LORA = trainer.LoraConfig(lora_rank=4, lora_alpha=8, lora_dropout=0.1, use_dora=True, apply_lora_to_mlp=True)
+
+    def test_one_class_has_the_names_of_each_tool(self) -> None:
+        trl = trainer.TRLTrainer(method="sft", config={}, lora=self.LORA).arguments()["config"]
+        modules = ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+        assert trl == {
+            "use_peft": True, "lora_r": 4, "lora_alpha": 8, "lora_dropout": 0.1, "use_dora": True,
+            "lora_target_modules": modules,
+        }  # fmt: skip
+        scored = trainer.TRLTrainer(method="reward", config={}, lora=self.LORA).arguments()["config"]
+        assert scored["lora_task_type"] == "SEQ_CLS"
+        factory = trainer.LlamaFactoryTrainer(stage="sft", config={}, lora=self.LORA).arguments()["config"]
+        assert factory == {
+            "finetuning_type": "lora", "lora_rank": 4, "lora_alpha": 8, "lora_dropout": 0.1, "use_dora": True,
+            "lora_target": ",".join(modules),
+        }  # fmt: skip
+        plain = trainer.TransformersTrainer(config={}, lora=self.LORA).arguments()["config"]["lora"]
+        assert plain == {"r": 4, "lora_alpha": 8, "lora_dropout": 0.1, "use_dora": True, "target_modules": modules}
+        for made in (
+            trainer.TRLTrainer(method="sft", config={}, lora=self.LORA),
+            trainer.LlamaFactoryTrainer(stage="sft", config={"dataset": "x"}, lora=self.LORA),
+            trainer.TransformersTrainer(config={}, lora=self.LORA),
+        ):
+            assert found(made) == []
+
+    def test_a_field_that_lora_sets_is_not_given_twice(self) -> None:
+        made = trainer.TRLTrainer(method="sft", config={**MODEL, "lora_r": 8}, lora=self.LORA)
+        (said,) = found(made)
+        assert 'config["lora_r"]: is set by lora, and both are given' in said
+
+    def test_quantization_needs_a_package(self) -> None:
+        given: dict[str, Any] = {"lora": trainer.LoraConfig(quantize_base=True), "resources_per_node": {"gpu": 1}}
+        (said,) = found(trainer.TRLTrainer(method="sft", config=MODEL, **given))
+        assert "packages_to_install: quantization of TRL needs bitsandbytes, which is not installed" in said
+        assert found(trainer.TRLTrainer(method="sft", config=MODEL, image="own", **given)) == []
+
+    @pytest.mark.parametrize("cpu", [{"cpu": 4}, None])
+    def test_quantization_needs_a_gpu(self, cpu: Any) -> None:
+        quantized = trainer.LoraConfig(quantize_base=True)
+        (said,) = found(trainer.TRLTrainer(method="sft", config=MODEL, lora=quantized, resources_per_node=cpu, **BITS))
+        assert "lora.quantize_base: quantization of TRL needs a GPU" in said
+        eight = {**MODEL, "load_in_8bit": True}
+        (said,) = found(trainer.TRLTrainer(method="sft", config=eight, resources_per_node=cpu, **BITS))
+        assert said.startswith("config: quantization")
+        for gpu in ({"gpu": 1}, {"limits": {"nvidia.com/gpu": 1}}, {"mig-1g.5gb": 1}):
+            made = trainer.TRLTrainer(method="sft", config=MODEL, lora=quantized, resources_per_node=gpu, **BITS)
+            assert found(made) == [] and made.arguments()["config"]["load_in_4bit"] is True
+        made = trainer.LlamaFactoryTrainer(
+            stage="sft", config={"dataset": "x"}, lora=quantized, resources_per_node={"gpu": 1}, **BITS
+        )
+        assert found(made) == [] and made.arguments()["config"]["quantization_bit"] == 4
+
+
+class TestMerging:
+    """merge_adapter=True: what the plan refuses, and what the job does after the training."""
+
+    LORA = trainer.LoraConfig(lora_rank=4)
+
+    @pytest.mark.parametrize(
+        ("made", "expected"),
+        [
+            (trainer.TRLTrainer(method="sft", config=MODEL, merge_adapter=True), "the job trains no adapter"),
+            (trainer.TransformersTrainer(config=MODEL, merge_adapter=True), "the job trains no adapter"),
+            (
+                trainer.LlamaFactoryTrainer(
+                    stage="sft", config={"dataset": "x", "finetuning_type": "full"}, merge_adapter=True
+                ),
+                "the job trains no adapter",
+            ),
+            (
+                trainer.LlamaFactoryTrainer(
+                    stage="sft", config={"dataset": "x", "pissa_init": True}, lora=LORA, merge_adapter=True
+                ),
+                'config["pissa_init"] is set',
+            ),
+        ],
+    )
+    def test_nothing_that_could_be_merged(self, made: ToolTrainer, expected: str) -> None:
+        (said,) = found(made)
+        assert said.startswith("merge_adapter: ") and expected in said and "Hint: " in said
+
+    @pytest.mark.parametrize(
+        "made",
+        [
+            trainer.TRLTrainer(method="sft", config=MODEL, lora=LORA, merge_adapter=True),
+            trainer.TRLTrainer(method="sft", config={**MODEL, "use_peft": True}, merge_adapter=True),
+            trainer.TransformersTrainer(config=MODEL, lora=LORA, merge_adapter=True),
+            trainer.LlamaFactoryTrainer(stage="sft", config={"dataset": "x"}, merge_adapter=True),
+        ],
+    )
+    def test_the_job_is_asked_to(self, made: ToolTrainer) -> None:
+        assert found(made) == [] and made.arguments()["merge"] is True
+        assert "merge" not in sft().arguments(), "the digest of other jobs stays"
+
+    def test_it_is_a_yes_or_a_no(self) -> None:
+        (said,) = found(trainer.TRLTrainer(method="sft", config=MODEL, lora=self.LORA, merge_adapter="x"))  # type: ignore[arg-type]
+        assert said.startswith("merge_adapter: must be")
+
+    @pytest.fixture
+    def job(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """The output of a training, and a program that stands for the one that merges."""
+        (tmp_path / "output" / "merged").mkdir(parents=True)
+        (tmp_path / "output" / "merged" / "model.safetensors").write_text("of an earlier attempt")
+        (tmp_path / "output" / ".merging").mkdir()
+        (tmp_path / "output" / ".merging" / "half").touch()
+        monkeypatch.setattr(finish_tool, "here", str(tmp_path))
+        monkeypatch.setattr(finish_tool, "check_base", lambda *_: None)
+        for name, value in {"OUTPUT_DIR": str(tmp_path / "output"), "DONE_FILE": str(tmp_path / "done")}.items():
+            monkeypatch.setenv(f"TRAINER_{name}", value)
+        monkeypatch.setenv("RANK", "0")
+        monkeypatch.delenv("WORLD_SIZE", raising=False)
+        return tmp_path
+
+    def ends(self, job: Path, program: str) -> list[str]:
+        (job / "merge_adapter.py").write_text(f"import os, sys\nos.makedirs(sys.argv[3])\n{program}")
+        config = {"model_name_or_path": "base", "output_dir": ""}
+        with finish_tool.result({"merge": True}, config):
+            pass
+        return sorted(path.name for path in (job / "output").iterdir())
+
+    def test_the_whole_model_takes_the_place_of_that_of_an_earlier_attempt(self, job: Path) -> None:
+        text = "open(sys.argv[3] + '/model.safetensors', 'w').write(sys.argv[1] + os.environ.get('RANK', ''))"
+        assert self.ends(job, text) == ["merged"]
+        assert (job / "output" / "merged" / "model.safetensors").read_text() == "base"
+        assert not (job / "output" / "merged" / "half").exists() and (job / "done").exists()
+
+    def test_a_merge_that_fails_leaves_what_there_was_and_says_where_the_adapter_is(self, job: Path) -> None:
+        with pytest.raises(SystemExit, match=r"the adapter could not be merged .* it is in .*/output. Hint: "):
+            self.ends(job, "sys.exit(3)")
+        assert (job / "output" / "merged" / "model.safetensors").read_text() == "of an earlier attempt"
+        assert not (job / "done").exists()
+
+    def test_a_base_model_with_quantized_weights_is_refused_before_the_training(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = list[tuple[str, dict[str, Any]]]()
+
+        class AutoConfig:
+            @staticmethod
+            def from_pretrained(base: str, **options: Any) -> Any:
+                asked.append((base, options))
+                return SimpleNamespace(**({"quantization_config": {"bits": 4}} if base == "small" else {}))
+
+        monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(AutoConfig=AutoConfig))
+        finish_tool.check_base("whole", {"model_revision": "v2"})
+        with pytest.raises(SystemExit, match=r"merge_adapter: the weights of small are quantized.*Hint: "):
+            finish_tool.check_base("small", {})
+        assert asked == [("whole", {"revision": "v2"}), ("small", {})]
+
+    def test_other_ranks_wait_and_only_those_of_other_nodes_call_their_container_complete(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waited = list[bool]()
+        monkeypatch.setattr(finish_tool, "rendezvous", waited.append)
+        monkeypatch.setenv("RANK", "1")
+        for node, complete in (("0", False), ("1", True)):
+            monkeypatch.setenv("GROUP_RANK", node)
+            assert self.ends(job, "") == [".merging", "merged"]
+            assert (job / "done").exists() is complete
+        assert waited == [False, False]
+
+
+class TestMethods:
+    def test_a_method_that_the_tool_does_not_have(self) -> None:
+        (said, *_) = found(trainer.TRLTrainer(method="sftt", config={}))  # type: ignore[arg-type]
+        assert "method: must be one of sft, dpo, kto, reward, grpo, rloo, distillation, not 'sftt'" in said
+        assert "did you mean sft?" in said
+        (said, *_) = found(trainer.LlamaFactoryTrainer(stage="ppo", config={}))  # type: ignore[arg-type]
+        assert "stage: must be one of sft, pt, dpo, kto, rm, not 'ppo'" in said
+        assert any("method: is required" in each for each in found(trainer.TRLTrainer(config={})))
+        assert any("stage: is required" in each for each in found(trainer.LlamaFactoryTrainer(config={})))
+
+    def test_distillation_has_a_teacher(self) -> None:
+        (said,) = found(trainer.TRLTrainer(method="distillation", config=MODEL))
+        assert 'config["teacher_model_name_or_path"]: is required' in said
+
+    def test_a_stage_names_its_dataset(self) -> None:
+        (said,) = found(trainer.LlamaFactoryTrainer(stage="sft", config={}))
+        assert 'config["dataset"]: is required' in said
+        (said,) = found(trainer.LlamaFactoryTrainer(stage="sft", config={"dataset": "a", "do_train": False}))
+        assert 'config["do_train"]: is False: the job would train nothing' in said
+
+    def test_a_tool_has_no_command(self) -> None:
+        (said,) = found(trainer.TransformersTrainer(config={}, command=["x"]))  # type: ignore[call-arg]
+        assert "command: unknown field" in said
+
+
+class TestRewards:
+    def test_completions_are_scored(self) -> None:
+        (said,) = found(trainer.TRLTrainer(method="grpo", config=MODEL))
+        assert "reward: is required: grpo has nothing that scores its completions" in said
+        assert found(trainer.TRLTrainer(method="grpo", config=MODEL, reward=[])) == [said]
+        for config in ({"reward_funcs": ["think_format_reward"]}, {"reward_model_name_or_path": "x"}):
+            assert found(trainer.TRLTrainer(method="grpo", config={**MODEL, **config})) == []
+        made = trainer.TRLTrainer(method="rloo", config=MODEL, reward=score)
+        assert found(made) == [] and made.arguments()["rewards"] == ["score"]
+
+    @pytest.mark.parametrize(
+        ("reward", "expected"),
+        [
+            (few, "reward: few takes no **kwargs, and TRL also passes the columns of the dataset"),
+            (3, "reward: must be"),
+            ([score, len], "reward[1]: must be a plain function, not builtin_function_or_method"),
+            ([score, score], "reward[1]: a second function score"),
+        ],
+    )
+    def test_a_function_that_trl_cannot_call(self, reward: Any, expected: str) -> None:
+        said = found(trainer.TRLTrainer(method="grpo", config=MODEL, reward=reward))
+        assert any(expected in each for each in said), said
+
+    def test_only_where_completions_are_generated(self) -> None:
+        (said,) = found(trainer.TRLTrainer(method="sft", config=MODEL, reward=score))
+        assert "reward: scores completions, and sft generates none" in said
+        made = trainer.TRLTrainer(method="grpo", config={**MODEL, "reward_funcs": ["x"]}, reward=score)
+        assert 'config["reward_funcs"]: is set by reward' in found(made)[0]
+
+    def test_its_source_travels_and_what_would_be_lost_is_named(self, planned: Any) -> None:
+        outside = 3
+
+        def closes(completions: Any, **columns: Any) -> list[float]:
+            return [outside for _ in completions]
+
+        plan = planned(trainer.TRLTrainer(method="grpo", config=MODEL, reward=closes))
+        assert any("trainer.reward: closes" in said and "outside" in said for said in problems(plan)), problems(plan)
+        plan = planned(trainer.TRLTrainer(method="grpo", config=MODEL, reward=[score]))
+        data = code(plan)
+        assert "def score(completions: Any" in data["reward_0.py"]
+        assert json.loads(data["func_args.json"]) == {"method": "grpo", "config": MODEL, "rewards": ["score"]}
+
+    def test_a_wrong_number_of_scores_ends_the_training_with_its_name(self) -> None:
+        checked = run_tool.checked(lambda completions, **_: [1.0])
+        assert checked(completions=["a"], prompts=["b"]) == [1.0] and checked.__name__ == "<lambda>"
+        with pytest.raises(SystemExit, match=r"returned 1 value for 2 completions"):
+            checked(completions=["a", "b"])
+        with pytest.raises(SystemExit, match=r"returned None for 1 completions"):
+            run_tool.checked(lambda completions, **_: None)(completions=["a"])
+
+    def test_an_exception_ends_the_training_with_its_name_and_its_line(self) -> None:
+        def divides(completions: Any, **columns: Any) -> list[float]:
+            return [1 / 0 for _ in completions]
+
+        expected = (
+            r"pulumi-trainer: the reward function divides raised ZeroDivisionError at `return \[1 / 0.*`: division"
+        )
+        with pytest.raises(SystemExit, match=expected):
+            run_tool.checked(divides)(completions=["a"])
+
+
+def code(plan: Plan) -> dict[str, str]:
+    assert problems(plan) == []
+    (found,) = [o["data"] for name, o in plan.objects.items() if name.startswith("ConfigMap/")]
+    return dict(found)
+
+
+class TestJob:
+    def test_the_model_would_be_lost(self, planned: Any) -> None:
+        said = problems(planned(sft(), output=False))
+        assert any('trainer.config["output_dir"]: is not set and the job has no output volume' in each for each in said)
+        assert problems(planned(sft(output_dir="/data"), output=False)) == []
+
+    def test_model_and_dataset_are_given_once(self, planned: Any) -> None:
+        inline = trainer.Initializer(model=trainer.HuggingFaceModelInitializer(storage_uri="hf://org/model"))
+        said = problems(planned(sft(), initializer=inline))
+        assert any(
+            'config["model_name_or_path"]: the initializer fetches a model, and both are given' in s for s in said
+        )
+        for config in ({}, None):
+            said = problems(planned(trainer.TRLTrainer(method="sft", config=config)))
+            assert any('config["model_name_or_path"]: is required: the job has no model' in each for each in said)
+            assert any('config["dataset_name"]: is required: the job has no dataset' in each for each in said)
+        mixed = {"model_name_or_path": "m", "datasets": [{"path": "x"}]}
+        assert problems(planned(trainer.TRLTrainer(method="sft", config=mixed))) == []
+
+    def test_a_checkpoint_policy_sets_what_the_tool_would(self, planned: Any) -> None:
+        policy = trainer.CheckpointPolicy(steps=10)
+        for name, value in {"save_steps": 5, "save_strategy": "no", "save_total_limit": 2, "output_dir": "/x"}.items():
+            said = problems(planned(sft(**{name: value}), checkpoint=policy))
+            assert any(f'config["{name}"]: is set by the checkpoint policy of the job' in each for each in said), said
+        assert problems(planned(sft(save_steps=5), checkpoint=trainer.CheckpointPolicy())) == []
+
+    def test_a_runtime_of_another_framework(self, planned: Any) -> None:
+        said = problems(planned(sft(), runtime="jax-distributed"))
+        assert any("TRL is started by torchrun, and the framework of this runtime is jax" in each for each in said), (
+            said
+        )
+        assert problems(planned(sft(), runtime="torch-distributed")) == []
+
+    def test_packages_of_the_tool_come_first_and_are_not_part_of_the_digest(
+        self, planned: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = trainer.TRLTrainer(method="sft", config=MODEL, packages_to_install=["wandb"])
+        plan = planned(made)
+        launch = json.loads(code(plan)["launch.json"])
+        assert launch["install"] == [*table("trl")["packages"], "wandb"]
+        assert launch["launcher"] == ["torchrun"] and "modules" in launch
+        monkeypatch.setitem(table("trl"), "packages", ["trl==2"])
+        again = planned(made)
+        assert json.loads(code(again)["launch.json"])["install"] == ["trl==2", "wandb"]
+        assert again.content == plan.content, "another release of this package starts no run"
+
+    def test_a_secret_field_is_in_no_object(self, planned: Any) -> None:
+        plan = planned(lambda: sft(hub_token=pulumi.Output.secret("hf_" + "x" * 30)))
+        assert problems(plan) == []
+        assert "hf_xxx" not in as_json(plan.objects)
+        said = problems(planned(sft(hub_token="hf_" + "x" * 34)))
+        assert any("secret" in each for each in said), said
+
+    def test_a_secret_that_the_tool_would_print_is_refused(self, planned: Any) -> None:
+        def config() -> dict[str, Any]:
+            return {
+                "checkpointer.checkpoint_dir": "/models/llama", "metric_logger.log_dir": pulumi.Output.secret("hush"),
+            }  # fmt: skip
+
+        (said,) = problems(
+            planned(
+                lambda: trainer.TorchTuneTrainer(
+                    recipe="lora_finetune_distributed", base="llama3_2/1B_lora", config=config()
+                )
+            )
+        )
+        assert said == (
+            "trainer.config: has a secret value, and torchtune writes its configuration into log and output. "
+            "Hint: read it from a variable of env, which may be secret"
+        )
+
+    def test_a_plain_secret_is_named_by_its_field(self, planned: Any) -> None:
+        (said,) = problems(planned(sft(hub_token="hf_" + "x" * 34)))
+        assert said.startswith("trainer.config.hub_token: is a plain-text secret"), said
+
+    def test_a_missing_field_and_the_misspelt_one_are_said_together(self, planned: Any) -> None:
+        made = trainer.TRLTrainer(method="sft", config={"modelname_or_path": "m", "dataset_name": "d"})
+        assert problems(planned(made)) == [
+            'trainer.config["model_name_or_path"]: is required: the job has no model. '
+            "Hint: give its name or path here, or initializer=Initializer(model=...)",
+            'trainer.config["modelname_or_path"]: unknown field of sft in TRL 1.16.0. '
+            "Hint: did you mean model_name_or_path?",
+        ]
+
+    def test_a_value_that_is_not_json(self, planned: Any) -> None:
+        (said,) = problems(planned(sft(model_init_kwargs={"x": {1, 2}})))
+        assert 'trainer.config["model_init_kwargs"]["x"]' in said and "set" in said
+
+
+CASES = {
+    "trl-sft": lambda **nodes: trainer.TRLTrainer(
+        method="sft", config={**MODEL, "max_steps": 100}, lora=trainer.LoraConfig(lora_rank=16, lora_alpha=32), **nodes
+    ),
+    "trl-grpo": lambda **nodes: trainer.TRLTrainer(method="grpo", config=MODEL, reward=score, **nodes),
+    "trl-grpo-server": lambda **nodes: trainer.TRLTrainer(
+        method="grpo",
+        config=MODEL,
+        reward=score,
+        generation=trainer.GenerationServer(resources_per_node=nodes["resources_per_node"]),
+        **nodes,
+    ),
+    "transformers": lambda **nodes: trainer.TransformersTrainer(config=MODEL, **nodes),
+    "llamafactory-dpo": lambda **nodes: trainer.LlamaFactoryTrainer(
+        stage="dpo", config={"model_name_or_path": "org/model", "dataset": "dpo_en_demo", "template": "llama3"}, **nodes
+    ),
+    "torchtune-lora": lambda **nodes: trainer.TorchTuneTrainer(
+        recipe="lora_finetune_distributed",
+        base="llama3_2/1B_lora",
+        config={"checkpointer.checkpoint_dir": "/models/llama", "epochs": 2},
+        lora=trainer.LoraConfig(lora_rank=16, lora_alpha=32),
+        **nodes,
+    ),
+    "unsloth": lambda **nodes: trainer.UnslothTrainer(config=UNSLOTH, **nodes),
+    "unsloth-lora": lambda **nodes: trainer.UnslothTrainer(
+        config=UNSLOTH, lora=trainer.LoraConfig(lora_rank=16), **nodes
+    ),
+    "unsloth-qlora": lambda **nodes: trainer.UnslothTrainer(
+        config=UNSLOTH, lora=trainer.LoraConfig(quantize_base=True), merge_adapter=True, **nodes
+    ),
+}
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+@pytest.mark.parametrize("gpus", [1, 8])
+@pytest.mark.parametrize("case", CASES)
+def test_the_jobset_is_the_recorded_one(case: str, gpus: int, nodes: int, planned: Any) -> None:
+    """Remove a file below recorded/post-training, and run this test, to record it again."""
+    policy = trainer.CheckpointPolicy(steps=None if case.startswith("torchtune") else 50, grace=120)
+    plan = planned(CASES[case](num_nodes=nodes, resources_per_node={"gpu": gpus}), checkpoint=policy)
+    data = code(plan)
+    jobset = next(o for name, o in plan.objects.items() if name.startswith("JobSet/"))
+    env = {e["name"]: e.get("value") for e in _container(jobset)["env"]}
+    assert (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) == (str(nodes), "auto"), "one process for each GPU"
+    made = {"jobset": jobset, "arguments": json.loads(data["func_args.json"]), "files": sorted(data)}
+    file = RECORDED / f"{case}-{nodes}x{gpus}.json"
+    if not file.exists():
+        file.write_text(as_json(made, indent=1, sort_keys=True) + "\n")
+    assert json.loads(as_json(made)) == json.loads(file.read_text())
+
+
+def as_json(value: Any, **options: Any) -> str:
+    """A document as JSON, in which an unknown value is the word that stands for it."""
+    return json.dumps(value, default=lambda unknown: f"<{unknown.token}>", **options)
+
+
+def _container(jobset: dict[str, Any]) -> dict[str, Any]:
+    job = next(each for each in jobset["spec"]["replicatedJobs"] if each["name"] == "node")
+    return dict(job["template"]["spec"]["template"]["spec"]["containers"][0])
+
+
+def test_the_guide_says_what_is_tested() -> None:
+    """After a change: python -m tests.post_training.methods."""
+    assert methods.written_table() == methods.table()
+    covered = {(method.tool, method.method.partition("+")[0]) for method in methods.METHODS}
+    assert {name for tool, name in covered if tool == "TRL"} == set(table("trl")["methods"])
+    assert {name for tool, name in covered if tool == "LLaMA-Factory"} == set(table("llamafactory")["methods"])
+
+
+def test_the_guide_shows_the_message() -> None:
+    said = found(sft(learning_rat=1e-4))[0]
+    assert said in (ROOT / "docs/guides/fine-tuning.md").read_text()
+
+
+class TestInTheJob:
+    """What the program of a tool does before it calls the tool."""
+
+    @pytest.fixture
+    def here(self, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+        for name in list(os.environ):
+            if name.startswith("TRAINER_"):
+                monkeypatch.delenv(name)
+        monkeypatch.setattr(run_tool, "device", lambda given: {})
+        monkeypatch.setattr(run_tool.training, "_known", {})
+        return monkeypatch
+
+    def test_the_job_sets_model_dataset_and_output(self, here: pytest.MonkeyPatch) -> None:
+        given = {"model_name_or_path": "m", "dataset_name": "d", "output_dir": "/mine", "disable_tqdm": False}
+        alone = run_tool.config(given, "model_name_or_path", "dataset_name")
+        assert alone == {**given, "logging_steps": 10}
+        for kind in ("model", "dataset", "output"):
+            here.setenv(f"TRAINER_{kind.upper()}_DIR", f"/local/{kind}")
+        here.setenv("HF_TOKEN", "")
+        assert "hub_token" not in run_tool.config({"hub_token": "hf_x"}, "model_name_or_path", "dataset_name")
+        assert os.environ["HF_TOKEN"] == "hf_x", "the tools would write it into the output, with their other fields"
+        made = run_tool.config({"dataset_name": "/workspace/dataset/part"}, "model_name_or_path", "dataset_name")
+        assert made["model_name_or_path"] == "/local/model" and made["dataset_name"] == "/local/dataset/part"
+        assert made["output_dir"] == "/local/output"
+
+    def test_a_checkpoint_policy_decides(self, here: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        newest = tmp_path / "checkpoint-20"
+        newest.mkdir()
+        (newest / "trainer_state.json").write_text("{}")
+        settings = {"DIR": str(tmp_path), "KEEP": "2", "STEPS": "10"}
+        for name, value in settings.items():
+            here.setenv(f"TRAINER_CHECKPOINT_{name}", value)
+        made = run_tool.config({}, "model_name_or_path", "dataset_name")
+        assert "resume_from_checkpoint" not in made
+        here.setenv("TRAINER_RESUME_FROM", str(newest))
+        run_tool.training._known.clear()
+        made = run_tool.config({}, "model_name_or_path", "dataset_name")
+        assert (made["resume_from_checkpoint"], made["output_dir"]) == (str(newest), str(tmp_path))
+        assert (made["save_strategy"], made["save_total_limit"]) == ("no", 2)
+
+
+def test_pip_may_change_the_packages_of_a_closed_image(tmp_path: Path) -> None:
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()
+    (tmp_path / "pip" / "__main__.py").write_text(
+        "import os, sys; print(os.environ['PIP_BREAK_SYSTEM_PACKAGES'], sys.argv[1:])"
+    )
+    for name, text in user_code.files("print('started')", None, ["some==1"], None, "").items():
+        (tmp_path / name).write_text(text)
+    env = {name: value for name, value in os.environ.items() if name != "PULUMI_TRAINER_LAYER"}
+    argv = [sys.executable, str(tmp_path / "bootstrap.py")]
+    done = subprocess.run(argv, env={**env, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert done.stdout == "started\n" and "1 ['install', '--no-input', 'some==1']" in done.stderr

@@ -1,0 +1,314 @@
+"""Projects that travel: which files they have, what their digest depends on, and the way of their archive to a container."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from pulumi_trainer.args.arguments import nested_problems
+from pulumi_trainer.args.project import Source
+from pulumi_trainer.args.trainers import CustomTrainer
+from pulumi_trainer.plan import project_code, s3, source_tree, user_code
+from pulumi_trainer.plan.source_tree import SourceTree, read_tree
+from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
+from pulumi_trainer.provider.lifecycle import source_changes
+
+from tests.moto_server import moto_server
+
+FILES = {
+    ".gitignore": "*.log\n!keep.log\n/build/\ndata/*\n!data/small/\nwith space.txt\n\\#hash\n**/deep/*.tmp\n"
+    "/sub/anchored.txt\n/sub/below/anchored.txt\n/-sub/anchored.txt\n",
+    "a.py": "",
+    "a.log": "",
+    "keep.log": "",
+    "build/x": "",
+    "src/build/x": "",
+    "data/big.bin": "",
+    "data/small/a.csv": "",
+    "with space.txt": "",
+    "#hash": "",
+    "one/deep/x.tmp": "",
+    "one/deep/x.py": "",
+    "sub/.gitignore": "*.py\n!b.py\n/keep.log\n",
+    "sub/a.py": "",
+    "sub/anchored.txt": "",
+    "sub/below/anchored.txt": "",
+    "-sub/anchored.txt": "",
+    "sub/b.py": "",
+    "sub/keep.log": "",
+    "sub/below/a.py": "",
+    "sub/below/.gitignore": "!a.py\n",
+    "ünïcode.py": "",
+}
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+@pytest.mark.parametrize("root", [".", "sub", "sub/below", "-sub"])
+def test_what_git_ignores_stays_behind(tmp_path: Path, root: str, tracked: bool) -> None:
+    write(
+        tmp_path, {**FILES, "-sub/a.log": "", "-sub/-below/.gitignore": "*.py", "-sub/-below/a.py": "", "-sub/a.py": ""}
+    )
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    if tracked:
+        ignored = ["build/x", "sub/below/a.py", "sub/a.py", "-sub/a.log"]
+        subprocess.run(["git", "-C", str(tmp_path), "add", "-f", "--", *ignored], check=True)
+    argv = ["git", "-C", str(tmp_path / root), "ls-files", "-co", "--exclude-standard", "-z"]
+    listed = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split("\0")
+    assert [*read_tree(tmp_path / root).files] == sorted(filter(None, listed))
+
+
+def test_include_and_exclude(tmp_path: Path) -> None:
+    write(tmp_path, {"pkg/a.py": "", "pkg/a.csv": "", "pkg/test/b.py": "", "c.py": ""})
+    assert [*read_tree(tmp_path, ["pkg/**"], ["test/", "*.csv"]).files] == ["pkg/a.py"]
+
+
+@pytest.mark.parametrize("pattern", ["!", "\\", "[z-a]", "a\\"])
+def test_a_pattern_that_is_not_valid(tmp_path: Path, pattern: str) -> None:
+    write(tmp_path, {".gitignore": f"{pattern}\nb.py\n", "a.py": "", "b.py": ""})
+    assert [*read_tree(tmp_path).files] == [".gitignore", "a.py"]  # git ignores such a line
+    assert [p.where for p in Source(".", include=[pattern], exclude=["*.csv", pattern]).check()] == [
+        "include[0]",
+        "exclude[1]",
+    ]
+
+
+def test_a_gitignore_of_many_bytes(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"gitignore has more than 1,048,576 bytes"):
+        read_tree(write(tmp_path, {".gitignore": "x" * (2**20 + 1), "a.py": ""}))
+
+
+@pytest.mark.parametrize("arguments", [
+    {"source": 3}, {"source": Source(3)}, {"source": Source(".", git=3, revision="v1")}, {"module": 3},  # type: ignore[arg-type]
+    {"requirements": 3}, {"script": 3}, {"source": Source(".", storage=4)},  # type: ignore[arg-type]
+])  # fmt: skip
+def test_a_wrong_type_is_a_problem(arguments: dict[str, Any]) -> None:
+    trainer = CustomTrainer(**{"source": ".", "script": "a.py", **arguments})
+    found = [p for p in nested_problems(trainer) if "must be" in p.why]
+    assert len(found) == 1 and found[0].where.startswith(next(iter(arguments)))
+
+
+def test_secrets_stay_behind(tmp_path: Path) -> None:
+    names = [".env", ".env.local", "deploy.pem", "keys/id_rsa", ".netrc", ".aws/credentials"]
+    tree = read_tree(write(tmp_path, {**dict.fromkeys([*names, ".env.example", "a.py"], "")}))
+    assert [*tree.files] == [".env.example", "a.py"] and len(tree.withheld) == len(names)
+    write(tmp_path, {"Pulumi.prod.yaml": "", "src/.env": ""})
+    assert "Pulumi.prod.yaml" not in read_tree(tmp_path).files
+    assert read_tree(tmp_path, ["a.py"]).withheld == [], "nobody has asked for them"
+    assert read_tree(tmp_path, ["a.py", "src/"]).withheld == ["src/.env"]
+
+
+def test_the_digest_is_that_of_names_modes_and_contents(tmp_path: Path) -> None:
+    def tree(folder: str, mode: int = 0o644, **files: str) -> SourceTree:
+        made = write(tmp_path / folder, files)
+        (made / "b").chmod(mode)
+        os.utime(made / "b", (1, 1))
+        return read_tree(made)
+
+    first, same = tree("one", a="1", b="2"), tree("two", b="2", a="1")
+    assert first.digest == same.digest and first.archive == same.archive
+    others = [tree("three", a="1", b="3"), tree("four", a="1", b="2", c=""), tree("five", 0o755, a="1", b="2")]
+    assert len({first.digest, *(other.digest for other in others)}) == 4
+    assert tree("six", 0o600, a="1", b="2").digest == first.digest  # what a umask does
+
+
+@pytest.mark.parametrize(("name", "value"), [("MOST_FILES", 2), ("MOST_BYTES", 2)])
+def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
+    monkeypatch.setattr(source_tree, name, value)
+    with pytest.raises(Invalid, match="has more than"):
+        read_tree(write(tmp_path, {"a": "1", "b": "2", "c": "3"}))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def unpacked(
+    tmp_path: Path, tree: SourceTree, archive: bytes | None, **more: object
+) -> subprocess.CompletedProcess[str]:
+    """Run what a container runs, with a script that prints its folder."""
+    code, folder = tmp_path / "code", tmp_path / "source"
+    folder.mkdir(exist_ok=True)
+    code.mkdir(exist_ok=True)
+    data = user_code.files("", None, None, None, "", tree.digest, ["a.py"], ["."], stored=more or None)
+    launch = {**json.loads(data["launch.json"]), "folder": str(folder), "launcher": [sys.executable]}
+    for name, text in {**data, "launch.json": json.dumps(launch)}.items():
+        (code / name).write_text(text)
+    if archive is not None:
+        (code / "source.tar.gz").write_bytes(archive)
+    return subprocess.run([sys.executable, str(code / "bootstrap.py")], capture_output=True, text=True, timeout=60)
+
+
+def test_a_container_runs_the_project_and_nothing_else(tmp_path: Path) -> None:
+    tree = read_tree(write(tmp_path / "p", {"a.py": "import b\nprint(b.X)", "b.py": "X = 1"}))
+    other = read_tree(write(tmp_path / "q", {"a.py": "print('other')", "b.py": "X = 1"}))
+    refused = unpacked(tmp_path, tree, other.archive)
+    assert "the project is not what was sent" in refused.stderr and refused.returncode and not refused.stdout
+    assert not (tmp_path / "source" / "project").exists()
+    cut = unpacked(tmp_path, tree, tree.archive[:-40])
+    assert cut.returncode and not cut.stdout and not (tmp_path / "source" / "project").exists()
+    assert unpacked(tmp_path, tree, tree.archive).stdout == "1\n"
+    assert unpacked(tmp_path, tree, tree.archive).stdout == "1\n"  # the container starts again
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with moto_server() as url:
+        for name, value in {
+            "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s",
+            "AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-1",
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket="code", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        yield "s3://code/projects"
+
+
+def test_a_large_project_travels_by_a_bucket(tmp_path: Path, home: Path, bucket: str) -> None:
+    tree = read_tree(write(tmp_path / "p", {"a.py": "print('large')"}))
+    address = f"{bucket}/{tree.digest}.tar.gz"
+    source_archives.store(tree.digest, lambda: tree.archive)
+    source_archives.upload(address, tree.digest)
+    assert len(tree.archive) < tree.most_bytes
+    ran = unpacked(tmp_path, tree, None, address=address, limit=tree.most_bytes)
+    assert ran.stdout == "large\n", ran.stderr
+    (tmp_path / "limited").mkdir()
+    limited = unpacked(tmp_path / "limited", tree, None, address=address, limit=20)
+    assert limited.returncode and "has more than 20 bytes" in limited.stderr and not limited.stdout
+    (tmp_path / "other").mkdir()
+    gone = unpacked(tmp_path / "other", tree, None, address=f"{bucket}/no", limit=1)
+    assert (
+        gone.returncode and f"cannot be fetched from {bucket}/no: 404" in gone.stderr and "Traceback" not in gone.stderr
+    )
+    with pytest.raises(TargetFault, match=r"cannot be written: .*NoSuchBucket"):
+        source_archives.upload("s3://nowhere/x.tar.gz", tree.digest)
+
+
+def test_a_request_is_signed_as_botocore_signs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.auth import S3SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    url = "https://s3.eu-west-1.amazonaws.com/code/a%20b/x.tar.gz"
+    made = s3.signed("GET", url, "eu-west-1", "key", "secret", "token")
+    request = AWSRequest("GET", url, headers={"x-amz-content-sha256": "UNSIGNED-PAYLOAD"})
+    request.context["timestamp"] = made["x-amz-date"]
+    request.headers["X-Amz-Date"] = made["x-amz-date"]
+    request.headers["x-amz-security-token"] = "token"
+    auth = S3SigV4Auth(Credentials("key", "secret", "token"), "s3", "eu-west-1")
+    signature = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
+    assert made["Authorization"].endswith(f"Signature={signature}")
+
+
+def test_an_archive_of_another_zlib_is_the_same_project(tmp_path: Path, bucket: str) -> None:
+    tree = read_tree(write(tmp_path / "p", {"a.py": "print('same')"}))
+    packed = gzip.compress(gzip.decompress(tree.archive), compresslevel=1, mtime=5)
+    assert packed != tree.archive
+    boto3.client("s3").put_object(Bucket="code", Key="x.tar.gz", Body=packed)
+    ran = unpacked(tmp_path, tree, None, address="s3://code/x.tar.gz", limit=tree.most_bytes)
+    assert ran.stdout == "same\n", ran.stderr
+
+
+def test_an_archive_that_cannot_be_stored(home: Path) -> None:
+    home.write_text("a file, where the folder of the user is expected")
+    with pytest.raises(TargetFault, match="cannot be written: Not a directory"):
+        source_archives.store("0" * 64, lambda: b"")
+
+
+def test_an_archive_that_cannot_be_written_leaves_nothing(home: Path) -> None:
+    def full() -> bytes:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(TargetFault, match="No space left"):
+        source_archives.store("0" * 64, full)
+    assert not [file for file in home.rglob("*") if file.is_file()]
+
+
+def test_requirements_of_a_project(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "pyproject.toml": '[project]\nname = "x"\ndependencies = ["numpy<3", "torch"]\n',
+        "requirements.txt": "numpy # a\n-r more/all.txt\n",
+        "more/all.txt": "-r own.txt\n",
+        "more/own.txt": "scipy\n",
+        "circle.txt": "-r circle.txt\n",
+        "blank.txt": "  -r more/own.txt\n",
+        **{f"bomb{i}.txt": f"-r bomb{i + 1}.txt\n-r ./bomb{i + 1}.txt\n" for i in range(25)},
+        "bomb25.txt": "",
+        "constrained.txt": "-c limits.txt\n",
+        "broken/pyproject.toml": "[project\n",
+        "empty/pyproject.toml": "",
+    })  # fmt: skip
+    project = project_code.Project(tmp_path, SourceTree({}))
+    assert project_code.read_requirements("pyproject.toml", project) == "numpy<3\ntorch\n"
+    assert project_code.read_requirements("requirements.txt", project) == "numpy # a\nscipy\n"
+    assert project_code.read_requirements("blank.txt", project) == "scipy\n"
+    for name, why in (
+        ("circle.txt", "includes itself"),
+        ("bomb0.txt", "is included through more than 20 files"),
+        ("bomb6.txt", "or 20,000 lines"),
+        ("constrained.txt", "constrained.txt:1: -c is not supported"),
+        ("broken/pyproject.toml", "is not valid TOML"),
+        ("empty/pyproject.toml", "has no list project.dependencies"),
+        ("none.txt", "no such file"),
+    ):
+        with pytest.raises(Invalid, match=why):
+            project_code.read_requirements(name, project)
+
+
+def test_a_lock_of_uv_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = Path(__file__).parents[2] / ".venv/bin"  # where set-up installs uv, also for the tests on other Pythons
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    package = write(tmp_path / "own", {"pyproject.toml": '[project]\nname = "own"\nversion = "1"\n', "own.py": ""})
+    write(tmp_path / "p", {
+        "pyproject.toml": f'[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\ndependencies = ["own"]\n'
+        f'[tool.uv.sources]\nown = {{ path = "{package}" }}\n',
+    })  # fmt: skip
+    subprocess.run(["uv", "lock", "-q", "--offline"], cwd=tmp_path / "p", check=True)
+    text = project_code.read_requirements("uv.lock", project_code.Project(tmp_path / "p", SourceTree({})))
+    assert str(package) in text or "own" in text
+
+
+def test_lines_that_look_like_a_header_of_a_diff_are_shown() -> None:
+    found = source_changes._line_diff(b"-- a\n", b"++ b\n")
+    assert found == ["    @@ -1 +1 @@", "    --- a", "    +++ b"]
+
+
+def test_changes_are_shown_line_by_line_once(tmp_path: Path, home: Path) -> None:
+    trees = []
+    for folder, lr in (("one", "0.1"), ("two", "0.2\x1b[2J")):
+        more = {"gone.py": ""} if folder == "one" else {"new.bin": "\0"}
+        trees.append(read_tree(write(tmp_path / folder, {"a.py": f"first = 1\nlr = {lr}\n", **more})))
+    for tree in trees:
+        source_archives.store(tree.digest, lambda tree=tree: tree.archive)  # type: ignore[misc]
+
+    def inputs(job: str, tree: SourceTree) -> dict[str, object]:
+        metadata = {"name": f"{job}-code", "annotations": {"pulumi-trainer.dev/source": tree.digest}}
+        code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        return {"namespace": "team", "name": job, "objects": {f"ConfigMap/{job}-code": json.dumps(code)}}
+
+    (note,) = source_changes.source_notes(inputs("a", trees[0]), inputs("a", trees[1]))
+    assert note.splitlines()[1:] == [
+        "  a.py changed", "    @@ -2 +2 @@", "    -lr = 0.1", "    +lr = 0.2", "  gone.py removed", "  new.bin added",
+    ]  # fmt: skip
+    (second,) = source_changes.source_notes(inputs("b", trees[0]), inputs("b", trees[1]))
+    assert second.endswith("as for team/a")
+    assert source_changes.source_notes(inputs("a", trees[0]), inputs("a", trees[0])) == ()
+    unknown = SourceTree({"x": source_tree.SourceFile(b"")})
+    (third,) = source_changes.source_notes(inputs("a", trees[0]), inputs("a", unknown))
+    assert "are not on this machine" in third

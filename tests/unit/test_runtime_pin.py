@@ -1,0 +1,167 @@
+"""`pulumi-trainer runtime pin`, against a registry of this machine that speaks the protocol of distribution."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+from pulumi_trainer.provider.catalog import registry
+from pulumi_trainer.provider.catalog.image_references import parse_image
+from pulumi_trainer.provider.commands import parsers
+from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
+
+MANIFEST = b'{"schemaVersion": 2, "manifests": []}'
+DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"
+LOGIN = base64.b64encode(b"ann:pa55").decode()
+
+
+class Registry(ThreadingHTTPServer):
+    """Has `team/torch:2` for everybody and `private/torch:2` for ann. lies: Name another digest than the manifest has."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.lies, self.realm, self.body = False, f"http://{self.address}/token", MANIFEST
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Registry
+
+    def do_GET(self) -> None:
+        given = self.headers.get("Authorization", "")
+        if self.path.startswith("/token?"):
+            private = "private" in self.path
+            allowed = not private or given == f"Basic {LOGIN}"
+            return self.answer(200 if allowed else 401, json.dumps({"token": "t-private" if private else "t"}).encode())
+        if self.path not in ("/v2/team/torch/manifests/2", "/v2/private/torch/manifests/2"):
+            return self.answer(404)
+        if given != ("Bearer t-private" if "private" in self.path else "Bearer t"):
+            return self.answer(401, WWW_Authenticate=f'Bearer realm="{self.server.realm}",service="s"')
+        digest = "sha256:" + "0" * 64 if self.server.lies else f"sha256:{hashlib.sha256(self.server.body).hexdigest()}"
+        return self.answer(200, self.server.body, Docker_Content_Digest=digest)
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content_Length": str(len(body))}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.chdir(tmp_path)
+    made = Registry()
+    Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def log_in(server: Registry, folder: Path) -> None:
+    (folder / "docker").mkdir()
+    (folder / "docker" / "config.json").write_text(json.dumps({"auths": {server.address: {"auth": LOGIN}}}))
+
+
+def release(folder: Path, image: str) -> None:
+    file = folder / "runtimes" / "ours" / "1.2.3.yaml"
+    assert parsers.run("runtime", ["new", "ours@1.2.3", "--from", "torch-distributed"]) == 0
+    document = yaml.safe_load(file.read_text())
+    (job,) = document["spec"]["template"]["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def images(file: Path) -> list[str]:
+    return [line.split("image: ")[1] for line in file.read_text().splitlines() if "image: " in line]
+
+
+@pytest.mark.parametrize("repository", ["team/torch", "private/torch"])
+def test_the_next_release_has_digests(
+    server: Registry, tmp_path: Path, repository: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = f"{server.address}/{repository}:2"
+    release(tmp_path, image)
+    log_in(server, tmp_path)
+    assert parsers.run("runtime", ["pin", "ours"]) == 0
+    assert images(tmp_path / "runtimes/ours/1.2.4.yaml") == [f"{image}@{DIGEST}"]
+    assert images(tmp_path / "runtimes/ours/1.2.3.yaml") == [image], "a release never changes"
+    assert parsers.run("runtime", ["check", "--lock"]) == 0
+    assert "ours 1.2.4: patch after 1.2.3" in capsys.readouterr().out
+    assert parsers.run("runtime", ["pin", "ours"]) == 0
+    assert "all images have digests" in capsys.readouterr().out and not (tmp_path / "runtimes/ours/1.2.5.yaml").exists()
+
+
+def test_a_tag_that_moves_is_a_warning(server: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    release(tmp_path, "ours/torch")
+    assert parsers.run("runtime", ["check", "--lock"]) == 0
+    said = capsys.readouterr().err
+    assert (
+        "warning: " in said
+        and "the image ours/torch has no tag: two jobs of this release may run different images" in said
+    )
+    assert parsers.run("runtime", ["check", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["warnings"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "registry_", "repository", "tag", "moves"),
+    [
+        ("torch", "docker.io", "library/torch", "", True),
+        ("pytorch/pytorch:2.13.0", "docker.io", "pytorch/pytorch", "2.13.0", False),
+        ("ghcr.io/a/b/c:main", "ghcr.io", "a/b/c", "main", True),
+        ("localhost/a:1", "localhost", "a", "1", False),
+        ("host:5000/a", "host:5000", "a", "", True),
+        (f"a@{DIGEST}", "docker.io", "library/a", "", False),
+    ],
+)
+def test_references(text: str, registry_: str, repository: str, tag: str, moves: bool) -> None:
+    image = parse_image(text)
+    assert (image.registry, image.repository, image.tag, image.moves) == (registry_, repository, tag, moves)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "A/b", "a:", "a b", "a@sha256:1", "../x", "host/../x:1", "a:1?x", "h.example@x/a", "a\n"]
+)
+def test_what_is_no_reference_is_not_asked_for(text: str) -> None:
+    with pytest.raises(Invalid, match="is not a reference to an image"):
+        parse_image(text)
+
+
+def test_what_a_registry_may_not_do(server: Registry, tmp_path: Path) -> None:
+    public, private = (parse_image(f"{server.address}/{each}/torch:2") for each in ("team", "private"))
+    assert registry.find_digest(public) == DIGEST
+    with pytest.raises(TargetFault, match=r"gives no token .status 401.*docker login"):
+        registry.find_digest(private)
+    with pytest.raises(TargetFault, match="answers 404"):
+        registry.find_digest(parse_image(f"{server.address}/team/other:2"))
+    log_in(server, tmp_path)
+    server.realm = "http://registry.example/token"
+    with pytest.raises(TargetFault, match="asks for credentials"):
+        registry.find_digest(private)
+    server.realm = f"http://{server.address}/token"
+    server.lies = True
+    with pytest.raises(TargetFault, match="another digest than it names"):
+        registry.find_digest(private)
+    server.lies, server.body = False, b"x" * (registry.MOST + 1)
+    with pytest.raises(TargetFault, match="larger than"):
+        registry.find_digest(public)
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(TargetFault, match="cannot be reached"):
+        registry.find_digest(public)

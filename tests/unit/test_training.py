@@ -1,0 +1,433 @@
+"""`pulumi_trainer.training` in one process without torch: what it saves, what a kill leaves, and how it gets into a job."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pulumi_trainer import training
+from pulumi_trainer.args.project import Source
+from pulumi_trainer.args.trainers import Compiled, CustomTrainer
+from pulumi_trainer.plan import find_checkpoint, imports, user_code
+from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.progress import progress as parsed
+
+SOURCE = Path(training.__file__).read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The state of a process that has just started, outside of a job."""
+    for name in [name for name in os.environ if name.startswith("TRAINER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(training, "_known", {})
+    monkeypatch.setattr(training, "_stop", training._Stop())
+    monkeypatch.setattr(training, "_shown", training._Shown())
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of checkpoints of a job with a policy."""
+    folder = tmp_path / "checkpoints"
+    for name, value in {
+        "CHECKPOINT_DIR": folder, "CHECKPOINT_KEEP": 2, "STOP_FILE": tmp_path / "stop", "DONE_FILE": tmp_path / "done",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"TRAINER_{name}", str(value))
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class TestCheckpoints:
+    def test_outside_of_a_job_nothing_happens(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        found = training.checkpoints()
+        assert found.latest() is None and found.load() is None and not found.due(1) and found.wait()
+        assert not found.save({"a": 1}, step=1) and not training.should_stop()
+        training.done()
+        assert not names(tmp_path)
+
+    def test_progress_names_the_checkpoint_that_is_in_s3(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("TRAINER_CHECKPOINT_TO", "s3://bucket/prefix")
+
+        def shown() -> Any:
+            monkeypatch.setattr(training, "_shown", training._Shown())
+            training.progress(step=11)
+            return json.loads(capsys.readouterr().out)["trainerStatus"].get("checkpoint", {}).get("step")
+
+        assert training.checkpoints().save({"total": 1}, step=10)
+        assert shown() is None, "a stop would lose what is only on this node"
+        (job / ".uploaded").write_text("step-00000010")
+        assert training.checkpoints().save({"total": 2}, step=11)
+        assert shown() == 10
+        (job / ".uploaded").write_text("?")
+        assert shown() is None
+
+    def test_what_is_saved_is_loaded_by_the_next_attempt(self, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert training.checkpoints().load() is None
+        for step in (5, 10, 15):
+            assert training.checkpoints().save({"total": step}, step=step)
+            assert training.checkpoints().latest() == str(job / f"step-{step:08}")
+        assert names(job) == ["step-00000010", "step-00000015"]
+        newest = find_checkpoint.newest(str(job))
+        assert newest == str(job / "step-00000015")
+        monkeypatch.setattr(training, "_known", {})
+        monkeypatch.setenv("TRAINER_RESUME_FROM", newest)
+        assert training.checkpoints().latest() == newest
+        assert training.checkpoints().load() == {"step": 15, "total": 15}
+
+    def test_a_folder_of_the_program(self, tmp_path: Path, job: Path) -> None:
+        assert training.checkpoints(tmp_path / "own").save({"a": 1}, step=3)
+        training._known.clear()
+        assert training.checkpoints(tmp_path / "own").load() == {"step": 3, "a": 1} and not job.exists()
+
+    def test_objects_with_a_state_take_it(self, job: Path) -> None:
+        class Schedule:
+            rate = 1.0
+
+            def state_dict(self) -> dict[str, float]:
+                return {"rate": self.rate}
+
+            def load_state_dict(self, state: dict[str, float]) -> None:
+                self.rate = state["rate"]
+
+        first, second = Schedule(), Schedule()
+        first.rate = 0.5
+        training.checkpoints().save({"schedule": first, "seed": 7}, step=1)
+        found = training.checkpoints().load({"schedule": second})
+        assert found == {"schedule": second, "seed": 7, "step": 1} and second.rate == 0.5
+
+    def test_a_step_is_saved_once(self, job: Path) -> None:
+        training.checkpoints().save({"a": 1}, step=1)
+        before = (job / "step-00000001/state.json").stat()
+        assert training.checkpoints().save({"a": 2}, step=1)
+        assert (job / "step-00000001/state.json").stat() == before
+
+    def test_a_damaged_one_is_replaced(self, job: Path) -> None:
+        training.checkpoints().save({"a": 1}, step=1)
+        (job / "step-00000001/state.json").write_text("{")
+        assert training.checkpoints().save({"a": 2}, step=1)
+        assert training.checkpoints().load() == {"step": 1, "a": 2} and names(job) == ["step-00000001"]
+
+    def test_what_others_write_stays(self, job: Path) -> None:
+        for name in ("checkpoint-1", "step-00000001", ".tmp-step-00000002-aa", "step-2.tmp"):
+            (job / name).mkdir(parents=True)
+        old = job / ".tmp-step-00000001-bb"
+        old.mkdir()
+        (old / "state.json").touch()
+        for path in (old, old / "state.json"):
+            os.utime(path, (time.time() - 7200,) * 2)
+        for step in (10, 11, 12):
+            training.checkpoints().save({}, step=step)
+        assert names(job) == [
+            ".tmp-step-00000002-aa", "checkpoint-1", "step-00000001", "step-00000011", "step-00000012", "step-2.tmp",
+        ]  # fmt: skip
+
+    def test_a_full_disk_leaves_the_earlier_ones(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        training.checkpoints().save({"a": 1}, step=1)
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(json, "dump", full)
+            assert training.checkpoints().save({"a": 2}, step=2) is False
+        said = capsys.readouterr().err
+        assert (
+            said
+            == "pulumi-trainer: checkpoint of step 2 failed: [Errno 28] No space left on device; training goes on\n"
+        )
+        assert names(job) == ["step-00000001"] and training.checkpoints().latest() == str(job / "step-00000001")
+        assert training.checkpoints().save({"a": 3}, step=3)
+
+    def test_a_folder_that_cannot_be_made(self, job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        job.write_text("a file")
+        assert not training.checkpoints().save({}, step=1)
+        assert "checkpoint of step 1 failed" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("step", [-1, 1.0, True, "1"])
+    def test_a_wrong_step(self, step: Any) -> None:
+        with pytest.raises(ValueError, match="step must be"):
+            training.checkpoints().save({}, step=step)
+
+    def test_a_state_without_names(self) -> None:
+        with pytest.raises(ValueError, match="must be a dict, not list"):
+            training.checkpoints().save([1], step=1)  # type: ignore[arg-type]
+
+    def test_a_checkpoint_of_another_library(self, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (job / "checkpoint-5").mkdir(parents=True)
+        monkeypatch.setenv("TRAINER_RESUME_FROM", str(job / "checkpoint-5"))
+        assert training.checkpoints().latest() == str(job / "checkpoint-5")
+        with pytest.raises(ValueError, match="was not made by save"):
+            training.checkpoints().load()
+
+    def test_when_one_is_due(self, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert not training.checkpoints().due(10)
+        training._known.clear()
+        monkeypatch.setenv("TRAINER_CHECKPOINT_STEPS", "5")
+        assert [step for step in range(1, 13) if training.checkpoints().due(step)] == [5, 10]
+        training.checkpoints().save({}, step=10)
+        assert not training.checkpoints().due(10)
+        training._known.clear()
+        monkeypatch.delenv("TRAINER_CHECKPOINT_STEPS")
+        monkeypatch.setenv("TRAINER_CHECKPOINT_EVERY", "600")
+        now = time.monotonic()
+        assert not training.checkpoints().due(11)
+        monkeypatch.setattr(time, "monotonic", lambda: now + 601)
+        assert training.checkpoints().due(11)
+        training.checkpoints().save({}, step=11)
+        assert not training.checkpoints().due(12)
+
+
+def killed_after(lines: int, folder: Path, step: int) -> None:
+    """Save a checkpoint in a process that ends without any clean-up at one of its lines."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    left = lines
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if event == "line" and frame.f_code.co_filename.endswith(("training.py", "shutil.py", "json/encoder.py")):
+            left -= 1
+            if left == 0:
+                os._exit(0)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        training.Checkpoints(str(folder), keep=1, every=0, steps=0).save({"value": step}, step=step)
+    finally:
+        os._exit(0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 520))
+def test_a_kill_at_any_line_leaves_a_complete_checkpoint(lines: int) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        training.Checkpoints(made, keep=2, every=0, steps=0).save({"value": 1}, step=1)
+        training.Checkpoints(made, keep=2, every=0, steps=0).save({"value": 2}, step=2)
+        killed_after(lines, folder, 3)
+        newest = Path(find_checkpoint.newest(made))
+        step = int(newest.name[5:])
+        assert step in (2, 3) and json.loads((newest / "state.json").read_text()) == {"value": step}
+        assert training.Checkpoints(made, keep=1, every=0, steps=0).save({"value": 4}, step=4)
+        assert [name for name in names(folder) if name[0] != "."] == ["step-00000004"]
+
+
+def test_the_lines_end_after_the_checkpoint(tmp_path: Path) -> None:
+    """The kills above reach until the end."""
+    training.Checkpoints(str(tmp_path), keep=1, every=0, steps=0).save({}, step=1)
+    killed_after(150, tmp_path, 2)
+    assert "step-00000002" not in names(tmp_path)
+    killed_after(520, tmp_path, 2)
+    assert [name for name in names(tmp_path) if name[0] != "."] == ["step-00000002"]
+
+
+class TestStop:
+    def test_sigterm(self, job: Path) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert not training.should_stop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert training.should_stop() and training.should_stop(every=10)
+        assert (job.parent / "stop").exists() and not (job.parent / "done").exists()
+        training.done()
+        assert (job.parent / "done").exists()
+
+    def test_the_file_of_the_container(self, job: Path) -> None:
+        assert not training.should_stop()
+        (job.parent / "stop").touch()
+        assert training.should_stop()
+
+    def test_a_handler_of_the_program_stays(self, job: Path) -> None:
+        got = []
+        signal.signal(signal.SIGTERM, lambda *_: got.append(True))
+        assert not training.should_stop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert got == [True] and not training.should_stop()
+
+
+class TestProgress:
+    def lines(self, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+        found = [parsed(line.encode(), 0) for line in capsys.readouterr().out.splitlines()]
+        return [each for each in found if each is not None]
+
+    def test_all_of_it(self, job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        now = [1000.0]
+        monkeypatch.setattr(time, "monotonic", lambda: now[0])
+        training.checkpoints().save({}, step=20)
+        for step in range(20, 101):
+            training.progress(step=step, total=100, loss=1 / step, epoch=1, note="x" * 70)
+            now[0] += 0.5
+        found = self.lines(capsys)
+        assert [each["step"] for each in found] == [*range(20, 101, 10)]
+        assert found[1]["estimatedRemainingSeconds"] == 35 and found[1]["progressPercentage"] == 30
+        assert found[1]["metrics"] == [
+            {"name": "loss", "value": "0.0333333"}, {"name": "epoch", "value": "1"}, {"name": "note", "value": "x" * 64},
+        ]  # fmt: skip
+        assert found[1]["checkpoint"]["step"] == 20
+        assert abs(time.time() - time.mktime(time.strptime(found[1]["checkpoint"]["time"], "%Y-%m-%dT%H:%M:%SZ"))) < 1e5
+
+    def test_other_ranks_print_nothing(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("RANK", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX"):
+            with monkeypatch.context() as patched:
+                patched.setenv(name, "1")
+                training.progress(step=1)
+        assert not capsys.readouterr().out
+        training.progress(step=1)
+        assert self.lines(capsys) == [{"step": 1, "metrics": [], "lastUpdatedTime": "1970-01-01T00:00:00Z"}]
+
+
+class TestTravel:
+    @pytest.fixture(autouse=True)
+    def loop(self) -> Iterator[None]:
+        """The loop of a program, which another test may have closed."""
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        yield
+        asyncio.set_event_loop(None)
+        loop.close()
+
+    @pytest.mark.parametrize(
+        ("line", "travels"),
+        [
+            ("from pulumi_trainer import training", True),
+            ("from pulumi_trainer import training as t", True),
+            ("import pulumi_trainer.training", True),
+            ("from pulumi_trainer.training import progress", True),
+            ("def train():\n    import os, pulumi_trainer.training as t", True),
+            ("import pulumi_trainer", False),
+            ("from pulumi_trainer import TrainJob", False),
+            ("from .pulumi_trainer import training", False),
+            ("# import pulumi_trainer.training", False),
+            ("import training", False),
+            ("import pulumi_trainer.training (", False),
+        ],
+    )
+    def test_which_imports_take_it_along(self, line: str, travels: bool) -> None:
+        assert imports.imports_training(line) is travels
+        assert imports.imports_training(line.encode()) is travels
+
+    def test_only_other_imports_are_warned_about(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(imports, "_is_installed", lambda _: False)
+        monkeypatch.setattr(imports, "packages_distributions", dict)
+        imports._file_of_program.cache_clear()
+        imports._found.cache_clear()
+        text = "from pulumi_trainer import training\nimport pulumi_trainer.training\nfrom pulumi_trainer import training, x\n"
+        found = imports.missing_imports("func", text + "import pulumi_trainer\n", tmp_path / "a.py")
+        imports._file_of_program.cache_clear()
+        imports._found.cache_clear()
+        assert [problem.why.split(" from ")[0] for problem in found] == [
+            "a.py:3 imports pulumi_trainer", "a.py:4 imports pulumi_trainer",
+        ]  # fmt: skip
+
+    def test_only_code_that_imports_it_takes_it_along(self, tmp_path: Path) -> None:
+        (tmp_path / "a.py").write_text("import b\n")
+        (tmp_path / "b.py").write_text("from pulumi_trainer import training\n")
+        (tmp_path / "c.py").write_text("print(1)\n")
+
+        async def compiled_in_a_loop(trainer: CustomTrainer) -> Compiled:
+            return user_code.compile_trainer(trainer, {}, None)
+
+        def travels(trainer: CustomTrainer) -> bool:
+            compiled = asyncio.run(compiled_in_a_loop(trainer))
+            assert not compiled.problems and not compiled.warnings
+            return compiled.training
+
+        assert travels(CustomTrainer(script=str(tmp_path / "b.py")))
+        assert not travels(CustomTrainer(script=str(tmp_path / "c.py")))
+        assert travels(CustomTrainer(func=uses_it)) and not travels(CustomTrainer(func=uses_nothing))
+        assert travels(CustomTrainer(source=str(tmp_path), script="a.py"))
+        assert travels(CustomTrainer(source=str(tmp_path), func=uses_it))
+        assert not travels(CustomTrainer(source=Source(str(tmp_path), exclude=["b.py"]), script="c.py"))
+        (tmp_path / "pulumi_trainer").mkdir()
+        (tmp_path / "pulumi_trainer/training.py").write_text("")
+        assert not travels(CustomTrainer(source=Source(str(tmp_path), exclude=["*.log"]), func=uses_it))
+
+    def test_it_runs_where_the_package_is_not_installed(self, tmp_path: Path) -> None:
+        script = """
+            import os, sys
+            from pulumi_trainer import training
+            import pulumi_trainer.training as same
+            assert training is same and "torch" not in sys.modules
+            print(training.__file__)
+            print(training.checkpoints().save({"a": 1}, step=7), training.should_stop())
+        """
+        data = user_code.files(textwrap.dedent(script), None, None, None, "", training=True)
+        assert data[code.TRAINING_FILE] == SOURCE and "checkpoints" not in json.loads(data[code.LAUNCH_FILE])
+        folder = tmp_path / "code"
+        folder.mkdir()
+        python = str(Path(sys.executable).resolve())
+        launch = {**json.loads(data[code.LAUNCH_FILE]), "launcher": [python]}
+        for name, text in {**data, code.LAUNCH_FILE: json.dumps(launch)}.items():
+            (folder / name).write_text(text)
+        saved = tmp_path / "checkpoints"
+        env = {"PATH": os.environ["PATH"], "TRAINER_CHECKPOINT_DIR": str(saved), "TMPDIR": str(tmp_path)}
+        argv = [python, str(folder / code.BOOTSTRAP_FILE)]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        place, result = done.stdout.splitlines()
+        assert place.startswith(str(tmp_path / "modules-")) and result == "True False"
+        assert names(saved) == ["step-00000007"]
+
+    def test_it_comes_before_another_release_in_the_image(self, tmp_path: Path) -> None:
+        for name in ("", "plan/"):
+            (tmp_path / "image/pulumi_trainer" / name).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "image/pulumi_trainer" / name / "__init__.py").touch()
+        (tmp_path / "image/pulumi_trainer/plan/other.py").touch()
+        files = {code.PACKAGE_FILE: "package.py", code.CHECKPOINT_FILE: "find_checkpoint.py"}
+        for name, file in code.MODULES.items():
+            place = tmp_path / "modules" / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(Path(user_code.__file__).with_name(files[file]) if file in files else training.__file__)
+        env = {"PYTHONPATH": os.pathsep.join(str(tmp_path / name) for name in ("modules", "image"))}
+        script = "import pulumi_trainer.training, pulumi_trainer.plan.other as other; print(other.__file__)"
+        argv = [str(Path(sys.executable).resolve()), "-c", script]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+        assert done.stdout == f"{tmp_path}/image/pulumi_trainer/plan/other.py\n", done.stderr
+
+    def test_a_job_that_does_not_import_it_has_no_more_files(self) -> None:
+        data = user_code.files("", None, None, None, "")
+        assert not {code.TRAINING_FILE, code.PACKAGE_FILE, code.CHECKPOINT_FILE} & data.keys()
+
+    def test_it_runs_on_older_pythons(self) -> None:
+        for text in (SOURCE, Path(find_checkpoint.__file__).read_text(encoding="utf-8")):
+            ast.parse(text, feature_version=(3, 9))
+
+
+def uses_it() -> None:
+    from pulumi_trainer import training
+
+    training.progress(step=1)
+
+
+def uses_nothing() -> None:
+    print(1)

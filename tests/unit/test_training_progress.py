@@ -1,0 +1,86 @@
+"""Which lines of which log tell the steps of an attempt."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from pulumi_trainer.provider.api.progress import timestamp
+from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress, rank_0
+from test_observed_attempts import jobset, pod, view
+
+STEPS = b"starting\n" + b"".join(json.dumps({"trainerStatus": {"step": n}}).encode() + b"\n" for n in (4, 5))
+
+
+class Log:
+    """A client whose requests for a log have these answers, one after the other; the last one ends."""
+
+    def __init__(self, *answers: bytes | Exception) -> None:
+        self.answers, self.queries = [*answers], list[dict[str, str]]()
+
+    def within(self, _: float) -> Log:
+        return self
+
+    def logs(self, _namespace: str, _pod: str, query: dict[str, str], *, idle: float) -> Iterator[bytes]:
+        assert idle
+        self.queries.append(query)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        yield answer
+        if self.answers:
+            raise Unreachable("server", "is away")
+
+
+def running(restart: int, ago: float) -> JobView:
+    state = {"running": {"startedAt": timestamp(time.time() - ago)}}
+    return view(jobset(restarts=restart), pod(restart, 0, containerStatuses=[{"name": "node", "state": state}]))
+
+
+def followed(log: Log, seen: JobView, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, list[int]]]:
+    """What the log reports of steps, and since when."""
+    found = list[tuple[float, list[int]]]()
+    monkeypatch.setattr("pulumi_trainer.provider.targets.kubernetes.observe.training_progress.PAUSE", 0)
+    progress = Progress(
+        cast("Client", log), "team", lambda _, began, reports: found.append((began, [each["step"] for each in reports]))
+    )
+    progress.add("j")
+    rank = rank_0(seen)
+    assert rank is not None
+    progress._pods["j"] = rank.pod
+    progress._follow(cast("Client", log), "j", rank)
+    return found
+
+
+def test_a_new_log_is_read_from_its_start_until_it_has_reported_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = Unreachable("server", "is away")
+    log = Log(away, b"starting\n", STEPS, away, STEPS)
+    found = followed(log, running(0, 5), monkeypatch)
+    assert ["tailLines" in query for query in log.queries] == [False, False, False, True, True]
+    began = {began for began, _ in found}
+    assert len(began) == 1 and began.pop() > 0
+    assert [steps for _, steps in found] == [[], [4, 5], [4, 5]]
+
+
+def test_an_old_log_does_not_tell_where_its_attempt_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(STEPS)
+    assert followed(log, running(0, 90), monkeypatch) == [(0.0, []), (0.0, [4, 5])]
+    assert "tailLines" in log.queries[0]
+
+
+def test_a_step_before_the_training_is_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = running(0, 5)
+    cast("Any", seen.pods[0])["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "dataset-initializer"
+    assert {began for began, _ in followed(Log(STEPS), seen, monkeypatch)} == {0.0}
+
+
+def test_a_log_that_is_gone_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(ApiError(Problem("pods/x", "not found"), 404, {}))
+    followed(log, running(0, 5), monkeypatch)
+    assert len(log.queries) == 1

@@ -1,0 +1,347 @@
+"""`pulumi-trainer usage`: what records, JobSets and Workloads say about the time for which jobs have run."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from kubernetes_support import Handler, answer, refusal, server
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, demand_of
+from pulumi_trainer.provider.commands import usage as command
+from pulumi_trainer.provider.commands.reach import Where
+from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
+from pulumi_trainer.provider.lifecycle.usage import Ran, earlier_runs, summarize, team_of
+from pulumi_trainer.provider.targets.kubernetes.jobs import record
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import read_usage
+
+from tests.cluster.jobs import submission
+
+HOUR = 3600.0
+NOW = 2_000_000_000.0
+Document = dict[str, Any]
+
+
+def at(hours_ago: float) -> str:
+    return datetime.fromtimestamp(NOW - hours_ago * HOUR, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def jobset(name: str = "digits", *, gpus: int = 8, pods: int = 2, queue: str = "red", **more: Any) -> Document:
+    limits = {"nvidia.com/gpu": str(gpus), "cpu": "500m"}
+    pod = {"containers": [{"name": "node", "image": "a", "resources": {"limits": limits}}]}
+    job = {"parallelism": pods, "completions": pods, "template": {"spec": pod}}
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "labels": labels,
+            "creationTimestamp": at(10),
+        },
+        "spec": {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}]},
+        **more,
+    }
+
+
+def live(name: str = "digits", *conditions: tuple[str, str, float], ready: int = 2, **more: Any) -> Document:
+    """A JobSet with conditions (type, status, hours ago)."""
+    status = {
+        "conditions": [{"type": t, "status": s, "lastTransitionTime": at(ago)} for t, s, ago in conditions],
+        "replicatedJobsStatus": [{"name": "node", "ready": ready}],
+    }
+    return jobset(name, status=status, **more)
+
+
+def configmap(name: str = "digits", *, usage: Any = None, uid: str = "", **data: str) -> Document:
+    """A record."""
+    text = {} if usage is None else {"usage": usage if isinstance(usage, str) else json.dumps(usage)}
+    return {
+        "metadata": {
+            "name": name, "namespace": "team", "uid": uid or f"record-{name}", "creationTimestamp": at(10),
+            "labels": {"pulumi-trainer.dev/record": "true"},
+        },
+        "data": {"job": f"JobSet/{name}", "sent": "0", **text, **data},
+    }  # fmt: skip
+
+
+def ended(started: float, finished: float, phase: str = "Succeeded") -> dict[str, str]:
+    """The end of a job in its record. Arguments: hours ago."""
+    return {"phase": phase, "started": str(NOW - started * HOUR), "finished": str(NOW - finished * HOUR)}
+
+
+def owned(document: Document) -> Document:
+    owner = {"kind": "ConfigMap", "name": "a", "uid": f"record-{document['metadata']['name']}"}
+    return {**document, "metadata": {**document["metadata"], "ownerReferences": [owner]}}
+
+
+def workload(of: str, *conditions: tuple[str, str, float], kind: str = "JobSet", **status: Any) -> Document:
+    shown = [{"type": t, "status": s, "lastTransitionTime": at(ago)} for t, s, ago in conditions]
+    owner = {"kind": kind, "name": of, "uid": f"uid-{of}", "controller": True}
+    return {
+        "metadata": {
+            "name": f"w-{of}", "namespace": "team", "labels": {"kueue.x-k8s.io/job-uid": f"uid-{of}"},
+            "ownerReferences": [owner],
+        },
+        "spec": {"queueName": "red"},
+        "status": {"conditions": shown, **status},
+    }  # fmt: skip
+
+
+def read(**kinds: Any) -> tuple[list[Ran], Any]:
+    """What `read_usage` makes of lists, by plural; a number is the server's refusal."""
+
+    def act(handler: Handler) -> None:
+        plural = urlsplit(handler.path).path.rpartition("/")[2]
+        found = kinds.get(plural, [])
+        step = refusal(found, "No") if isinstance(found, int) else answer(200, {"metadata": {}, "items": found})
+        step(handler)
+
+    with server() as there:
+        there.does(act)
+        found = read_usage(there.client(), "team")
+    return found.runs, found
+
+
+def gpu_hours(runs: list[Ran], since: float = 100) -> float:
+    return summarize(runs, "team", NOW - since * HOUR, NOW, {})[1].gpu_hours
+
+
+def test_what_a_jobset_requests() -> None:
+    assert demand_of(jobset(), "jane") == Demand("jane", "red", 16, 1)
+    assert demand_of(jobset(queue="")).queue == ""
+    mig = jobset()
+    mig["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] = {
+        "requests": {"nvidia.com/mig-1g.5gb": 3}
+    }
+    assert demand_of(mig).gpus == 6
+
+
+def test_a_train_job_without_resources_of_its_own_is_unknown() -> None:
+    train_job: Document = {"kind": "TrainJob", "metadata": {"name": "a"}, "spec": {"trainer": {"numNodes": 4}}}
+    assert demand_of(train_job) == Demand("", "")
+    train_job["spec"]["trainer"]["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": 2}, "requests": {"cpu": "3"}}
+    assert demand_of(train_job) == Demand("", "", 8, 12)
+
+
+def test_a_new_record_has_what_is_counted_and_stays_small() -> None:
+    text = record.document(submission("team", jobset()))["data"]["usage"]
+    known = Demand.from_text(text)
+    assert (known.queue, known.gpus, known.cpus) == ("red", 16, 1)
+    assert known.user
+    assert len(text) < 200
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"gpus": "many", "queue": 3, "since": -1}', '{"gpus": NaN}'])
+def test_an_edited_or_old_record_is_unknown(text: Any) -> None:
+    assert Demand.from_text(text) == NOTHING_KNOWN
+
+
+def test_ended_jobs_count_by_their_records() -> None:
+    usage = {"user": "jane", "queue": "red", "gpus": 16, "cpus": 4}
+    runs, _ = read(configmaps=[configmap(usage=usage, **ended(5, 3)), configmap("old", **ended(5, 3))])
+    rows, total = summarize(runs, "user", NOW - 100 * HOUR, NOW, {})
+    assert [(row.key, row.numbers()) for row in rows] == [
+        ("jane", {"jobs": 1, "running": 0, "gpus": 0, "gpuHours": 32, "cpuHours": 8, "incomplete": 0}),
+        ("unknown", {"jobs": 1, "running": 0, "gpus": 0, "gpuHours": 0, "cpuHours": 0, "incomplete": 1}),
+    ]
+    assert total.numbers()["jobs"] == 2
+
+
+def test_the_window_cuts_what_began_before_it() -> None:
+    runs = [Ran("team", "a", Demand(gpus=4), NOW - 10 * HOUR, NOW - HOUR)]
+    assert gpu_hours(runs) == pytest.approx(36)
+    assert gpu_hours(runs, since=3) == pytest.approx(8)
+    assert summarize(runs, "team", NOW - 0.5 * HOUR, NOW, {})[0] == []
+
+
+def test_a_running_job_counts_until_now() -> None:
+    running = owned(live("digits", ("Suspended", "False", 2)))
+    runs, _ = read(configmaps=[configmap()], jobsets=[running])
+    assert gpu_hours(runs) == pytest.approx(32)
+    row = summarize(runs, "queue", 0, NOW, {})[0][0]
+    assert (row.key, row.gpus, len(row.running)) == ("team/red", 16, 1)
+
+
+def test_a_job_that_waits_or_is_suspended_counts_nothing() -> None:
+    suspended = owned(live("digits", ("Suspended", "True", 2), ready=0))
+    suspended["spec"]["suspend"] = True
+    runs, _ = read(configmaps=[configmap()], jobsets=[suspended])
+    assert runs == []
+
+
+def test_a_restarted_job_counts_from_its_first_attempt() -> None:
+    """The record of a job that has ended has when its JobSet began, and its Jobs only when the last attempt did."""
+    restarted = owned(live("digits", ("Suspended", "False", 8), ("Completed", "True", 1)))
+    old = Record.of(configmap())
+    written = record.usage_at_end(old, restarted)["usage"]
+    assert Demand.from_text(written) == Demand("", "red", 16, 1, NOW - 8 * HOUR)
+    runs, _ = read(configmaps=[configmap(usage=written, **ended(2, 1))])
+    assert gpu_hours(runs) == pytest.approx(16 * 7)
+
+
+def test_kueue_knows_when_a_job_was_admitted_and_how_long_it_ran_before() -> None:
+    running = owned(live("digits", ("Suspended", "False", 4)))
+    known = workload("digits", ("Admitted", "True", 2), accumulatedPastExecutionTimeSeconds=3600)
+    runs, _ = read(configmaps=[configmap()], jobsets=[running], workloads=[known])
+    assert gpu_hours(runs) == pytest.approx(16 * 3)
+
+
+def test_an_evicted_job_whose_time_kueue_does_not_keep_is_incomplete() -> None:
+    waiting = owned(live("digits", ("Suspended", "True", 2), ready=0))
+    waiting["spec"]["suspend"] = True
+    runs, _ = read(configmaps=[configmap()], jobsets=[waiting], workloads=[workload("digits", ("Evicted", "True", 2))])
+    total = summarize(runs, "team", NOW - 3 * HOUR, NOW, {})[1]
+    assert (total.incomplete, total.jobs) == ({("team", "digits")}, set())
+
+
+def test_a_job_whose_end_nobody_saw_is_incomplete() -> None:
+    runs, _ = read(configmaps=[configmap(usage={"gpus": 1, "queue": ""}, ttl="true")])
+    assert summarize(runs, "team", NOW - 20 * HOUR, NOW, {})[1].incomplete == {("team", "digits")}
+    assert summarize(runs, "team", NOW - 5 * HOUR, NOW, {})[1].incomplete == set()
+
+
+def test_jobs_of_others_count_without_a_record() -> None:
+    pods = [{"name": "main", "resourceUsage": {"nvidia.com/gpu": "4", "cpu": "2"}}]
+    other = workload("sweep", ("Admitted", "True", 3), kind="Job", admission={"podSetAssignments": pods})
+    done = workload(
+        "done", ("Admitted", "True", 3), ("Finished", "True", 2), kind="Job", admission={"podSetAssignments": pods}
+    )
+    runs, _ = read(jobsets=[live("theirs", ("Suspended", "False", 1))], workloads=[other, done])
+    rows = {row.key: row.gpu_hours for row in summarize(runs, "job", 0, NOW, {})[0]}
+    assert rows == pytest.approx({"team/theirs": 16, "team/sweep": 12, "team/done": 4})
+
+
+def test_a_jobset_of_another_has_the_name_of_a_record() -> None:
+    stranger = live("digits", ("Suspended", "False", 1))
+    runs, _ = read(configmaps=[configmap(usage={"gpus": 1, "user": "jane"}, **ended(5, 3))], jobsets=[stranger])
+    rows = {row.key: row.gpu_hours for row in summarize(runs, "user", 0, NOW, {})[0]}
+    assert rows == pytest.approx({"jane": 2, "unknown": 16})
+
+
+def test_earlier_runs_count_and_an_interrupted_one_until_the_next() -> None:
+    demand = Demand("jane", "red", 2, 0)
+    runs = [
+        Run("1", "Interrupted", NOW - 10 * HOUR, 0.0, {}, NOW - 9 * HOUR, demand),
+        Run("2", "Succeeded", NOW - 8 * HOUR, NOW - 5 * HOUR, {}, NOW - 7 * HOUR, demand),
+        Run("3", "Failed", NOW - 4 * HOUR, NOW - 3 * HOUR, {}),
+    ]
+    again = [Run.from_dict(json.loads(json.dumps(run.to_dict()))) for run in runs]
+    assert again == runs
+    found = [*earlier_runs("team", "digits", again, NOW - 2 * HOUR)]
+    assert gpu_hours(found) == pytest.approx(2 * (1 + 2))
+    assert summarize(found, "user", 0, NOW, {})[1].incomplete == {("team", "digits")}
+
+
+def test_runs_of_earlier_versions_keep_their_form() -> None:
+    assert Run("1", "Failed", 1.0, 2.0).to_dict() == {
+        "run": "1",
+        "phase": "Failed",
+        "created": 1.0,
+        "finished": 2.0,
+        "inputs": {},
+    }
+
+
+def test_a_record_keeps_the_start_of_its_runs() -> None:
+    known = Record.of(configmap(usage={"gpus": 2}))
+    (run,) = known.runs(JobStatus("digits", "team", phase="Failed", started=5.0, finished=6.0))
+    assert (run.started, run.demand.gpus) == (5.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("queue", "cluster_queue", "team"),
+    [
+        ("nlp", "gpus-nlp", "nlp"),
+        ("nlp", "", "nlp"),
+        ("user-queue", "vision", "vision"),
+        ("vision", "vision", "vision"),
+    ],
+)
+def test_the_team_of_a_queue(queue: str, cluster_queue: str, team: str) -> None:
+    assert team_of(queue, cluster_queue) == team
+
+
+def test_teams_are_those_of_the_queues() -> None:
+    queue = {"metadata": {"name": "red", "namespace": "team"}, "spec": {"clusterQueue": "vision"}}
+    runs, found = read(jobsets=[live("a", ("Suspended", "False", 1)), live("b", queue="")], localqueues=[queue])
+    rows = summarize(runs, "team", 0, NOW, found.teams)[0]
+    assert {row.key for row in rows} == {"vision", "none"}
+
+
+def test_what_may_not_be_listed_is_named() -> None:
+    _, found = read(configmaps=[configmap()], workloads=403, localqueues=404)
+    assert found.unseen == ["localqueues", "workloads"]
+    with pytest.raises(TargetFault, match="rbac --usage"):
+        read(configmaps=403, jobsets=403)
+
+
+def test_lists_are_read_in_pages() -> None:
+    many = [configmap(f"job-{i}", usage={"gpus": 1, "queue": ""}, **ended(2, 1)) for i in range(500)]
+
+    def act(handler: Handler) -> None:
+        path = urlsplit(handler.path)
+        query = parse_qs(path.query)
+        if not path.path.endswith("configmaps"):
+            answer(200, {"metadata": {}, "items": []})(handler)
+            return
+        begin, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
+        more = {"continue": str(begin + limit)} if begin + limit < len(many) else {}
+        answer(200, {"metadata": more, "items": many[begin : begin + limit]})(handler)
+
+    with server() as there:
+        there.does(act)
+        found = read_usage(there.client(), "team")
+        pages = [path for _, path in there.seen if "configmaps" in path]
+    assert len(found.runs) == 500
+    assert len(pages) == 2
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **options: Any) -> str:
+    runs = [
+        Ran("team", "a", Demand("jane", "red", 4, 8), time.time() - 2 * HOUR),
+        Ran("team", "b", Demand("jim", "blue", 2, 1), time.time() - 3 * HOUR, time.time() - HOUR),
+        Ran("team", "c", NOTHING_KNOWN, time.time() - 3 * HOUR, time.time() - HOUR),
+    ]
+    monkeypatch.setattr(command, "open_cluster", lambda _: (None, "team"))
+    monkeypatch.setattr(command, "_of_cluster", lambda *_: (runs, {("team", "blue"): "vision"}, ["localqueues"]))
+    command.usage(Where(namespace="team"), **{"since": 30 * 86400, "by": "team", "output": "table", **options})
+    out, err = capsys.readouterr()
+    assert "not seen: localqueues (teams)" in err
+    return out
+
+
+def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(monkeypatch, capsys).splitlines()
+    assert lines[0].split("  ")[0] == "team"
+    assert [line.split() for line in lines[1:5]] == [
+        ["red", "1", "1", "4", "8.0", "16.0"],
+        ["vision", "1", "0", "0", "4.0", "2.0"],
+        ["unknown", "1", "0", "0", "0.0", "0.0"],
+        ["total", "3", "1", "4", "12.0", "18.0"],
+    ]
+    assert lines[-1] == "GPUs or times of 1 job are not completely known: team/c"
+
+
+def test_csv_and_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = printed(monkeypatch, capsys, output="csv", by="job").splitlines()
+    assert rows[0] == "job,jobs,running,gpus,gpuHours,cpuHours,incomplete"
+    assert rows[1].startswith("team/a,1,1,4.0,8.0,16.0,0")
+    found = json.loads(printed(monkeypatch, capsys, output="json", by="queue"))
+    assert set(found) == {"by", "since", "until", "rows", "total", "unseen"}
+    assert [row["queue"] for row in found["rows"]] == ["team/red", "team/blue", "unknown"]
+    assert found["total"]["gpuHours"] == pytest.approx(12)
+
+
+@pytest.mark.parametrize("options", [{"by": "moon"}, {"output": "xml"}])
+def test_invalid_options(options: dict[str, str]) -> None:
+    with pytest.raises(Invalid, match="expected"):
+        command.usage(Where(namespace="team"), **{"since": 1.0, "by": "team", "output": "table", **options})  # type: ignore[arg-type]

@@ -1,0 +1,459 @@
+"""Makes the reference pages of the docs site from the code: public names, commands, configuration, the catalogue."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_args, get_type_hints, is_typeddict
+from unittest import mock
+
+import pulumi
+import pulumi_trainer
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.program import targets
+from pulumi_trainer.provider import pulumi_compat
+from pulumi_trainer.provider.admission.warnings import RULES
+from pulumi_trainer.provider.commands import parsers, schemas
+from pulumi_trainer.provider.commands.app import app
+from pulumi_trainer.provider.commands.runtime_table import list_runtimes
+from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.object_checks import FROZEN
+from pulumi_trainer.provider.lifecycle.changes import compare
+from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.targets.kubernetes.preflight.versions import PRODUCTS
+from pulumi_trainer.queues.component import FIXED
+from pulumi_trainer.runtimes import load
+from typer.main import get_command
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PAGES = {
+    "trainjob": (
+        "TrainJob",
+        ("trainjob", "program.watch", "args.topology", "plan.volume_claims", "plan.checkpoint_policy", "args.patches"),
+    ),
+    "trainers": (
+        "Trainers and code",
+        (
+            "args.trainers",
+            "args.post_training",
+            "args.generation",
+            "args.torchtune",
+            "args.unsloth",
+            "args.builtin",
+            "args.project",
+        ),
+    ),
+    "data": ("Datasets and models", ("datasets", "args.sources")),
+    "runtimes": ("Runtimes", ("runtime", "channel", "provider.catalog.catalog", "args.policies", "args.template")),
+    "queues": ("Queues", ("queues.gpus", "queues.teams", "queues.objects", "queues.checks", "queues.arguments")),
+    "pods": ("PodGroups and network", ("podgroups", "network_policy")),
+    "targets": ("Targets", ("program.targets",)),
+}
+"""Page -> title, and the modules whose public names it has."""
+
+
+def pages() -> dict[str, str]:
+    """Return the reference pages by their paths in the site."""
+    found = {f"reference/{page}.md": _page(title, modules) for page, (title, modules) in PAGES.items()}
+    found["reference/client.md"] = _of_module("Python client", "pulumi_trainer.client", "[Guide](../client.md).")
+    text = "A job whose code imports it takes it along ([guide](../guides/training-helper.md))."
+    found["reference/training.md"] = _of_module("In a job", "pulumi_trainer.training", text)
+    found["reference/plugins.md"] = _plugins()
+    found["reference/catalogue-api.md"] = _of_module("Catalogue from Python", "pulumi_trainer.runtimes", "")
+    found["reference/command-line.md"] = command_line()
+    found["reference/json.md"] = json_output()
+    found["reference/configuration.md"] = configuration()
+    found["reference/catalogue.md"] = catalogue()
+    return found
+
+
+# Public names
+
+
+def public_names(modules: Iterable[str]) -> list[str]:
+    """Return the public names of `pulumi_trainer` that modules define: components first, in the order of the modules."""
+    names: list[str] = []
+    for module in modules:
+        names += pulumi_trainer._MODULES[module]
+    return sorted(names, key=lambda name: not issubclass(getattr(pulumi_trainer, name), pulumi.ComponentResource))
+
+
+def _page(title: str, modules: Sequence[str]) -> str:
+    sections = [_section(name) for name in public_names(modules)]
+    return f"# {title}\n\n{_CHANGES if title in ('TrainJob', 'Queues') else ''}" + "\n".join(sections)
+
+
+_CHANGES = """The column *change* says what another value does in the next `pulumi up`:
+
+- **update** changes the object in place. So do all arguments of components without this column.
+- **new run** ends the run and starts another one; an unfinished run only with `interrupt="allow"`.
+- **next run** has an effect when the job runs again.
+- **replace** deletes the object and creates another one.
+- **another name**: the field never changes in a cluster. Give the object another name.
+
+"""
+
+
+def _section(name: str) -> str:
+    """Return heading, description and table of arguments of a public name."""
+    item = getattr(pulumi_trainer, name)
+    summary, described = read_docstring(item)
+    parts = [f"## {name} {{#{name}}}", summary]
+    if issubclass(item, Enum):
+        parts.append(_table(("name", "value"), [(f"`{name}.{each.name}`", f"`{each.value}`") for each in item]))
+    elif issubclass(item, dict):  # a TypedDict
+        rows = [(f"`{key}`", _code(kind), described.get(key, "")) for key, kind in item.__annotations__.items()]
+        parts.append(_table(("key", "type", "meaning"), rows))
+    elif name == "RuntimeCatalog":
+        parts.append(_methods(item, ("from_dir", "from_git", "from_package")))
+    else:
+        parts.append(_arguments(name, item, described))
+        outputs = _properties(item)
+        if outputs:
+            parts += ["Outputs:", _table(("output", "type", "meaning"), outputs)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def read_docstring(item: Any) -> tuple[str, dict[str, str]]:
+    """Return the text of a docstring without its sections, and what `Args:` or `Attributes:` say by name."""
+    text = inspect.cleandoc(item.__doc__ or "")
+    summary = re.split(r"\n(?:Args|Attributes|Returns|Raises|Example):\n", f"{text}\n", maxsplit=1)[0].strip()
+    described: dict[str, str] = {}
+    for section in re.findall(r"\n(?:Args|Attributes):\n((?:    .*\n|\n)*)", f"{text}\n"):
+        for name, meaning in re.findall(r"^    (\w+): (.*(?:\n     .*)*)", section, re.MULTILINE):
+            described[name] = " ".join(meaning.split())
+    return summary, described
+
+
+def _arguments(name: str, item: Any, described: Mapping[str, str]) -> str:
+    effects = _effects(name)
+    rows = []
+    for parameter in inspect.signature(item).parameters.values():
+        effect = [effects.get(parameter.name, "")] if effects else []
+        kind, default = _code(parameter.annotation), _default(parameter)
+        rows.append((f"`{parameter.name}`", kind, default, *effect, described.get(parameter.name, "")))
+    if not rows:
+        return ""
+    return _table(("argument", "type", "default", *(["change"] if effects else []), "meaning"), rows)
+
+
+def _properties(item: Any) -> list[tuple[str, str, str]]:
+    """Return name, type and meaning of the public properties that a component defines."""
+    found = []
+    for name, member in vars(item).items():
+        if isinstance(member, property) and not name.startswith("_"):
+            kind = inspect.signature(member.fget).return_annotation if member.fget else ""
+            meaning = " ".join((member.__doc__ or "").split()).removeprefix("Return ")
+            found.append((f"`{name}`", _code(kind), meaning))
+    return found
+
+
+def _methods(item: Any, names: Sequence[str]) -> str:
+    """Return a section for each method, with its arguments."""
+    parts = []
+    for name in names:
+        method = getattr(item, name)
+        summary, described = read_docstring(method)
+        parts.append(f"### {item.__name__}.{name} {{#{item.__name__}.{name}}}\n\n{summary}")
+        parts.append(_arguments(name, method, described))
+    return "\n\n".join(parts)
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    if parameter.default is inspect.Parameter.empty:
+        return "required"
+    return "" if parameter.default is None else f"`{parameter.default!r}`"
+
+
+def _code(annotation: Any) -> str:
+    """Return a type as code; that an argument may be an Output or missing shows in its name and default."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    text = getattr(annotation, "__forward_arg__", text).removesuffix(" | None")
+    return f"`{text}`"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, cells))} |" for cells in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+# What a change does
+
+_JOB: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "labels": ({"metadata": {"labels": {"a": "1"}}}, {"metadata": {"labels": {"a": "2"}}}),
+    "annotations": ({"metadata": {"annotations": {"a": "1"}}}, {"metadata": {"annotations": {"a": "2"}}}),
+    "queue": ({"metadata": {"labels": {QUEUE: "a"}}}, {"metadata": {"labels": {QUEUE: "b"}}}),
+    "priority": (
+        {"metadata": {"labels": {QUEUE: "a", PRIORITY: "low"}}},
+        {"metadata": {"labels": {QUEUE: "a", PRIORITY: "high"}}},
+    ),
+    "max_execution": (
+        {"metadata": {"labels": {QUEUE: "a", MAX_EXECUTION: "60"}}},
+        {"metadata": {"labels": {QUEUE: "a", MAX_EXECUTION: "90"}}},
+    ),
+    "suspend": ({"spec": {"suspend": False}}, {"spec": {"suspend": True}}),
+    "active_deadline_seconds": ({"spec": {"activeDeadlineSeconds": 60}}, {"spec": {"activeDeadlineSeconds": 90}}),
+    "trainer": ({"spec": {"trainer": {"image": "a"}}}, {"spec": {"trainer": {"image": "b"}}}),
+    "managed_by": ({}, {"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}),
+}
+"""Argument of TrainJob -> two TrainJobs that differ in it; what the change does is computed from them."""
+
+_EFFECTS = {
+    "update": "update",
+    "replace": "new run",
+    "waiting": "update while the job waits in its queue; then new run",
+}
+_STARTING = {
+    **dict.fromkeys(("runtime", "follow"), "next run"),
+    **dict.fromkeys(("output", "resume", "run", "topology", "runtime_patches", "initializer"), "new run"),
+    **dict.fromkeys(("name", "target"), "new run, of another name or in another place"),
+    "hardening": "new run",
+    "checkpoint": "new run",
+    "resource_name": "another job",
+    **dict.fromkeys(("rerun_on", "wait_for", "timeouts", "logs", "interrupt", "adopt", "opts"), "none"),
+}
+"""Arguments that are not in the TrainJob's document, or that several documents have."""
+
+
+def _effects(name: str) -> dict[str, str]:
+    """Return what a change of each argument does, where the code knows; empty for other classes."""
+    if name == "TrainJob":
+        return job_effects()
+    item: Any = getattr(pulumi_trainer, name, None)
+    kind = getattr(item, "kind", None)
+    if kind not in {*FROZEN, *FIXED}:
+        return {}
+    fixed = {field.removeprefix("spec."): "replace" for field in FIXED.get(kind, ())}
+    fixed |= dict.fromkeys(FROZEN.get(kind, ()), "another name")
+    wraps = getattr(item, "wraps", {})
+    found = {}
+    for argument in inspect.signature(item).parameters:
+        field = wraps.get(argument, _camel(argument))
+        near = [known for known in fixed if known in (field, f"{field}Name")]
+        effect = fixed[near[0]] if near else "update"
+        found[argument] = "replace" if argument in ("name", "namespace", "target", "resource_name") else effect
+    return {**found, "opts": ""}
+
+
+def job_effects() -> dict[str, str]:
+    """Return what a change of each argument of TrainJob does."""
+    computed = {argument: _EFFECTS[_effect(*jobs)] for argument, jobs in _JOB.items()}
+    found = {**_STARTING, **computed}
+    missing = inspect.signature(TrainJobArgs).parameters.keys() ^ found.keys()
+    if missing:
+        raise ValueError(f"tools/docs_reference.py: what does a change of these arguments of TrainJob do? {missing}")
+    return found
+
+
+def _effect(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    changes = compare(_rendered(before), _rendered(after))
+    effects = {change.effect for change in changes}
+    return next(effect for effect in ("replace", "waiting", "update") if effect in effects)
+
+
+def _rendered(job: Mapping[str, Any]) -> Any:
+    train_job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "job", "namespace": "team", **job.get("metadata", {})},
+        "spec": {"runtimeRef": {"name": "plain"}, "trainer": {}, **job.get("spec", {})},
+    }
+    return render(load("plain"), train_job).objects
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
+
+
+# Pages of mkdocstrings
+
+
+def _of_module(title: str, module: str, text: str) -> str:
+    names = __import__(module, fromlist=["*"]).__all__
+    blocks = "\n".join(f"::: {module}.{name}\n" for name in names)
+    return f"# {title}\n\nModule `{module}`. {text}\n\n{blocks}"
+
+
+def _plugins() -> str:
+    page = _of_module("Plugins", "pulumi_trainer.plugins", "[Guide](../plugins.md).")
+    return f"{page}\n::: pulumi_trainer.register_plugin\n"
+
+
+# Commands
+
+_EXIT_CODES = """| exit code | |
+| --- | --- |
+| 0 | done; `validate`: all documents are admitted; `doctor`: state and target agree |
+| 1 | an error, on stderr in one line; `validate`, `render`, `runtime check`: a file is refused; `doctor`: a difference |
+| 2 | invalid options or arguments; `validate`, `render`: the input cannot be used |
+"""
+
+
+def json_output() -> str:
+    """Return the page of what commands print with `-o json`."""
+    parts = [f"# JSON output\n\n{inspect.cleandoc(schemas.__doc__ or '')}"]
+    for command, entry in schemas.SCHEMAS.items():
+        summary, _ = read_docstring(entry)
+        parts.append(f"## {command} -o json {{#{command.replace(' ', '-')}}}\n\n{summary}")
+        parts += [_keys(each) for each in _nested(entry)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _keys(entry: Any) -> str:
+    _, described = read_docstring(entry)
+    rows = [(f"`{key}`", _code(kind), described.get(key, "")) for key, kind in entry.__annotations__.items()]
+    return f"`{entry.__name__}`\n\n{_table(('key', 'type', 'meaning'), rows)}"
+
+
+def _nested(entry: Any) -> list[Any]:
+    """Return a TypedDict and those that its keys name."""
+    found = [entry]
+    for kind in get_type_hints(entry).values():
+        for each in (kind, *get_args(kind)):
+            if is_typeddict(each):
+                found += [other for other in _nested(each) if other not in found]
+    return found
+
+
+def command_line() -> str:
+    """Return the page of all commands and their options."""
+    group: Any = get_command(app)
+    sections = _commands(group.commands, "pulumi-trainer")
+    about = "[What jobs are doing](../cli.md) shows what the commands print."
+    return "\n\n".join(["# Command line", about, _EXIT_CODES.strip(), *sections]) + "\n"
+
+
+def _commands(commands: Mapping[str, Any], prefix: str) -> Iterable[str]:
+    for name, command in sorted(commands.items()):
+        if command.hidden:
+            continue
+        if hasattr(command, "commands"):
+            yield from _commands(command.commands, f"{prefix} {name}")
+        elif prefix == "pulumi-trainer" and name in parsers.COMMANDS:
+            yield from _parsed(name)
+        else:
+            rows = [_option(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
+            yield f"## {prefix} {name}\n\n{command.help}\n\n{_table(('argument', 'default', 'meaning'), rows)}"
+
+
+def _option(parameter: Any) -> tuple[str, str, str]:
+    names = ", ".join(f"`{name}`" for name in (parameter.opts if parameter.param_type_name == "option" else ()))
+    default = parameter.default if parameter.default not in (None, "", False) else ""
+    label = names or f"`{parameter.metavar or str(parameter.name).upper()}`"
+    return label, f"`{default}`" if default != "" else "", str(getattr(parameter, "help", "") or "")
+
+
+def _parsed(name: str) -> Iterable[str]:
+    """Yield the sections of a command that argparse parses, and of its actions."""
+    text = _help_of(name)
+    yield f"## pulumi-trainer {name}\n\n```text\n{text}\n```"
+    actions = re.search(r"\{(\w+(?:,\w+)+)\} \.\.\.", text)
+    for action in actions[1].split(",") if actions else ():
+        yield f"## pulumi-trainer {name} {action}\n\n```text\n{_help_of(name, action)}\n```"
+
+
+def _help_of(name: str, *arguments: str) -> str:
+    shown = io.StringIO()
+    wide = mock.patch.dict(os.environ, COLUMNS="120", NO_COLOR="1")
+    with wide, contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        parsers.run(name, [*arguments, "--help"])
+    return shown.getvalue().strip()
+
+
+# Configuration, catalogue, warnings
+
+_VALUES = {"target": ("local", "kubernetes"), "mode": targets.MODES, "hardening": targets.HARDENING}
+_OWN = {
+    "target": "Where jobs run that have no `target`. Default: `local`.",
+    "warnings": "Severity of warnings by code, such as `trainer:warnings.PT112`: `ignore`, `warning` or `error`"
+    " ([warnings](../warnings.md)).",
+}
+
+
+def configuration() -> str:
+    """Return the page of the keys of a stack's configuration."""
+    described = {**read_docstring(pulumi_trainer.Kubernetes)[1], **_OWN}
+    described["hardening"] = read_docstring(pulumi_trainer.TrainJob)[1]["hardening"]
+    rows = []
+    for key in targets.KEYS:
+        values = ", ".join(f"`{value}`" for value in _VALUES.get(key, ()))
+        rows.append((f"`trainer:{key}`", values, described[key]))
+    about = "Arguments of the program win over the configuration. An unknown key is an error of the plan."
+    example = "```\npulumi config set trainer:target kubernetes\n```"
+    return f"# Configuration of a stack\n\n{about}\n\n{_table(('key', 'values', 'meaning'), rows)}\n\n{example}\n"
+
+
+def catalogue() -> str:
+    """Return the page of the built-in runtimes."""
+    parts = [
+        "# Catalogue of runtimes",
+        '`runtime="NAME"` takes the newest release, `runtime="NAME@RELEASE"` another one.',
+    ]
+    for entry in list_runtimes():
+        name = entry["name"]
+        parts.append(f"## {name}\n\n{(ROOT / 'runtimes' / name / 'README.md').read_text().strip()}")
+        facts = {
+            "releases": ", ".join(entry["releases"]), "framework": entry["framework"],
+            "devices": ", ".join(entry["devices"]), "GPUs of a node": str(entry["gpusPerNode"] or ""), "nodes": entry["nodes"],
+        }  # fmt: skip
+        parts.append(_table(("", ""), [(key, value) for key, value in facts.items() if value]))
+    return "\n\n".join(parts) + "\n"
+
+
+_MODULES = {
+    "Kubernetes": "k8s.io/kubernetes", "JobSet": "sigs.k8s.io/jobset", "Kubeflow Trainer": "github.com/kubeflow/trainer/v2",
+    "Kueue": "sigs.k8s.io/kueue", "scheduler-plugins": "sigs.k8s.io/scheduler-plugins", "Volcano": "volcano.sh/volcano",
+    "KAI": "github.com/kai-scheduler/KAI-scheduler",
+}  # fmt: skip
+"""Product -> its Go module, from which the tests' cluster is built."""
+_NEEDED = {
+    "Kubernetes": "a cluster",
+    "JobSet": "each job in a cluster",
+    "Kubeflow Trainer": '`mode="trainer"`',
+    "Kueue": "`queue=`, `GpuQueues`",
+    "scheduler-plugins": "`CoschedulingPolicy`",
+    "Volcano": "`VolcanoPolicy`",
+    "KAI": "`KAIPolicy`",
+}
+
+
+def support() -> str:
+    """Return the table of the products with the least release and the one that is tested."""
+    least = {product.name: product.since for product in PRODUCTS.values()}
+    built = "\n".join(file.read_text() for file in (ROOT / "tools" / "cluster" / "go").glob("*/go.mod"))
+    rows = []
+    for product, module in _MODULES.items():
+        versions: list[str] = re.findall(rf"^(?:require )?\s*{re.escape(module)} v([\d.]+)$", built, re.MULTILINE)
+        rows.append((product, _NEEDED[product], least.get(product, ""), max(versions)))
+    rows.append(("Pulumi", "each program", _found(r'"pulumi>=([\d.]+)', "pyproject.toml"), pulumi_compat.NEWEST))
+    locked = _found(r"^pulumi-kubernetes==([\d.]+)", "tools/requirements.txt")
+    oldest = _found(r'"pulumi-kubernetes>=([\d.]+)', "pyproject.toml")
+    rows.append(("pulumi-kubernetes", "queues, PodGroups, NetworkPolicy", oldest, locked))
+    python = _found(r'^requires-python = ">=([\d.]+)', "pyproject.toml")
+    rows.append(("CPython", "all", python, "the oldest and the newest release of the machine"))
+    return _table(("product", "needed for", "least release", "tested with"), rows)
+
+
+def _found(pattern: str, file: str) -> str:
+    """Return the one match of a pattern in a file of the repository."""
+    (found,) = re.findall(pattern, (ROOT / file).read_text(), re.MULTILINE)
+    return str(found)
+
+
+def with_anchors(warnings: str) -> str:
+    """Return the page of warnings with an anchor for each code, such as `warnings.md#PT112`."""
+    for rule in RULES:
+        warnings = warnings.replace(f"| {rule.code} |", f'| <a id="{rule.code}"></a>{rule.code} |', 1)
+    return warnings
