@@ -1,10 +1,17 @@
-"""What `make test` leaves out."""
+"""What `make test` leaves out, and examples of Hypothesis that are the same in each run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test depends on luck or on how loaded the machine is.
+settings.register_profile(
+    "fixed", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("fixed")
 
 ENGINE = Path(__file__).parent / "engine"
 

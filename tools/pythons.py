@@ -18,6 +18,7 @@ from alone import alone
 
 Version = tuple[int, int]
 OLDEST: Version = (3, 10)
+NEWEST: Version = (3, 13)
 ASK = "import sys, venv; v = sys.version_info; print(sys.implementation.name, v.major, v.minor, v.releaselevel)"
 
 
@@ -26,7 +27,11 @@ def found(folders: Iterable[Path]) -> dict[Version, Path]:
     answer: dict[Version, Path] = {}
     for folder in folders:
         for program in sorted(folder.glob("python3.*")):
-            if re.fullmatch(r"python3\.\d+", program.name) and (version := _version(program)) and version >= OLDEST:
+            if (
+                re.fullmatch(r"python3\.\d+", program.name)
+                and (version := _version(program))
+                and OLDEST <= version <= NEWEST
+            ):
                 answer.setdefault(version, program)
     return dict(sorted(answer.items()))
 

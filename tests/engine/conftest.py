@@ -21,6 +21,9 @@ import yaml
 from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.targets.local import LocalTarget
 
+PINNED = {"PIP_CONSTRAINT": str(Path(__file__).parents[1] / "constraints.txt")}
+"""Variables with which jobs install the same versions in each run of the tests."""
+
 HEAD = """
 import pulumi
 import pulumi_trainer as trainer

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from pulumi_trainer.provider.api.submission import from_state
 
-from .conftest import Project, eventually
+from .conftest import PINNED, Project, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +27,7 @@ def quickstart(project: Project) -> Project:
     (project.folder / "provider").symlink_to(ROOT / "provider")  # it names our host of dynamic providers
     project.name = "quickstart"
     project.stack = "local"
+    project.env.update(PINNED)
     assert project.run("stack", "init").code == 0
     return project
 
@@ -168,6 +169,7 @@ trainer.TrainJob(
     [("sys.exit(3)", "exit code 3"), ('raise ValueError("the data is bad")', "ValueError: the data is bad")],
 )
 def test_the_rank_that_failed_first_is_named(project: Project, how: str, says: str) -> None:
+    project.env.update(PINNED)
     project.program(RANK.replace("HOW", how), head="")
     failed = project.up(ok=False)
     for text in ("step node", "rank 1", says, "container", "is here", "log:"):

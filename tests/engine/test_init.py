@@ -12,7 +12,7 @@ import release
 import setup
 from pulumi_trainer.provider.commands.new_project import TEMPLATES
 
-from .conftest import Project
+from .conftest import PINNED, Project
 from .test_examples import epochs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def init(environment: Path, folder: Path, template: str, home: Path, state: Path
     release.step("requirements install", setup.uv(), "pip", "install", "--python", environment, *requirements)
     state.mkdir(exist_ok=True)
     project = Project(folder, home, name=folder.name, stack="prod", env={
-        "PULUMI_BACKEND_URL": f"file://{state}", "PATH": path, "KUBECONFIG": str(environment / "none"),
+        "PULUMI_BACKEND_URL": f"file://{state}", "PATH": path, "KUBECONFIG": str(environment / "none"), **PINNED,
     })  # fmt: skip
     result = project.run("stack", "init")
     assert result.code == 0, result

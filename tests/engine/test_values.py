@@ -484,7 +484,7 @@ for name, given in {"plain": later, "secret": pulumi.Output.secret(values)}.item
 def generated_values() -> list[Any]:
     made: list[Any] = []
 
-    @settings(max_examples=150, derandomize=True, database=None)
+    @settings(max_examples=150)
     @given(JSON)
     def keep(value: Any) -> None:
         made.append(value)

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.conftest import Project, project, pulumi_home
+from tests.engine.conftest import PINNED, Project, project, pulumi_home
 
 __all__ = ["project", "pulumi_home"]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "frameworks"
+
+
+@pytest.fixture(autouse=True)
+def pinned(project: Project) -> None:
+    project.env.update(PINNED)
 
 
 @pytest.fixture

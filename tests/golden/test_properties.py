@@ -84,14 +84,14 @@ def shuffled(document: Any, data: st.DataObject) -> Any:
     return [shuffled(item, data) for item in document] if isinstance(document, list) else document
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(NAMES), MODES, st.data())
 def test_whatever_is_written_is_answered_and_always_the_same(name: str, mode: Any, data: st.DataObject) -> None:
     found = mutated([*given_documents(name)], data)
     assert outcome(found, mode) == outcome(found, mode)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(NAMES), MODES, st.data())
 def test_the_order_of_keys_decides_nothing(name: str, mode: Any, data: st.DataObject) -> None:
     found = [*given_documents(name)]
@@ -103,7 +103,7 @@ BUILDS_NOTHING = ("mpi", "flux")
 """Where what is admitted may fail later, as it does in the real one: an MPI implementation that is "", no numNodes."""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(ADMITTED), MODES, st.data())
 def test_what_is_admitted_is_rendered(name: str, mode: Any, data: st.DataObject) -> None:
     """Every pair of a runtime and a TrainJob that admission lets through has objects."""

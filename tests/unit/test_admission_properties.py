@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from admission_support import Store, job_template, jobset, pod_patch, runtime, train_job
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pulumi_trainer.provider.admission import default_jobset, default_runtime, default_train_job, review
 from pulumi_trainer.provider.admission.crd_schemas import kinds
@@ -73,7 +73,7 @@ def backwards(value: Any) -> Any:
     return [backwards(item) for item in value] if isinstance(value, list) else value
 
 
-thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=150)
 
 
 @thorough

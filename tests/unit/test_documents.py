@@ -257,14 +257,14 @@ def test_a_merge_key_in_quotes_is_a_key(text: str) -> None:
     assert found["<<"] == {"x": 1} and "x" not in found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(word, tree).filter(finite))
 def test_json_is_read_as_it_is(content: dict[str, Any]) -> None:
     content = {**content, "apiVersion": "v1", "kind": "Thing"}
     assert read_all(json.dumps(content)) == [content]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(word, tree).filter(finite))
 def test_what_is_printed_as_yaml_is_read_back(content: dict[str, Any]) -> None:
     content = {**content, "apiVersion": "v1", "kind": "Thing"}
@@ -272,7 +272,7 @@ def test_what_is_printed_as_yaml_is_read_back(content: dict[str, Any]) -> None:
     assert read_all("{ # as YAML\n" + text + "}") == [whole(content)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(max_size=200) | st.binary(max_size=200))
 def test_nothing_but_invalid_is_raised(text: str | bytes) -> None:
     for tried in (text, HEAD.encode() + text if isinstance(text, bytes) else HEAD + text):
@@ -283,7 +283,7 @@ def test_nothing_but_invalid_is_raised(text: str | bytes) -> None:
             assert str(error)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(st.sampled_from("ab&*:-[]{}<!?|>'\"#%@`,\n \t~0")))
 def test_nothing_but_invalid_is_raised_for_what_looks_like_yaml(text: str) -> None:
     test_nothing_but_invalid_is_raised.hypothesis.inner_test(text)  # type: ignore[attr-defined]

@@ -203,7 +203,7 @@ def test_cut_connections(hub: Hub, tmp_path: Path, place: str, caplog: pytest.Lo
 def test_a_server_that_stalls(hub: Hub, tmp_path: Path, place: str) -> None:
     hub.server.fault(place, stall=1)
     hub.storage.fault("weights", stall=30_000)
-    tuning = replace(QUICK, timeout=0.3)
+    tuning = replace(QUICK, timeout=1.5)
     fetch("dataset", "hf://owner/some-data.v1", tmp_path, env={"HF_ENDPOINT": hub.url}, tuning=tuning)
     assert tree(tmp_path) == FILES
 

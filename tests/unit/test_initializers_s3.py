@@ -274,7 +274,7 @@ def test_cut_connections(store: Store, tmp_path: Path, caplog: pytest.LogCapture
 def test_a_server_that_stalls(store: Store, tmp_path: Path) -> None:
     store.front.fault(lambda r: r.path.endswith("a.csv"), stall=2)
     store.front.fault(lambda r: "list-type" in r.query, stall=0)
-    store.get(tmp_path, tuning=replace(QUICK, timeout=0.4))
+    store.get(tmp_path, tuning=replace(QUICK, timeout=1.5))
     assert tree(tmp_path) == below("train/")
 
 

@@ -279,7 +279,7 @@ while True:
         assert "cannot be run: Exec format error" in said(lambda: exec_credential.credentials(given, {}, "here"))
 
     def test_one_that_waits_for_a_login_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(exec_credential, "PATIENCE", 1.0)
+        monkeypatch.setattr(exec_credential, "PATIENCE", 4.0)
         body = f"""
 import subprocess
 print("open https://login.example in a browser", file=sys.stderr, flush=True)
@@ -289,7 +289,7 @@ time.sleep(600)
 """
         text = said(lambda: run(body, tmp_path))
         assert (
-            "gave no answer within 1 s; its output: open https://login.example in a browser. Hint: run it in a terminal"
+            "gave no answer within 4 s; its output: open https://login.example in a browser. Hint: run it in a terminal"
             in text
         )
         pid, until = int((tmp_path / "pid").read_text()), time.monotonic() + 10

@@ -183,7 +183,7 @@ class TestAnswersThatAreNone:
 
         api.does(drip)
         with pytest.raises(Unreachable, match="did not end in time"):
-            get(api, patience=0.3)
+            get(api, patience=2.0)
 
     def test_redirects_are_not_followed(self, api: Server) -> None:
         api.does(answer(302, b"", Location=f"https://login.example/x?state={TOKEN}"), answer(200, named()))
@@ -218,7 +218,7 @@ class TestLists:
         first = {"items": [], "metadata": {"continue": "next"}}
         api.does(*[answer(200, first), refusal(410, "Expired", "too old")] * 500)
         with pytest.raises(ApiError, match="too old"):
-            api.client(patience=0.2).list(CONFIG_MAP, "team")
+            api.client(patience=1.5).list(CONFIG_MAP, "team")
 
     def test_a_first_page_that_is_expired(self, api: Server) -> None:
         api.does(refusal(410, "Expired", "too old"))

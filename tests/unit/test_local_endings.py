@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from local_support import FULL_DISK, NAMESPACE, config, eventually, jobset, log, python, run, step, submission, wait
-from local_support import QUICK as QUICKLY
 from pulumi_trainer.plan import user_code
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -38,6 +38,16 @@ ERROR: Could not find a version that satisfies the requirement no-such-package (
 ERROR: No matching distribution found for no-such-package
 """
 NOT_INSTALLED = REFUSED + "pulumi-trainer: the packages could not be installed (see above)\n"
+
+
+def first_failure(local: LocalTarget, *documents: dict[str, Any]) -> JobStatus:
+    """Return the status of a job between its first failure and the next attempt, and delete the job."""
+    quickly, local.tuning = local.tuning, replace(local.tuning, backoff=600.0)
+    local.create(submission(*documents))
+    waits = wait(local, until=lambda s: s.reason == "BackOff" or s.terminal)
+    local.delete(NAMESPACE, "job")
+    local.tuning = quickly
+    return waits
 
 
 class TestTheSameFailureTwice:
@@ -72,12 +82,10 @@ class TestTheSameFailureTwice:
     def test_a_program_that_fails_in_silence(
         self, local: LocalTarget, policy: str, command: list[str], told: str
     ) -> None:
-        local.tuning = replace(QUICKLY, backoff=1.0)
-        pod = {"restartPolicy": policy}
-        local.create(submission(jobset(step(command=command, pod=pod, job={"backoffLimit": 6}))))
-        waits = wait(local, until=lambda s: s.reason == "BackOff" or s.terminal)
+        document = jobset(step(command=command, pod={"restartPolicy": policy}, job={"backoffLimit": 6}))
+        waits = first_failure(local, document)
         assert waits.message.endswith(f"failed and will be started again: {told}: it printed nothing")
-        status = wait(local)
+        status = run(local, document)
         assert (status.phase, status.reason) == ("Failed", "SameFailureTwice")
         assert f"{told} (container node)\nit printed nothing\nlog: " in status.message
 
@@ -244,16 +252,23 @@ class TestAFullDisk:
         monkeypatch.setenv("PYTHONPATH", str(folder))
         return folder / "full"
 
-    WORK = python("import sys, time; print('up', flush=True); time.sleep(0.5); sys.exit(int(sys.argv[1]))")
+    WORK = python(
+        "import os, sys, time; print('up', flush=True)\n"
+        "while not os.path.exists(sys.argv[2]): time.sleep(0.02)\n"
+        "sys.exit(int(sys.argv[1]))"
+    )
+    """Ends with its first argument as soon as its second, a file, is there."""
 
     @pytest.mark.parametrize(("exit_code", "phase"), [(0, "Succeeded"), (1, "Failed")])
     def test_a_job_that_runs_ends_and_keeps_its_outcome(
         self, local: LocalTarget, full: Path, exit_code: int, phase: str
     ) -> None:
-        local.create(submission(jobset(step(command=[*self.WORK, str(exit_code)]))))
+        go = full.with_name("go")
+        local.create(submission(jobset(step(command=[*self.WORK, str(exit_code), str(go)]))))
         eventually(lambda: log(local))
         wait(local, until=lambda s: s.phase == "Running")
         full.touch()
+        go.touch()
         assert wait(local).phase == phase
         eventually(lambda: not (local.root / "jobs/default/job/spare").exists())
 
@@ -264,10 +279,12 @@ class TestAFullDisk:
         assert status.message.endswith("5 bytes of output are missing from its logs: no space on the disk")
 
     def test_a_pod_that_cannot_be_made(self, local: LocalTarget, full: Path) -> None:
-        first = step("first", [*self.WORK, "0"])
+        go = full.with_name("go")
+        first = step("first", [*self.WORK, "0", str(go)])
         local.create(submission(jobset(first, step(dependsOn=[{"name": "first", "status": "Complete"}]))))
         wait(local, until=lambda s: s.phase == "Running")
         full.touch()
+        go.touch()
         status = wait(local)
         assert (status.phase, status.reason) == ("Failed", "DiskFull")
         assert "No space left on device. Hint: free some space there" in status.message
@@ -336,12 +353,10 @@ class TestPackages:
         layer.write_text(f"import sys; sys.stderr.write({REFUSED!r}); sys.exit(1)")
         document, files = with_code(["no-such-package"], env=[{"name": code.LAYER_ENV, "value": str(layer)}])
         document["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] = 6
-        local.tuning = replace(QUICKLY, backoff=1.0)
-        local.create(submission(document, files))
-        waits = wait(local, until=lambda s: s.reason == "BackOff" or s.terminal)
+        waits = first_failure(local, document, files)
         why = "ERROR: No matching distribution found for no-such-package; Failed to establish a new connection: [Errno 111]"
         assert waits.message.endswith(f"exit code 1: {why} Connection refused")
-        status = wait(local)
+        status = run(local, document, files)
         assert (status.reason, status.steps[0].failed) == ("SameFailureTwice", 2)
         assert "has failed twice in the same way, so it is not tried again" in status.message
         assert "ERROR: No matching distribution found" in status.message

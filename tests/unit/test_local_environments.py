@@ -324,6 +324,7 @@ def test_a_gpu_is_another_environment(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_settings_of_pip_hold_for_uv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "pip.conf"
     file.write_text("[global]\nindex-url = https://name:pw@a.example/simple\nfind-links =\n  /one\n  /two\n")
+    monkeypatch.setenv("PIP_CONSTRAINT", "/versions.txt")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
@@ -332,7 +333,7 @@ def test_the_settings_of_pip_hold_for_uv(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(layer.sys, "executable", str(setup.VENV / "bin" / "python"))
     (argv, variables), _ = layer._installers(tmp_path, ["numpy"], layer.Content(["numpy"]))
     assert variables["UV_INDEX_URL"] == "https://name:pw@a.example/simple" and "--no-index" in argv
-    assert variables["UV_FIND_LINKS"] == "/one,/two"
+    assert variables["UV_FIND_LINKS"] == "/one,/two" and variables["UV_CONSTRAINT"] == "/versions.txt"
     assert "pw" not in " ".join(argv)
 
 

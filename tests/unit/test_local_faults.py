@@ -256,12 +256,12 @@ class TestEnding:
     def test_grace_is_given(self, local: LocalTarget, tmp_path: Path) -> None:
         code = (
             "import signal, sys, time\n"
-            "def end(*_): time.sleep(0.5); open(sys.argv[1], 'w'); sys.exit(0)\n"
+            "def end(*_): time.sleep(float(sys.argv[2])); open(sys.argv[1], 'w'); sys.exit(0)\n"
             "signal.signal(signal.SIGTERM, end); print('up', flush=True); time.sleep(120)"
         )
         slow, quick = tmp_path / "slow", tmp_path / "quick"
-        for file, grace in ((slow, None), (quick, 0.0)):
-            local.create(submission(jobset(step(command=python(code, str(file))))))
+        for file, seconds, grace in ((slow, "0.5", None), (quick, "60", 0.0)):
+            local.create(submission(jobset(step(command=python(code, str(file), seconds)))))
             eventually(lambda: log(local))
             local.delete(NAMESPACE, "job", grace=grace)
         assert slow.exists()
@@ -276,7 +276,7 @@ class TestEnding:
         )
         local.create(submission(jobset(step(command=python(code, str(tmp_path / "told"))))))
         eventually(lambda: log(local))
-        local.delete(NAMESPACE, "job", grace=0.5)
+        local.delete(NAMESPACE, "job", grace=3.0)
         assert (tmp_path / "told").read_text() == "t"
 
     def test_the_whole_group_gets_term(self, local: LocalTarget, tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ class TestSecrets:
         code = "import os, random, sys; sys.exit(f'{random.random()} Bearer ' + os.environ['TOKEN'])"
         document = self.document(code)
         document["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] = 9  # type: ignore[index]
-        local.tuning = replace(QUICK, backoff=2.0)
+        local.tuning = replace(QUICK, backoff=600.0)
         local.create(submission(document, secrets={"creds": {"token": WRITTEN["token"]}}))  # type: ignore[arg-type]
         status = wait(local, until=lambda s: s.reason == "BackOff")
         assert "exit code 1: " in status.message and "Bearer [secret]" in status.message

@@ -354,21 +354,26 @@ class TestSuspend:
         assert log(local).count("up\n") == 2
 
     def test_a_change_of_mind_while_it_ends(self, local: LocalTarget, tmp_path: Path) -> None:
-        ignore = (
-            "import signal, sys, time\n"
-            "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), sys.exit(0)))\n"
+        slow = (
+            "import os, signal, sys, time\n"
+            "def end(*_):\n"
+            "    while not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
+            "    sys.exit(0)\n"
+            "signal.signal(signal.SIGTERM, end)\n"
             "print('up', flush=True); time.sleep(120)"
         )
-        pod = {"terminationGracePeriodSeconds": 20}
+        go = tmp_path / "go"
+        pod = {"terminationGracePeriodSeconds": 60}
 
         def document(suspend: bool) -> dict[str, Any]:
-            return jobset(step(command=python(ignore), pod=pod), suspend=suspend)
+            return jobset(step(command=python(slow, str(go)), pod=pod), suspend=suspend)
 
         local.create(submission(document(False)))
         eventually(lambda: log(local) == "up\n")
         local.update(submission(document(True)))
         wait(local, until=lambda s: s.reason == "Ending")
         local.update(submission(document(False)))
+        go.touch()
         eventually(lambda: log(local).count("up\n") == 2)
         assert wait(local, until=lambda s: s.phase == "Running").steps[0].active == 1
 

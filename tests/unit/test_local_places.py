@@ -130,10 +130,10 @@ def test_a_suspended_job_gives_its_place_away(one: LocalTarget) -> None:
 
 def test_time_in_the_queue_does_not_count(one: LocalTarget) -> None:
     start(one, "a")
-    short = jobset(step(job={"activeDeadlineSeconds": 1}), name="b")
+    short = jobset(step(job={"activeDeadlineSeconds": 4}), name="b")
     one.create(submission(short))
     queued(one, "b")
-    time.sleep(1.2)
+    time.sleep(4.2)
     go_on(one, "a")
     status = wait(one, "b")
     assert status.phase == "Succeeded" and status.started >= wait(one, "a").finished

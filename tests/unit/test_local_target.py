@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -507,15 +506,14 @@ class TestFullDisk:
             "import pathlib, time\n"
             f"def wait(p):\n while not pathlib.Path(p).exists(): time.sleep(.02)\n"
             f"print('up', flush=True); wait({str(go)!r})\n"
-            f"print('y' * 9000, flush=True); open({str(went)!r}, 'w'); wait({str(more)!r})\n"
+            f"print('y' * 200_000, flush=True); open({str(went)!r}, 'w'); wait({str(more)!r})\n"
             "print('end', flush=True)"
         )
         local.create(submission(jobset(step(command=python(code)))))
         eventually(lambda: log(local))
         fill()
         go.touch()
-        eventually(went.exists)
-        time.sleep(0.3)
+        eventually(went.exists)  # more than a pipe holds, so the supervisor has had to drop some of it
         free()
         more.touch()
         assert wait(local).phase == "Succeeded"

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.quota import Tree, format_amount, tree
@@ -108,7 +108,6 @@ def forests(draw: st.DrawFn) -> tuple[list[Document], Usage]:
     return draw(st.permutations(documents)), usage
 
 
-@settings(deadline=None)
 @given(forests())
 def test_what_always_holds(given_: tuple[list[Document], Usage]) -> None:
     documents, usage = given_

@@ -28,7 +28,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("write", SPELLINGS.values(), ids=SPELLINGS)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=4, max_size=40).filter(lambda t: t not in MASK))
 def test_no_spelling_is_left(write: Callable[[str], str], secret: str) -> None:
     text = f"it is {write(secret)}, twice {write('x' + secret)}"
@@ -66,7 +66,7 @@ def test_secrets_within_and_beside_each_other() -> None:
     assert mask("nothing", secret_forms(())) == mask("nothing", (), cut=True) == "nothing"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.text("ab", min_size=4, max_size=12), st.integers(1, 11), st.text("c\n", min_size=12, max_size=30))
 def test_the_end_of_a_longer_text(secret: str, lost: int, rest: str) -> None:
     """Where the text was cut within a secret, nothing of that one is left."""

@@ -502,6 +502,7 @@ def test_pythons_are_found_by_what_they_say(tmp_path: Path) -> None:
         "b/python3.10": "pypy 3 10 final",
         "b/python3.11": "cpython 3 11 final",
         "b/python3.13": "cpython 3 13 final",
+        "b/python3.14": "cpython 3 14 final",
     }.items():
         program(tmp_path / name, f"echo {says}")
     program(tmp_path / "a" / "python3.13", "echo not in use here >&2; exit 127")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import yaml
 from cryptography import x509
 
 from tools import go_modules
+from tools.alone import alone
 from tools.cluster import build, control_plane, manifests, pki, ports, processes, simulation, tokens
 from tools.cluster.existing import Existing
 
@@ -60,7 +62,7 @@ class TestBuild:
         folder = build.built(["thing"], said.append)["thing"]
         assert (folder / "bin" / "program").read_text() == "program\n"
         assert (folder / "module" / "config" / "crd.yaml").exists()
-        assert said[0] == "building 1 of 1 components from Go modules: about 2 minutes on 2 cores, once"
+        assert said[0] == "1 of 1 components are missing: at most 2 minutes on 2 cores, once"
         assert said[1] == "building a: about 2 minutes"
         argv = (go / "record").read_text()
         assert "-mod=readonly" in argv and "-trimpath" in argv
@@ -104,9 +106,20 @@ class TestBuild:
         assert not build.folder("thing").exists()
 
     def test_what_a_killed_build_has_left_goes(self, go: Path) -> None:
-        (go / "cache" / "building-x" / "new").mkdir(parents=True)
+        left = go / "cache" / f"building-{build.folder('thing').name}-x"
+        another = go / "cache" / "building-other-x"
+        for folder in (left, another):
+            (folder / "new").mkdir(parents=True)
         build.built(["thing"], lambda text: None)
-        assert not (go / "cache" / "building-x").exists()
+        assert not left.exists() and another.exists(), "the other one may be at work"
+
+    def test_nobody_waits_for_the_build_of_another_component(self, go: Path) -> None:
+        other = go / "cache" / "locks" / "other"
+        other.mkdir(parents=True)
+        with alone(other, pytest.fail), build._go_cache(fcntl.LOCK_SH):
+            (go / "cache" / "go").mkdir()
+            assert build.built(["thing"], lambda text: None)["thing"].exists()
+            assert (go / "cache" / "go").exists(), "the other build needs it"
 
     def test_no_go(self, go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(go))

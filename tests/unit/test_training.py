@@ -226,7 +226,7 @@ def killed_after(lines: int, folder: Path, step: int) -> None:
         os._exit(0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 520))
 def test_a_kill_at_any_line_leaves_a_complete_checkpoint(lines: int) -> None:
     with tempfile.TemporaryDirectory() as made:

@@ -24,7 +24,7 @@ from unittest import mock
 import pulumi
 import pulumi_trainer as trainer
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import to_document
@@ -109,10 +109,10 @@ VALUES = st.recursive(
 )
 OBJECTS = st.dictionaries(KEYS, VALUES, max_size=5).filter(lambda value: not plaintext_secrets.problems(value, ""))
 """Without what the plan takes for a secret, such as {"TOKEN": 10000000}."""
-OFTEN = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+OFTEN = settings(max_examples=40)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(OBJECTS)
 def test_any_json_value_stays_as_it_is(value: dict[str, Any]) -> None:
     same, problems = json_value(value, "x")
@@ -136,7 +136,7 @@ def test_any_json_value_of_outputs_is_in_the_config_map_as_it_was_given(value: d
     assert repr(json.loads(shipped(nested))) == repr({"a": [value], "a[0]": 1.0})
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(OBJECTS)
 def test_any_json_value_is_what_the_function_receives(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     folder = tmp_path_factory.mktemp("job")

@@ -8,13 +8,16 @@ recipe here, whichever way it came.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import platform
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -152,19 +155,47 @@ def built(names: Iterable[str], say: Callable[[str], None]) -> dict[str, Path]:
     folders = {name: folder(name) for name in names}
     missing = [name for name in folders if not folders[name].exists()]
     if missing:
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with alone(CACHE, say):
-            missing = [name for name in missing if not folders[name].exists()]  # somebody else was at it
-            _leftovers()
-            refused = {name: why for name in missing if (why := _download(name, folders[name], say))}
-            if refused:
-                minutes = f"about {sum(COMPONENTS[name].minutes for name in refused):g} minutes on 2 cores"
-                say(f"building {len(refused)} of {len(folders)} components from Go modules: {minutes}, once")
-            for name, why in refused.items():
-                _build(name, folders[name], why, say)
-            if all(folder(name).exists() for name in (*CONTROL_PLANE, *NODES)):
-                shutil.rmtree(CACHE / "go", ignore_errors=True)  # gigabytes that only an unfinished build needs again
+        minutes = sum(COMPONENTS[name].minutes for name in missing)
+        say(f"{len(missing)} of {len(folders)} components are missing: at most {minutes:g} minutes on 2 cores, once")
+    for name in missing:
+        lock = CACHE / "locks" / name
+        lock.mkdir(parents=True, exist_ok=True)
+        with alone(lock, say):  # who needs another component does not wait for this one
+            if not folders[name].exists():  # unless another process has just built it
+                _get(name, folders[name], say)
+    if missing:
+        _remove_go_cache()
     return folders
+
+
+def _get(name: str, where: Path, say: Callable[[str], None]) -> None:
+    """Download or build a component, with its lock held."""
+    for leftover in CACHE.glob(f"building-{where.name}-*"):  # of a killed build
+        shutil.rmtree(leftover, ignore_errors=True)
+    if why := _download(name, where, say):
+        with _go_cache(fcntl.LOCK_SH):
+            _build(name, where, why, say)
+
+
+@contextmanager
+def _go_cache(lock: int) -> Iterator[None]:
+    """Hold a lock on Go's cache: shared to build, exclusive to remove it.
+
+    Raises: BlockingIOError.
+    """
+    descriptor = os.open(CACHE, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, lock)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_go_cache() -> None:
+    """Remove gigabytes that only an unfinished build needs again, unless another process is building."""
+    if all(folder(name).exists() for name in (*CONTROL_PLANE, *NODES)):
+        with suppress(BlockingIOError), _go_cache(fcntl.LOCK_EX | fcntl.LOCK_NB):
+            shutil.rmtree(CACHE / "go", ignore_errors=True)
 
 
 def folder(name: str) -> Path:
@@ -219,7 +250,7 @@ def _build(name: str, where: Path, no_archive: str, say: Callable[[str], None]) 
 
 def _make(where: Path, fill: Callable[[Path, Path], None]) -> None:
     """A component's folder, there whole or not at all; `fill` gets the folder and one for what goes again."""
-    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as temporary:
+    with tempfile.TemporaryDirectory(prefix=f"building-{where.name}-", dir=CACHE) as temporary:
         new = Path(temporary, "new")
         (new / "bin").mkdir(parents=True)
         fill(new, Path(temporary))
@@ -254,9 +285,3 @@ def _version(version: str) -> str:
     words = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     return " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in words.items())
-
-
-def _leftovers() -> None:
-    """What a killed build has left; called with the lock held, so none is at work."""
-    for path in CACHE.glob("building-*"):
-        shutil.rmtree(path, ignore_errors=True)

@@ -560,6 +560,7 @@ _UV_SETTINGS = {
     "index-url": "UV_INDEX_URL",
     "extra-index-url": "UV_EXTRA_INDEX_URL",
     "find-links": "UV_FIND_LINKS",
+    "constraint": "UV_CONSTRAINT",
     "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
     "retries": "UV_HTTP_RETRIES",
