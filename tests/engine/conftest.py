@@ -24,6 +24,9 @@ from pulumi_trainer.provider.targets.local import LocalTarget
 PINNED = {"PIP_CONSTRAINT": str(Path(__file__).parents[1] / "constraints.txt")}
 """Variables with which jobs install the same versions in each run of the tests."""
 
+SECRET = "4dabf18193072939515e22adb298388d"
+"""The key by which Pulumi marks special values in a state; of outputs, secrets."""
+
 HEAD = """
 import pulumi
 import pulumi_trainer as trainer
@@ -124,11 +127,16 @@ class Project:
         return result
 
     def export(self) -> dict[str, Any]:
-        argv = ["pulumi", "stack", "export", "--stack", self.stack]
-        done = subprocess.run(argv, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=True)
-        return dict(json.loads(done.stdout))
+        """Return what `pulumi stack export` prints, read from the state's file, which is a second faster."""
+        backend = Path(self.environment["PULUMI_BACKEND_URL"].removeprefix("file://"))
+        state = json.loads((backend / ".pulumi" / "stacks" / self.name / f"{self.stack}.json").read_text())
+        return {"version": state["version"], "deployment": state["checkpoint"]["latest"] or {}}
 
     def outputs(self) -> dict[str, Any]:
+        resources = self.export()["deployment"].get("resources") or []
+        found = next((r.get("outputs", {}) for r in resources if r["type"] == "pulumi:pulumi:Stack"), {})
+        if SECRET not in json.dumps(found):
+            return dict(found)
         argv = ["pulumi", "stack", "output", "--json", "--show-secrets", "--stack", self.stack]
         done = subprocess.run(argv, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=True)
         return dict(json.loads(done.stdout))
@@ -196,13 +204,21 @@ def pulumi_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pulumi-home")
 
 
-@pytest.fixture
-def project(tmp_path: Path, pulumi_home: Path) -> Iterator[Project]:
-    made = Project(tmp_path, pulumi_home)
-    (tmp_path / "state").mkdir()
-    (tmp_path / "Pulumi.yaml").write_text(yaml.safe_dump({"name": made.name, "runtime": "python", "main": "."}))
+@pytest.fixture(scope="session")
+def empty_stack(tmp_path_factory: pytest.TempPathFactory, pulumi_home: Path) -> Path:
+    """A project with a new stack, which each test copies: `stack init` takes most of a second."""
+    made = Project(tmp_path_factory.mktemp("empty-stack"), pulumi_home)
+    (made.folder / "state").mkdir()
+    (made.folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": made.name, "runtime": "python", "main": "."}))
     result = made.run("stack", "init")
     assert result.code == 0, result
+    return made.folder
+
+
+@pytest.fixture
+def project(tmp_path: Path, pulumi_home: Path, empty_stack: Path) -> Iterator[Project]:
+    shutil.copytree(empty_stack, tmp_path, dirs_exist_ok=True)
+    made = Project(tmp_path, pulumi_home)
     yield made
     for status in made.target.jobs():
         made.target.delete(status.namespace, status.name)
