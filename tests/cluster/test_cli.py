@@ -65,6 +65,7 @@ def cli(user_kubeconfig: Path, tmp_path: Path) -> Cli:
     return Cli(user_kubeconfig, folder)
 
 
+@pytest.mark.smoke
 def test_jobs_of_others(cli: Cli, root: Client, cluster: Cluster, namespace: str) -> None:
     create(root, namespace, jobset("runs", pods=2))
     create(

@@ -63,6 +63,7 @@ def runtime(*steps: Document, nodes: int = 4) -> Document:
     }
 
 
+@pytest.mark.smoke
 def test_nothing_starts_on_too_few_nodes_then_all(
     root: Client,
     target: KubernetesTarget,

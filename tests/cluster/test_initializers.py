@@ -100,6 +100,7 @@ pulumi.export("output", job.output_path)
 ENDS = "outcome: succeed, run: 200ms"
 
 
+@pytest.mark.smoke
 def test_a_dataset_as_a_resource(lab: Lab, root: Client, namespace: str, made: str) -> None:  # noqa: F811
     output = f'trainer.OutputVolume(storage_class="{made}")'
     lab.config("token", "canary-token", "--secret")

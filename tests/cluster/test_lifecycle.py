@@ -48,6 +48,7 @@ def edit(root: Client, namespace: str, name: str, change: Document) -> None:
 
 
 class TestCreate:
+    @pytest.mark.smoke
     def test_the_record_owns_all_other_objects_and_all_carry_our_labels(
         self, target: KubernetesTarget, root: Client, namespace: str
     ) -> None:

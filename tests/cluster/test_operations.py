@@ -74,6 +74,7 @@ def test_updates_keep_an_override_until_the_program_says_the_same(client: Client
     assert suspend_of(root, namespace) is True
 
 
+@pytest.mark.smoke
 def test_stop_and_rerun(client: Client, root: Client, namespace: str) -> None:
     mine, sent = target(client, namespace), submission(namespace, jobset("job"))
     uid = mine.create(sent).uid

@@ -97,6 +97,7 @@ def ours(client: Client, kind: Kind, namespace: str) -> set[str]:
     return {field for m in managed for field in m["fieldsV1"].get("f:spec", {})}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("mode", MODES)
 def test_kueue_suspends_and_resumes_and_no_apply_of_ours_does(
     client: Client, root: Client, namespace: str, queue: str, mode: str, monkeypatch: pytest.MonkeyPatch

@@ -73,6 +73,7 @@ def triples(permissions: list[Permission]) -> set[tuple[str, str, str]]:
     return {(p.kind.group, p.rule["resources"][0], verb) for p in permissions for verb in p.verbs if not p.names}
 
 
+@pytest.mark.smoke
 def test_the_server_grants_the_table_and_no_more(user: Client, namespace: str) -> None:
     assert granted(user, namespace) == triples(least.EVERYTHING)
     assert granted(user, "default") == triples([p for p in least.EVERYTHING if p.everywhere])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
@@ -30,6 +31,7 @@ def up(lab: Lab, lr: str, more: str = "", sim: str = "run: 1s") -> str:  # noqa:
     return lab.up().out
 
 
+@pytest.mark.smoke
 def test_the_record_keeps_the_runs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
     up(lab, "0.1")
     until(lambda: phases(lab, user_kubeconfig) == {"digits": "Succeeded"}, 60)

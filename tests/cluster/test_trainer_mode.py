@@ -318,6 +318,7 @@ def test_a_train_job_without_its_runtime_is_refused_in_the_servers_words(
         target.create(submission(namespace, train_job(namespace, missing)))
 
 
+@pytest.mark.smoke
 def test_a_train_job_runs_and_its_deletion_leaves_nothing(
     target: KubernetesTarget, client: Client, root: Client, namespace: str
 ) -> None:

@@ -102,6 +102,7 @@ def second(lab: Lab) -> None:
     (lab.folder / "Pulumi.second.yaml").write_text(yaml.safe_dump(there))
 
 
+@pytest.mark.smoke
 def test_a_job_is_made_once_and_all_of_it_goes(lab: Lab) -> None:
     lab.program(PLAIN, head())
     lab.up()
@@ -114,6 +115,7 @@ def test_a_job_is_made_once_and_all_of_it_goes(lab: Lab) -> None:
     assert [name for name in left(lab.root_client, lab.namespace) if "kube-root" not in name] == []
 
 
+@pytest.mark.smoke
 def test_a_change_of_running_work_is_refused_with_reasons_and_made_when_asked(lab: Lab) -> None:
     lab.program(PLAIN, head())
     lab.up()
@@ -144,6 +146,7 @@ def test_a_creation_that_was_refused_halfway_is_refused_in_the_next_plan_too(lab
     lab.preview("--expect-no-changes")
 
 
+@pytest.mark.smoke
 def test_suspend_is_an_update_in_place(lab: Lab) -> None:
     lab.program(PLAIN, head())
     lab.up()

@@ -84,6 +84,7 @@ def test_claims_of_policies_never_take_the_volume_of_a_program(
     assert claim(root, namespace, "victim-output")["metadata"].get("deletionTimestamp") is None
 
 
+@pytest.mark.smoke
 def test_a_claim_is_made_once_and_goes_with_its_generation(
     target: KubernetesTarget, root: Client, namespace: str
 ) -> None:

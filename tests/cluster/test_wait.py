@@ -24,6 +24,7 @@ def test_up_waits_for_the_end_and_shows_each_phase_once(lab: Lab) -> None:  # no
     assert "Succeeded" in told.partition("Outputs:")[2]
 
 
+@pytest.mark.smoke
 def test_a_failure_names_pod_node_and_exit_code(lab: Lab) -> None:  # noqa: F811
     lab.program(program('), wait_for="complete",'), head("outcome: fail, exit-code: 3, run: 300ms"))
     told = lab.up(ok=False).out

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 MEMORY = 2**30
 """Bytes of address space, the interpreter and its libraries included."""
 SECONDS = 60

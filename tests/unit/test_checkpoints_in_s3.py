@@ -401,6 +401,7 @@ class TestRestore:
         assert not elsewhere.requests
         elsewhere.close()
 
+    @pytest.mark.slow
     def test_one_of_a_thousand(self, node: Node, place: Place) -> None:
         for step in range(1000):
             place.put(f"manifests/step-{step}/node-0.json", b"{}")

@@ -159,6 +159,7 @@ def peak(call: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_reading_is_bounded(name: str) -> None:
     def attempt() -> None:

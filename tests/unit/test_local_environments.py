@@ -20,6 +20,8 @@ import pytest
 import setup
 from pulumi_trainer.provider.targets.local import layer
 
+pytestmark = pytest.mark.slow
+
 UV = setup.VENV / "bin" / "uv"
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from pulumi_trainer.provider.targets.local import layer
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"PATH": os.defpath}
 
 

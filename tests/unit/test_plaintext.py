@@ -237,6 +237,7 @@ def test_the_rules_are_loaded_for_candidates_alone() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 def test_a_long_text_is_judged_in_proportion_to_its_length() -> None:
     """Each character once, whatever it is: 2 MiB that begin like tokens all the time."""
     parts = (
