@@ -305,8 +305,11 @@ def test_a_secret_output_is_in_the_cluster_s_secret_alone(lab: Lab, kind: Kind) 
     lab.destroy()
 
 
-@pytest.mark.parametrize("kind", [JOBSET, TRAIN_JOB], ids=["jobset", "trainer"])
-@pytest.mark.parametrize(("sim", "phase"), [("outcome: forever", "Running"), ("run: 1s", "Succeeded")])
+@pytest.mark.parametrize(
+    ("kind", "sim", "phase"),
+    [(JOBSET, "outcome: forever", "Running"), (TRAIN_JOB, "run: 1s", "Succeeded")],
+    ids=["jobset", "trainer"],
+)
 def test_a_rotated_secret_changes_the_secret_in_place(lab: Lab, kind: Kind, sim: str, phase: str) -> None:
     if kind is TRAIN_JOB:
         lab.config("trainer:mode", "trainer")

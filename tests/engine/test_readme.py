@@ -13,20 +13,11 @@ import pytest
 
 from tests.documented import Block, blocks
 
-from .conftest import Project
+from .conftest import PINNED, Project
 
 ROOT = Path(__file__).parents[2]
 CATALOGUE = ROOT / "examples" / "platform-and-teams" / "platform" / "runtimes"
 PICTURE = ROOT / "docs" / "quickstart.svg"
-TRAIN = """
-def train():
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    print(f"rank {dist.get_rank()} of {dist.get_world_size()}", flush=True)
-    dist.barrier()  # nobody leaves while another one still connects
-    dist.destroy_process_group()
-"""
 
 
 def programs(found: list[Block]) -> list[str]:
@@ -35,12 +26,12 @@ def programs(found: list[Block]) -> list[str]:
 
 def test_the_program_of_the_readme_trains_on_two_nodes(project: Project) -> None:
     (text,) = programs(blocks("README.md", __file__))
-    (project.folder / "train.py").write_text(TRAIN)
+    project.env.update(PINNED)
     project.program(text, head="")
     project.up()
     assert project.outputs() == {"phase": "Succeeded"}
-    logs = project.logs("classifier")
-    assert "rank 0 of 2" in logs and "rank 1 of 2" in logs, logs
+    losses = re.findall(r"rank (\d) of 2: loss (\S+)", project.logs("linear"))
+    assert dict(losses).keys() == {"0", "1"} and all(float(loss) < 0.01 for _, loss in losses), losses
 
 
 def test_the_wheel_has_the_version_of_the_package() -> None:

@@ -148,34 +148,31 @@ def test_a_folder_that_is_not_of_the_job_is_left_alone(project: Project) -> None
     assert {p.name for p in own.iterdir()} == {"jobs"}
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"name": "../../../x"}, "is not a name that Kubernetes accepts"),
-        ({"target": {"root": "/tmp/a\0b"}}, "is not an absolute path without NUL"),
-    ],
-    ids=["name", "root"],
-)
-def test_what_a_state_must_not_say_is_refused_without_a_traceback(
-    project: Project, given: dict[str, Any], words: str
-) -> None:
+TAMPERED: dict[str, dict[str, Any]] = {
+    "is not a name that Kubernetes accepts": {"name": "../../../x"},
+    "is not an absolute path without NUL": {"target": {"root": "/tmp/a\0b"}},
+}
+
+
+def test_what_a_state_must_not_say_is_refused_without_a_traceback(project: Project) -> None:
     project.program(SUSPENDED)
     project.up()
-    before = project.export()
+    before = json.dumps(project.export())
 
-    state = project.export()
-    for resource in state["deployment"]["resources"]:
-        if "dynamic/trainer" in resource["type"]:
-            for part in ("inputs", "outputs"):
-                _overwrite(resource[part], given)
-    (project.folder / "state.json").write_text(json.dumps(state))
-    assert project.run("stack", "import", "--file", "state.json").code == 0
-    for command in ("refresh", "destroy"):
-        result = project.run(command, "--yes", "--skip-preview")
-        assert result.code != 0 and words in result.out, result
-        assert "Traceback" not in result.out and "Exception calling application" not in result.out, result
-    assert project.job("long").phase == "Suspended"
-    (project.folder / "state.json").write_text(json.dumps(before))
+    for words, given in TAMPERED.items():
+        state = json.loads(before)
+        for resource in state["deployment"]["resources"]:
+            if "dynamic/trainer" in resource["type"]:
+                for part in ("inputs", "outputs"):
+                    _overwrite(resource[part], given)
+        (project.folder / "state.json").write_text(json.dumps(state))
+        assert project.run("stack", "import", "--file", "state.json").code == 0
+        for command in ("refresh", "destroy"):
+            result = project.run(command, "--yes", "--skip-preview")
+            assert result.code != 0 and words in result.out, result
+            assert "Traceback" not in result.out and "Exception calling application" not in result.out, result
+        assert project.job("long").phase == "Suspended"
+    (project.folder / "state.json").write_text(before)
     assert project.run("stack", "import", "--file", "state.json").code == 0
     project.destroy()
 
