@@ -13,7 +13,8 @@ from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.pipeline.gangs import split_by_stage
-from pulumi_trainer.provider.pipeline.info import TRAINER, Info, TrainJob
+from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, Info, TrainJob
+from pulumi_trainer.provider.pipeline.plugins.mpi import KEEP_FQDN, LAUNCHER, OPEN_MPI_5
 
 Mode = Literal["jobset", "trainer"]
 
@@ -32,6 +33,8 @@ def finish(objects: list[dict[str, Any]], info: Info, job: TrainJob, mode: Mode)
             _leave_to_kueue(document)
             _hand_over(document, job)
             _limit_time(document, job)
+            if info.policy("mpi") is not None:
+                _connect_open_mpi_5(document)
 
 
 def _own(document: dict[str, Any], job: TrainJob) -> None:
@@ -76,3 +79,20 @@ def _limit_time(jobset: dict[str, Any], job: TrainJob) -> None:
             own: Any = spec.get("activeDeadlineSeconds", deadline)
             unknown = next((limit for limit in (deadline, own) if isinstance(limit, Unknown)), None)
             spec["activeDeadlineSeconds"] = unknown or min(own, deadline)
+
+
+def _connect_open_mpi_5(jobset: dict[str, Any]) -> None:
+    """Set the variables of Open MPI 5 beside those of 4, unless the user has set them.
+
+    Without a hostfile, `mpirun` starts all ranks on the launcher, and the job succeeds. PRRTE compares the names in the hostfile,
+    which are short, with its own: with full names it would take the launcher for another host.
+    """
+    for replicated in jobs_of(jobset):
+        for container in replicated.pod.containers if replicated.name == LAUNCHER else ():
+            if container.name != NODE:
+                continue
+            values = {env.get("name"): env.get("value") for env in container.env}
+            for name, successor in OPEN_MPI_5.items():
+                if name in values and successor not in values:
+                    value = "false" if name == KEEP_FQDN else values[name]
+                    container.document["env"].append({"name": successor, "value": value})

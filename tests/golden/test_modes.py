@@ -22,6 +22,7 @@ from pulumi_trainer.provider.kube.values.documents import documents
 from pulumi_trainer.provider.offline import Cluster
 from pulumi_trainer.provider.offline.snapshots import SUFFIX
 from pulumi_trainer.provider.pipeline import registry, render
+from pulumi_trainer.provider.pipeline.plugins.mpi import OPEN_MPI_5
 from pulumi_trainer.provider.targets.generated_secrets import generate_values, keys_to_generate
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
@@ -107,6 +108,9 @@ def as_controller(objects: list[dict[str, Any]], theirs: list[dict[str, Any]]) -
             if labels.get("trainer.kubeflow.org/trainjob-ancestor-step") == "trainer":  # 2
                 limit = its["template"]["spec"].pop("activeDeadlineSeconds", 60)
                 assert job["template"]["spec"].pop("activeDeadlineSeconds") == min(60, limit)
+            for container in job["template"]["spec"]["template"]["spec"].get("containers", []):
+                if "env" in container:  # 14
+                    container["env"] = [each for each in container["env"] if each["name"] not in OPEN_MPI_5.values()]
     return objects
 
 
@@ -248,6 +252,15 @@ def test_keys_are_placeholders_that_a_target_fills(name: str) -> None:
     data = secret.get("data") or secret["stringData"]
     assert set(keys_to_generate(data)) == set(data)
     assert generate_values(data) != generate_values(data)
+
+
+@proves(14)
+def test_a_launcher_has_the_variables_of_open_mpi_5_too() -> None:
+    """Their values: `tests/unit/test_plugin_mpi.py`."""
+    runtime, job = load("deepspeed-distributed"), train_job("deepspeed-distributed", trainer={"numNodes": 2})
+    mine, theirs = (str(render(runtime, job, mode=mode).objects) for mode in ("jobset", "trainer"))  # type: ignore[arg-type]
+    assert all(four in mine and four in theirs for four in OPEN_MPI_5)
+    assert all(five in mine and five not in theirs for five in OPEN_MPI_5.values())
 
 
 @proves(12)

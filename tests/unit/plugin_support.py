@@ -50,8 +50,8 @@ def train_job(trainer: Any = None, *, runtime: str = "rt", **spec: Any) -> Docum
 
 
 def rendered(rt: Document, tj: Document, **options: Any) -> dict[str, Document]:
-    """The objects, by kind and name."""
-    return render(default_runtime(rt), default_train_job(tj), mode="trainer", **options).objects
+    """The objects of mode trainer, unless `options` name another, by kind and name."""
+    return render(default_runtime(rt), default_train_job(tj), **{"mode": "trainer", **options}).objects
 
 
 def problems(rt: Document, tj: Document, exists: Callable[[str, str, str], bool] | None = None) -> list[Problem]:

@@ -78,6 +78,22 @@ class TestPods:
         ]
         assert "env" not in main(objects)
 
+    def test_variables_of_open_mpi_5_in_mode_jobset(self) -> None:
+        objects = rendered(mpi(), train_job({"numProcPerNode": 4}), mode="jobset")
+        assert main(objects, "launcher")["env"][4:] == [
+            {"name": "PRTE_MCA_prte_default_hostfile", "value": "/etc/mpi/hostfile"},
+            {"name": "PRTE_MCA_prte_keep_fqdn_hostnames", "value": "false"},
+            {"name": "PRTE_MCA_prte_set_default_slots", "value": "4"},
+            {"name": "PRTE_MCA_plm_ssh_args", "value": "-o ConnectionAttempts=10"},
+        ]
+        assert "env" not in main(objects)
+
+    def test_variables_of_open_mpi_5_that_the_user_has_set_stay(self) -> None:
+        own = {"PRTE_MCA_prte_keep_fqdn_hostnames": "true", "PRTE_MCA_plm_ssh_args": "-v"}
+        tj = train_job({"env": [{"name": name, "value": value} for name, value in own.items()]})
+        found = env(main(rendered(mpi(), tj, mode="jobset"), "launcher"))
+        assert own.items() <= found.items() and found["PRTE_MCA_prte_default_hostfile"] == "/etc/mpi/hostfile"
+
     def test_without_a_trainer_section_too(self) -> None:
         assert "OMPI_MCA_plm_rsh_args" in env(main(rendered(mpi(), train_job()), "launcher"))
 

@@ -348,6 +348,18 @@ CASES: list[Case] = [
         "PT140", runtime(TORCH), job({}, activeDeadlineSeconds=9223372037), {},
         lambda r, j, k: j["spec"].update(activeDeadlineSeconds=9223372036),
     ),
+    (
+        "PT151", mpi_runtime({"mpi": {"runLauncherAsNode": True}}), job({"numNodes": 2, "command": ["mpirun", "./pi"]}),
+        {"mode": "trainer"}, lambda r, j, k: trainer(j).update(command=["mpirun", "--hostfile", "/etc/mpi/hostfile", "./pi"]),
+    ),
+    (
+        "PT152", runtime(TORCH, step("data", "", ended={"ttlSecondsAfterFinished": 60}), step()), job({}), {},
+        lambda r, j, k: replicated(r)["template"]["spec"].pop("ttlSecondsAfterFinished"),
+    ),
+    (
+        "PT153", runtime(TORCH, step(pod={"activeDeadlineSeconds": 60})), job({}), {},
+        lambda r, j, k: replicated(r)["template"]["spec"].update(backoffLimit=0),
+    ),
     *(
         (code, runtime(TORCH), queued(**given), {"queues": shrunk(8) if code == "PT215" else complete_queues(QUEUES)}, change)
         for code, given, change in (
@@ -454,6 +466,36 @@ def test_python_alone_is_right_where_there_is_one_process() -> None:
     assert codes(runtime(TORCH), job({**command, "numNodes": 2, "env": env})) == []
     assert codes(runtime({"jax": {}}), job({**command, "numNodes": 2})) == []
     assert codes(runtime(TORCH), job({**command, "numProcPerNode": 2})) == ["PT105"]
+
+
+@pytest.mark.parametrize(
+    ("change", "warned"),
+    [
+        (lambda r, j: None, True),
+        (lambda r, j: trainer(j).update(numNodes=1), False),
+        (lambda r, j: trainer(j).update(env=[{"name": "PRTE_MCA_prte_default_hostfile", "value": "/etc/mpi/hostfile"}]), False),
+        (lambda r, j: trainer(j).update(args=["-H", "job-node-0-0"]), False),
+        (lambda r, j: trainer(j).update(command=["bash", "-c", "PRTE_MCA_prte_default_hostfile=/h mpirun ./pi"]), False),
+        (lambda r, j: trainer(j).pop("command"), True),
+    ],
+)  # fmt: skip
+def test_hosts_of_open_mpi_5(change: Callable[[Document, Document], Any], warned: bool) -> None:
+    """In mode jobset the launcher has the variables of both versions."""
+    given, train_job = mpi_runtime({}), job({"numNodes": 3, "command": ["mpirun", "./pi"]})
+    change(given, train_job)
+    assert codes(given, train_job) == []
+    assert codes(given, train_job, mode="trainer") == (["PT151"] if warned else [])
+
+
+def test_a_ttl_of_the_job_that_ends_the_jobset_runs_nothing_again() -> None:
+    ended = {"ttlSecondsAfterFinished": 60}
+    both = [step("data", ""), step(ended=ended)]
+    assert codes(runtime(TORCH, step(ended=ended)), job({})) == []
+    assert codes(runtime(TORCH, *both), job({})) == ["PT152"]
+    assert (
+        codes(runtime(TORCH, *both, successPolicy={"operator": "All", "targetReplicatedJobs": ["node"]}), job({})) == []
+    )
+    assert codes(runtime(TORCH, *both, successPolicy={"operator": "Any"}), job({})) == []
 
 
 def test_budgets_for_names() -> None:

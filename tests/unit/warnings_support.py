@@ -14,9 +14,10 @@ Document = dict[str, Any]
 
 
 def step(name: str = "node", ancestor: str = "trainer", pod: Document | None = None, **more: Any) -> Document:
-    """A replicated job with the container `node`, whose fields `container` gives."""
+    """A replicated job with the container `node`, whose fields `container` gives, and those of its Jobs `ended`."""
     container = {"name": more.pop("called", "node"), "image": "example.com/train:1", **more.pop("container", {})}
-    template: Document = {"spec": {"template": {"spec": {"containers": [container], **(pod or {})}}}}
+    spec = {"containers": [container], **(pod or {})}
+    template: Document = {"spec": {**more.pop("ended", {}), "template": {"spec": spec}}}
     if ancestor:
         template["metadata"] = {"labels": {ANCESTOR: ancestor}}
     return {"name": name, "template": template, **more}

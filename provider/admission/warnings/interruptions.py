@@ -240,10 +240,48 @@ def repeated_failure(view: View) -> Iterator[Problem]:
     ttl = number(section(view.jobset, "spec").get("ttlSecondsAfterFinished"))
     if view.mode == "trainer" and ttl is not None:
         why = (
-            f"JobSet deletes a failed job {ttl} seconds later, and Trainer's controller up to version 2.3.0 creates it again:"
+            f"JobSet deletes a failed job {ttl} seconds later, and Trainer's controller of versions 2.2 and 2.3 creates it again:"
             " the job fails and starts over without end"
         )
-        yield Problem("spec.template.spec.ttlSecondsAfterFinished", why, "leave it out, or use a newer Trainer")
+        yield Problem("spec.template.spec.ttlSecondsAfterFinished", why, "leave it out, or use Trainer 2.4")
+
+
+def repeated_step(view: View) -> Iterator[Problem]:
+    """Yield a TTL of a Job that ends before its JobSet does.
+
+    JobSet creates each Job that is missing: `shouldCreateJob` of
+    https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/controllers/jobset_controller.go
+    """
+    policy = section(view.jobset, "spec", "successPolicy")
+    counting = listed(policy.get("targetReplicatedJobs")) or [step.name for step in view.steps]
+    last = counting if policy.get("operator") == "Any" or len(counting) == 1 else []
+    if any_unknown([*counting, policy.get("operator")]):
+        return
+    for step in view.steps:
+        ttl = number(step.job.get("ttlSecondsAfterFinished"))
+        if ttl is not None and not (step.name in last and step.replicas == 1):
+            why = (
+                f"deletes the Job of {step.name} {ttl} seconds after its end, and JobSet creates it again while the other Jobs"
+                f" run: {step.name} runs again beside them"
+            )
+            hint = "write ttlSecondsAfterFinished into spec.template.spec instead: JobSet deletes all Jobs after the last one"
+            yield Problem(f"{step.at}.template.spec.ttlSecondsAfterFinished", why, hint)
+
+
+def replaced_pods(view: View) -> Iterator[Problem]:
+    """Yield a deadline of Pods, whose Job creates another Pod after it.
+
+    Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup
+    """
+    for step in view.steps:
+        deadline, retries = number(step.pod.spec.get("activeDeadlineSeconds")), step.job.get("backoffLimit", 6)
+        if deadline is not None and number(retries):
+            why = (
+                f"ends each Pod of {step.name} after {deadline} seconds, and its Job creates another up to {retries} times"
+                " (backoffLimit): the step starts over"
+            )
+            hint = "write activeDeadlineSeconds into the spec of the TrainJob, which ends the job"
+            yield Problem(f"{step.pod.at}.activeDeadlineSeconds", why, hint)
 
 
 def restarts_alone(view: View) -> Iterator[Problem]:

@@ -58,6 +58,9 @@ RULES = (
     Rule("PT138", "a TTL that starts a failed job again", interruptions.repeated_failure, cluster=True),
     Rule("PT139", "a node that starts again alone", interruptions.restarts_alone),
     Rule("PT140", "a deadline that overflows", interruptions.overflowing_deadline, cluster=True),
+    Rule("PT151", "an Open MPI 5 that knows no hosts", training.no_hosts_for_open_mpi_5, cluster=True),
+    Rule("PT152", "a TTL that runs a finished step again", interruptions.repeated_step, cluster=True),
+    Rule("PT153", "a deadline that starts Pods again", interruptions.replaced_pods),
     Rule(
         "PT201",
         "a LocalQueue without ClusterQueue",

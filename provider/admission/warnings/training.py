@@ -6,14 +6,21 @@ import re
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
-from pulumi_trainer.provider.admission.warnings.view import View, gpus, number
+from pulumi_trainer.provider.admission.warnings.view import View, gpus, number, value_or_unknown
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.unknown import any_unknown
 from pulumi_trainer.provider.pipeline import validate
 from pulumi_trainer.provider.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE
-from pulumi_trainer.provider.pipeline.plugins.mpi import LAUNCHER, OPEN_MPI
+from pulumi_trainer.provider.pipeline.plugins.mpi import (
+    HOSTFILE,
+    HOSTFILE_FOLDER,
+    HOSTFILE_LOCATION,
+    LAUNCHER,
+    OPEN_MPI,
+    OPEN_MPI_5,
+)
 
 _CONNECTED = ("torch", "jax", "xgboost")
 """Policies that connect the nodes if there is a `trainer` section."""
@@ -26,6 +33,9 @@ _LAUNCHES = re.compile(
     r"|MASTER_ADDR|\bRANK\b"
 )
 """Parts of a command that connects nodes by itself."""
+
+_LISTS_HOSTS = re.compile(r"(^|\s)(--?hostfile|--?machinefile|--?host|-H)\b|PRTE_MCA_|prte_default_hostfile")
+"""Parts of a command that tell mpirun its nodes."""
 
 _LOCAL = re.compile(r"(--(rdzv[-_]endpoint|master[-_]addr)=?)(localhost|127\.0\.0\.1)\b.*|--standalone")
 
@@ -231,6 +241,27 @@ def no_mpi(view: View) -> Iterator[Problem]:
     if implementation == "" and launcher is not None:
         why = "is empty, which the schema admits: Trainer's controller then never creates the objects"
         yield Problem("spec.mlPolicy.mpi.mpiImplementation", why, f"write {OPEN_MPI}")
+
+
+def no_hosts_for_open_mpi_5(view: View) -> Iterator[Problem]:
+    """Yield a launcher without the variables of Open MPI 5: https://github.com/kubeflow/trainer/issues/4028"""
+    launcher = view.step(LAUNCHER)
+    if view.mode != "trainer" or not view.has_policy("mpi") or not view.several_nodes or launcher is None:
+        return
+    env = value_or_unknown(launcher.node, "env")
+    names = [value_or_unknown(each, "name") for each in listed(env)]
+    variable = OPEN_MPI_5[HOSTFILE_LOCATION]
+    given = [variable in names, any_unknown([env, *names]), _LISTS_HOSTS.search(" ".join(view.words or []))]
+    if HOSTFILE_LOCATION in names and not any(given):
+        why = (
+            f"Open MPI 5 ignores {HOSTFILE_LOCATION}, the variable of Open MPI 4 that Trainer 2.3 sets: mpirun then starts all"
+            f" ranks on the launcher instead of {view.nodes} nodes, and the job is complete"
+        )
+        hint = (
+            f"set {variable}={HOSTFILE_FOLDER}/{HOSTFILE} in the env of the runtime's launcher, or pass --hostfile"
+            f" {HOSTFILE_FOLDER}/{HOSTFILE} to mpirun; with Open MPI 4 or Trainer 2.4 ignore it"
+        )
+        yield Problem("spec.mlPolicy.mpi.mpiImplementation", why, hint)
 
 
 def flux_without_nodes(view: View) -> Iterator[Problem]:

@@ -34,6 +34,14 @@ KEEP_FQDN = "OMPI_MCA_orte_keep_fqdn_hostnames"
 DEFAULT_SLOTS = "OMPI_MCA_orte_set_default_slots"
 RSH_ARGS = "OMPI_MCA_plm_rsh_args"
 RESERVED = frozenset({HOSTFILE_LOCATION, KEEP_FQDN, DEFAULT_SLOTS, RSH_ARGS})
+OPEN_MPI_5 = {
+    HOSTFILE_LOCATION: "PRTE_MCA_prte_default_hostfile",
+    KEEP_FQDN: "PRTE_MCA_prte_keep_fqdn_hostnames",
+    DEFAULT_SLOTS: "PRTE_MCA_prte_set_default_slots",
+    RSH_ARGS: "PRTE_MCA_plm_ssh_args",
+}
+"""Variable of Open MPI 4 -> the one of Open MPI 5, whose launcher PRRTE ignores the former. Trainer sets both since v2.4.0:
+https://github.com/kubeflow/trainer/pull/4029"""
 
 _LARGEST = 1024 * 1024
 """Maximum bytes of a ConfigMap."""
