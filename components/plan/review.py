@@ -12,12 +12,11 @@ from pulumi_trainer.args.arguments import child_path
 from pulumi_trainer.args.naming import is_variable, schema_at
 from pulumi_trainer.program.severities import by_severity
 from pulumi_trainer.provider.admission import Lookup, review
-from pulumi_trainer.provider.admission.crd_schemas import schema_of
+from pulumi_trainer.provider.admission.removed_fields import unknown_field_problems
 from pulumi_trainer.provider.admission.warnings import Queues, warnings
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.schema import Schema
-from pulumi_trainer.provider.kube.schema.strict import unknown_fields
 from pulumi_trainer.provider.kube.schema.verdict import Verdict
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.pipeline import Mode
@@ -26,7 +25,7 @@ from pulumi_trainer.provider.pipeline import Mode
 def refusals(document: dict[str, Any], lookup: Lookup | None = None) -> list[Problem]:
     """Return the problems of a runtime or a TrainJob, by path."""
     verdict = review(document, lookup=lookup)
-    return [*unknown_fields(schema_of(document["kind"]), verdict.unknown), *verdict.problems()]
+    return [*unknown_field_problems(document, verdict.unknown), *verdict.problems()]
 
 
 def train_job_verdict(train_job: dict[str, Any], runtime: dict[str, Any]) -> Verdict:

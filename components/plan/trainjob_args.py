@@ -71,6 +71,7 @@ class TrainJobArgs(ComponentArgs):
         **{field: f"trainer=CustomTrainer({field}=...)" for field in CustomTrainer.fields},
         **{name: f"trainer=CustomTrainer({there})" for name, there in CustomTrainer.elsewhere.items()},
         **{field: f"target=Kubernetes({field}=...)" for field in ("namespace", "kubeconfig", "context", "mode")},
+        **dict.fromkeys(("pod_template_overrides", "pod_spec_overrides"), "runtime_patches=[RuntimePatch(...)]"),
     }
     documents = frozenset({"runtime"})
     places = {

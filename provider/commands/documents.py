@@ -39,6 +39,7 @@ _BY = {
     "validating-webhook": "by Trainer's webhook",
     "jobset": "by JobSet",
     "pods": "by the API server when its Pods are made",
+    "training-operator": "by Kubeflow Trainer, which does not know this kind",
     "warning": "because of warnings that are errors here",
 }
 
@@ -62,11 +63,13 @@ def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> in
     """Print the result of each document as text, or the last result as JSON or YAML, and return the exit code."""
     verdicts = Verdicts()
     try:
-        for document, result in judge(_read(files), _cluster(mode, taken, pods=True), verdicts):
+        for document, result in judge(_read(files), _cluster(mode, taken, strict=True), verdicts):
             if output == "text":
                 print(_verdict(document, result, mode))
     except Invalid as error:
         return _unusable(error, output)
+    if output == "text":
+        _print_notes(verdicts, sys.stdout)
     if output != "text":
         _print(report(verdicts), output)
     return REFUSED if verdicts.refused else ADMITTED
@@ -80,13 +83,14 @@ def render(files: list[str], mode: Mode, output: str, taken: Severities) -> int:
     verdicts = Verdicts()
     with tempfile.SpooledTemporaryFile(max_size=2**23, mode="w+", encoding="utf-8") as rendered:
         try:
-            for document, result in judge(_read(files), _cluster(mode, taken, pods=True), verdicts):
+            for document, result in judge(_read(files), _cluster(mode, taken, strict=True), verdicts):
                 if output == "yaml":
                     _dump_all(result.objects, rendered)
                 if not result.admitted or result.warnings or result.notes or result.found:
                     print(_verdict(document, result, mode), file=sys.stderr)
         except Invalid as error:
             return _unusable(error, output)
+        _print_notes(verdicts, sys.stderr)
         if output == "json":
             _print(report(verdicts), output)
         elif not verdicts.refused:
@@ -145,9 +149,9 @@ def _read(files: Iterable[str]) -> Iterator[Document]:
     return chain.from_iterable(documents(name, sys.stdin.buffer if sys.stdin else None) for name in files)
 
 
-def _cluster(mode: Mode, taken: Severities, *, pods: bool = False) -> Cluster:
+def _cluster(mode: Mode, taken: Severities, *, strict: bool = False) -> Cluster:
     catalogue = _from_catalogue if mode == "jobset" else None
-    return Cluster(mode, catalogue=catalogue, severities=taken, pods=pods)
+    return Cluster(mode, catalogue=catalogue, severities=taken, strict=strict)
 
 
 def _from_catalogue(name: str) -> dict[str, Any] | None:
@@ -170,6 +174,11 @@ def _verdict(document: Document, result: Result, mode: Mode) -> str:
     if result.kind == "TrainJob" and not result.admitted and mode == "trainer" and "not found" in lines[-1]:
         lines.append("  note: the runtimes of the catalogue are used in mode jobset only")
     return "\n".join(lines)
+
+
+def _print_notes(verdicts: Verdicts, file: IO[str]) -> None:
+    for note in verdicts.notes:
+        print(f"note: {note}", file=file)
 
 
 def _with_line(problem: Problem, document: Document) -> str:

@@ -8,7 +8,7 @@ https://github.com/kubernetes-sigs/kueue/tree/v0.10.0/apis/kueue/v1alpha1
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -110,6 +110,26 @@ def with_canonical_quantities(value: Any, where: str = "", name: str = "") -> An
     if not isinstance(value, list):
         return value
     return [with_canonical_quantities(v, f"{where}[{i}]") for i, v in enumerate(value)]
+
+
+def unserved_version(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield that a document is of a version that Kueue does not serve since 0.20, with the fields that are named otherwise now.
+
+    Source: https://github.com/kubernetes-sigs/kueue/pull/14558
+    """
+    group, _, version = str(document.get("apiVersion")).rpartition("/")
+    if group == GROUP and version in VERSIONS and version != NEWEST and document.get("kind") in KINDS:
+        spec = section(document, "spec")
+        renamed = [f"{name} is {successor}" for name, successor in _RENAMED.items() if name in spec]
+        hint = f"write {GROUP}/{NEWEST}, which Kueue serves since 0.15" + "".join(f"; {each} there" for each in renamed)
+        yield Problem("apiVersion", f"Kueue 0.20 and newer do not serve {group}/{version}", hint)
+
+
+_RENAMED = {
+    "cohort": "cohortName", "parent": "parentName", "admissionChecks": "admissionChecksStrategy",
+    "kubeConfig": "clusterSource.kubeConfig",
+}  # fmt: skip
+"""Field of an older version -> its name in v1beta2."""
 
 
 def served_version(kind: str, served: Mapping[str, Iterable[str]]) -> str | None:

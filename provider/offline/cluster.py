@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.admission import namespace_limits, review
-from pulumi_trainer.provider.admission.crd_schemas import kinds, schema_of
+from pulumi_trainer.provider.admission import namespace_limits, review, training_operator
+from pulumi_trainer.provider.admission.crd_schemas import kinds
 from pulumi_trainer.provider.admission.jobset import pod_refusals
+from pulumi_trainer.provider.admission.removed_fields import is_removed, unknown_field_problems
 from pulumi_trainer.provider.admission.runtime import CLUSTER_WIDE, NAMESPACED
 from pulumi_trainer.provider.admission.warnings import (
     Queues,
@@ -29,8 +30,7 @@ from pulumi_trainer.provider.admission.warnings import (
     warnings,
 )
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kube.schema.strict import unknown_fields
-from pulumi_trainer.provider.kube.values.accessors import section, without
+from pulumi_trainer.provider.kube.values.accessors import section, text, without
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.queue_state import is_known_kind
 from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds, exceeded_deadline, is_finished, train_job_status
@@ -73,7 +73,8 @@ class Result:
         namespace: Its namespace.
         name: Its name.
         stage: The step that rejects it; None if it is admitted. One of `admission`'s, or "jobset" if JobSet rejects the rendered
-            JobSet, "pods" if the server rejects its Pods, "warning" if a warning counts as an error.
+            JobSet, "pods" if the server rejects its Pods, "warning" if a warning counts as an error, "training-operator" if
+            Kubeflow Trainer does not know the kind.
         errors: Why it is rejected.
         warnings: Warnings of the server.
         objects: The objects that the controller has applied, in that order.
@@ -109,7 +110,8 @@ class Cluster:
         catalogue: Returns a runtime by name that the documents lack; None if not found.
         now: Time of all events, in seconds since the epoch. Default: the current time.
         severities: Which warnings are hidden, and which reject a document.
-        pods: Whether a rejection of Pods rejects the TrainJob, which no server does.
+        strict: Whether to reject what a server admits and no user means: Pods that it rejects later, and in mode "trainer" fields
+            that Trainer has removed, which it drops.
     """
 
     def __init__(
@@ -119,9 +121,9 @@ class Cluster:
         catalogue: Callable[[str], Document | None] | None = None,
         now: float | None = None,
         severities: Severities | None = None,
-        pods: bool = False,
+        strict: bool = False,
     ) -> None:
-        self._pods = pods
+        self._strict = strict
         self.severities = severities or Severities()
         self.mode: Mode = mode
         self.now = time.time() if now is None else now
@@ -135,11 +137,14 @@ class Cluster:
         self._subdomains: dict[tuple[str, Any], dict[Key, None]] = {}
 
     def apply(self, document: Document) -> Result | None:
-        """Create or update an object, and return the result for a runtime or a TrainJob; None for other kinds.
+        """Create or update an object, and return the result for a runtime, a TrainJob or a job of Training Operator v1; None for
+        other kinds.
 
         Raises:
             Invalid: No cluster could have such an object.
         """
+        if training_operator.is_job(document):
+            return _unknown_to_trainer(document)
         kind, key = document["kind"], _key(document)
         if kind == "TrainJob" or kind in RUNTIMES:
             return self._admit(key, document)
@@ -170,11 +175,14 @@ class Cluster:
         result = Result(*key[1:], verdict.stage, verdict.errors, verdict.warnings, notes=self._from_catalogue)
         if verdict.stored is None:
             return result
-        if verdict.unknown and self.mode == "jobset":
-            result.refuse("decode", unknown_fields(schema_of(key[1]), verdict.unknown))
+        dropped = unknown_field_problems(document, verdict.unknown)
+        refused = (
+            dropped if self.mode == "jobset" else [p for p in dropped if self._strict and is_removed(key[1], p.where)]
+        )
+        if refused:
+            result.refuse("decode", refused)
             return result
-        dropped = unknown_fields(schema_of(key[1]), verdict.unknown)
-        result.notes += (Problem(p.where, "unknown field: it is dropped", p.hint) for p in dropped)
+        result.notes += (Problem(p.where, f"{p.why}: it is dropped", p.hint) for p in dropped)
         self._put(key, self._with_server_fields(verdict.stored, document, old))
         if key[1] == "TrainJob":
             result.objects, notes = self._reconcile(key)
@@ -185,7 +193,7 @@ class Cluster:
                 result.refuse("jobset", refusals)
             else:
                 result.notes += notes
-            if result.admitted and self._pods:
+            if result.admitted and self._strict:
                 refused_pods = self._refused_pods(result.objects)
                 if refused_pods:
                     result.refuse("pods", refused_pods)
@@ -388,6 +396,13 @@ def _key(document: Document) -> Key:
             raise Invalid(Problem("metadata.name", f"a {kind} needs a name, a string"))
         name = ""  # reported by admission
     return version.rpartition("/")[0], kind, _namespace(kind, metadata.get("namespace")), name
+
+
+def _unknown_to_trainer(document: Document) -> Result:
+    metadata = section(document, "metadata")
+    namespace, name = (text(metadata.get(part)) for part in ("namespace", "name"))
+    problem = training_operator.successor(document)
+    return Result(document["kind"], namespace or "default", name, training_operator.STAGE, (problem,), ())
 
 
 def _of(kind: str, namespace: str, name: str) -> Key:

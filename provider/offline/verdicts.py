@@ -10,6 +10,7 @@ from pulumi_trainer.provider.admission.warnings import Warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
 from pulumi_trainer.provider.kube.values.documents import Document
 from pulumi_trainer.provider.kube.values.wording import did_you_mean
+from pulumi_trainer.provider.kueue.objects import unserved_version
 from pulumi_trainer.provider.offline.cluster import RUNTIMES, Cluster, Result
 
 JUDGED = (*RUNTIMES, "TrainJob")
@@ -25,11 +26,13 @@ class Verdicts:
         last: The result of the last TrainJob, or of the last runtime if there is no TrainJob.
         status: The status of that TrainJob.
         refused: All results that were not admitted.
+        notes: What is known of documents that are not judged.
     """
 
     last: Result | None = None
     status: dict[str, Any] = field(default_factory=dict)
     refused: list[Result] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
 
 
 def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -> Iterator[tuple[Document, Result]]:
@@ -50,6 +53,7 @@ def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -
         except Invalid as error:
             raise Invalid(*(_placed(p, document) for p in error.problems)) from None
         if result is None:
+            verdicts.notes += (_placed(p, document) for p in unserved_version(document.content))
             others.setdefault(str(document.content.get("kind")), document)
             continue
         if not result.admitted:
@@ -71,13 +75,25 @@ def report(verdicts: Verdicts) -> dict[str, Any]:
     """Return the last result as the JSON of the command line."""
     assert verdicts.last is not None
     result = verdicts.last
-    own_words = result.stage in ("decode", "mutating-webhook", "warning", "jobset")  # not those of a server
+    own_words = result.stage in (
+        "decode",
+        "mutating-webhook",
+        "warning",
+        "jobset",
+        "training-operator",
+    )  # not those of a server
     errors = [{"field": p.where, "type": p.type, "detail": _detail(p) if own_words else p.why} for p in result.errors]
     return {
         "admitted": result.admitted,
         "stage": result.stage,
         "errors": errors,
-        "warnings": [*result.warnings, *map(str, result.found), *map(str, result.notes), *_refused_beside(verdicts)],
+        "warnings": [
+            *result.warnings,
+            *map(str, result.found),
+            *map(str, result.notes),
+            *_refused_beside(verdicts),
+            *map(str, verdicts.notes),
+        ],
         "objects": sorted(result.objects, key=_order),
         "status": verdicts.status,
     }
