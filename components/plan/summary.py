@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, TypedDict
 
 from pulumi_trainer.plan.run_inputs import images_of
+from pulumi_trainer.provider.kube.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
@@ -23,6 +24,7 @@ class JobSummary(TypedDict):
         gpus: GPUs of all Pods together, as Kueue counts them: the sum of the requests, else the limits, of all resources with
             "gpu" in their names. Absent if a quantity is not valid.
         images: Images of all containers, sorted.
+        containers: Image, command and resources of each container; absent in jobs of earlier versions.
         runtime: Name of the runtime.
         release: Release of the runtime; absent if it has none.
         queue: LocalQueue of the job; absent without a queue.
@@ -32,6 +34,7 @@ class JobSummary(TypedDict):
     nodes: int
     gpus: NotRequired[int]
     images: list[str]
+    containers: NotRequired[list[ContainerRow]]
     runtime: str
     release: NotRequired[str]
     queue: NotRequired[str]
@@ -51,6 +54,7 @@ def summarize(jobset: Mapping[str, Any], nodes: Any, runtime: Mapping[str, Any])
         "nodes": nodes,
         "gpus": _count_gpus(jobset),
         "images": first_unknown(images := [image for _, image in images_of(jobset)]) or sorted(set(images)),
+        "containers": container_table(jobset),
         "runtime": runtime.get("name", ""),
         "release": runtime.get("release"),
         "queue": labels.get(QUEUE),

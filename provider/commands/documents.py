@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import yaml
 from pulumi_trainer.provider.admission.warnings import Severities
+from pulumi_trainer.provider.kube.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
 from pulumi_trainer.provider.kube.terminal import escaped, plain
 from pulumi_trainer.provider.kube.values.documents import Document, documents
@@ -75,23 +76,30 @@ def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> in
     return REFUSED if verdicts.refused else ADMITTED
 
 
-def render(files: list[str], mode: Mode, output: str, taken: Severities) -> int:
+def render(files: list[str], mode: Mode, output: str, taken: Severities, *, summary: bool = False) -> int:
     """Print the objects of all TrainJobs as YAML, in the order to apply them, or the last result as JSON.
 
     YAML is printed only if all documents are admitted; problems and warnings go to stderr. Returns the exit code.
+
+    Args:
+        summary: Whether to print the containers of all JobSets instead of the objects, as a table or as JSON.
     """
-    verdicts = Verdicts()
+    verdicts, jobsets = Verdicts(), list[dict[str, Any]]()
     with tempfile.SpooledTemporaryFile(max_size=2**23, mode="w+", encoding="utf-8") as rendered:
         try:
             for document, result in judge(_read(files), _cluster(mode, taken, strict=True), verdicts):
-                if output == "yaml":
+                if summary:
+                    jobsets += (each for each in result.objects if each["kind"] == "JobSet")
+                elif output == "yaml":
                     _dump_all(result.objects, rendered)
                 if not result.admitted or result.warnings or result.notes or result.found:
                     print(_verdict(document, result, mode), file=sys.stderr)
         except Invalid as error:
             return _unusable(error, output)
         _print_notes(verdicts, sys.stderr)
-        if output == "json":
+        if summary:
+            print_summary(jobsets, output)
+        elif output == "json":
             _print(report(verdicts), output)
         elif not verdicts.refused:
             rendered.seek(0)
@@ -128,6 +136,21 @@ def print_objects(objects: list[dict[str, Any]], output: str) -> None:
         print(escaped(json.dumps(objects, indent=2, ensure_ascii=False)))
     else:
         _dump_all(objects, sys.stdout)
+
+
+def print_summary(objects: list[dict[str, Any]], output: str) -> None:
+    """Print image, command and resources of each container of JobSets, as a table for each JobSet or as JSON."""
+    tables = {each["metadata"]["name"]: container_table(each) for each in objects if each["kind"] == "JobSet"}
+    if output == "json":
+        print(escaped(json.dumps(tables, indent=2, ensure_ascii=False)))
+        return
+    for name, rows in tables.items():
+        print(plain(f"JobSet {name}"))
+        titles = {key: key.upper() for key in ContainerRow.__annotations__}
+        lines = [titles, *rows]
+        widths = {key: max(len(str(line[key])) for line in lines) for key in titles}
+        for line in lines:
+            print(plain("  ".join(str(line[key]).ljust(width) for key, width in widths.items()).rstrip()))
 
 
 def _validate_file(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:

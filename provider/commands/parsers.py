@@ -48,6 +48,8 @@ def run(command: str, arguments: Sequence[str]) -> int:
     if given.batch is not None:
         if given.names:
             parser.error(f"--batch {given.batch}: takes no other files")
+        if getattr(given, "summary", False):
+            parser.error(f"--batch {given.batch}: writes files, so --summary has no effect")
         if given.ignore or given.error:
             parser.error(f"--batch {given.batch}: reports no warnings, so --ignore and --error have no effect")
         if not given.batch.is_dir():
@@ -58,14 +60,15 @@ def run(command: str, arguments: Sequence[str]) -> int:
             parser.error("give files, or - for stdin, or --batch DIR")
         return documents.validate(given.names, given.mode, given.output, severities)
     if given.names and documents.are_files(given.names):
-        return documents.render(given.names, given.mode, given.output, severities)
+        return documents.render(given.names, given.mode, given.output, severities, summary=given.summary)
     if len(given.names) > 1:
         parser.error(f"{' '.join(given.names)}: give one job, or files")
     from pulumi_trainer.provider.commands import stack
 
     jobs = stack.resources(given.stack, *(given.names or [None]))
     objects = [list(job.inputs["objects"].values()) for job in jobs]
-    documents.print_objects(list(chain.from_iterable(objects)), given.output)
+    show = documents.print_summary if given.summary else documents.print_objects
+    show(list(chain.from_iterable(objects)), given.output)
     return 0
 
 
@@ -184,6 +187,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
     else:
         files = "YAML or JSON file, - for stdin, or one job of the stack."
         forms, output = ["yaml", "json"], "Output format; yaml has the objects, json the last result with its objects."
+        summary = "Print image, command and resources of each container as a table instead of the objects."
+        parser.add_argument("--summary", action="store_true", help=summary)
         parser.add_argument("-s", "--stack", help="Stack of the job, for example dev. Default: the selected stack.")
     parser.add_argument("names", nargs="*", metavar="FILE", help=files)
     mode = "trainer for exactly what Kubeflow Trainer's controller does. Default: jobset."

@@ -73,7 +73,11 @@ def test_the_plan_shows_the_summary_and_a_stack_without_one_stays_as_it_is(proje
     project.program(program("1", "0"))
     project.preview("--expect-no-changes")
     project.up("--expect-no-changes")
-    one = {"nodes": 1, "gpus": 0, "images": ["python:3.12"], "runtime": "plain"}
+    container = {
+        "step": "node", "container": "node", "pods": 1, "image": "python:3.12", "resources": "nvidia.com/gpu=0",
+        "command": "python3 /etc/pulumi-trainer/code/bootstrap.py",
+    }  # fmt: skip
+    one = {"nodes": 1, "gpus": 0, "images": ["python:3.12"], "containers": [container], "runtime": "plain"}
     assert summary(project) == one
 
     project.program(program("2", "0"))
@@ -81,4 +85,4 @@ def test_the_plan_shows_the_summary_and_a_stack_without_one_stays_as_it_is(proje
     (line,) = [line.split() for line in planned.splitlines() if "nodes" in line and "=>" in line]
     assert line == ["~", "nodes", ":", "1", "=>", "2"], planned
     project.up()
-    assert summary(project) == {**one, "nodes": 2}
+    assert summary(project) == {**one, "nodes": 2, "containers": [{**container, "pods": 2}]}

@@ -230,6 +230,8 @@ class TestJobSet:
         assert [(each.name, each.count) for each in sets] == [("generation", 1), ("node", 3)]
         assert sum((each.requests() or {})["nvidia.com/gpu"] for each in sets) == 16
         assert (plan.summary["nodes"], plan.summary["gpus"]) == (3, 16)
+        rows = {row["step"]: (row["pods"], row["resources"]) for row in plan.summary["containers"]}
+        assert rows == {"generation": (1, "nvidia.com/gpu=4"), "node": (3, "nvidia.com/gpu=4")}
 
     def test_another_server_is_a_change_and_none_leaves_the_digest(self, planned: Any) -> None:
         plain, with_server, other = planned(grpo()), planned(served()), planned(served(None, env={"A": "1"}))

@@ -118,6 +118,33 @@ def test_json_and_yaml(run: Ran) -> None:
     assert set(json.loads(run.out)["errors"][0]) == {"field", "type", "detail"}
 
 
+def test_a_summary_shows_what_each_container_gets(run: Ran) -> None:
+    document = runtime()
+    steps = document["spec"]["template"]["spec"]["replicatedJobs"]
+    pod = steps[0]["template"]["spec"]["template"]["spec"]
+    pod["initContainers"] = [{"name": "wait", "image": "wait:1", "command": ["sh", "-c", "sleep 1"]}]
+    limits = {"nvidia.com/gpu": 8, "memory": "64Gi"}
+    trainer = {
+        "numNodes": 2, "image": "own:1", "command": ["torchrun", "a b.py"], "args": ["\x1b[2J", "x" * 300],
+        "resourcesPerNode": {"limits": limits, "requests": {"memory": "32Gi"}},
+    }  # fmt: skip
+    file = run.file(document, train_job(trainer=trainer))
+    for mode in ("jobset", "trainer"):
+        assert run("render", "--summary", "--mode", mode, file) == 0
+        title, head, wait, node = run.out.splitlines()
+        assert title == "JobSet job" and head.split() == ["STEP", "CONTAINER", "PODS", "IMAGE", "COMMAND", "RESOURCES"]
+        assert wait.split("  ")[0] == "node" and "wait:1  sh -c 'sleep 1'" in wait
+        assert "own:1   torchrun 'a b.py'" in node and node.endswith("...  memory=32Gi..64Gi, nvidia.com/gpu=8")
+        assert "\x1b" not in run.out and "x" * 200 not in run.out
+    assert run("render", "--summary", "-o", "json", file) == 0
+    first, second = json.loads(run.out)["job"]
+    assert first == {
+        "step": "node", "container": "wait", "pods": 2, "image": "wait:1", "command": "sh -c 'sleep 1'", "resources": "",
+    }  # fmt: skip
+    assert (second["pods"], second["image"], second["resources"]) == (2, "own:1", "memory=32Gi..64Gi, nvidia.com/gpu=8")
+    assert run("render", "--summary", run.file(document, train_job(trainer={"numNodes": -1}))) == 1 and run.out == ""
+
+
 POD = {
     "volumes": [{"name": "../../victim", "emptyDir": {}}, {"name": "c", "persistentVolumeClaim": {"claimName": "../x"}}],
     "containers": [

@@ -31,6 +31,7 @@ SHM = patched(
     containers=[{"name": "node", "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}],
 )
 MPI = {"mpi": {"numProcPerNode": 1, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh"}}
+SSHD = {"command": ["/usr/sbin/sshd"], "args": ["-De"]}
 TUNE = {"command": ["tune", "run"]}
 BOOTSTRAP = ["python3", "/etc/pulumi-trainer/code/bootstrap.py"]
 CHECKPOINT = [{"name": "TRAINER_CHECKPOINT_DIR", "value": "/c"}, {"name": "TRAINER_CHECKPOINT_GRACE", "value": "300"}]
@@ -360,6 +361,14 @@ CASES: list[Case] = [
         "PT153", runtime(TORCH, step(pod={"activeDeadlineSeconds": 60})), job({}), {},
         lambda r, j, k: replicated(r)["template"]["spec"].update(backoffLimit=0),
     ),
+    (
+        "PT154", runtime(MPI, step(container=SSHD), step("launcher")), job({"command": ["mpirun", "./pi"]}), {},
+        lambda r, j, k: replicated(r)["template"].pop("metadata"),
+    ),
+    (
+        "PT155", mpi_runtime({}), job({"image": "own:1"}), {},
+        lambda r, j, k: pod(r)["containers"][0].update(image="own:1"),
+    ),
     *(
         (code, runtime(TORCH), queued(**given), {"queues": shrunk(8) if code == "PT215" else complete_queues(QUEUES)}, change)
         for code, given, change in (
@@ -496,6 +505,47 @@ def test_a_ttl_of_the_job_that_ends_the_jobset_runs_nothing_again() -> None:
         codes(runtime(TORCH, *both, successPolicy={"operator": "All", "targetReplicatedJobs": ["node"]}), job({})) == []
     )
     assert codes(runtime(TORCH, *both, successPolicy={"operator": "Any"}), job({})) == []
+
+
+def test_a_command_for_steps_that_start_differently() -> None:
+    def told(*commands: Document, **given: Any) -> list[str]:
+        steps = [step(name, container=command) for name, command in zip(("node", "launcher"), commands, strict=False)]
+        return [w.why for w in found(runtime(MPI, *steps), job(given or {"command": ["mpirun"]})) if w.code == "PT154"]
+
+    assert told(SSHD, {}) == [
+        "reaches node and launcher, which all have the ancestor trainer, and replaces /usr/sbin/sshd -De of node"
+    ]
+    assert told(SSHD, {"command": ["mpirun"]})[0].endswith("replaces /usr/sbin/sshd -De of node and mpirun of launcher")
+    assert told(SSHD, SSHD) == told({}, {}) == told(SSHD) == told(SSHD, {}, image="own:1") == []
+    assert len(told(SSHD, {}, args=["./pi"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "trainer", "says"),
+    [
+        ({}, {"image": "own:1"}, "image: reaches launcher alone: node keeps example.com/train:1"),
+        ({}, {"env": [{"name": "A", "value": "1"}], "command": ["mpirun"]}, "env: reaches launcher alone: node has no A"),
+        ({}, {"env": [{"name": "A", "value": "1"}], "command": ["mpirun", "-x", "A"]}, ""),
+        ({}, {"env": [{"name": "A", "value": "1"}], "command": ["mpirun", *BOOTSTRAP]}, ""),
+        (
+            {}, {"resourcesPerNode": {"limits": {"memory": "8Gi", "cpu": 2}, "requests": {"cpu": 2}}},
+            "resourcesPerNode: reaches launcher alone: node does not get its memory, cpu",
+        ),
+        ({"runLauncherAsNode": True}, {"env": [{"name": "A", "value": "1"}], "resourcesPerNode": {"limits": {"cpu": 2}}}, ""),
+        ({"runLauncherAsNode": True}, {"image": "own:1"}, "image: reaches launcher alone: node keeps example.com/train:1"),
+        ({}, {"command": ["mpirun", "./pi"]}, ""),
+    ],
+)  # fmt: skip
+def test_settings_that_the_nodes_of_mpi_do_not_get(policy: Document, trainer: Document, says: str) -> None:
+    told = [w for w in found(mpi_runtime({"mpi": policy}), job(trainer)) if w.code == "PT155"]
+    assert [f"{w.where}: {w.why}".removeprefix("spec.trainer.") for w in told] == ([says] if says else [])
+
+
+def test_a_node_without_the_ancestor_does_not_get_the_command_either() -> None:
+    given = runtime({}, step(ancestor=""), step("chief"))
+    told = [w.where for w in found(given, job({"command": ["python3", "a.py"], "image": "own:1"})) if w.code == "PT155"]
+    assert told == ["spec.trainer.image", "spec.trainer.command"]
+    assert codes(runtime({}, step(), step("helper", "")), job({"image": "own:1"})) == []
 
 
 def test_budgets_for_names() -> None:

@@ -10,6 +10,7 @@ from pulumi_trainer.provider.admission.warnings import (
     pods,
     queues,
     quota_changes,
+    settings,
     starting,
     training,
 )
@@ -61,6 +62,8 @@ RULES = (
     Rule("PT151", "an Open MPI 5 that knows no hosts", training.no_hosts_for_open_mpi_5, cluster=True),
     Rule("PT152", "a TTL that runs a finished step again", interruptions.repeated_step, cluster=True),
     Rule("PT153", "a deadline that starts Pods again", interruptions.replaced_pods),
+    Rule("PT154", "a command that replaces those of other steps", settings.replaced_commands),
+    Rule("PT155", "a setting that other nodes do not get", settings.settings_of_others, cluster=True),
     Rule(
         "PT201",
         "a LocalQueue without ClusterQueue",
