@@ -17,8 +17,8 @@ import pulumi
 import pulumi_trainer
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.program import targets
-from pulumi_trainer.provider import pulumi_compat
 from pulumi_trainer.provider.admission.warnings import RULES
+from pulumi_trainer.provider.api.upstream import UPSTREAM
 from pulumi_trainer.provider.commands import parsers, schemas
 from pulumi_trainer.provider.commands.app import app
 from pulumi_trainer.provider.commands.runtime_table import list_runtimes
@@ -26,7 +26,6 @@ from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.kueue.object_checks import FROZEN
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.pipeline import render
-from pulumi_trainer.provider.targets.kubernetes.preflight.versions import PRODUCTS
 from pulumi_trainer.queues.component import FIXED
 from pulumi_trainer.runtimes import load
 from typer.main import get_command
@@ -412,38 +411,15 @@ def catalogue() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-_MODULES = {
-    "Kubernetes": "k8s.io/kubernetes", "JobSet": "sigs.k8s.io/jobset", "Kubeflow Trainer": "github.com/kubeflow/trainer/v2",
-    "Kueue": "sigs.k8s.io/kueue", "scheduler-plugins": "sigs.k8s.io/scheduler-plugins", "Volcano": "volcano.sh/volcano",
-    "KAI": "github.com/kai-scheduler/KAI-scheduler",
-}  # fmt: skip
-"""Product -> its Go module, from which the tests' cluster is built."""
-_NEEDED = {
-    "Kubernetes": "a cluster",
-    "JobSet": "each job in a cluster",
-    "Kubeflow Trainer": '`mode="trainer"`',
-    "Kueue": "`queue=`, `GpuQueues`",
-    "scheduler-plugins": "`CoschedulingPolicy`",
-    "Volcano": "`VolcanoPolicy`",
-    "KAI": "`KAIPolicy`",
-}
-
-
 def support() -> str:
-    """Return the table of the products with the least release and the one that is tested."""
-    least = {product.name: product.since for product in PRODUCTS.values()}
-    built = "\n".join(file.read_text() for file in (ROOT / "tools" / "cluster" / "go").glob("*/go.mod"))
-    rows = []
-    for product, module in _MODULES.items():
-        versions: list[str] = re.findall(rf"^(?:require )?\s*{re.escape(module)} v([\d.]+)$", built, re.MULTILINE)
-        rows.append((product, _NEEDED[product], least.get(product, ""), max(versions)))
-    rows.append(("Pulumi", "each program", _found(r'"pulumi>=([\d.]+)', "pyproject.toml"), pulumi_compat.NEWEST))
+    """Return the table of the products: the least version, the one that is followed, the one that tests run against."""
+    rows = [(p.name, p.needed, p.least, p.followed, p.tested, "<br>".join(p.differences)) for p in UPSTREAM.values()]
     locked = _found(r"^pulumi-kubernetes==([\d.]+)", "tools/requirements.txt")
     oldest = _found(r'"pulumi-kubernetes>=([\d.]+)', "pyproject.toml")
-    rows.append(("pulumi-kubernetes", "queues, PodGroups, NetworkPolicy", oldest, locked))
+    rows.append(("pulumi-kubernetes", "queues, PodGroups, NetworkPolicy", oldest, "", locked, ""))
     python = _found(r'^requires-python = ">=([\d.]+)', "pyproject.toml")
-    rows.append(("CPython", "all", python, "the oldest and the newest release of the machine"))
-    return _table(("product", "needed for", "least release", "tested with"), rows)
+    rows.append(("CPython", "all", python, "", "the oldest and the newest release of the machine", ""))
+    return _table(("product", "needed for", "least", "followed", "run against", "known to differ"), rows)
 
 
 def _found(pattern: str, file: str) -> str:

@@ -61,6 +61,14 @@ OneJobArgument = Annotated[
 ]
 
 
+@app.command("version")
+def show_version(output: OutputOption = "table", json_: JsonOption = False) -> None:
+    """Print the versions of this package and of the products that it follows, for example `version -o json`."""
+    from pulumi_trainer.provider.commands import version as command
+
+    command.show("json" if json_ else output)
+
+
 @app.command()
 def init(
     directory: Annotated[

@@ -357,7 +357,40 @@ class RuntimeEntry(TypedDict):
     purpose: str
 
 
+class ProductEntry(TypedDict):
+    """A product that this package builds on.
+
+    Attributes:
+        name: Its name.
+        needed: What needs it.
+        followed: The version whose rules the plan applies; of Pulumi the newest whose private parts are known.
+        tested: The version that tests run against.
+        least: The least version that works; empty if any does.
+        differences: What is known to differ in another version, each beginning with that version.
+    """
+
+    name: str
+    needed: str
+    followed: str
+    tested: str
+    least: str
+    differences: list[str]
+
+
+class VersionResult(TypedDict):
+    """The version of this package and of what it follows.
+
+    Attributes:
+        version: Version of pulumi-trainer.
+        products: Kubernetes, JobSet, Kubeflow Trainer, Kueue, scheduler-plugins, Volcano, KAI, Pulumi.
+    """
+
+    version: str
+    products: list[ProductEntry]
+
+
 SCHEMAS: dict[str, type] = {
+    "version": VersionResult,
     "status": StatusEntry,
     "why": WhyEntry,
     "logs": LogEntry,

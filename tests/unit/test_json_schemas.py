@@ -18,6 +18,7 @@ from pulumi_trainer.provider.commands.outputs import _Found
 from pulumi_trainer.provider.commands.reach import Job
 from pulumi_trainer.provider.commands.runtime_table import list_runtimes
 from pulumi_trainer.provider.commands.schemas import SCHEMAS, StepEntry
+from pulumi_trainer.provider.commands.version import read_versions
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.usage import Row, to_json
@@ -36,6 +37,7 @@ PRINTED: dict[str, dict[str, Any]] = {
     "doctor": {"findings": [], "unseen": []},
     "cache list": cache.Entry("catalogue", Path("a"), 1, 2.0).to_dict(),
     "runtime list": list_runtimes()[0],
+    "version": read_versions(),
 }
 
 

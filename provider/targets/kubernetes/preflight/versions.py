@@ -1,4 +1,4 @@
-"""Owns the products that a cluster needs for a job, the least version of each, and why.
+"""Owns the products that a cluster needs for a job, and why the least version of each is needed.
 
 Versions are those in which something appeared: JobSet's releases
 (https://github.com/kubernetes-sigs/jobset/tree/v0.12.0/CHANGELOG, dependsOn: https://github.com/kubernetes-sigs/jobset/pull/740),
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, kind_of
 from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.api.upstream import UPSTREAM
 from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE
@@ -25,22 +26,24 @@ class Product:
     """A product that serves an API group.
 
     Args:
-        since: The least release.
-        why: What the release is needed for.
+        why: What the least release is needed for.
         fields: Field -> the release that added it. An older cluster may drop the field silently.
     """
 
     name: str
-    since: str = ""
     why: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def since(self) -> str:
+        """The least release; empty if any works."""
+        return UPSTREAM[self.name].least
+
 
 PRODUCTS = {
-    JOBSET.group: Product("JobSet", "0.8", "order of stages", {"dependsOn": "0.8", "volumeClaimPolicies": "0.11"}),
+    JOBSET.group: Product("JobSet", "order of stages", {"dependsOn": "0.8", "volumeClaimPolicies": "0.11"}),
     TRAIN_JOB.group: Product(
         "Kubeflow Trainer",
-        "2.2",
         "runtimePatches, by which code and volumes are mounted",
         {
             "runtimePatches": "2.2",
@@ -50,7 +53,7 @@ PRODUCTS = {
             "envInjection": "2.3",
         },
     ),
-    LOCAL_QUEUE.group: Product("Kueue", "0.15", "its API v1beta2"),
+    LOCAL_QUEUE.group: Product("Kueue", "its API v1beta2"),
     POD_GROUP.group: Product("scheduler-plugins"),
     VOLCANO_POD_GROUP.group: Product("Volcano"),
 }

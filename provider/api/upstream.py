@@ -1,0 +1,61 @@
+"""The products that this package builds on: the version that it follows, the one that tests run against, and what newer ones change.
+
+Whoever follows another version changes this table; `docs/support.md` and `pulumi-trainer version` show it, and
+`tests/unit/test_upstream.py` compares it with what the code is generated from and what the tests start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A product.
+
+    Args:
+        name: Its name.
+        needed: What needs it.
+        followed: The version whose rules this package applies; of Pulumi the newest whose private parts it knows.
+        tested: The version that tests run against.
+        least: The least version that works; empty if any does.
+        differences: What is known to differ in another version, each beginning with that version.
+    """
+
+    name: str
+    needed: str
+    followed: str
+    tested: str
+    least: str = ""
+    differences: tuple[str, ...] = ()
+
+
+UPSTREAM = {
+    product.name: product
+    for product in (
+        Upstream("Kubernetes", "a cluster", "1.36.3", "1.36.3", "", ("1.37: not compared",)),
+        Upstream("JobSet", "each job in a cluster", "0.12.0", "0.12.0", "0.8"),
+        Upstream(
+            "Kubeflow Trainer", '`mode="trainer"`', "master of 2026-08-21 (commit 8c0f5059b, 58 commits after 2.3.0)",
+            "2.3.0", "2.2",
+            (
+                "2.2, 2.3: CRDs admit a negative numNodes and numProcPerNode below 1; a failed TrainJob starts again after the"
+                " TTL of its JobSet (PT138)",
+                "2.4: names of replicated jobs have at most 20 characters; the image of an MPI job is set on launcher and nodes;"
+                " the launcher has the variables of Open MPI 5, as in mode jobset",
+            ),
+        ),
+        Upstream(
+            "Kueue", "`queue=`, `GpuQueues`", "0.19.2", "0.19.2", "0.15",
+            ("0.20: kueue.x-k8s.io/v1beta1 is not served; documents of this package are v1beta2",),
+        ),
+        Upstream("scheduler-plugins", "`CoschedulingPolicy`", "0.34.7", "0.34.7"),
+        Upstream("Volcano", "`VolcanoPolicy`", "1.13.0", "1.14.1"),
+        Upstream("KAI", "`KAIPolicy`", "0.13.1", "0.13.1"),
+        Upstream(
+            "Pulumi", "each program", "3.246.0", "3.246.0", "3.246",
+            ("newer: not compared; an error names a private part of its SDK that is gone",),
+        ),
+    )
+}  # fmt: skip
+"""Name -> product."""

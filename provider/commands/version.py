@@ -1,0 +1,38 @@
+"""`version`: prints the version of this package and the versions of the products that it follows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from pulumi_trainer.provider.api.upstream import UPSTREAM
+from pulumi_trainer.provider.commands.formats import print_data
+
+_HEAD = ("PRODUCT", "FOLLOWED", "RUN AGAINST", "LEAST")
+
+
+def show(output: str) -> None:
+    """Print all versions. output: table, json or yaml."""
+    found = read_versions()
+    if output != "table":
+        print_data(found, output)
+        return
+    rows = [(p["name"], p["followed"], p["tested"], p["least"] or "-") for p in found["products"]]
+    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
+    print(f"pulumi-trainer {found['version']}\n")
+    for row in (_HEAD, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print("\nKnown to differ:")
+    for product in found["products"]:
+        for difference in product["differences"]:
+            print(f"  {product['name']} {difference}")
+
+
+def read_versions() -> dict[str, Any]:
+    """Return a `VersionResult`."""
+    products = [asdict(product) for product in UPSTREAM.values()]
+    for product in products:
+        product["needed"] = product["needed"].replace("`", "")
+        product["differences"] = list(product["differences"])
+    return {"version": version("pulumi-trainer"), "products": products}

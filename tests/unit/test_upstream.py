@@ -1,0 +1,81 @@
+"""The versions of what this package follows: the table against the code, the cluster of the tests and the pinned packages."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from pulumi_trainer.provider import cli, pulumi_compat
+from pulumi_trainer.provider.api.upstream import UPSTREAM
+
+from tools import docs_reference
+
+ROOT = Path(__file__).parents[2]
+MODULES = {
+    "Kubernetes": "k8s.io/kubernetes", "JobSet": "sigs.k8s.io/jobset", "Kubeflow Trainer": "github.com/kubeflow/trainer/v2",
+    "Kueue": "sigs.k8s.io/kueue", "scheduler-plugins": "sigs.k8s.io/scheduler-plugins", "Volcano": "volcano.sh/volcano",
+    "KAI": "github.com/kai-scheduler/KAI-scheduler",
+}  # fmt: skip
+"""Product -> its Go module, from which the tests' cluster is built."""
+REPOSITORIES = {
+    "Kubernetes": "kubernetes/kubernetes", "JobSet": "kubernetes-sigs/jobset", "Kueue": "kubernetes-sigs/kueue",
+    "scheduler-plugins": "kubernetes-sigs/scheduler-plugins", "Volcano": "volcano-sh/volcano",
+    "KAI": "kai-scheduler/KAI-scheduler",
+}  # fmt: skip
+COMMIT = "8c0f5059b"
+
+
+def text_of(*folders: str, suffix: str = ".py") -> str:
+    files = [file for folder in folders for file in sorted((ROOT / folder).rglob(f"*{suffix}"))]
+    return "\n".join(file.read_text() for file in files)
+
+
+@pytest.mark.parametrize("product", MODULES)
+def test_tests_run_against_the_version_of_the_table(product: str) -> None:
+    built = text_of("tools/cluster/go", suffix="go.mod")
+    found = re.findall(rf"^(?:require )?\s*{re.escape(MODULES[product])} v([\d.]+)$", built, re.MULTILINE)
+    assert max(found) == UPSTREAM[product].tested
+
+
+@pytest.mark.parametrize("product", REPOSITORIES)
+def test_the_code_refers_to_the_version_that_is_followed(product: str) -> None:
+    code = text_of("provider", "components")
+    found = re.findall(rf"github\.com/{re.escape(REPOSITORIES[product])}/(?:blob|tree)/v([\d.]*\d)", code)
+    assert max(found, key=lambda each: [*map(int, each.split("."))]) == UPSTREAM[product].followed
+
+
+def test_trainer_is_followed_at_a_commit() -> None:
+    schemas = (ROOT / "provider" / "admission" / "generate" / "schemas.py").read_text()
+    assert COMMIT in UPSTREAM["Kubeflow Trainer"].followed
+    assert f"kubeflow/trainer at commit {COMMIT}" in schemas
+    for product, name in (("JobSet", "jobset"), ("Kueue", "kueue")):
+        assert f"kubernetes-sigs/{name} v{UPSTREAM[product].followed}" in schemas
+    for page in ("docs/differences.md", "tests/golden/README.md"):
+        words = " ".join((ROOT / page).read_text().split())
+        assert f"commit {COMMIT}" in words and "master of 2026-08-21, 58 commits after v2.3.0" in words
+
+
+def test_pulumi() -> None:
+    pulumi = UPSTREAM["Pulumi"]
+    assert pulumi.followed == pulumi.tested == pulumi_compat.NEWEST
+    assert f'"pulumi>={pulumi.least},<4"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_page_and_the_command_show_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(*options: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["pulumi-trainer", "version", *options])
+        with pytest.raises(SystemExit):
+            cli.main()
+        return capsys.readouterr().out
+
+    page, table, found = docs_reference.support(), shown(), json.loads(shown("-o", "json"))
+    assert table.startswith(f"pulumi-trainer {found['version']}\n")
+    assert [each["name"] for each in found["products"]] == [*UPSTREAM]
+    for product in UPSTREAM.values():
+        for fact in (product.name, product.followed, product.tested, product.least, *product.differences):
+            assert fact in page and fact in table
