@@ -1,4 +1,4 @@
-"""The products that this package builds on: the version that it follows, the one that tests run against, and what newer ones change.
+"""The products that this package builds on: the version that it follows, the one that tests run against, what others change.
 
 Whoever follows another version changes this table; `docs/support.md` and `pulumi-trainer version` show it, and
 `tests/unit/test_upstream.py` compares it with what the code is generated from and what the tests start.
