@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -215,9 +216,16 @@ def empty_stack(tmp_path_factory: pytest.TempPathFactory, pulumi_home: Path) -> 
     return made.folder
 
 
+def _selection(home: Path, folder: Path) -> Path:
+    """Return the file in which Pulumi keeps the selected stack of a project."""
+    digest = hashlib.sha1(str(folder / "Pulumi.yaml").encode()).hexdigest()
+    return home / "workspaces" / f"lab-{digest}-workspace.json"
+
+
 @pytest.fixture
 def project(tmp_path: Path, pulumi_home: Path, empty_stack: Path) -> Iterator[Project]:
     shutil.copytree(empty_stack, tmp_path, dirs_exist_ok=True)
+    _selection(pulumi_home, tmp_path).write_text(_selection(pulumi_home, empty_stack).read_text())
     made = Project(tmp_path, pulumi_home)
     yield made
     for status in made.target.jobs():
