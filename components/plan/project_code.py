@@ -122,23 +122,38 @@ def _root(source: Source) -> Path:
         raise Invalid(*(Problem("git", f"{p.where}: {p.why}", p.hint) for p in error.problems)) from None
 
 
-def imported_function(func: Callable[..., Any], project: Project) -> tuple[str, str] | None:
-    """Return the script that imports a function from the project and calls it, and the folder that its module is imported from;
-    None if the function does not belong to a module of the project.
+@dataclass(frozen=True)
+class ImportedFunction:
+    """A function of a module of a project.
+
+    Attributes:
+        script: The script that imports the function and calls it.
+        folder: Folder of the project that its module is imported from.
+        path: Path of its module in the project.
     """
+
+    script: str
+    folder: str
+    path: str
+
+
+def imported_function(func: Callable[..., Any], project: Project) -> ImportedFunction | None:
+    """Return how a job imports a function from the project; None if it does not belong to a module of the project."""
     file = getsourcefile(func)
     if file is None or func.__module__ == "__main__" or not _is_attribute_of_module(func):
         return None
     path = Path(file).resolve()
     if project.root not in path.parents or path.relative_to(project.root).as_posix() not in project.tree.files:
         return None
-    relative = path.relative_to(project.root).with_suffix("")
+    in_project = path.relative_to(project.root)
+    relative = in_project.with_suffix("")
     parts = relative.parent.parts if relative.name == "__init__" else relative.parts
     module = func.__module__.split(".")
     if list(parts[-len(module) :]) != module:
         return None
     folder = str(PurePosixPath(*parts[: -len(module)]))
-    return _IMPORTED.format(module=func.__module__, name=func.__name__), folder
+    script = _IMPORTED.format(module=func.__module__, name=func.__name__)
+    return ImportedFunction(script, folder, in_project.as_posix())
 
 
 def _is_attribute_of_module(func: Callable[..., Any]) -> bool:

@@ -17,12 +17,15 @@ import reprlib
 import symtable
 import textwrap
 import tokenize
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import chain, repeat
-from pathlib import Path
+from operator import or_
+from pathlib import Path, PurePosixPath
 from stat import S_ISREG
+from types import CodeType
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -75,8 +78,17 @@ if __name__ == "__main__":
     {name}(**{json}.loads({path}.Path(__file__).with_name("{args}").read_text(encoding="utf-8")))
 """
 
-_OF_MODULE = frozenset({"__name__", "__file__", "__doc__", "__builtins__", "__spec__", "__loader__", "__package__"})
-"""Names that every module defines."""
+_OF_MODULE = frozenset({"__name__", "__builtins__"})
+"""Names of every module that a function may use: the job has them too, and loggers are named by `__name__`."""
+
+_OF_FILE = frozenset({"__file__", "__doc__", "__spec__", "__loader__", "__package__", "__cached__"})
+"""Names of every module whose value in the job is another one, since the function is in a file of its own there."""
+
+_PURE = frozenset({
+    "abs", "bool", "bytes", "chr", "complex", "dict", "divmod", "float", "format", "frozenset", "int", "len", "list", "max",
+    "min", "ord", "pow", "range", "repr", "round", "set", "slice", "sorted", "str", "sum", "tuple",
+})  # fmt: skip
+"""Builtins that a default may call: the same arguments give the same value in every process."""
 
 
 @dataclass(frozen=True)
@@ -220,10 +232,13 @@ def _shipped(trainer: CustomTrainer, project: Project | None) -> Shipped:
     imported = imported_function(trainer.func, project) if inspect.isfunction(trainer.func) else None
     if imported is None:
         return from_function(trainer.func, project.modules)
+    content = project.tree.files[imported.path].content
+    if not _is_compiled_from(trainer.func, content):
+        return _changed(trainer.func, PurePosixPath(imported.path).name)
     never = [
         Problem("func", f"{trainer.func.__name__} {what}", hint) for what, hint in _never_runs_as_imported(trainer.func)
     ]
-    return Shipped(imported[0], tuple(never), path=tuple(dict.fromkeys((imported[1], "."))))
+    return Shipped(imported.script, tuple(never), path=tuple(dict.fromkeys((imported.folder, "."))))
 
 
 def _never_runs_as_imported(func: Callable[..., Any]) -> list[tuple[str, str]]:
@@ -243,13 +258,18 @@ def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozens
         return _refused("func", why, "pass the function itself")
     if func.__name__ == "<lambda>":
         return _refused("func", "a lambda has no source of its own to ship", "write it as a def")
+    file = Path(inspect.getsourcefile(func) or "?")
     try:
+        whole, _ = inspect.findsource(inspect.unwrap(func))
         lines, first = inspect.getsourcelines(func)
     except (OSError, TypeError):
+        if file.is_file():
+            return _changed(func, file.name)
         why = f"the source of {func.__name__} cannot be read"
         return _refused("func", why, "define it in a file, or use script=")
+    if not _is_compiled_from(func, "".join(whole)):
+        return _changed(func, file.name)
     source = _as_module("".join(lines))
-    file = Path(inspect.getsourcefile(func) or "?")
     first -= source.startswith(_INDENTED)
     try:
         function = _statement(ast.parse(source))
@@ -262,8 +282,10 @@ def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozens
     needs_future, lost = _lost(source, function, _implicit(func) | _made(source, func), postponed)
     found = [
         Problem("func", f"{func.__name__} {what} ({file.name}:{first + line - 1})", hint)
-        for line, what, hint in [*_never_runs(func, function), *_decorators(function), *lost]
-    ]
+        for line, what, hint in [
+            *_never_runs(func, function), *_decorators(function), *lost, *_private_names(func, function),
+        ]
+    ]  # fmt: skip
     found = found or [Problem("func", f"{func.__name__} {what}", _AS_WRITTEN) for what in _changes(func, function)]
     # The imports of the footer must not take the function's own name.
     json_, path = (f"{alias}_" if alias == function.name else alias for alias in ("_json", "_pathlib"))
@@ -286,23 +308,112 @@ def _changes(func: Callable[..., Any], function: ast.FunctionDef | ast.AsyncFunc
     if inspect.unwrap(func) is not func:
         yield "is wrapped (functools.wraps or update_wrapper), and the wrapper would be lost"
         return
-    arguments = function.args
+    arguments, none = function.args, inspect.Parameter.empty
     given: list[Any] = [*(func.__defaults__ or ())]
     written: list[ast.expr | None] = [*arguments.defaults]
-    given += [(func.__kwdefaults__ or {}).get(each.arg) for each in arguments.kwonlyargs]
+    given += [(func.__kwdefaults__ or {}).get(each.arg, none) for each in arguments.kwonlyargs]
     written += arguments.kw_defaults
-    if len(given) != len(written) or any(map(_is_other, given, written)):
-        yield "has other defaults by now than in its def"
+    computed = [each for each in written if each is not None and not _is_pure(each)]
+    line = func.__code__.co_firstlineno - function.lineno
+    if len(given) != len(written):
+        yield _OTHER_DEFAULTS
+    elif computed:
+        yield f"has a default that the job would compute again: {ast.unparse(computed[0])}"
+    elif not all(_is_written(*both, line) for both in zip(given, written, strict=True)):
+        yield _OTHER_DEFAULTS
 
 
-def _is_other(value: Any, written: ast.expr | None) -> bool:
-    """Return whether a default differs from the expression in its def, if that is a constant or a builtin."""
-    match written:
-        case ast.Constant(value=constant):
-            return repr(constant) != repr(value)
-        case ast.Name(id=name) if hasattr(builtins, name):
-            return value is not getattr(builtins, name)
-    return False
+_OTHER_DEFAULTS = "has other defaults by now than in its def"
+
+
+def _is_pure(expression: ast.expr) -> bool:
+    """Return whether a default has the same value in every process, as far as it only uses builtins."""
+    if isinstance(expression, ast.Lambda):
+        return True
+    inner = [*ast.walk(expression)]
+    called = [node.func for node in inner if isinstance(node, ast.Call)]
+    functions = [each.id for each in called if isinstance(each, ast.Name)]
+    named = all(isinstance(each, (ast.Name, ast.Attribute)) for each in called)
+    return named and _PURE.issuperset(functions) and not any(isinstance(node, ast.Lambda) for node in inner)
+
+
+def _is_written(value: Any, expression: ast.expr | None, line: int) -> bool:
+    """Return whether a default still has the value of the expression in its def.
+
+    Args:
+        value: The default; `Parameter.empty` for none.
+        expression: The expression; None for none.
+        line: Lines of the file above those of the expression.
+    """
+    if expression is None or value is inspect.Parameter.empty:
+        return expression is None and value is inspect.Parameter.empty
+    if isinstance(expression, ast.Lambda):
+        compiled = getattr(value, "__code__", None)
+        return compiled is not None and compiled.co_firstlineno == line + expression.lineno
+    try:
+        written = eval(compile(ast.Expression(expression), "<default>", "eval"), {})  # noqa: S307  # as Python has done
+    except Exception:
+        return False
+    if isinstance(value, (set, frozenset)):  # in any order
+        return type(value) is type(written) and sorted(map(repr, value)) == sorted(map(repr, written))
+    return repr(value) == repr(written)
+
+
+def _changed(func: Callable[..., Any], file: str) -> Shipped:
+    """Return the problem of a function whose file says something else than what was imported."""
+    why = f"{file} has changed since it was imported: its text is not that of {func.__name__} any more"
+    return _refused("func", why, "run the program again; if a tool rewrites functions on import, use script=")
+
+
+def _is_compiled_from(func: Callable[..., Any], text: str | bytes) -> bool:
+    """Return whether a function was compiled from the text of a file: what ships is read from the file by line, and the file may
+    have changed since its import.
+    """
+    compiled: CodeType = inspect.unwrap(func).__code__
+    if any(_REWRITTEN_BY_PYTEST in each.co_names for each in _all_codes(compiled)):
+        return True
+    return _without_columns(compiled) in _functions(text, compiled.co_flags & _FUTURES)
+
+
+_REWRITTEN_BY_PYTEST = "@pytest_ar"
+"""Name in functions of test modules whose assertions pytest has rewritten: they never compile to the same."""
+
+_FUTURES = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
+
+
+@lru_cache(maxsize=64)
+def _functions(text: str | bytes, flags: int) -> frozenset[CodeType]:
+    """Return the compiled functions of a file; empty for one that Python cannot compile."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python has given them on import
+        try:
+            module = compile(text, "<file>", "exec", flags, dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return frozenset()
+    return frozenset(map(_without_columns, _all_codes(module)))
+
+
+def _all_codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _all_codes(each)
+
+
+def _without_columns(code: CodeType) -> CodeType:
+    """Return compiled code without the table of lines and columns, which bytecode of another process may lack."""
+    consts = tuple(_without_columns(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_linetable=b"", co_consts=consts)
+
+
+def _private_names(func: Callable[..., Any], function: ast.stmt) -> Iterator[tuple[int, str, str]]:
+    """Yield the private names of a class (`job.__rank`) that a method uses: outside of the class they name something else."""
+    known = {*chain.from_iterable(code.co_names for code in _all_codes(func.__code__))}
+    classes = [part.lstrip("_") for part in func.__qualname__.split(".")[:-1]]
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and any(f"_{each}{node.attr}" in known for each in classes):
+            what = f"uses {node.attr}, which only has this meaning in its class"
+            yield node.lineno, what, "rename it, or move the def out of the class"
 
 
 def _refused(where: str, why: str, hint: str = "") -> Shipped:
@@ -373,7 +484,13 @@ def _decorators(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tu
 def _implicit(func: Callable[..., Any]) -> frozenset[str]:
     """Return the names with the same meaning in the job: builtins that the function's module does not replace."""
     given = func.__globals__
-    return _OF_MODULE | {name for name, value in vars(builtins).items() if given.get(name, value) is value}
+    python = {name: value for name, value in vars(builtins).items() if _is_of_python(value)}
+    return (_OF_MODULE | {name for name, value in python.items() if given.get(name, value) is value}) - _OF_FILE
+
+
+def _is_of_python(value: Any) -> bool:
+    """Return whether Python itself has made a builtin, and not the program or a library of it."""
+    return getattr(value, "__module__", None) in (None, "builtins", "io", "_io", "_sitebuiltins")
 
 
 def _made(source: str, func: Callable[..., Any]) -> frozenset[str]:
@@ -395,6 +512,9 @@ def _lost(
         uses = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == lost]
         what = f"uses {lost}, which is defined outside of it and would be lost"
         hint = "define or import it inside the body, pass it in func_args, or use script="
+        if lost in _OF_FILE:
+            what = f"uses {lost}, which has another value in the job: the function is in a file of its own there"
+            hint = "pass the value in func_args, or use source="
         if lost not in unevaluated:
             what = f"names {lost} in an annotation, which is defined outside of it and would be lost"
             hint = 'begin the file with "from __future__ import annotations", or leave the annotation out'

@@ -493,9 +493,12 @@ def own(rows):
     kept = max(rows)
 
     def inner():
-        return kept, open(__file__), __name__
+        return kept, open("rows.txt"), __name__
 
     print(inner())
+
+def where(rows):
+    print(__file__)
 
 kept_before = 0
 
@@ -508,7 +511,7 @@ def lacks(rows):
     kept_before = inner() or rows
 
 closes, defaults = made()
-for func in (split, closes, defaults, own, lacks):
+for func in (split, closes, defaults, own, lacks, where):
     trainer.TrainJob(func.__name__, runtime="torch-distributed",
                      trainer=trainer.CustomTrainer(func=func, func_args={"rows": ["a"]}))
 """
@@ -521,6 +524,7 @@ def test_a_name_of_the_program_that_is_also_a_builtin_is_not_lost(project: Proje
         ('TrainJob("split")', "split uses pow, which is defined outside of it and would be lost"),
         ('TrainJob("closes")', "closes closes over len, which would be lost"),
         ('TrainJob("lacks")', "lacks uses kept_before, which is defined outside of it and would be lost"),
+        ('TrainJob("where")', "where uses __file__, which has another value in the job"),
         ('TrainJob("defaults")', "defaults has other defaults by now than in its def"),
     ]
     for job, why in expected:

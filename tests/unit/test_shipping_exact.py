@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import json
 import linecache
@@ -88,6 +89,23 @@ if True:
         return [inner(each), '''
         hello''', work.__annotations__]
 """,
+    "defaults that are no constants": """
+def work(a=-1, b=[1, 2], c=float("inf"), d=len, e={"x", "y"}, f=lambda: 3, *, g=(1, None), h=int("7"), i="a" + "b"):
+    return [a, b, str(c), d([1]), sorted(e), f(), [*g], h, i]
+""",
+    "names of its own with two underscores": """
+class Trainer:
+    def work():
+        __mine = 3
+
+        class Own:
+            __more = 4
+
+            def sum(self):
+                return self.__more
+
+        return Own().sum() + __mine
+""",
     "another name than the one of its def": """
 def work():
     return 3
@@ -109,7 +127,24 @@ REFUSED = {
     "a default": (
         "from __future__ import annotations\nLR = 1\ndef work(\n    lr: float = LR,\n):\n    return lr\n", "mine.py:4", "uses LR",
     ),
+    "the file of the program": ("def work():\n    return __file__\n", "mine.py:2", "uses __file__, which has"),
+    "the text of the module": ('"Mine."\ndef work():\n    return __doc__\n', "mine.py:3", "uses __doc__, which has"),
+    "a name of the module": ("from math import pow\ndef work():\n    return pow(2, 3)\n", "mine.py:3", "uses pow, which"),
+    "a def of the module": ("def round(x):\n    return 42\ndef work():\n    return round(1.5)\n", "mine.py:4", "uses round"),
+    "a builtin that is a default": ("len = 3\ndef work(n=len):\n    return n\n", "mine.py:2", "uses len"),
+    "a private name of its class": (
+        "class Trainer:\n    def work(job=None):\n        return job.__rank\n", "mine.py:3", "uses __rank, which only has",
+    ),
 }  # fmt: skip
+
+OTHER_DEFAULTS = {
+    "a negative number": ("def work(y=-1):\n    return y\n", {"__defaults__": (5,)}),
+    "a list": ("def work(y=[1]):\n    return y\n", {"__defaults__": ([2],)}),
+    "a call": ("def work(y=float('inf')):\n    return y\n", {"__defaults__": (1.0,)}),
+    "a type": ("def work(y=-1):\n    return y\n", {"__defaults__": (-1.0,)}),
+    "a lambda": ("def work(y=lambda: 1):\n    return y()\n", {"__defaults__": (len,)}),
+    "one that the def does not have": ("def work(*, y):\n    return y\n", {"__kwdefaults__": {"y": None}}),
+}
 
 
 @pytest.fixture
@@ -195,6 +230,49 @@ def test_a_script_that_was_right_stays_as_it_was(load: Load) -> None:
 def test_what_would_not_run_is_refused_with_its_line(load: Load, text: str, line: str, why: str) -> None:
     (problem,) = user_code.from_function(load(text)).problems
     assert line in str(problem) and why in str(problem) and problem.hint
+
+
+@pytest.mark.parametrize(("text", "now"), OTHER_DEFAULTS.values(), ids=OTHER_DEFAULTS)
+def test_defaults_that_the_program_has_changed_are_refused(load: Load, text: str, now: dict[str, Any]) -> None:
+    work = load(text)
+    assert user_code.from_function(work).problems == ()
+    for name, value in now.items():
+        setattr(work, name, value)
+    assert "has other defaults by now than in its def" in str(user_code.from_function(work).problems)
+
+
+def test_a_default_that_each_process_computes_is_refused(load: Load) -> None:
+    work = load("def work(host=__import__('socket').gethostname()):\n    return host\n")
+    (problem,) = user_code.from_function(work).problems
+    assert "has a default that the job would compute again: __import__('socket').gethostname()" in str(problem)
+
+
+def test_a_builtin_that_the_program_has_replaced_is_refused(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = load("def work():\n    return round(1.5)\n")
+    assert user_code.from_function(work).problems == ()
+    monkeypatch.setattr(builtins, "round", lambda _: 42)
+    assert "uses round, which is defined outside" in str(user_code.from_function(work).problems)
+
+
+BEFORE = "def other():\n    return 1\ndef work():\n    return 2\n"
+EDITED = {
+    "two functions swapped": "def work():\n    return 2\ndef other():\n    return 1\n",
+    "another body": BEFORE.replace("return 2", "return 3"),
+    "a line above": f"import os\n{BEFORE}",
+    "a statement instead": "def other():\n    return 1\nwork = 3\nother()\n",
+    "no such line": "",
+    "half written": BEFORE + "def (",
+}
+
+
+@pytest.mark.parametrize("text", EDITED.values(), ids=EDITED)
+def test_a_file_that_was_edited_after_its_import_is_refused(load: Load, tmp_path: Path, text: str) -> None:
+    work = load(BEFORE)
+    assert user_code.from_function(work).problems == ()
+    (tmp_path / "mine.py").write_text(text)
+    linecache.clearcache()  # it compares size and time, and the same moment may have both
+    (problem,) = user_code.from_function(work).problems
+    assert "func: mine.py has changed since it was imported: its text is not that of work any more" in str(problem)
 
 
 def test_a_generator_inside_of_it_is_none(load: Load) -> None:
