@@ -258,7 +258,7 @@ class DatasetInitializer(Fetched):
             (`SECRET_ACCESS_KEY`).
         env: Other environment variables of the initializer.
         secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
-        retain: Whether to keep the volume when the resource is deleted; default: False.
+        retain: Whether to keep the volume when the resource is deleted; default: False, unless `opts` has `retain_on_delete`.
         writable: Whether jobs may change the data; default: False, they mount it read-only.
         size: Size of the claim as a quantity; default: 20Gi. Ignored on this machine.
         storage_class: StorageClass; default: that of the cluster. Ignored on this machine.
@@ -291,7 +291,7 @@ class ModelInitializer(Fetched):
             (`SECRET_ACCESS_KEY`).
         env: Other environment variables of the initializer.
         secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
-        retain: Whether to keep the volume when the resource is deleted; default: False.
+        retain: Whether to keep the volume when the resource is deleted; default: False, unless `opts` has `retain_on_delete`.
         writable: Whether jobs may change the model; default: False, they mount it read-only.
         size: Size of the claim as a quantity; default: 20Gi. Ignored on this machine.
         storage_class: StorageClass; default: that of the cluster. Ignored on this machine.

@@ -240,7 +240,9 @@ class Job(pulumi.ComponentResource):
         connection = session.target_input(plan.with_workers(plan.copied_objects), target)
         self._sweep = target.sweep
         unknown = {**plan.resolved.unknown}
-        for token, claim in plan.claims.items():
+        retained = bool(self._opts.retain_on_delete)  # children do not inherit it, and a job keeps what it has written
+        for token, each in plan.claims.items():
+            claim = replace(each, retain=each.retain or retained)
             session.current().promised.add(claim.key)
             namespace = restore_outputs(plan.namespace, unknown)
             place = session.target_input(plan.with_workers([claim.key]), target)
@@ -269,7 +271,7 @@ class Job(pulumi.ComponentResource):
             **({"fills": self.volumes[plan.fills].generation} if plan.fills else {}),
             **({"interrupt": plan.interrupt} if plan.interrupt != "refuse" else {}),
             **({"adopt": True} if plan.adopt else {}),
-            **({"retain": True} if self._opts.retain_on_delete else {}),
+            **({"retain": True} if retained else {}),
         }
         if plan.resolved.secrets:
             props["secrets"] = {plan.secret_name: plan.resolved.secrets}

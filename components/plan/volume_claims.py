@@ -73,7 +73,8 @@ class OutputVolume(VolumeArgs):
         size: Size of the claim as a quantity; default: 20Gi. Ignored on this machine.
         storage_class: StorageClass; default: that of the cluster. Ignored on this machine.
         access_mode: Access mode; default: ReadWriteOnce, or ReadWriteMany if more than one node mounts the volume.
-        retain: Whether to keep the volume when the TrainJob is destroyed; default: False.
+        retain: Whether to keep the volume when the TrainJob is destroyed; default: False, unless the TrainJob has the
+            option `retain_on_delete`.
     """
 
     retain: bool | None = None

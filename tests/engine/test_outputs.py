@@ -64,6 +64,38 @@ def test_the_plan_says_what_is_kept(project: Project) -> None:
     assert not [*project.root.glob("volumes/default/two-output/data")]
 
 
+KEPT = """
+def write():
+    import os, pathlib
+    pathlib.Path(os.environ["TRAINER_OUTPUT_DIR"], "model.pt").write_text("x" * 1200)
+
+keep = @OPTIONS
+words = trainer.DatasetInitializer("words", storage_uri="file://words", opts=keep)
+trainer.TrainJob(
+    "one", name="one", runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(func=write), output=True,
+    initializer=trainer.Initializer(dataset=words), opts=keep,
+)
+"""
+
+
+def test_a_job_with_retain_on_delete_keeps_its_output_and_its_data(project: Project) -> None:
+    (project.folder / "words").mkdir()
+    (project.folder / "words/a.txt").write_text("to be")
+
+    def run(options: str) -> str:
+        project.program(KEPT.replace("@OPTIONS", options))
+        return project.up().out
+
+    run("None")
+    told = run("pulumi.ResourceOptions(retain_on_delete=True)")
+    assert "volume default/one-output is kept from this update on when its job is deleted: 1 file, 1.2 kB" in told
+    project.preview("--expect-no-changes")
+    project.destroy()
+    kept = {path.name: path.stat().st_size for path in project.root.glob("volumes/default/*/data/*.*")}
+    assert kept == {"model.pt": 1200, "a.txt": 5}
+    assert project.job("one").phase == "Succeeded"
+
+
 @pytest.mark.core
 def test_outputs_are_listed_and_copied(project: Project, tmp_path: Path) -> None:
     project.program(program(one=True, two="retained", three=False))
