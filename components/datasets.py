@@ -13,6 +13,7 @@ from pulumi_trainer.args import plaintext_secrets, sources
 from pulumi_trainer.args.arguments import nested_problems, shown_value
 from pulumi_trainer.args.json_values import to_whole_number
 from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.args.trainers import image_problems
 from pulumi_trainer.job_component import Job
 from pulumi_trainer.plan import dataset_configmap, mounts
 from pulumi_trainer.plan.job_plan import PlacedJob, Plan, StepResult, render_job
@@ -143,7 +144,7 @@ class Fetched(FetchedData, Job):
         if job.cluster and is_folder(uri):
             packed = dataset_configmap.pack(uri, read_ignore_patterns(spec[self.kind]))
         problems = [*self._source_problems(source, resolved, job, image), *(packed.problems if packed else ())]
-        result = result.add(StepResult(problems=problems), resolved=resolved)
+        result = result.add(StepResult(problems=problems, warnings=source.given_twice()), resolved=resolved)
         if result.problems:
             return result
 
@@ -186,6 +187,7 @@ class Fetched(FetchedData, Job):
                 found.append(Problem(name, f"must be True or False, not {shown_value(value)}"))
         if self._image is not None and not isinstance(self._image, (str, pulumi.Output)):
             found.append(Problem("image", f"must be text, not {shown_value(self._image)}"))
+        found += image_problems(self._image)
         if isinstance(source.storage_uri, str):
             found += [
                 Problem("storage_uri", p.why, p.hint)

@@ -91,11 +91,15 @@ class Args:
         return [name for name, p in cls.__signature__.parameters.items() if p.default is inspect.Parameter.empty]
 
     def accepted(self) -> Self:
-        """Return a copy without the values that `check` rejects, here and in nested arguments; the others can be checked."""
+        """Return a copy without the values that `nested_problems` rejects, here and in nested arguments; the others can be
+        checked.
+        """
         made = copy.copy(self)
         for name, value in self.__dict__.items():
             if isinstance(value, Args):
                 made.__dict__[name] = value.accepted()
+            elif name not in self.free and nested_problems(value):
+                made.__dict__[name] = getattr(type(self), name, None)
         for problem in self.check():
             field = re.split(r"[.\[]", problem.where)[0]
             if field in self.fields and field in self.__dict__:

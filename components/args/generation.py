@@ -8,7 +8,13 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, quoted, to_document
-from pulumi_trainer.args.trainers import env_list, env_problems, resource_problems, resource_requirements
+from pulumi_trainer.args.trainers import (
+    env_list,
+    env_problems,
+    image_problems,
+    resource_problems,
+    resource_requirements,
+)
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.wording import short_repr
 
@@ -70,6 +76,7 @@ class GenerationServer(Args):
 
     def check(self) -> list[Problem]:
         found = [*super().check(), *resource_problems(self.resources_per_node), *env_problems(self.env)]
+        found += image_problems(self.image)
         size = self.tensor_parallel_size
         if size is not None and (type(size) is not int or size < 1):
             found.append(

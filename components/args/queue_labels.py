@@ -105,5 +105,5 @@ def problems(named: Mapping[str, Any], written: Any, merged: Any, suspend: Any) 
 def _seconds(where: str, value: Any) -> Iterator[Problem]:
     if value is None or isinstance(value, Unknown):
         return
-    if not isinstance(value, str) or not re.fullmatch(r"\d{1,10}", value) or not 0 < int(value) <= _LONGEST:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,10}", value) or not 0 < int(value) <= _LONGEST:
         yield Problem(where, f"must be a whole number of seconds from 1 to {_LONGEST}, not {value}")

@@ -70,6 +70,24 @@ class DataSource(Args):
                 found.append(Problem(name, "is a plain-text secret", hint))
         return found
 
+    def given_twice(self) -> list[Problem]:
+        """Return the settings that `env` gives as well, with other values; secret ones are not shown."""
+        env = self.env if isinstance(self.env, Mapping) else {}
+        own = {variable: field for field, variable in self.options.items()} | {"IGNORE_PATTERNS": "ignore_patterns"}
+        found = []
+        for variable, value in self.variables().items():
+            if variable not in env or env[variable] == value:
+                continue
+            known = variable in own and isinstance(value, str) and isinstance(env[variable], str)
+            values = (
+                f"is {value!r}, and env[{variable!r}] is {env[variable]!r}"
+                if known
+                else f"and env[{variable!r}] are given"
+            )
+            field = own.get(variable) or {v: f for f, v in self.credentials.items()}.get(variable, "env")
+            found.append(Problem(field, f"{values}: the argument wins", f"leave {variable} out of env"))
+        return found
+
     def document(self) -> dict[str, Any]:
         """Return an `InitializerSource`: storageUri, env and secretRef."""
         own = self.variables()

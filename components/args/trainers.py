@@ -47,6 +47,14 @@ def env_problems(env: Any) -> list[Problem]:
     return found
 
 
+def image_problems(image: Any) -> list[Problem]:
+    """Return why a text cannot be the name of an image."""
+    if not isinstance(image, str) or (image and image == image.strip()):
+        return []
+    why = "begins or ends with a blank" if image.strip() else "is empty"
+    return [Problem("image", why, "give the name of an image, or leave it out")]
+
+
 def resource_requirements(resources: Any) -> Any:
     """Return the short form as requests and limits; {"limits": ..., "requests": ...} stays."""
     if isinstance(resources, pulumi.Output):
@@ -55,6 +63,20 @@ def resource_requirements(resources: Any) -> Any:
         return to_document(resources)
     full = {_resource(str(k)): v for k, v in resources.items()}
     return {"limits": full, "requests": dict(full)}
+
+
+def resources_given_twice(resources: Any) -> list[Problem]:
+    """Return the resources that the short form names twice, with other amounts."""
+    found, short = list[Problem](), resources if isinstance(resources, Mapping) else {}
+    first: dict[str, str] = {}
+    for name in short if not short.keys() & {"limits", "requests", "claims"} else ():
+        other = first.setdefault(_resource(str(name)), name)
+        if isinstance(short[name], (str, int)) and str(short[name]) != str(short[other]):
+            why = (
+                f"{other} is {short[other]}, and {name} is {short[name]}, which is the same resource: the last one wins"
+            )
+            found.append(Problem("resources_per_node", why, "leave one of the two out"))
+    return found
 
 
 def _resource(name: str) -> str:
@@ -192,6 +214,7 @@ class Trainer(Args):
 
     def check(self) -> list[Problem]:
         found = super().check() + resource_problems(self.resources_per_node)
+        found += image_problems(self.image)
         if isinstance(self.num_proc_per_node, str):
             why = f"must be a whole number, not {self.num_proc_per_node!r}"
             found.append(Problem("num_proc_per_node", why, AUTOMATIC))
@@ -201,6 +224,10 @@ class Trainer(Args):
                 hint = 'env={"A": "1"}, or a list of such as {"name": "A", "value": "1"}'
                 found.append(Problem(f"env[{place}]", f"must be a mapping, not {type(env).__name__}", hint))
         return found
+
+    def given_twice(self) -> list[Problem]:
+        """Return the settings that are given twice, with other values."""
+        return resources_given_twice(self.resources_per_node)
 
     def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:  # noqa: ARG002
         """Return the document, and the code that it runs.

@@ -26,6 +26,7 @@ from pulumi_trainer.provider.api.labels import ancestor_of, patched_jobs
 from pulumi_trainer.provider.api.submission import secret_name
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kube.views import ReplicatedJob, replicated_jobs
 from pulumi_trainer.provider.pipeline.hardening import MANAGER as HARDENING
 
@@ -129,7 +130,8 @@ def mount_volumes(
         volume_mounts.append(mount(paths.SCRATCH_VOLUME, paths.SCRATCH_PATH))
     steps = steps_of(runtime)
     problems = [*shipped.problems, *_output_problems(folders, runtime, steps), *_s3_problems(folders, fields, runtime)]
-    warnings = [] if cluster else _credentials_warnings(folders, env, runtime, steps)
+    warnings = _replaced_variables(own_env, given)
+    warnings += [] if cluster else _credentials_warnings(folders, env, runtime, steps)
     launched = _mpi(runtime) is not None and len(steps) == 2
     placements = topology.annotations_by_step(fields.get("topology"), steps, launched=launched)
     grace = folders.checkpoint.pod_grace if folders.checkpoint is not None and keeps_grace else None
@@ -176,6 +178,18 @@ def _variables(folders: Folders, initializer: Mapping[str, Any]) -> list[dict[st
     inline = [kind for kind, source in initializer.items() if not is_cached(source)]
     found = [{"name": FOLDERS[k][0], "value": FOLDERS[k][1]} for k in dict.fromkeys([*folders.claims, *inline])]
     return [run_env(), *found] if folders.named_by_run else found
+
+
+def _replaced_variables(own: list[dict[str, Any]], given: list[Any]) -> list[Problem]:
+    """Return a warning for each variable of a folder or a checkpoint policy that `env` sets to another value."""
+    found = []
+    values = {each["name"]: each for each in given}
+    for each in own:
+        other = values.get(each["name"], each)
+        if other != each and first_unknown([other, each]) is None:
+            why = f"is {other.get('value')!r}, and the job sets it to {each.get('value')!r}: env wins"
+            found.append(Problem(f'trainer.env["{each["name"]}"]', why, "leave it out of env"))
+    return found
 
 
 def num_nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:

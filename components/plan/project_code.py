@@ -16,6 +16,7 @@ from typing import Any
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.plan import imports
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
+from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program import session
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
@@ -184,6 +185,17 @@ def syntax_problems(where: str, project: Project, path: str) -> list[Problem]:
         line = getattr(error, "lineno", None) or 0
         return [Problem(where, f"{path}:{line}: {getattr(error, 'msg', error)}")]
     return []
+
+
+def uncalled_file(where: str, project: Project, path: str) -> tuple[Problem, ...]:
+    """Return a warning if a file of a project only defines functions.
+
+    Args:
+        where: The argument that sets the file.
+        project: The project.
+        path: Path of the file in the project.
+    """
+    return uncalled_code(where, path, ast.parse(project.tree.files[path].content).body)
 
 
 def read_requirements(given: str, project: Project | None) -> str:

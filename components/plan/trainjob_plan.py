@@ -13,6 +13,7 @@ from pulumi_trainer.args import plaintext_secrets, queue_labels, sources
 from pulumi_trainer.args.arguments import nested_problems, walk
 from pulumi_trainer.args.post_training import ToolTrainer
 from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.args.trainers import Trainer
 from pulumi_trainer.plan import generation_role, mounts, runtime_ref
 from pulumi_trainer.plan.card_facts import with_card_facts
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy, checkpoint_place
@@ -39,9 +40,9 @@ from pulumi_trainer.program import queue_lints, session, targets
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.admission.document_checks import document_problems
 from pulumi_trainer.provider.admission.multikueue import find_dispatch
-from pulumi_trainer.provider.admission.warnings import subdomain
+from pulumi_trainer.provider.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.api.labels import trainer_step
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.schema.verdict import Verdict
 from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.quantity import canonical
@@ -161,8 +162,25 @@ async def _check_job(
             *_document_problems(args, train_job, verdict),
             *_plain_secrets(args, written),
         ],
-        warnings=[*_by_arguments(written.resolved.warnings, args), *written.code_warnings(), *source_warnings],
+        warnings=[
+            *_by_arguments(written.resolved.warnings, args),
+            *written.code_warnings(),
+            *source_warnings,
+            *_given_twice(args),
+        ],
     )
+
+
+def _given_twice(args: TrainJobArgs) -> list[Problem]:
+    """Return the settings that the arguments give twice, with other values, and an empty key of a run."""
+    found = problems_below("trainer", args.trainer.given_twice()) if isinstance(args.trainer, Trainer) else []
+    for kind, source in sources.parts(args.initializer).items():
+        if isinstance(source, sources.DataSource):
+            found += problems_below(f"initializer.{kind}", source.given_twice())
+    if args.run == "":
+        why = "is empty: that is the key of a run like any other, and a finished job runs again where the key was another one"
+        found.append(Problem("run", why, "leave it out, or give a text"))
+    return found
 
 
 def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob) -> Folders:
@@ -206,7 +224,7 @@ async def _other_problems(args: TrainJobArgs, found: Sequence[Problem]) -> list[
     runtime = {"kind": "ClusterTrainingRuntime", "metadata": {"name": "runtime"}}
     train_job = _train_job("job", "default", written.fields, runtime)
     others = [
-        *_plain_secrets(args, written),
+        *_plain_secrets(accepted, written),
         *written.code_problems(),
         *_by_arguments(written.resolved.problems, args),
         *_document_problems(accepted, train_job),
@@ -266,7 +284,11 @@ def _find_warnings(
     problems = _by_arguments(refused, args)
     for key, document in rendered.jobsets.items() if job.cluster else ():
         problems += [p.below(key) for p in queue_refusals(train_job, document)]
-    return StepResult(problems=problems, warnings=_by_arguments(warned, args))
+    placed = _by_arguments(warned, args)
+    notes = [each for each in placed if isinstance(each, Warning) and each.is_note]
+    return StepResult(
+        problems=problems, warnings=[each for each in placed if each not in notes], notes=[*map(str, notes)]
+    )
 
 
 def _judge_precision(

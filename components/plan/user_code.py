@@ -45,7 +45,9 @@ from pulumi_trainer.plan.project_code import (
     read_requirements,
     script_problems,
     syntax_problems,
+    uncalled_file,
 )
+from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
@@ -98,7 +100,7 @@ class Shipped:
     Attributes:
         script: Text of the script.
         problems: Reasons not to submit the code.
-        warnings: Imports that fail in the job.
+        warnings: Imports that fail in the job, and code that calls nothing.
         exact: Bytes of the script file.
         entry: File of the project that the launcher starts instead of the script.
         path: Folders of the project that modules are imported from.
@@ -219,15 +221,17 @@ def _shipped(trainer: CustomTrainer, project: Project | None) -> Shipped:
     if trainer.command is not None:
         return Shipped("", entry=())
     if trainer.script is not None:
-        return Shipped("", tuple(script_problems(project, trainer.script)), entry=(str(trainer.script),))
+        refused = tuple(script_problems(project, trainer.script))
+        idle = () if refused else uncalled_file("script", project, str(PurePosixPath(trainer.script)))
+        return Shipped("", refused, idle, entry=(str(trainer.script),))
     if trainer.module is not None:
         try:
             folder, path = project.module_file(trainer.module)
         except Invalid as error:
             return Shipped("", error.problems)
-        return Shipped(
-            "", tuple(syntax_problems("module", project, path)), entry=("-m", trainer.module), path=(folder,)
-        )
+        refused = tuple(syntax_problems("module", project, path))
+        idle = () if refused else uncalled_file("module", project, path)
+        return Shipped("", refused, idle, entry=("-m", trainer.module), path=(folder,))
     assert trainer.func is not None
     imported = imported_function(trainer.func, project) if inspect.isfunction(trainer.func) else None
     if imported is None:
@@ -294,7 +298,10 @@ def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozens
     return Shipped(
         script,
         tuple(found or _callable_problems(func)),
-        imports.missing_imports("func", source, file, first, travelling),
+        (
+            *imports.missing_imports("func", source, file, first, travelling),
+            *uncalled_code("func", func.__name__, function.body),
+        ),
         line=first,
         training=imports.imports_training(source),
     )
@@ -626,15 +633,15 @@ def from_script(path: str | Path) -> Shipped:
         return _refused("script", f"cannot read {file}: {error.strerror}")
     try:
         text = _text(exact)
-        ast.parse(exact, filename=str(file))
+        tree = ast.parse(exact, filename=str(file))
     except UnicodeDecodeError as error:
         hint = "save it as UTF-8, or name its encoding in the first line, such as # coding: latin-1"
         return _refused("script", f"{file} is not UTF-8 text: {error.reason}", hint)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 0
         return _refused("script", f"{file.name}:{line}: {getattr(error, 'msg', error)}")
-    warnings = imports.missing_imports("script", text, file)
-    return Shipped(text, warnings=warnings, exact=exact, training=imports.imports_training(text))
+    doubts = (*imports.missing_imports("script", text, file), *uncalled_code("script", file.name, tree.body))
+    return Shipped(text, warnings=doubts, exact=exact, training=imports.imports_training(text))
 
 
 def _text(source: bytes) -> str:

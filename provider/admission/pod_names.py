@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from posixpath import normpath
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
@@ -76,6 +77,11 @@ def _container(container: Document, path: str) -> Iterator[Problem]:
             if mount.get(field):
                 yield from _checked(mount, field, at, _descending_path)
     yield from _resources(container, path)
+
+
+def is_root(path: Any) -> bool:
+    """Return whether a path of a mount is that of the root folder."""
+    return isinstance(path, str) and path != "" and normpath(f"/{path.lstrip('/')}") == "/"
 
 
 def _resources(container: Document, path: str) -> Iterator[Problem]:

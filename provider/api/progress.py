@@ -38,7 +38,9 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
     if not isinstance(given, dict):
         return None
     found: dict[str, Any] = {}
-    percent, remaining = given.get("progressPercentage"), given.get("estimatedRemainingSeconds")
+    percent, remaining, step = (
+        _whole(given.get(name)) for name in ("progressPercentage", "estimatedRemainingSeconds", "step")
+    )
     if _is_int(percent) and 0 <= percent <= 100:
         found["progressPercentage"] = percent
     if _is_int(remaining) and 0 <= remaining < 1 << 31:
@@ -46,7 +48,7 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
     metrics = given.get("metrics")
     if isinstance(metrics, list):
         found["metrics"] = [m for m in map(_metric, metrics[:256]) if m]
-    if _is_int(step := given.get("step")) and 0 <= step < 1 << 63:
+    if _is_int(step) and 0 <= step < 1 << 63:
         found["step"] = step
     if checkpoint := _checkpoint(given.get("checkpoint")):
         found["checkpoint"] = checkpoint
@@ -61,6 +63,11 @@ def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[st
 def timestamp(seconds: float) -> str:
     """Return a time in seconds since the epoch as Kubernetes writes it."""
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _whole(value: object) -> object:
+    """Return a number without its fraction, as the bounds are of whole numbers; any other value stays."""
+    return math.floor(value) if isinstance(value, float) and math.isfinite(value) else value
 
 
 def _is_int(value: object) -> TypeGuard[int]:
@@ -83,8 +90,6 @@ def _metric(given: object) -> dict[str, str] | None:
     if not isinstance(given, Mapping):
         return None
     name, value = given.get("name"), given.get("value")
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
     if _is_int(value) or isinstance(value, float):
         value = str(value)
     if not isinstance(name, str) or not isinstance(value, str) or not name or len(name) > 64 or len(value) > 64:

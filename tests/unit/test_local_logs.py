@@ -111,7 +111,7 @@ class TestProgress:
             b'{"trainerStatus": {"progressPercentage": -1}}',
             b'{"trainerStatus": {"progressPercentage": "50"}}',
             b'{"trainerStatus": {"progressPercentage": true}}',
-            b'{"trainerStatus": {"progressPercentage": 5.5}}',
+            b'{"trainerStatus": {"progressPercentage": -0.5}}',
             b'{"trainerStatus": {"progressPercentage": NaN}}',
             b'{"trainerStatus": {"estimatedRemainingSeconds": -5}}',
             b'{"trainerStatus": {"metrics": "x"}}',
@@ -132,7 +132,6 @@ class TestProgress:
             '{"name": "a"}',
             '{"name": "", "value": "1"}',
             '{"name": "a", "value": null}',
-            '{"name": "a", "value": NaN}',
             '{"name": "a", "value": "' + "1" * 65 + '"}',
             '{"name": "' + "a" * 65 + '", "value": "1"}',
             '{"name": "a", "value": "\\u001b[2J"}',
@@ -142,6 +141,20 @@ class TestProgress:
         found = progress(b'{"trainerStatus": {"metrics": [%s, {"name": "b", "value": "1"}]}}' % metric.encode(), 1.0)
         assert found is not None
         assert found["metrics"] == [{"name": "b", "value": "1"}]
+
+    def test_numbers_that_a_program_plainly_means(self) -> None:
+        """A fraction of a percent, and a loss that is no number any more, which a user has to see."""
+        line = (
+            b'{"trainerStatus": {"progressPercentage": 40.5, "estimatedRemainingSeconds": 12.9, "step": 7.0, "metrics":'
+            b' [{"name": "loss", "value": NaN}, {"name": "norm", "value": Infinity}, {"name": "low", "value": -Infinity}]}}'
+        )
+        assert progress(line, 0) == {
+            "progressPercentage": 40,
+            "estimatedRemainingSeconds": 12,
+            "step": 7,
+            "metrics": [{"name": n, "value": v} for n, v in (("loss", "nan"), ("norm", "inf"), ("low", "-inf"))],
+            "lastUpdatedTime": "1970-01-01T00:00:00Z",
+        }
 
     def test_a_line_of_several_processes(self) -> None:
         """torchrun begins each line with its process; the status is that of the first one."""

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer.plan import user_code
+from pulumi_trainer.plan import project_code, user_code
+from pulumi_trainer.plan.source_tree import read_tree
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 Load = Callable[[str], Any]
@@ -350,6 +351,7 @@ except ImportError:
     from . import sibling
 def later():
     import helpers.more as more
+later()
 """
 
 
@@ -370,3 +372,39 @@ def test_imports_of_a_function_that_stay_behind(load: Load, tmp_path: Path) -> N
     text = "if True:\n    def work():\n        import json, theirs\n        import pytest, sys\n        return '''\n x'''\n"
     (warning,) = user_code.from_function(load(text)).warnings
     assert f"mine.py:3 imports theirs from {tmp_path / 'theirs.py'}" in str(warning)
+
+
+SCRIPTS = {
+    "functions": ("def main():\n    train()\ndef train():\n    pass\n", True),
+    "settings and constants": (
+        "import logging, torch\nLR = 0.1\nlog = logging.getLogger(__name__)\ntorch.manual_seed(0)\ndef main():\n    pass\n", True,
+    ),
+    "a command that nobody starts": ("import typer\napp = typer.Typer()\n@app.command()\ndef main():\n    pass\n", True),
+    "classes": ("class Net:\n    def train(self):\n        pass\n", True),
+    "a call at the end": ("def main():\n    pass\nmain()\n", False),
+    "a call of the program": ("def main():\n    pass\nif __name__ == '__main__':\n    raise SystemExit(main())\n", False),
+    "a function of another module": ("from tool import main\ndef unused():\n    pass\nmain()\n", False),
+    "a method": ("import lib\ndef unused():\n    pass\nmodel = lib.Model()\nhistory = model.fit()\n", False),
+    "a method of a new object": ("import lib\ndef unused():\n    pass\nhistory = lib.Trainer().fit()\n", False),
+    "a function that is passed on": ("import lib\ndef loss(x):\n    return x\nresult = lib.train(loss)\n", False),
+    "a loop": ("def unused():\n    pass\nfor step in range(3):\n    pass\n", False),
+    "an import": ("import train\n", False),
+    "nothing": ("", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "warned"), SCRIPTS.values(), ids=SCRIPTS)
+def test_a_script_that_only_defines_functions_is_warned_of(tmp_path: Path, text: str, warned: bool) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    project = project_code.Project(tmp_path, read_tree(tmp_path, (), ()))
+    shipped = user_code.from_script(tmp_path / "mine.py")
+    for told in (shipped.warnings, project_code.uncalled_file("script", project, "mine.py")):
+        found = [str(each) for each in told if "calls nothing" in str(each)]
+        assert len(found) == warned
+        assert all("and calls nothing: the job would succeed and train nothing" in each for each in found)
+
+
+def test_a_function_that_only_defines_functions_is_warned_of(load: Load) -> None:
+    work = load("def work():\n    def train():\n        return 1\n")
+    (warning,) = user_code.from_function(work).warnings
+    assert "func: work defines train and calls nothing" in str(warning)

@@ -561,3 +561,123 @@ def test_an_initializer_without_its_step_has_hints_for_a_program(planned: Any) -
         "Hint: fetch the dataset before the job: initializer=Initializer(dataset=DatasetInitializer(...)); "
         "or use a runtime with this replicated job, for example torchtune-llama3.2-1b"
     ]
+
+
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+TRAINED = [name for name in trainer.CustomTrainer.fields if name not in ("func", "func_args")]
+
+
+@pytest.mark.parametrize(
+    "field", [name for name in TrainJobArgs.fields if name not in ("resource_name", "target", "opts")]
+)
+def test_an_argument_that_contains_itself_is_named(planned: Any, field: str) -> None:
+    plan = planned(runtime(), **{field: LOOP})
+    assert any(p.where.startswith(field) for p in plan.problems), plan.problems
+
+
+@pytest.mark.parametrize("field", TRAINED)
+@pytest.mark.parametrize("value", [LOOP, {"limits": {"cpu": LOOP}}, {"a": LOOP}])
+def test_an_argument_of_a_trainer_that_contains_itself_is_named(planned: Any, field: str, value: Any) -> None:
+    plan = planned(runtime(), trainer=trainer.CustomTrainer(func=work, **{field: value}))
+    assert any(p.where.startswith(f"trainer.{field}") for p in plan.problems), plan.problems
+
+
+@pytest.mark.parametrize("field", ["storage_uri", "ignore_patterns", "env", "secret_ref"])
+def test_an_argument_of_a_source_that_contains_itself_is_named(planned: Any, field: str) -> None:
+    source = trainer.HuggingFaceDatasetInitializer(**{"storage_uri": "hf://a/b", field: LOOP})
+    plan = planned(runtime(), initializer=trainer.Initializer(dataset=source))
+    assert any(p.where.startswith(f"initializer.dataset.{field}") for p in plan.problems), plan.problems
+
+
+@pytest.mark.parametrize(
+    ("image", "why"), [("", "is empty"), (" ", "is empty"), ("a:1 ", "begins or ends with a blank")]
+)
+def test_an_image_that_is_none_is_named_by_its_argument(planned: Any, image: str, why: str) -> None:
+    plan = planned(runtime(), trainer=trainer.CustomTrainer(func=work, image=image))
+    assert [str(p) for p in plan.problems] == [
+        f"trainer.image: {why}. Hint: give the name of an image, or leave it out"
+    ]
+
+
+@pytest.mark.parametrize("given", ["5", 5, 5.0])
+def test_a_number_of_seconds_as_text_is_that_number(planned: Any, given: Any) -> None:
+    plan = planned(runtime(), trainer=trainer.CustomTrainer(func=work), queue="q", max_execution=given)
+    assert plan.problems == []
+    (document,) = (made for key, made in plan.objects.items() if key.startswith("JobSet/"))
+    assert document["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] == "5"
+
+
+@pytest.mark.parametrize("given", ["", " 5", "5s", "\u0665", True, "0"])
+def test_other_texts_for_seconds_are_named(planned: Any, given: Any) -> None:
+    (problem,) = planned(runtime(), queue="q", max_execution=given).problems
+    assert str(problem).startswith("max_execution: must be a whole number of seconds")
+
+
+def test_an_empty_key_of_a_run_is_warned_of(planned: Any) -> None:
+    (warning,) = planned(runtime(), trainer=trainer.CustomTrainer(func=work), run="").warnings
+    assert str(warning).startswith("run: is empty: that is the key of a run like any other")
+    assert planned(runtime(), trainer=trainer.CustomTrainer(func=work)).warnings == []
+
+
+def twice(plan: Plan) -> list[str]:
+    assert plan.problems == [], plan.problems
+    return [str(each) for each in plan.warnings if "wins" in str(each)]
+
+
+def test_resources_under_two_names(planned: Any) -> None:
+    def job(**resources: Any) -> list[str]:
+        return twice(planned(runtime(), trainer=trainer.CustomTrainer(func=work, resources_per_node=resources)))
+
+    (warning,) = job(gpu=1, **{"nvidia.com/gpu": 2})
+    assert (
+        "trainer.resources_per_node: gpu is 1, and nvidia.com/gpu is 2, which is the same resource: the last one wins"
+        in warning
+    )
+    assert job(cpu=1, CPU="1", memory="1Gi") == []
+
+
+def test_variables_of_a_folder_that_env_sets_to_another_value(planned: Any) -> None:
+    def job(**env: str) -> list[str]:
+        return twice(planned(runtime(), trainer=trainer.CustomTrainer(func=work, env=env), output=True))
+
+    (warning,) = job(TRAINER_OUTPUT_DIR="/x")
+    expected = """trainer.env["TRAINER_OUTPUT_DIR"]: is '/x', and the job sets it to '/workspace/output': env wins"""
+    assert warning.startswith(expected)
+    assert job(TRAINER_OUTPUT_DIR="/workspace/output", OTHER="1") == []
+
+
+FETCHING = runtime(
+    step("dataset-initializer", "dataset-initializer", "dataset-initializer"),
+    step("node", "trainer"),
+    policy={"torch": {}},
+)
+
+
+def test_arguments_of_a_source_that_env_sets_to_another_value(planned: Any) -> None:
+    document = copy.deepcopy(FETCHING)
+    pod = document["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["containers"][0]["volumeMounts"] = [{"name": "initializer", "mountPath": "/workspace"}]
+    pod["volumes"] = [{"name": "initializer", "emptyDir": {}}]
+    env = {"REGION": "west", "ENDPOINT": "e", "IGNORE_PATTERNS": "*.bin", "STORAGE_URI": "s3://c/d", "OTHER": "x"}
+    source = trainer.S3DatasetInitializer(
+        storage_uri="s3://a/b", region="east", endpoint="e", ignore_patterns=["*.pt"], env=env
+    )
+    plan = planned(document, trainer=trainer.Trainer(command=["true"]), initializer=trainer.Initializer(dataset=source))
+    assert [each.partition(". Hint")[0] for each in twice(plan)] == [
+        "initializer.dataset.region: is 'east', and env['REGION'] is 'west': the argument wins",
+        "initializer.dataset.ignore_patterns: is '*.pt', and env['IGNORE_PATTERNS'] is '*.bin': the argument wins",
+        "PT161: initializer.dataset.storage_uri: is s3://a/b, and STORAGE_URI in env is s3://c/d: env wins",
+    ]
+
+
+def test_a_variable_of_the_runtime_with_another_value_is_a_note_of_the_plan(planned: Any) -> None:
+    document = runtime()
+    container = document["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"][
+        "containers"
+    ][0]
+    container["env"] = [{"name": "NCCL_DEBUG", "value": "WARN"}]
+    plan = planned(document, trainer=trainer.CustomTrainer(func=work, env={"NCCL_DEBUG": "INFO"}))
+    (note,) = plan.notes
+    assert "PT162: trainer.env: NCCL_DEBUG is 'INFO', and 'WARN' in the runtime: the job's value wins" in note
+    assert plan.warnings == []

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pulumi_trainer.plan.volume_claims import count_mounting_pods
+from pulumi_trainer.provider.admission.warnings.view import View
+from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kube.views import Pod, ReplicatedJob, completions, entries, jobs_of, replicated_jobs
+from pulumi_trainer.provider.kueue.podsets import pod_sets
+from pulumi_trainer.provider.targets.local.jobset_controller import peak_of
+from pulumi_trainer.provider.targets.local.record import Record, Tuning
 
 
 def job(pod: Any = None, replicas: Any = None, **spec: Any) -> dict[str, Any]:
@@ -32,6 +38,24 @@ def job(pod: Any = None, replicas: Any = None, **spec: Any) -> dict[str, Any]:
 )
 def test_pods_of_a_replicated_job(given: dict[str, Any], pods: int | None) -> None:
     assert ReplicatedJob(given).pods == pods
+
+
+def test_everything_that_counts_pods_counts_the_same() -> None:
+    """Four Pods at a time of which one has to succeed are one Pod, as the Job controller never makes more."""
+    pod = {"containers": [{"name": "node"}], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+    given = job(pod, parallelism=4, completions=1, completionMode="Indexed")
+    given["template"]["metadata"]["labels"] = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    document = {"kind": "JobSet", "metadata": {"name": "job"}, "spec": {"replicatedJobs": [given]}}
+    record = Record("default", "job", "o", "d", "1", "", {"JobSet/job": document}, "/", "python3", "/", Tuning())
+    (local,) = record.status(Phase.PENDING).steps
+    counted = {
+        "volumes": count_mounting_pods(document, "c"),
+        "warnings": View({}, {}, (document,)).nodes,
+        "Kueue": pod_sets(document)[0].count,
+        "Local": local.count,
+        "Local at one time": peak_of(document, lambda _: 1),
+    }
+    assert set(counted.values()) == {1}, counted
 
 
 def test_completions_are_as_many_as_run_at_once_where_nothing_else_is_declared() -> None:

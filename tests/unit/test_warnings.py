@@ -58,6 +58,13 @@ def pod(given: Document, place: int = 0) -> Document:
     return replicated(given, place)["template"]["spec"]["template"]["spec"]
 
 
+def counted(**counts: int) -> Document:
+    """A step with numbers of Pods."""
+    made = step()
+    made["template"]["spec"].update(counts)
+    return made
+
+
 def tolerant(**pod: Any) -> Document:
     """A runtime of which disruptions restart a job without using its restarts."""
     given = runtime(TORCH, step(pod={"restartPolicy": "Never", "terminationGracePeriodSeconds": 310, **pod}))
@@ -80,6 +87,12 @@ def with_claim(nodes: int) -> tuple[Document, Document]:
 
 def mpi_runtime(policy: dict[str, Any]) -> Document:
     return runtime({**policy, "mpi": {**MPI["mpi"], **policy.get("mpi", {})}}, step(ancestor=""), step("launcher"))
+
+
+def mounting(path: str) -> Document:
+    claims = [{"templates": [{"metadata": {"name": "v"}, "spec": {}}]}]
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": path}]}
+    return runtime(TORCH, step(container=mounts), volumeClaimPolicies=claims)
 
 
 SIBLING = {
@@ -369,6 +382,23 @@ CASES: list[Case] = [
         "PT155", mpi_runtime({}), job({"image": "own:1"}), {},
         lambda r, j, k: pod(r)["containers"][0].update(image="own:1"),
     ),
+    (
+        "PT161", runtime(TORCH), job({"numNodes": 2, "command": ["torchrun", "--nnodes=4", "train.py"]}), {},
+        lambda r, j, k: trainer(j).update(command=["torchrun", "--nnodes", "1:4", "train.py", "--nnodes=4"]),
+    ),
+    (
+        "PT162", runtime(TORCH, step(container={"env": [{"name": "LR", "value": "1"}]})),
+        job({"env": [{"name": "LR", "value": "2"}]}), {},
+        lambda r, j, k: trainer(j).update(env=[{"name": "LR", "value": "1"}]),
+    ),
+    (
+        "PT163", runtime(TORCH, counted(parallelism=4, completions=1)), job({}), {},
+        lambda r, j, k: replicated(r)["template"]["spec"].update(completions=4),
+    ),
+    (
+        "PT164", mounting("//"), job({}), {},
+        lambda r, j, k: pod(r)["containers"][0]["volumeMounts"][0].update(mountPath="/v"),
+    ),
     *(
         (code, runtime(TORCH), queued(**given), {"queues": shrunk(8) if code == "PT215" else complete_queues(QUEUES)}, change)
         for code, given, change in (
@@ -402,6 +432,76 @@ CASES: list[Case] = [
         lambda r, j, k: trainer(j)["resourcesPerNode"]["limits"].update({"nvidia.com/gpu": 8}),
     ),
 ]  # fmt: skip
+
+
+FETCHING = runtime(TORCH, step("dataset-initializer", "dataset-initializer", called="dataset-initializer"), step())
+
+
+def fetching(*env: Document, uri: str = "hf://team/data") -> Document:
+    return job({}, initializer={"dataset": {"storageUri": uri, "env": [*env]}})
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_both_values_of_a_setting_are_named_with_the_one_that_wins(mode: str) -> None:
+    twice = fetching({"name": "STORAGE_URI", "value": "hf://user:pass@host/other?token=1"})
+    (warning,) = found(copy.deepcopy(FETCHING), twice, mode=mode)
+    assert str(warning).startswith(
+        "PT161: spec.initializer.dataset.storageUri: is hf://team/data, and STORAGE_URI in env is hf://host/other: env wins."
+    )
+    given = default_runtime(copy.deepcopy(FETCHING)), default_train_job(twice)
+    assert "user:pass" in str(render(*given, mode=mode).objects), "env wins in the JobSet too"
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({"name": "STORAGE_URI", "value": "hf://team/data"}, []),
+        ({"name": "STORAGE_URI", "value": Unknown("u")}, []),
+        ({"name": "OTHER", "value": "hf://somebody/else"}, []),
+        ({"name": "STORAGE_URI", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}, ["PT161"]),
+    ],
+)
+def test_a_uri_in_env(env: Document, expected: list[str]) -> None:
+    assert codes(copy.deepcopy(FETCHING), fetching(env)) == expected
+
+
+@pytest.mark.parametrize(
+    ("trained", "expected"),
+    [
+        (
+            {"numNodes": 2, "command": ["bash", "-c", "exec torchrun --standalone --nnodes 1 a.py"]},
+            "torchrun gets --nnodes=1",
+        ),
+        ({"numNodes": 4, "command": ["python", "-m", "torch.distributed.run", "--nnodes=1:2", "a.py"]}, "--nnodes=1:2"),
+        ({"numProcPerNode": 2, "command": ["torchrun", "--nproc_per_node", "4", "a.py"]}, "is 2, and torchrun gets"),
+        ({"numNodes": 2, "command": ["torchrun", "--nnodes=$(PET_NNODES)", "a.py"]}, ""),
+        ({"command": ["torchrun", "--nproc-per-node=4", "a.py"]}, ""),
+        ({"numNodes": 2, "command": ["torchrun", "-m", "train", "--nnodes=4"]}, ""),
+        ({"numNodes": 2, "command": ["torchrun", "a.py", "--nnodes=4"]}, ""),
+    ],
+)
+def test_options_of_torchrun_that_the_job_sets_as_well(trained: Document, expected: str) -> None:
+    warned = [str(w) for w in found(runtime(TORCH), job(trained)) if w.code == "PT161"]
+    assert len(warned) == bool(expected) and all(expected in each for each in warned), warned
+
+
+def test_overrides_of_torchtune_given_twice() -> None:
+    given = runtime({"torch": {}}, name="torchtune-llama3.2-1b")
+    train_job = job({**TUNE, "args": ["epochs=1", "epochs=2", "batch_size=4", "batch_size=4"]})
+    (warning,) = (w for w in found(given, train_job) if w.code == "PT161")
+    assert "spec.trainer.args: sets epochs to '1' and to '2': the last one wins" in str(warning)
+
+
+def test_the_value_of_a_secret_variable_is_not_shown() -> None:
+    given = runtime(TORCH, step(container={"env": [{"name": "DB_PASSWORD_PROD", "value": "letmein"}]}))
+    (warning,) = found(given, job({"env": [{"name": "DB_PASSWORD_PROD", "value": "hunter2"}]}))
+    assert "DB_PASSWORD_PROD has another value in the runtime: the job's value wins" in str(warning) and warning.is_note
+    assert "hunter2" not in str(warning) and "letmein" not in str(warning)
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/.", "/a/..", "."])
+def test_all_spellings_of_the_root_folder(path: str) -> None:
+    assert codes(mounting(path), job({})) == ["PT164"]
 
 
 def test_every_rule_has_a_case() -> None:

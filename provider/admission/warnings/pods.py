@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pulumi_trainer.provider.admission.pod_names import is_root
 from pulumi_trainer.provider.admission.warnings.view import Document, View, amount, value_or_unknown
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import listed, section
@@ -64,6 +65,16 @@ def mounts_without_volume(view: View) -> Iterator[Problem]:
                     why = f"the container {container.name} mounts {name}, and its Pod has no such volume"
                     there = ", ".join(sorted(map(str, known))) or "none"
                     yield Problem(f"{at}.name", why, f"available: {there}")
+
+
+def mounts_at_root(view: View) -> Iterator[Problem]:
+    """Yield volume mounts at the root folder, in any spelling: the API server admits them, and no container starts."""
+    for step in view.steps:
+        for container in step.pod.all_containers:
+            for at, mount in entries(container.document, "volumeMounts", container.at):
+                if is_root(path := mount.get("mountPath")):
+                    why = f"{path!r} is the root folder, where no runtime mounts a volume: the container never starts"
+                    yield Problem(f"{at}.mountPath", why, "use a folder below it")
 
 
 def _claims(policies: Any) -> Iterator[Any]:

@@ -17,9 +17,11 @@ class Warning(Problem):
 
     Args:
         code: A code such as PT103, which never changes its meaning.
+        is_note: Whether this is often what the user wants.
     """
 
     code: str = ""
+    is_note: bool = False
 
     def __str__(self) -> str:
         return f"{self.code}: {super().__str__()}"
@@ -34,14 +36,16 @@ class Rule:
         title: The subject, in one line.
         find: Yields the problems of a job.
         cluster: Whether the rule only concerns clusters, not Pods that are processes of one machine.
+        is_note: Whether it finds what users often want, which a plan shows as information.
     """
 
     code: str
     title: str
     find: Callable[[View], Iterator[Problem]]
     cluster: bool = False
+    is_note: bool = False
 
     def warnings(self, view: View) -> Iterator[Warning]:
         """Yield the warnings about a job."""
         for problem in self.find(view):
-            yield Warning(problem.where, problem.why, problem.hint, problem.type, code=self.code)
+            yield Warning(problem.where, problem.why, problem.hint, problem.type, self.code, self.is_note)

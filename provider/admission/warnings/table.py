@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pulumi_trainer.provider.admission.warnings import (
+    given_twice,
     interruptions,
     limits,
     merging,
@@ -64,6 +65,10 @@ RULES = (
     Rule("PT153", "a deadline that starts Pods again", interruptions.replaced_pods),
     Rule("PT154", "a command that replaces those of other steps", settings.replaced_commands),
     Rule("PT155", "a setting that other nodes do not get", settings.settings_of_others, cluster=True),
+    Rule("PT161", "a setting with two values", given_twice.two_values),
+    Rule("PT162", "a variable of the runtime with another value", given_twice.overridden_variables, is_note=True),
+    Rule("PT163", "completions that Trainer replaces", given_twice.replaced_completions),
+    Rule("PT164", "a volume mounted at the root folder", pods.mounts_at_root, cluster=True),
     Rule(
         "PT201",
         "a LocalQueue without ClusterQueue",

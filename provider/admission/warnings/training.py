@@ -229,7 +229,7 @@ def several_launchers(view: View) -> Iterator[Problem]:
     """Yield several MPI launchers: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go"""
     nodes = _own_nodes(view)
     launcher = view.trainers[0] if view.has_policy("mpi") and view.trainers else None
-    if nodes and nodes > 1 and launcher is not None and launcher.name != NODE and launcher.parallelism != 1:
+    if nodes and nodes > 1 and launcher is not None and launcher.name != NODE and launcher.pods != 1:
         why = f"is {nodes}, and goes to the job with the ancestor trainer: {nodes} Pods of {launcher.name} each start mpirun"
         yield Problem("spec.mlPolicy.numNodes", why, "leave it at 1, and give numNodes in the TrainJob's trainer")
 

@@ -162,7 +162,7 @@ class View:
 
         With MPI one may be the launcher, and then there is at least one other node.
         """
-        count = self.worker.parallelism if self.worker else None
+        count = self.worker.pods if self.worker else None
         if self.worker is None or count is None:
             return None
         launches = (self.policy("mpi") or {}).get("runLauncherAsNode") is True and self.worker.ancestor != TRAINER

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.admission.pod_names import pod_name_problems
+from pulumi_trainer.provider.admission.pod_names import is_root, pod_name_problems
 from pulumi_trainer.provider.api.extras import missing
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.errors import Problem
@@ -372,7 +372,7 @@ def _container(
     for i, mount in enumerate(view.mounts):
         at, path = f"{where}.volumeMounts[{i}]", text(mount.get("mountPath"))
         mounts.append(path.rstrip("/"))
-        if path == "/":
+        if is_root(path):
             yield Problem(f"{at}.mountPath", "must not be the root folder of this machine", "use a folder")
         if isinstance(mount.get("name"), str) and mount["name"] not in known:
             yield Problem(f"{at}.name", f"the pod has no volume {mount['name']}", "declare it in volumes")

@@ -262,7 +262,7 @@ class Record:
         jobs = JobSet(self.jobset)
         counts: dict[str, int] = {}
         for job in jobs.jobs:
-            counts[job.step] = counts.get(job.step, 0) + job.completions
+            counts[job.step] = counts.get(job.step, 0) + job.parallelism
         state = Phase.SUSPENDED if phase == Phase.SUSPENDED else Phase.PENDING
         folder = Path(self.root) / "jobs" / self.namespace / self.name
         return JobStatus(

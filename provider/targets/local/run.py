@@ -503,7 +503,7 @@ class Run:
         over = all(j.phase in ("Complete", "Failed") for j in jobs)
         step = Step(
             name,
-            count=sum(j.completions for j in jobs),
+            count=sum(j.parallelism for j in jobs),
             active=len(pods),
             ready=sum(p.ready for p in pods),
             succeeded=sum(len(j.succeeded) for j in jobs),

@@ -1,0 +1,75 @@
+"""The check for code that only defines functions: a job with it would succeed and train nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.wording import join_names
+
+_DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_PASSIVE = (*_DEFINES, ast.Import, ast.ImportFrom, ast.Pass, ast.Global, ast.Assert, ast.Delete)
+"""Statements that train nothing by themselves."""
+_SETTINGS = frozenset({"logging", "warnings", "sys", "random", "numpy", "np", "torch"})
+"""Modules whose functions, called alone, only set something."""
+
+
+def uncalled_code(where: str, name: str, body: Sequence[ast.stmt]) -> tuple[Problem, ...]:
+    """Return a warning if code defines functions and calls nothing; empty if it may call something.
+
+    Args:
+        where: The argument that sets the code, such as `script`.
+        name: Name of the file or function.
+        body: Its statements.
+    """
+    defined = [each.name for each in body if isinstance(each, _DEFINES)]
+    executed = [*_executed(body)]
+    names = [node for node in _nodes(executed) if isinstance(node, ast.Name)]
+    objects = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    if not defined or used & {*defined} or any(_may_train(each, objects) for each in executed):
+        return ()
+    why = f"{name} defines {join_names(defined)} and calls nothing: the job would succeed and train nothing"
+    return (Problem(where, why, "call what trains at its end"),)
+
+
+def _executed(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements that run when the code starts; conditions and `try` count as their statements."""
+    for statement in body:
+        if isinstance(statement, (ast.If, ast.Try)):
+            yield from _executed([*statement.body, *statement.orelse])
+            if isinstance(statement, ast.Try):
+                yield from _executed(statement.finalbody)
+        elif not isinstance(statement, _PASSIVE):
+            yield statement
+
+
+def _nodes(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    for statement in statements:
+        yield from ast.walk(statement)
+
+
+def _may_train(statement: ast.stmt, objects: Collection[str]) -> bool:
+    """Return whether a statement may be the training: a loop, or a call that is more than a setting or a new object.
+
+    Args:
+        statement: The statement.
+        objects: Variables of the code, whose methods may train.
+    """
+    if isinstance(statement, ast.Expr):
+        call = statement.value
+        return isinstance(call, (ast.Call, ast.Await, ast.Yield)) and _root(call) not in _SETTINGS
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        return True
+    methods = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    of_calls = (isinstance(each, ast.Attribute) and isinstance(each.value, ast.Call) for each in methods)
+    return any(of_calls) or any(isinstance(each, ast.Attribute) and _root(each) in objects for each in methods)
+
+
+def _root(call: ast.AST) -> str:
+    """Return the first name of a called function: `torch` of `torch.manual_seed(0)`."""
+    found: ast.AST = call.func if isinstance(call, ast.Call) else call
+    while isinstance(found, ast.Attribute):
+        found = found.value
+    return found.id if isinstance(found, ast.Name) else ""
