@@ -16,13 +16,13 @@ from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.outputs import resolve, restore_outputs
 from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs
-from pulumi_trainer.program.removals import Resources
+from pulumi_trainer.program.object_owner import ObjectOwner, Place, mark_of
 from pulumi_trainer.program.targets import Destination, Kubernetes
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
+from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.targets import queries
-from pulumi_trainer.queues.component import stack_name
 
 Strings = Mapping[str, pulumi.Input[str]]
 
@@ -88,11 +88,11 @@ class KubernetesObject(pulumi.ComponentResource):
         found += self.object_problems(resolved.document)
         if not found and isinstance(destination, Kubernetes):
             found += targets.plugin_problems()
-        recorded: Mapping[str, Any] | None = None
-        if not found and isinstance(destination, Kubernetes):
-            about = resolved.document["metadata"]
-            recorded = _recorded(await session.current().stack_resources(), self.resource, about)
-            found += await asyncio.to_thread(self._name_conflicts, place.target, about, recorded)
+        live: Mapping[str, Any] = {}
+        if not found and isinstance(destination, Kubernetes) and isinstance(namespace, str):
+            live = await asyncio.to_thread(self._live, place.target, namespace)
+            owner = await session.current().object_owner()
+            found += await asyncio.to_thread(self._name_conflicts, place.target, live, owner)
         if found:
             found = [Problem(self._args.place(p.where), p.why, p.hint, p.type) for p in found]
             session.current().problems.extend(problems_below(where, found))
@@ -102,9 +102,8 @@ class KubernetesObject(pulumi.ComponentResource):
         from pulumi_kubernetes.apiextensions import CustomResource
 
         document = restore_outputs(resolved.document, resolved.unknown)
-        marked = recorded is None or MADE_BY in (recorded.get("annotations") or {})
-        if marked:  # those of earlier versions are not
-            annotations = {**document["metadata"].get("annotations", {}), MADE_BY: stack_name()}
+        if mark := await session.current().owner_mark(self._place(namespace), live):
+            annotations = {**document["metadata"].get("annotations", {}), MADE_BY: mark}
             document["metadata"] = {**document["metadata"], "annotations": annotations}
         options = pulumi.ResourceOptions(
             parent=self,
@@ -113,7 +112,7 @@ class KubernetesObject(pulumi.ComponentResource):
             protect=self._opts.protect,
             retain_on_delete=self._opts.retain_on_delete,
         )
-        return CustomResource(
+        made = CustomResource(
             self.pulumi_resource_name,
             api_version=self.resource.api_version,
             kind=self.resource.kind,
@@ -121,39 +120,30 @@ class KubernetesObject(pulumi.ComponentResource):
             spec=document["spec"],
             opts=options,
         )
+        await session.current().guard(made, self.resource, document["metadata"], place.target)
+        return made
 
-    def _name_conflicts(
-        self, target: Mapping[str, Any], about: Mapping[str, Any], recorded: Mapping[str, Any] | None
-    ) -> list[Problem]:
+    def _place(self, namespace: Any) -> Place:
+        return self.resource.group, self.resource.kind, text(namespace), self.name
+
+    def _live(self, target: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
+        """Return the metadata of the object of that name in the cluster; empty if not found, or if it is being deleted."""
+        live = section(queries.find_object(target, self.resource, namespace, self.name), "metadata")
+        return {} if "deletionTimestamp" in live else live
+
+    def _name_conflicts(self, target: Mapping[str, Any], found: Mapping[str, Any], owner: ObjectOwner) -> list[Problem]:
         """Return a problem if another owner's object has the name, which pulumi-kubernetes would overwrite silently.
 
         Args:
             target: The cluster.
-            about: Metadata of the object.
-            recorded: Its metadata in the stack's state; None if this stack has not created it.
+            found: Metadata of the object in the cluster; empty if not found.
+            owner: This stack.
         """
-        namespace = about.get("namespace")
-        live = queries.find_object(target, self.resource, namespace, self.name) if isinstance(namespace, str) else None
-        found = live["metadata"] if live is not None else {}
-        maker = (found.get("annotations") or {}).get(MADE_BY)
-        if not found or "deletionTimestamp" in found or maker == stack_name() or (recorded and maker is None):
+        unmarked = self._place(found.get("namespace")) in owner.recorded and not mark_of(found)
+        if not found or unmarked or owner.owns(target, self.resource, found):
             return []
-        since = f"{self.resource.kind} {self.name} exists since {found.get('creationTimestamp')}"
-        if owner := next(iter(found.get("ownerReferences") or []), None):
-            why = f"{since} and belongs to {owner.get('kind')} {owner.get('name')}"
+        if other := next(iter(found.get("ownerReferences") or []), None):
+            since = f"{self.resource.kind} {self.name} exists since {found.get('creationTimestamp')}"
+            why = f"{since} and belongs to {other.get('kind')} {other.get('name')}"
             return [Problem("name", why, "choose another name")]
-        belongs = f"belongs to the stack {maker}" if maker else "was not made by this stack"
-        plural = f"{self.resource.plural}.{self.resource.group}"
-        take = f"kubectl annotate --overwrite {plural} -n {namespace} {self.name} {MADE_BY}={stack_name()}"
-        return [Problem("name", f"{since} and {belongs}", f"choose another name, or give it to this stack: {take}")]
-
-
-def _recorded(stack: Resources, kind: Kind, about: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the metadata of an object in the stack's state."""
-    for type_, outputs in stack:
-        found = outputs.get("metadata")
-        if type_ != f"kubernetes:{kind.api_version}:{kind.kind}" or not isinstance(found, Mapping):
-            continue
-        if all(found.get(part) == about[part] for part in ("name", "namespace")):
-            return found
-    return None
+        return [Problem("name", *owner.foreign_object(self.resource, found))]

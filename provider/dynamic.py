@@ -33,7 +33,7 @@ from pulumi.dynamic import (
 from pulumi_trainer.provider.engine_values import to_engine, to_plain
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.terminal import message
-from pulumi_trainer.provider.lifecycle import channels, draining
+from pulumi_trainer.provider.lifecycle import channels, draining, object_guard
 from pulumi_trainer.provider.lifecycle.crud import MALFORMED_STATE
 from pulumi_trainer.provider.lifecycle.one_update import Jobs, Runtimes, Targets, UsedLabels, Volumes, label_suffix
 from pulumi_trainer.provider.pulumi_compat import answer_with, few_frames
@@ -160,15 +160,19 @@ class QueueGuardProvider(_LifecycleProvider):
     calls: ClassVar[Any] = draining
 
 
+class ObjectGuardProvider(_LifecycleProvider):
+    """Protects objects that pulumi-kubernetes creates: Pulumi changes the guard first, which refuses if another stack has one."""
+
+    calls: ClassVar[Any] = object_guard
+
+
 class TargetProvider(_Provider):
     """Manages a target of a stack; its delete sweeps what a crash has left behind."""
 
     calls: ClassVar[Targets] = Targets(_LABELS)
 
     def create(self, props: Props) -> CreateResult:
-        checkpoints = os.environ.get("PULUMI_SKIP_CHECKPOINTS") not in ("1", "true")
-        suffix = label_suffix(secrets.token_hex(4), [host_id(), str(Path.cwd())], checkpoints=checkpoints)
-        return CreateResult(*self.calls.create(to_plain(props), connect, suffix))
+        return CreateResult(*self.calls.create(to_plain(props), connect, _random_suffix()))
 
     def check(self, olds: Props, news: Props) -> CheckResult:
         return CheckResult(to_engine(self.calls.check(to_plain(olds), to_plain(news)).inputs), [])
@@ -181,6 +185,23 @@ class TargetProvider(_Provider):
 
     def delete(self, id_: str, props: Props) -> None:
         _note(self.calls.delete(id_, to_plain(props), connect, lambda note: _note([note])))
+
+
+class StackMarkProvider(_Provider):
+    """Manages the random part of the owner mark of objects that pulumi-kubernetes creates."""
+
+    def create(self, props: Props) -> CreateResult:
+        random = _random_suffix()
+        return CreateResult(random, {**props, "random": random})
+
+    def diff(self, _id: str, _olds: Props, _news: Props) -> DiffResult:
+        return DiffResult(changes=False)
+
+
+def _random_suffix() -> str:
+    """Return what distinguishes two stacks of one name."""
+    checkpoints = os.environ.get("PULUMI_SKIP_CHECKPOINTS") not in ("1", "true")
+    return label_suffix(secrets.token_hex(4), [host_id(), str(Path.cwd())], checkpoints=checkpoints)
 
 
 class _Resource(Resource):
@@ -244,6 +265,13 @@ class QueueGuard(_Resource, module="trainer", name="QueueGuard"):
         super().__init__(QueueGuardProvider(), name, dict(props), opts)
 
 
+class ObjectGuard(_Resource, module="trainer", name="ObjectGuard"):
+    """Protects objects that pulumi-kubernetes creates: Pulumi changes the guard before it deletes one."""
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(ObjectGuardProvider(), name, dict(props), opts)
+
+
 class Target(_Resource, module="trainer", name="Target"):
     """A target in use by this stack."""
 
@@ -254,6 +282,15 @@ class Target(_Resource, module="trainer", name="Target"):
 
     def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(TargetProvider(), name, {"cluster": None, "sweep": None, **props}, opts)
+
+
+class StackMark(_Resource, module="trainer", name="StackMark"):
+    """The random part of the owner mark of objects that pulumi-kubernetes creates for this stack."""
+
+    random: pulumi.Output[str]
+
+    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(StackMarkProvider(), name, {"random": None}, opts)
 
 
 def _note(notes: Iterable[str]) -> None:

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import pulumi
 from pulumi_trainer.program import queue_lints, targets
+from pulumi_trainer.program.object_owner import ObjectOwner, Place, guarded_object
 from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
 from pulumi_trainer.program.removals import (
     Planned,
@@ -32,7 +33,10 @@ from pulumi_trainer.program.removals import (
 from pulumi_trainer.program.targets import CONFIGURATION, Destination
 from pulumi_trainer.program.watch import Watch
 from pulumi_trainer.provider import dynamic, pulumi_compat
+from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import text
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.provider.targets import queries
@@ -46,6 +50,17 @@ EXIT = (
 
 _COMPONENT = re.compile(r'\w+\(".*?"\) \(.*?:\d+\)')
 """Prefix of a problem: its component, and the component's line in the program."""
+
+
+@dataclass(frozen=True)
+class _Guarded:
+    """An object that `Program.guard` protects."""
+
+    place: Place
+    made: pulumi.Resource
+    guarded: dict[str, Any]
+    mark: pulumi.Input[str]
+    connection: dict[str, Any]
 
 
 async def _until_cancelled() -> None:
@@ -105,6 +120,9 @@ class Program:
     _end: asyncio.Task[None] | None = None
     _mismatches: dict[str, asyncio.Future[list[Problem]]] = field(default_factory=dict)
     _clusters: dict[str, asyncio.Future[str]] = field(default_factory=dict)
+    _owner: ObjectOwner | None = None
+    _mark: dynamic.StackMark | None = None
+    _guarded: dict[str, list[_Guarded]] = field(default_factory=dict)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run the rest of a component's construction, which awaits Outputs; report its problems at the end of the program."""
@@ -165,6 +183,61 @@ class Program:
         if self._stack is None:
             self._stack = asyncio.ensure_future(read_stack())
         return self._stack
+
+    async def object_owner(self) -> ObjectOwner:
+        """Return this stack as the owner of objects that pulumi-kubernetes creates."""
+        if self._owner is None:
+            self._owner = ObjectOwner.of(await self.stack_resources())
+        return self._owner
+
+    async def owner_mark(self, place: Place, live: Mapping[str, Any]) -> pulumi.Input[str]:
+        """Return the owner mark for an object: an Output if it has the random part, which the first such object draws; empty for
+        an object of an earlier version without one.
+
+        Args:
+            place: The object.
+            live: Metadata of this stack's object in the cluster; empty if not found.
+        """
+        owner = await self.object_owner()
+        if (kept := owner.kept_mark(place, live)) is not None:
+            return kept
+        self._mark = self._mark or dynamic.StackMark("stack")
+        return pulumi.Output.concat(owner.name, "/", self._mark.random)
+
+    async def guard(
+        self, made: pulumi.Resource, kind: Kind, metadata: Mapping[str, Any], connection: dict[str, Any]
+    ) -> None:
+        """Let an object of pulumi-kubernetes be deleted only while it belongs to this stack.
+
+        Args:
+            made: The object as a resource.
+            kind: Its kind.
+            metadata: Its name, namespace and annotations; values may be Outputs.
+            connection: The connection to its cluster.
+        """
+        place = kind.group, kind.kind, text(metadata.get("namespace")), text(metadata["name"])
+        mark = metadata.get("annotations", {}).get(MADE_BY)
+        if mark and (await self.object_owner()).needs_guard(place):
+            guarded = _Guarded(place, made, guarded_object(kind, metadata), mark, connection)
+            self._guarded.setdefault(key(connection), []).append(guarded)
+
+    async def _register_guards(self) -> None:
+        """Create a guard for the objects of each cluster, after all of them and the guards of queues: one check of all objects
+        precedes all deletions.
+        """
+        results = [task.result() for task in self._tasks if not task.cancelled() and task.exception() is None]
+        queues = [result for result in results if isinstance(result, dynamic.QueueGuard)]
+        for number, at in enumerate(sorted(self._guarded), 1):
+            guarded = sorted(self._guarded[at], key=lambda each: each.place)
+            random = [each.mark for each in guarded if isinstance(each.mark, pulumi.Output)]
+            inputs = {
+                "objects": [each.guarded for each in guarded],
+                "stack": (await self.object_owner()).name,
+                **({"mark": random[0]} if random else {}),
+                "target": guarded[0].connection,
+            }
+            options = pulumi.ResourceOptions(depends_on=[*queues, *(each.made for each in guarded)])
+            dynamic.ObjectGuard("objects" if number == 1 else f"objects-{number}", inputs, options)
 
     async def cluster_mismatch(self, connection: dict[str, Any]) -> list[Problem]:
         """Return a problem if a connection leads to another cluster than the one that has the stack's jobs."""
@@ -229,6 +302,8 @@ class Program:
             for text in [] if self.problems else await losses(stack, self.registered):
                 pulumi.log.warn(text)
         if not self.problems:
+            if not pulumi_compat.has_failed():
+                await self._register_guards()
             return None
         results = [task.result() for task in self._tasks if not task.cancelled() and task.exception() is None]
         for resource in results:  # problems do not interrupt valid resources

@@ -26,7 +26,9 @@ from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
 from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, Work
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import text
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.object_checks import conflicts, immutable_changes, refusals
 from pulumi_trainer.provider.kueue.objects import (
     GROUP,
@@ -104,6 +106,10 @@ class QueueObject(pulumi.ComponentResource):
         self.name: str = args.name or resource_name
         self.version = NEWEST
         self.connection: Any = None
+        self.live: Mapping[str, Any] = {}
+        """Metadata of this stack's object in the cluster; empty if not found."""
+        self.mark: pulumi.Input[str] = ""
+        """Its owner mark, once it is created."""
         self._args: Spec = without_refused(args)
         self._where = where
         self._opts = opts or pulumi.ResourceOptions()
@@ -202,18 +208,24 @@ class QueueObject(pulumi.ComponentResource):
             if wrong := await self._namespace_problems([*place.needs, *resolved.depends_on]):
                 self._refuse(wrong)
                 return None
+        at = GROUP, self.kind, text(self.document["metadata"].get("namespace")), self.name
+        self.mark = await session.current().owner_mark(at, self.live)
         older["metadata"] = {
             **older["metadata"],
             "annotations": {
                 **older["metadata"].get("annotations", {}),
-                MADE_BY: stack_name(),
+                MADE_BY: self.mark,
                 **self._deletion_annotations(),
             },
         }
-        made = [await other.made for other in self._set.referenced_by(self)]
-        depends_on = [*filter(None, made), *place.needs, *resolved.depends_on]
+        before = [await other.made for other in self._set.referenced_by(self)]
+        depends_on = [*filter(None, before), *place.needs, *resolved.depends_on]
         options = self.child_options(depends_on, provider=target.provider or targets.provider(place, self.cluster))
-        return _Object(self.pulumi_resource_name, restore_outputs(older, resolved.unknown), options)
+        document = restore_outputs(older, resolved.unknown)
+        made = _Object(self.pulumi_resource_name, document, options)
+        kind = api_resource(self.kind, self.version)
+        await session.current().guard(made, kind, document["metadata"], self.connection)
+        return made
 
     def _deletion_annotations(self) -> dict[str, str]:
         """Return annotations that define what happens when the object is removed from the program."""
@@ -291,19 +303,20 @@ class QueueObject(pulumi.ComponentResource):
 
         return session.current().spawn(later())
 
-    def deleted_after(self, kind: str) -> list[dict[str, str]]:
-        """Return the objects that the engine deletes after a resource of `create_after_users`.
-
-        These are the objects of that kind, and all objects that this object refers to; objects in an unknown namespace are left
-        out.
+    def members_deleted_after(self, kind: str) -> list[QueueObject]:
+        """Return the objects that the engine deletes after a resource of `create_after_users`: the objects of that kind, and all
+        objects that this object refers to.
         """
         found = [other for other in self._set.members if other.kind == kind and other.refers_to(self)]
         needed: list[QueueObject] = [self]
         for each in needed:
             needed += [other for other in self._set.referenced_by(each) if other not in needed]
-        places = (
-            (m.kind, m.version, m.document["metadata"].get("namespace", ""), m.name) for m in [*found, *needed[1:]]
-        )
+        return [*found, *needed[1:]]
+
+    def deleted_after(self, kind: str) -> list[dict[str, str]]:
+        """Return kind, version, namespace and name of `members_deleted_after`, without objects in an unknown namespace."""
+        members = self.members_deleted_after(kind)
+        places = ((m.kind, m.version, m.document["metadata"].get("namespace", ""), m.name) for m in members)
         known = sorted(place for place in places if isinstance(place[2], str))
         return [dict(zip(("kind", "version", "namespace", "name"), place, strict=True)) for place in known]
 
@@ -369,7 +382,8 @@ class _Set:
     async def _undeletable_queues(self, first: QueueObject, version: str) -> list[Problem]:
         """Return a problem for each removed queue that cannot be deleted; an update would delete it last."""
         named = {m.name for m in self.members if m.kind == "ClusterQueue" and m.cluster == first.cluster}
-        work = await asyncio.to_thread(queues_with_work, first.connection, version, stack_name(), named)
+        owner = await session.current().object_owner()
+        work = await asyncio.to_thread(queues_with_work, first.connection, version, owner, named)
         if not work:
             return []
         own = jobs_of(await session.current().stack_resources())
@@ -390,9 +404,10 @@ class _Set:
     async def _transferred_objects(self, first: QueueObject, served: Any) -> list[Problem]:
         """Return a problem for each removed object that belongs to another stack now: an update would delete it."""
         recorded, named = await session.current().stack_resources(), self._places(first)
+        owner = await session.current().object_owner()
         versions = {kind: _version(kind, served) for kind in {m.kind for m in self.members} | recorded_kinds(recorded)}
         return await asyncio.to_thread(
-            lambda: [*transferred_objects(first.connection, versions, recorded, stack_name(), named)]
+            lambda: [*transferred_objects(first.connection, versions, recorded, owner, named)]
         )
 
     def _places(self, first: QueueObject) -> set[Place]:
@@ -407,7 +422,8 @@ class _Set:
             return
         named = self._places(first)
         version = _version("ClusterQueue", await self.served[first.cluster])
-        warnings = await asyncio.to_thread(lambda: [*removal_warnings(first.connection, version, stack_name(), named)])
+        owner = await session.current().object_owner()
+        warnings = await asyncio.to_thread(lambda: [*removal_warnings(first.connection, version, owner, named)])
         for warning in filter(session.current().is_unreported, warnings):
             pulumi.log.warn(str(warning))
 
@@ -419,12 +435,16 @@ class _Set:
         """
         live = await asyncio.to_thread(queries.list_queue_objects, connection, member.kind, version)
         place = member.document["metadata"].get("namespace", "")
+        owner = await session.current().object_owner()
         for each in live:
             found = each["metadata"]
-            if (found["name"], found.get("namespace", "")) == (member.name, place) and "deletionTimestamp" not in found:
-                return _foreign_object_problems(member, found) or member._with_argument_paths(
-                    [*immutable_changes(member.document, each)]
-                )
+            if (found["name"], found.get("namespace", "")) != (member.name, place) or "deletionTimestamp" in found:
+                continue
+            of = api_resource(member.kind, version)
+            if not await asyncio.to_thread(owner.owns, connection, of, found):
+                return [Problem("name", *owner.foreign_object(of, found))]
+            member.live = found
+            return member._with_argument_paths([*immutable_changes(member.document, each)])
         return []
 
     def check(self) -> None:
@@ -455,24 +475,6 @@ def current() -> _Set:
 
 def _later(path: str, leaf: Any) -> Any:
     return Unknown(path) if isinstance(leaf, pulumi.Output) else leaf
-
-
-def stack_name() -> str:
-    """Return organization, project and stack."""
-    return f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
-
-
-def _foreign_object_problems(member: QueueObject, found: Mapping[str, Any]) -> list[Problem]:
-    """Return a problem if this stack has not created a live object."""
-    maker = (found.get("annotations") or {}).get(MADE_BY)
-    if maker == stack_name():
-        return []
-    place = f" -n {found['namespace']}" if "namespace" in found else ""
-    why = f"{member.kind} {member.name} exists since {found.get('creationTimestamp')} and " + (
-        f"belongs to the stack {maker}" if maker else "was not made by this stack"
-    )
-    take = f"kubectl annotate --overwrite {KINDS[member.kind]}.{GROUP}{place} {member.name} {MADE_BY}={stack_name()}"
-    return [Problem("name", why, f"choose another name, or give it to this stack: {take}")]
 
 
 def _version(kind: str, served: Any) -> str:

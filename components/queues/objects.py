@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pulumi
 from pulumi_trainer.program.constructors import constructor
+from pulumi_trainer.program.object_owner import stack_name
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.labels import ON_DELETE
 from pulumi_trainer.provider.kube.errors import Problem
@@ -22,7 +23,7 @@ from pulumi_trainer.queues.arguments import (
     object_name,
 )
 from pulumi_trainer.queues.checks import AdmissionCheck
-from pulumi_trainer.queues.component import QueueObject, stack_name
+from pulumi_trainer.queues.component import QueueObject
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.meta.v1 import LabelSelectorArgs
@@ -220,6 +221,9 @@ class ClusterQueue(QueueObject):
             "stack": stack_name(),
             "beside": self.deleted_after("LocalQueue"),
         }
+        marks = [member.mark for member in (self, *self.members_deleted_after("LocalQueue"))]
+        if random := [mark for mark in marks if isinstance(mark, pulumi.Output)]:
+            props["mark"] = random[0]
         return dynamic.QueueGuard(self.pulumi_resource_name, props, self.child_options(depends_on=[made, *users]))
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from pulumi_trainer.program.object_owner import ObjectOwner, mark_of
 from pulumi_trainer.program.removals import URN, Resources
-from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
+from pulumi_trainer.provider.api.labels import ON_DELETE
 from pulumi_trainer.provider.api.submission import Work
 from pulumi_trainer.provider.kube.errors import Problem, several
+from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
 from pulumi_trainer.provider.targets import queries
 
@@ -21,18 +23,18 @@ Place = tuple[str, str, str]
 
 
 def queues_with_work(
-    target: Mapping[str, Any], version: str, stack: str, named: Collection[str]
+    target: Mapping[str, Any], version: str, owner: ObjectOwner, named: Collection[str]
 ) -> dict[str, list[Work]]:
     """Return the removed ClusterQueues that cannot be deleted because they have work -> this work.
 
     Args:
         target: The cluster.
         version: API version of its ClusterQueues and LocalQueues.
-        stack: Name of the stack that created them.
+        owner: The stack that created them.
         named: Names of the program's ClusterQueues.
     """
     places = {("ClusterQueue", "", name) for name in named}
-    left = [found for found in _left(target, "ClusterQueue", version, stack, places) if _how(found) != "drain"]
+    left = [found for found in _left(target, "ClusterQueue", version, owner, places) if _how(found) != "drain"]
     names = [str(found["metadata"]["name"]) for found in left]
     work = {name: [*queries.list_queue_work(target, name, version)] for name in names}
     return {name: workloads for name, workloads in work.items() if workloads}
@@ -53,18 +55,18 @@ def refusals(work: Mapping[str, list[Work]], stays: Callable[[Work], bool]) -> I
 
 
 def removal_warnings(
-    target: Mapping[str, Any], version: str, stack: str, named: Collection[Place]
+    target: Mapping[str, Any], version: str, owner: ObjectOwner, named: Collection[Place]
 ) -> Iterator[Problem]:
     """Yield what happens to the work of removed queues that can be deleted.
 
     Args:
         target: The cluster.
         version: API version of its ClusterQueues and LocalQueues.
-        stack: Name of the stack that created them.
+        owner: The stack that created them.
         named: The program's objects.
     """
     gone = set[str]()
-    for found in _left(target, "ClusterQueue", version, stack, named):
+    for found in _left(target, "ClusterQueue", version, owner, named):
         name = found["metadata"]["name"]
         gone.add(name)
         work = [each.text for each in queries.list_queue_work(target, name, version)] if _how(found) == "drain" else []
@@ -73,7 +75,7 @@ def removal_warnings(
             yield Problem(
                 f"ClusterQueue {name}", why, "what runs is suspended; it waits for another queue of that name"
             )
-    for found in _left(target, "LocalQueue", version, stack, named):
+    for found in _left(target, "LocalQueue", version, owner, named):
         place, behind = _place("LocalQueue", found), (found.get("spec") or {}).get("clusterQueue")
         queue = f"{place[1]}/{place[2]}"
         there = queries.list_queue_work(target, behind, version) if behind and behind not in gone else []
@@ -89,7 +91,11 @@ def recorded_kinds(recorded: Resources) -> set[str]:
 
 
 def transferred_objects(
-    target: Mapping[str, Any], versions: Mapping[str, str], recorded: Resources, stack: str, named: Collection[Place]
+    target: Mapping[str, Any],
+    versions: Mapping[str, str],
+    recorded: Resources,
+    owner: ObjectOwner,
+    named: Collection[Place],
 ) -> Iterator[Problem]:
     """Yield a problem for each object that was removed from the program and belongs to another stack now.
 
@@ -97,7 +103,7 @@ def transferred_objects(
         target: The cluster.
         versions: Kind -> API version.
         recorded: Resources of the stack.
-        stack: Name of the stack.
+        owner: The stack.
         named: The program's objects.
     """
     gone = {
@@ -108,13 +114,11 @@ def transferred_objects(
         if (kind, namespace, name) in named:
             continue
         for found in queries.list_queue_objects(target, kind, versions[kind]):
-            maker = (found["metadata"].get("annotations") or {}).get(MADE_BY)
-            if (
-                _place(kind, found) == (kind, namespace, name)
-                and maker not in (None, stack)
-                and _how(found) != "retain"
-            ):
-                why = f"is no longer in the program, and belongs to the stack {maker} now: it would be deleted"
+            if _place(kind, found) != (kind, namespace, name) or _how(found) == "retain":
+                continue
+            maker = mark_of(found["metadata"])
+            if maker and not owner.owns(target, api_resource(kind, versions[kind]), found["metadata"]):
+                why = f"is no longer in the program, and belongs to {owner.called(maker)} now: it would be deleted"
                 yield Problem(f"{kind} {name}", why, f"make this stack forget it: pulumi state delete '{urn}'")
 
 
@@ -128,12 +132,12 @@ def _recorded(recorded: Resources) -> Iterator[tuple[str, tuple[Mapping[str, Any
 
 
 def _left(
-    target: Mapping[str, Any], kind: str, version: str, stack: str, named: Collection[Place]
+    target: Mapping[str, Any], kind: str, version: str, owner: ObjectOwner, named: Collection[Place]
 ) -> Iterator[Mapping[str, Any]]:
     for found in queries.list_queue_objects(target, kind, version):
         metadata = found["metadata"]
-        ours = (metadata.get("annotations") or {}).get(MADE_BY) == stack and "deletionTimestamp" not in metadata
-        if ours and _place(kind, found) not in named and _how(found) != "retain":
+        left = _place(kind, found) not in named and _how(found) != "retain" and "deletionTimestamp" not in metadata
+        if left and owner.owns(target, api_resource(kind, version), metadata):
             yield found
 
 

@@ -45,7 +45,19 @@ JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 """Label of the Pods and other objects of a JobSet: its name."""
 
 MADE_BY = "pulumi-trainer.dev/made-by"
-"""Annotation of a queue, a PodGroup or a NetworkPolicy: ORGANIZATION/PROJECT/STACK of the stack that it belongs to."""
+"""Annotation of a queue, a PodGroup or a NetworkPolicy: ORGANIZATION/PROJECT/STACK/RANDOM of the stack that it belongs to. Marks
+of earlier versions, and those given by hand, have no random part."""
+
+
+def stack_of_mark(mark: str) -> str:
+    """Return ORGANIZATION/PROJECT/STACK of an owner mark."""
+    return "/".join(mark.split("/")[:3])
+
+
+def random_of_mark(mark: str) -> str:
+    """Return the random part of an owner mark; empty if it has none."""
+    return "/".join(mark.split("/")[3:])
+
 
 ON_DELETE = "pulumi-trainer.dev/on-delete"
 """Annotation of an object of Kueue's: what becomes of it when it leaves its program: "drain", "retain"; none: it is deleted, a

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.commands import stack as stacks
 from pulumi_trainer.provider.commands.formats import print_data
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 _DYNAMIC = "pulumi-python:dynamic/trainer:"
+_MARK = f"{_DYNAMIC}StackMark"
 _TARGETS = (f"{_DYNAMIC}Target", f"{_DYNAMIC}JobSet", f"{_DYNAMIC}Volume", f"{_DYNAMIC}Runtime")
 
 
@@ -62,6 +64,7 @@ def doctor(where: Where, *, output: str) -> int:
     connection.warn_with(show_warning)
     places = _places(state.resources, where, state.local_root)
     expected = [*_expected(state.resources, places)]
+    random = next((text(section(r, "outputs").get("random")) for r in state.resources if r["type"] == _MARK), "")
     found: list[Found] = []
     unread: set[tuple[str, str]] = set()
     for place in places.values():
@@ -72,10 +75,10 @@ def doctor(where: Where, *, output: str) -> int:
 
         client = place.target.client.within(PATIENCE)
         namespaces = [""] if where.everywhere else sorted({*place.namespaces, where.namespace} - {""})
-        owned = list_owned(client, place.where, namespaces, state.program, place.kubectl, place.label)
+        owned = list_owned(client, place.where, namespaces, state.program, place.kubectl, place.label, random)
         found += owned.objects
         unread |= {(place.where, kind) for kind in owned.unread}
-    labels = set(chain.from_iterable(place.labels for place in places.values()))
+    labels = {*chain.from_iterable(place.labels for place in places.values()), random} - {""}
     findings = [*compare(expected, found, labels, state.program, unread)]
     if output != "table":
         shown = [f"{kind} of {place}" for place, kind in sorted(unread)]
@@ -161,9 +164,10 @@ def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Plac
 
 
 def _queue(each: Mapping[str, Any], resource: str, where: str) -> Expected:
-    """Return an object of Kueue's in the state. Its owner is the stack, by its name alone."""
+    """Return an object of Kueue's in the state. Its owner is the stack, by its name and the random part of its mark."""
     namespace, _, name = str(each.get("id", "")).rpartition("/")
-    owner = Owner(program_of(str(each["urn"])))
+    mark = text(section(each, "inputs", "metadata", "annotations").get(MADE_BY))
+    owner = Owner(program_of(str(each["urn"])), random_of_mark(mark))
     return Expected(where, str(each["type"]).rpartition(":")[2], namespace, name, resource, owner)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 _MODULE = "pulumi_trainer.provider.dynamic"
 _PROVIDERS = (
     "JobSetProvider", "VolumeProvider", "RuntimeProvider", "ChannelProvider", "QueueGuardProvider", "TargetProvider",
+    "StackMarkProvider", "ObjectGuardProvider",
 )  # fmt: skip
 _LONGEST = 4096
 """Limit on the bytes of a pickle, which only refers to a class."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
 
 WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads")
 LOCAL_QUEUE = Kind("kueue.x-k8s.io/v1beta2", "LocalQueue", "localqueues")
@@ -14,3 +15,8 @@ TOPOLOGY = Kind("kueue.x-k8s.io/v1beta2", "Topology", "topologies", False)
 ADMISSION_CHECK = Kind("kueue.x-k8s.io/v1beta2", "AdmissionCheck", "admissionchecks", False)
 MULTIKUEUE_CLUSTER = Kind("kueue.x-k8s.io/v1beta2", "MultiKueueCluster", "multikueueclusters", False)
 MULTIKUEUE_CONFIG = Kind("kueue.x-k8s.io/v1beta2", "MultiKueueConfig", "multikueueconfigs", False)
+
+
+def api_resource(kind: str, version: str = NEWEST) -> Kind:
+    """Return the API resource of one of `KINDS` in a version of Kueue's API."""
+    return Kind(f"{GROUP}/{version}", kind, KINDS[kind], kind == NAMESPACED)

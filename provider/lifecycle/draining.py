@@ -1,9 +1,10 @@
 """Creates, compares, updates and deletes the guard of a ClusterQueue, on plain data.
 
 The guard is created after the ClusterQueue and its LocalQueues and deleted before them: its deletion drains the queue, or is
-rejected before anything is touched. Inputs: name, version (of the API), drain, seconds, target, stack (the queue's owner), and
-beside, the objects that are deleted after the guard: kind, version, namespace and name. Outputs: the same, with the identity of
-the cluster; guards of earlier versions have neither stack nor beside.
+rejected before anything is touched. Inputs: name, version (of the API), drain, seconds, target, stack (its full name), mark (the
+stack's owner mark, if one of these objects has it), and beside, the objects that are deleted after the guard: kind, version,
+namespace and name. Outputs: the same, with the identity of the cluster; guards of earlier versions have neither stack, mark nor
+beside.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Target(Protocol):
         *,
         drain: bool,
         seconds: float,
-        stack: str = "",
+        marks: Sequence[str] = (),
         beside: Sequence[Mapping[str, str]] = (),
     ) -> list[str]: ...
 
@@ -56,7 +57,7 @@ def diff(olds: Props, news: Props) -> Diff:
     """Return whether the guard changes. olds: Outputs."""
     if olds["name"] != news["name"]:
         return Diff(True, ("name",))
-    ownership = any(k in olds and olds[k] != news.get(k) for k in OWNERSHIP)
+    ownership = any(k in olds and olds[k] != news.get(k) for k in OWNERSHIP) or olds.get(MARK) != news.get(MARK)
     settings = any(olds[k] != news[k] for k in SETTINGS)
     return Diff(ownership or settings or connection_of(olds) != connection_of(news))
 
@@ -79,15 +80,16 @@ def delete(outputs: Props, connect: Connect) -> list[str]:
         TargetFault: The queue could not be drained in time.
     """
     target = connect(outputs["target"])
-    drain, seconds, stack = bool(outputs["drain"]), float(outputs["seconds"]), str(outputs.get("stack") or "")
-    beside = outputs.get("beside") or []
+    drain, seconds, beside = bool(outputs["drain"]), float(outputs["seconds"]), outputs.get("beside") or []
+    marks = [str(outputs[k]) for k in ("stack", MARK) if outputs.get(k)]
     return target.release_queue(
-        outputs["name"], outputs["version"], drain=drain, seconds=seconds, stack=stack, beside=beside
+        outputs["name"], outputs["version"], drain=drain, seconds=seconds, marks=marks, beside=beside
     )
 
 
 OWNERSHIP = ("stack", "beside")
+MARK = "mark"
 
 
 def _ownership(inputs: Props) -> Props:
-    return {k: inputs[k] for k in OWNERSHIP if k in inputs}
+    return {k: inputs[k] for k in (*OWNERSHIP, MARK) if k in inputs}

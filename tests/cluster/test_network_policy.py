@@ -36,7 +36,7 @@ def test_a_policy_of_a_job(owner: Lab, admin: ApiClient) -> None:
     owner.up()
     (policy,) = client.NetworkingV1Api(admin).list_namespaced_network_policy(owner.namespace).items
     assert policy.spec.pod_selector.match_labels == {"jobset.sigs.k8s.io/jobset-name": "train-alone"}
-    assert policy.metadata.annotations[MADE_BY].endswith("/test")
+    assert policy.metadata.annotations[MADE_BY].startswith("organization/lab/test/")
     pods = partial(client.CoreV1Api(admin).list_namespaced_pod, owner.namespace)
     until(lambda: len(pods(label_selector="jobset.sigs.k8s.io/jobset-name=train-alone").items) == 2)
     assert policy.spec.egress[-1].ports[0].port == 443 and policy.spec.egress[-1].to[0].ip_block._except

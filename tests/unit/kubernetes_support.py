@@ -117,7 +117,7 @@ def server() -> Iterator[Server]:
         protocol_version = "HTTP/1.1"
 
         def act(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            vars(self)["body"] = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             made.seen.append((self.command, self.path))
             made.headers.append(self.headers)
             try:

@@ -6,8 +6,10 @@ import dataclasses
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
+from pulumi_trainer.provider.targets.kubernetes.observe.owned_objects import _of_stacks
 
 MINE = "a1b2c3-11111111"
 CLONE = "a1b2c3-22222222"
@@ -79,6 +81,20 @@ def test_a_queue_of_a_renamed_stack() -> None:
     (finding,) = found(renamed, state=(QUEUE_STATE,))
     assert finding.code == "other-owner"
     assert finding.settle[0] == ("gives it to this stack", "kubectl annotate it")
+
+
+def test_a_queue_of_a_stack_of_the_same_name_in_another_backend() -> None:
+    mark = f"organization/{PROGRAM}/22222222"
+    listed = [{"metadata": {"name": "gpus-nlp", "annotations": {MADE_BY: mark}}}]
+    (theirs,) = _of_stacks(listed, "here", "ClusterQueue", PROGRAM, "kubectl", "11111111")
+    mine = dataclasses.replace(QUEUE_STATE, owner=Owner(PROGRAM, "11111111"))
+    (finding,) = found(theirs, state=(mine,))
+    assert finding.code == "other-owner" and NAMESAKE in finding.message
+    command = "kubectl annotate --overwrite clusterqueues.kueue.x-k8s.io gpus-nlp"
+    assert finding.settle[0] == ("gives it to this stack", f"{command} {MADE_BY}=organization/{PROGRAM}")
+    assert [each.code for each in found(theirs, state=())] == ["namesake"]
+    (own,) = _of_stacks(listed, "here", "ClusterQueue", PROGRAM, "kubectl", "22222222")
+    assert found(own, state=(dataclasses.replace(mine, owner=Owner(PROGRAM, "22222222")),)) == []
 
 
 def test_json() -> None:

@@ -23,6 +23,7 @@ from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kube.values.accessors import text, without
+from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import (
@@ -175,7 +176,7 @@ class KubernetesTarget:
         *,
         drain: bool,
         seconds: float,
-        stack: str = "",
+        marks: Sequence[str] = (),
         beside: Sequence[Mapping[str, str]] = (),
     ) -> list[str]:
         """Make sure that a ClusterQueue of that stack has no work, and return notes for the user.
@@ -185,15 +186,32 @@ class KubernetesTarget:
             version: Version of Kueue's API.
             drain: Whether to suspend its jobs.
             seconds: Time limit for a drained job to stop.
-            stack: The owner of the queue; empty for any.
+            marks: Owner marks of the stack; empty for any.
             beside: The objects that are deleted after the queue.
 
         Raises:
             Refused: The queue or an object beside it belongs to another stack, or the queue has work and is not to be drained.
             TargetFault: The queue could not be drained in time.
         """
-        draining.check_owner(self.client, beside, stack)
-        return draining.release(self.client, name, version, drain=drain, seconds=seconds, stack=stack)
+        places = [(api_resource(each["kind"], each["version"]), each["namespace"], each["name"]) for each in beside]
+        draining.check_owner(self.client, places, marks)
+        return draining.release(self.client, name, version, drain=drain, seconds=seconds, marks=marks)
+
+    def check_owner(self, objects: Sequence[Mapping[str, str]], marks: Sequence[str]) -> None:
+        """Check the owner of objects that pulumi-kubernetes is about to delete.
+
+        Args:
+            objects: apiVersion, kind, plural, namespace and name of each object.
+            marks: Owner marks of the stack.
+
+        Raises:
+            Refused: An object belongs to another stack.
+        """
+        found = []
+        for each in objects:
+            kind = kinds.Kind(each["apiVersion"], each["kind"], each["plural"], bool(each["namespace"]))
+            found.append((kind, each["namespace"], each["name"]))
+        draining.check_owner(self.client, found, marks)
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
         """Create a job. Safe to repeat: an existing job with the same owner and digest is taken over as it is.

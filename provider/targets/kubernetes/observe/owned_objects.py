@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAINING_RUNTIME
-from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark, stack_of_mark
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, name_of, section, text
-from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST, VERSIONS
+from pulumi_trainer.provider.kueue.api_resources import api_resource
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, VERSIONS
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, UP, Found
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
@@ -35,7 +36,9 @@ class Owned:
     unread: set[str]
 
 
-def list_owned(client: Client, where: str, namespaces: list[str], program: str, kubectl: str, label: str = "") -> Owned:
+def list_owned(
+    client: Client, where: str, namespaces: list[str], program: str, kubectl: str, label: str = "", random: str = ""
+) -> Owned:
     """Return the objects that stacks have created.
 
     Args:
@@ -45,6 +48,7 @@ def list_owned(client: Client, where: str, namespaces: list[str], program: str, 
         program: "project/stack" of the stack.
         kubectl: Command line of kubectl with the context.
         label: Label of the stack in this cluster; empty if it has none yet, or several.
+        random: Random part of the stack's owner mark; empty if it has none yet.
     """
     found, unread = list[Found](), set[str]()
 
@@ -63,7 +67,7 @@ def list_owned(client: Client, where: str, namespaces: list[str], program: str, 
         read(TRAINING_RUNTIME.kind, lambda: _runtimes(client, where, TRAINING_RUNTIME, namespace, kubectl))  # noqa: B023
     read(CLUSTER_RUNTIME.kind, lambda: _runtimes(client, where, CLUSTER_RUNTIME, "", kubectl))
     for kind in KINDS:
-        read(kind, lambda: _queues(client, where, kind, program, kubectl))  # noqa: B023
+        read(kind, lambda: [*_of_stacks(_served(client, kind), where, kind, program, kubectl, random)])  # noqa: B023
     return Owned(found, unread)
 
 
@@ -107,13 +111,8 @@ def _runtimes(client: Client, where: str, kind: Kind, namespace: str, kubectl: s
     return found
 
 
-def _queues(client: Client, where: str, kind: str, program: str, kubectl: str) -> list[Found]:
-    """Return Kueue's objects of stacks; only their annotation names the stack, so that it is the owner."""
-    return [*_of_stacks(_served(client, kind), where, kind, program, kubectl)]
-
-
 def _served(client: Client, kind: str) -> list[Document]:
-    of = Kind(f"{GROUP}/{NEWEST}", kind, KINDS[kind], kind == NAMESPACED)
+    of = api_resource(kind)
     try:
         return client.list(of, keep=_metadata, whole=False)[0]
     except ApiError as error:
@@ -122,17 +121,21 @@ def _served(client: Client, kind: str) -> list[Document]:
     return client.list(replace(of, api_version=f"{GROUP}/{VERSIONS[1]}"), keep=_metadata, whole=False)[0]
 
 
-def _of_stacks(listed: list[Document], where: str, kind: str, program: str, kubectl: str) -> Iterator[Found]:
+def _of_stacks(
+    listed: list[Document], where: str, kind: str, program: str, kubectl: str, random: str
+) -> Iterator[Found]:
+    """Yield Kueue's objects of stacks; only their annotation names the stack, so that it is the owner."""
     for each in listed:
-        maker = text(section(each, "metadata", "annotations").get(MADE_BY))
+        mark = text(section(each, "metadata", "annotations").get(MADE_BY))
+        maker, label = stack_of_mark(mark), random_of_mark(mark)
         namespace, name, resource = _namespace(each), name_of(each), f"{KINDS[kind]}.{GROUP}"
         organization, _, made_by = maker.partition("/")
-        mark = f"{MADE_BY}={organization or 'organization'}/{program}"
-        take = f"{kubectl} annotate --overwrite {resource} {_in(namespace)}{name} {mark}"
-        if made_by == program:
+        own = f"{MADE_BY}={organization or 'organization'}/{program}"
+        take = f"{kubectl} annotate --overwrite {resource} {_in(namespace)}{name} {own}"
+        if made_by == program and label in ("", random):
             take = UP
         delete = f"{kubectl} delete {resource} {_in(namespace)}{name}"
-        yield Found(where, kind, namespace, name, Owner(made_by, "", made_by), "", delete, take)
+        yield Found(where, kind, namespace, name, Owner(made_by, label, made_by), "", delete, take)
 
 
 def _metadata(found: dict[str, Any]) -> Document:

@@ -6,11 +6,13 @@ Every call can be repeated after a crash at any point: only the queue's own stop
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.api.labels import MADE_BY, stack_of_mark
+from pulumi_trainer.provider.api.status import NAMESAKE
 from pulumi_trainer.provider.api.submission import Work
 from pulumi_trainer.provider.kube.cache.discovery import Facts
 from pulumi_trainer.provider.kube.client.api_resources import Kind
@@ -19,7 +21,7 @@ from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault, several
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
-from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
+from pulumi_trainer.provider.kueue.objects import GROUP
 
 Document = dict[str, Any]
 
@@ -76,7 +78,9 @@ def reopen(client: Client, name: str, version: str) -> None:
         client.apply(kind, _bare(kind, found), force=True)
 
 
-def release(client: Client, name: str, version: str, *, drain: bool, seconds: float, stack: str = "") -> list[str]:
+def release(
+    client: Client, name: str, version: str, *, drain: bool, seconds: float, marks: Collection[str] = ()
+) -> list[str]:
     """Wait until no job has quota of the queue any more.
 
     Args:
@@ -85,7 +89,7 @@ def release(client: Client, name: str, version: str, *, drain: bool, seconds: fl
         version: Version of Kueue's API.
         drain: Whether to suspend the jobs.
         seconds: Time limit for a drained job to stop.
-        stack: The owner in the queue's annotation; empty for any.
+        marks: Owner marks of this stack; empty for any.
 
     Returns:
         Notes for the user.
@@ -95,7 +99,7 @@ def release(client: Client, name: str, version: str, *, drain: bool, seconds: fl
         TargetFault: Jobs still have quota after the time limit; the message lists them.
     """
     kind = _at(CLUSTER_QUEUE, version)
-    found = _own(client, kind, name, stack)
+    found = _own(client, kind, name, marks)
     if found is None:
         return []
     where = kind.where("", name)
@@ -113,7 +117,7 @@ def release(client: Client, name: str, version: str, *, drain: bool, seconds: fl
             if error.code != 409:
                 raise
             found = _own(
-                client, kind, name, stack
+                client, kind, name, marks
             )  # the queue has changed since it was read, and may belong to another stack
     before = [holder for holder in _holders(client, name, version) if holder.amounts is not None]
     if left := [h for h in _emptied(client, name, version, seconds, waiting=False) if h.amounts is not None]:
@@ -131,33 +135,39 @@ def release(client: Client, name: str, version: str, *, drain: bool, seconds: fl
     return [f"{where} was drained: {names} {'is' if len(before) == 1 else 'are'} suspended"]
 
 
-def _own(client: Client, kind: Kind, name: str, stack: str) -> Document | None:
+def _own(client: Client, kind: Kind, name: str, marks: Collection[str]) -> Document | None:
     """Return the queue; None if not found. Raises Refused if the queue belongs to another stack."""
-    found, wrong = _owned(client, kind, "", name, stack)
+    found, wrong = _owned(client, kind, "", name, marks)
     if wrong:
         raise Refused(*wrong)
     return found
 
 
-def check_owner(client: Client, objects: Iterable[Mapping[str, str]], stack: str) -> None:
-    """Raise Refused if some of these objects of Kueue belong to another stack."""
-    wrong = []
-    for each in objects:
-        kind, namespaced = each["kind"], each["kind"] == NAMESPACED
-        of = Kind(f"{GROUP}/{each['version']}", kind, KINDS[kind], namespaced)
-        wrong += _owned(client, of, each["namespace"], each["name"], stack)[1]
+def check_owner(client: Client, objects: Iterable[tuple[Kind, str, str]], marks: Collection[str]) -> None:
+    """Raise Refused if an object belongs to another stack.
+
+    Args:
+        client: Client of the cluster.
+        objects: Kind, namespace and name of each object.
+        marks: Owner marks of this stack; empty for any.
+    """
+    wrong = [*chain.from_iterable(_owned(client, *place, marks)[1] for place in objects)]
     if wrong:
         raise Refused(*wrong)
 
 
-def _owned(client: Client, kind: Kind, namespace: str, name: str, stack: str) -> tuple[Document | None, list[Problem]]:
-    """Return an object, and a problem if it belongs to another stack."""
+def _owned(
+    client: Client, kind: Kind, namespace: str, name: str, marks: Collection[str]
+) -> tuple[Document | None, list[Problem]]:
+    """Return an object, and a problem if it belongs to another stack. marks: Owner marks of this stack; empty for any."""
     found = client.get(kind, namespace, name)
     owner = (found["metadata"].get("annotations") or {}).get(MADE_BY) if found is not None else None
-    if not stack or owner in (None, stack):
+    if not marks or owner is None or owner in marks:
         return found, []
+    other = stack_of_mark(owner)
+    whose = NAMESAKE if other in map(stack_of_mark, marks) else f"the stack {other} now"
     hint = "make this stack forget it: pulumi state delete --target-dependents URN (pulumi stack --show-urns)"
-    return found, [Problem(kind.where(namespace, name), f"belongs to the stack {owner} now, and is left alone", hint)]
+    return found, [Problem(kind.where(namespace, name), f"belongs to {whose}, and is left alone", hint)]
 
 
 def _emptied(client: Client, name: str, version: str, seconds: float, *, waiting: bool) -> list[Holder]:

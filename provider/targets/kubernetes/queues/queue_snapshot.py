@@ -24,8 +24,8 @@ from pulumi_trainer.provider.kueue.api_resources import (
     RESOURCE_FLAVOR,
     TOPOLOGY,
     WORKLOAD,
+    api_resource,
 )
-from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
 from pulumi_trainer.provider.kueue.queue_state import Queues
 
 LISTED = (
@@ -141,8 +141,7 @@ def list_queued_work(client: Client) -> list[Document]:
 
 def list_objects(client: Client, kind: str, version: str) -> list[Document]:
     """Return all objects of a kind of Kueue in an API version; empty if they may not be listed."""
-    of = Kind(f"{GROUP}/{version}", kind, KINDS[kind], kind == NAMESPACED)
-    return Facts.of(client, PATIENCE).all(of) or []
+    return Facts.of(client, PATIENCE).all(api_resource(kind, version)) or []
 
 
 def lacks_namespace(client: Client, namespace: str) -> bool:

@@ -1,0 +1,147 @@
+"""The owner mark of objects that pulumi-kubernetes creates, and which of a cluster's objects belong to this stack.
+
+The mark is ORGANIZATION/PROJECT/STACK/RANDOM. Backends that teams run themselves all say `organization`, so only the random part,
+which the stack's state has, distinguishes two stacks of one name. pulumi-kubernetes applies without force, so the API server
+itself refuses to overwrite the mark of another stack. Objects of earlier versions keep their mark, which has no random part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pulumi
+from pulumi_trainer.program.removals import Resources
+from pulumi_trainer.provider.api.labels import MADE_BY, stack_of_mark
+from pulumi_trainer.provider.api.status import NAMESAKE
+from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kube.values.accessors import mappings, section, text
+from pulumi_trainer.provider.targets import queries
+
+_MARK = "pulumi-python:dynamic/trainer:StackMark"
+_GUARD = "pulumi-python:dynamic/trainer:ObjectGuard"
+_PLUGIN = "pulumi-kubernetes"
+"""Prefix of the field managers of pulumi-kubernetes."""
+Place = tuple[str, str, str, str]
+"""API group, kind, namespace (empty for cluster scope) and name of an object."""
+
+
+def stack_name() -> str:
+    """Return organization, project and stack."""
+    return f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
+
+
+@dataclass(frozen=True)
+class ObjectOwner:
+    """The running program's stack as the owner of objects.
+
+    Attributes:
+        name: Organization, project and stack.
+        mark: The mark with the random part; empty if the stack has none yet.
+        recorded: Objects in the stack's state -> their metadata.
+        guarded: Objects in the stack's state that have a guard.
+    """
+
+    name: str
+    mark: str
+    recorded: Mapping[Place, Mapping[str, Any]]
+    guarded: frozenset[Place]
+
+    @classmethod
+    def of(cls, stack: Resources) -> ObjectOwner:
+        """Return the owner with what the stack's state has of it."""
+        name = stack_name()
+        randoms = [text(outputs.get("random")) for type_, outputs in stack if type_ == _MARK]
+        recorded = dict[Place, Mapping[str, Any]]()
+        for type_, outputs in stack:
+            version, _, kind = type_.removeprefix("kubernetes:").rpartition(":")
+            metadata = section(outputs, "metadata")
+            if type_.startswith("kubernetes:") and metadata:
+                place = version.rpartition("/")[0], kind, text(metadata.get("namespace")), text(metadata.get("name"))
+                recorded[place] = metadata
+        guards = [mappings(outputs.get("objects")) for type_, outputs in stack if type_ == _GUARD]
+        guarded = frozenset(map(_place, chain.from_iterable(guards)))
+        return cls(name, f"{name}/{randoms[0]}" if randoms and randoms[0] else "", recorded, guarded)
+
+    def owns(self, target: Mapping[str, Any], kind: Kind, metadata: Mapping[str, Any]) -> bool:
+        """Return whether an object of a cluster belongs to this stack.
+
+        A mark without a random part is that of an earlier version or was given by hand. The first counts only for an object of
+        the state: another stack of this name may have made it.
+
+        Args:
+            target: The cluster.
+            kind: Kind of the object.
+            metadata: Metadata of the object.
+        """
+        maker = mark_of(metadata)
+        if maker == self.mark != "":
+            return True
+        if maker != self.name:
+            return False
+        namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
+        known = self.recorded.get((kind.group, kind.kind, namespace, name))
+        if known is not None and known.get("uid") in (None, metadata.get("uid")):
+            return True
+        live = queries.find_object(target, kind, namespace, name)
+        return live is not None and not _is_marked_by_plugin(section(live, "metadata"))
+
+    def kept_mark(self, place: Place, live: Mapping[str, Any]) -> str | None:
+        """Return the mark without a random part that an object keeps, as another one would be a change or a conflict. Empty: the
+        object has none. None: it gets the mark with the random part.
+
+        Args:
+            place: The object.
+            live: Metadata of this stack's object in the cluster; empty if not found.
+        """
+        if place in self.recorded and not mark_of(self.recorded[place]):
+            return ""
+        kept = mark_of(live) or mark_of(self.recorded.get(place, {}))
+        return kept if kept == self.name else None
+
+    def needs_guard(self, place: Place) -> bool:
+        """Return whether an object needs a guard against its deletion. Objects of earlier versions have none."""
+        return place not in self.recorded or place in self.guarded
+
+    def called(self, maker: str) -> str:
+        """Return another owner in a message. maker: Its mark; not empty."""
+        other = stack_of_mark(maker)
+        return NAMESAKE if other == self.name else f"the stack {other}"
+
+    def foreign_object(self, kind: Kind, metadata: Mapping[str, Any]) -> tuple[str, str]:
+        """Return why an object that has the name of a new one cannot be taken, and what to do."""
+        maker, namespace = mark_of(metadata), text(metadata.get("namespace"))
+        belongs = f"belongs to {self.called(maker)}" if maker else "was not made by this stack"
+        place = f"{kind.plural}.{kind.group} {f'-n {namespace} ' if namespace else ''}{metadata['name']}"
+        take = f"kubectl annotate --overwrite {place} {MADE_BY}={self.name}"
+        if maker == self.name:  # kubectl does not become the manager of a value that it does not change
+            take = f"kubectl annotate {place} {MADE_BY}- && {take}"
+        why = f"{kind.kind} {metadata['name']} exists since {metadata.get('creationTimestamp')} and {belongs}"
+        return why, f"choose another name, or give it to this stack: {take}"
+
+
+def guarded_object(kind: Kind, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object as an input of its guard. metadata: Its name and namespace; values may be Outputs."""
+    where = {"namespace": metadata.get("namespace", ""), "name": metadata["name"]}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "plural": kind.plural, **where}
+
+
+def _place(guarded: Mapping[str, Any]) -> Place:
+    group = text(guarded.get("apiVersion")).rpartition("/")[0]
+    return group, text(guarded.get("kind")), text(guarded.get("namespace")), text(guarded.get("name"))
+
+
+def mark_of(metadata: Mapping[str, Any]) -> str:
+    """Return the owner mark of an object; empty if it has none."""
+    return text(section(metadata, "annotations").get(MADE_BY))
+
+
+def _is_marked_by_plugin(metadata: Mapping[str, Any]) -> bool:
+    """Return whether pulumi-kubernetes has written the mark of an object, for whatever stack."""
+    for entry in mappings(metadata.get("managedFields")):
+        fields = section(entry, "fieldsV1", "f:metadata", "f:annotations")
+        if f"f:{MADE_BY}" in fields and text(entry.get("manager")).startswith(_PLUGIN):
+            return True
+    return False
