@@ -64,7 +64,7 @@ def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> in
     """Print the result of each document as text, or the last result as JSON or YAML, and return the exit code."""
     verdicts = Verdicts()
     try:
-        for document, result in judge(_read(files), _cluster(mode, taken, strict=True), verdicts):
+        for document, result in judge(_read(files), _cluster(mode, taken, explain=True), verdicts):
             if output == "text":
                 print(_verdict(document, result, mode))
     except Invalid as error:
@@ -87,7 +87,7 @@ def render(files: list[str], mode: Mode, output: str, taken: Severities, *, summ
     verdicts, jobsets = Verdicts(), list[dict[str, Any]]()
     with tempfile.SpooledTemporaryFile(max_size=2**23, mode="w+", encoding="utf-8") as rendered:
         try:
-            for document, result in judge(_read(files), _cluster(mode, taken, strict=True), verdicts):
+            for document, result in judge(_read(files), _cluster(mode, taken, explain=True), verdicts):
                 if summary:
                     jobsets += (each for each in result.objects if each["kind"] == "JobSet")
                 elif output == "yaml":
@@ -172,9 +172,9 @@ def _read(files: Iterable[str]) -> Iterator[Document]:
     return chain.from_iterable(documents(name, sys.stdin.buffer if sys.stdin else None) for name in files)
 
 
-def _cluster(mode: Mode, taken: Severities, *, strict: bool = False) -> Cluster:
+def _cluster(mode: Mode, taken: Severities, *, explain: bool = False) -> Cluster:
     catalogue = _from_catalogue if mode == "jobset" else None
-    return Cluster(mode, catalogue=catalogue, severities=taken, strict=strict)
+    return Cluster(mode, catalogue=catalogue, severities=taken, explain=explain)
 
 
 def _from_catalogue(name: str) -> dict[str, Any] | None:

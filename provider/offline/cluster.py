@@ -42,6 +42,7 @@ Key = tuple[str, str, str, str]
 """API group, kind, namespace ("" for cluster-wide kinds), name."""
 
 RUNTIMES = (CLUSTER_WIDE, NAMESPACED)
+_REFERRED = frozenset((*RUNTIMES, "PriorityClass", "PersistentVolumeClaim"))
 UID = "11111111-1111-1111-1111-111111111111"
 """UID of a TrainJob that has none: the same documents give the same objects."""
 
@@ -110,8 +111,8 @@ class Cluster:
         catalogue: Returns a runtime by name that the documents lack; None if not found.
         now: Time of all events, in seconds since the epoch. Default: the current time.
         severities: Which warnings are hidden, and which reject a document.
-        strict: Whether to reject what a server admits and no user means: Pods that it rejects later, and in mode "trainer" fields
-            that Trainer has removed, which it drops.
+        explain: Whether to answer beyond the servers: a rejection of Pods rejects the TrainJob, so does in mode "trainer" a field that
+            Trainer has removed, and the error of a TrainJob names its runtime if this is rejected, instead of that it does not exist.
     """
 
     def __init__(
@@ -121,9 +122,10 @@ class Cluster:
         catalogue: Callable[[str], Document | None] | None = None,
         now: float | None = None,
         severities: Severities | None = None,
-        strict: bool = False,
+        explain: bool = False,
     ) -> None:
-        self._strict = strict
+        self._explain = explain
+        self._refused_runtimes: set[Key] = set()
         self.severities = severities or Severities()
         self.mode: Mode = mode
         self.now = time.time() if now is None else now
@@ -174,14 +176,15 @@ class Cluster:
         verdict = review(document, old=old, lookup=self._lookup, now=self._now, mode=self.mode)
         result = Result(*key[1:], verdict.stage, verdict.errors, verdict.warnings, notes=self._from_catalogue)
         if verdict.stored is None:
-            return result
+            return self._refused(key, result, document)
         dropped = unknown_field_problems(document, verdict.unknown)
         refused = (
-            dropped if self.mode == "jobset" else [p for p in dropped if self._strict and is_removed(key[1], p.where)]
+            dropped if self.mode == "jobset" else [p for p in dropped if self._explain and is_removed(key[1], p.where)]
         )
         if refused:
             result.refuse("decode", refused)
-            return result
+            return self._refused(key, result, document)
+        self._refused_runtimes.discard(key)
         result.notes += (Problem(p.where, f"{p.why}: it is dropped", p.hint) for p in dropped)
         self._put(key, self._with_server_fields(verdict.stored, document, old))
         if key[1] == "TrainJob":
@@ -193,13 +196,29 @@ class Cluster:
                 result.refuse("jobset", refusals)
             else:
                 result.notes += notes
-            if result.admitted and self._strict:
+            if result.admitted and self._explain:
                 refused_pods = self._refused_pods(result.objects)
                 if refused_pods:
                     result.refuse("pods", refused_pods)
             if errors and result.admitted:
                 result.refuse("warning", errors)
         return result
+
+    def _refused(self, key: Key, result: Result, document: Document) -> Result:
+        """Return the result of a rejected document; that of a TrainJob names its runtime, if this is rejected as well."""
+        if key[1] in RUNTIMES:
+            self._refused_runtimes.add(key)
+            return result
+        reference = section(document, "spec", "runtimeRef")
+        kind, name = text(reference.get("kind")) or CLUSTER_WIDE, text(reference.get("name"))
+        runtime = _of(kind, key[2], name)
+        if self._explain and result.stage == "validating-webhook" and self._lacks_refused(runtime):
+            why = f"{kind} {name} is refused itself, so that nothing more is known of the TrainJob"
+            result.errors = (Problem("spec.runtimeRef", why, f"correct the {kind} first"),)
+        return result
+
+    def _lacks_refused(self, key: Key) -> bool:
+        return key in self._refused_runtimes and key not in self._stored
 
     def _warn(self, key: Key, result: Result) -> tuple[Problem, ...]:
         """Write warnings into the result, and return those that count as errors."""
@@ -264,7 +283,7 @@ class Cluster:
     def _lookup(self, kind: str, namespace: str, name: str) -> Document | None:
         key = _of(kind, namespace, name)
         found = self.get(key)
-        if found is not None or kind != CLUSTER_WIDE or self._catalogue is None:
+        if found is not None or kind != CLUSTER_WIDE or self._catalogue is None or self._lacks_refused(key):
             return found
         if (document := self._catalogue(name)) is None:
             return None
@@ -376,6 +395,11 @@ class Cluster:
         elif is_known_kind(document):
             self._nodes_and_queues[key], self._known = None, None
         self._stored[key] = document if key[1] in RUNTIMES else json.dumps(document).encode()
+
+
+def is_referred(document: Document) -> bool:
+    """Return whether the verdict on a TrainJob depends on a document of this kind."""
+    return document.get("kind") in _REFERRED or is_known_kind(document)
 
 
 def _key(document: Document) -> Key:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.admission.warnings import Warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.documents import Document
 from pulumi_trainer.provider.kube.values.wording import did_you_mean
 from pulumi_trainer.provider.kueue.objects import unserved_version
-from pulumi_trainer.provider.offline.cluster import RUNTIMES, Cluster, Result
+from pulumi_trainer.provider.offline.cluster import RUNTIMES, Cluster, Result, is_referred
 
 JUDGED = (*RUNTIMES, "TrainJob")
 _KINDS = ("JobSet", "PodGroup", "ConfigMap", "Secret")
@@ -38,8 +40,11 @@ class Verdicts:
 def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -> Iterator[tuple[Document, Result]]:
     """Yield each document with its result, for runtimes and TrainJobs.
 
+    The order of files changes no result: what TrainJobs refer to is applied before them. A further document of the same kind and
+    name is an update, and is applied in its place.
+
     Args:
-        documents: The documents, in the order in which they are applied.
+        documents: The documents.
         cluster: The offline cluster.
         verdicts: Gets the results of all documents.
 
@@ -47,7 +52,7 @@ def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -
         Invalid: No cluster could have such a document, or none is a runtime or a TrainJob.
     """
     others: dict[str, Document] = {}
-    for document in documents:
+    for document in _in_order(documents):
         try:
             result = cluster.apply(document.content)
         except Invalid as error:
@@ -69,6 +74,23 @@ def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -
         where = "" if first is None else f"{first}, line {first.line_of('kind')}"
         raise Invalid(Problem(where, f"{why} neither a TrainJob nor a runtime to judge", hint))
     verdicts.status = cluster.status(verdicts.last)
+
+
+def _in_order(documents: Iterable[Document]) -> Iterator[Document]:
+    """Yield documents in the order in which they are applied. Those that wait for others are kept in a compact form."""
+    seen, waiting = set[tuple[str, ...]](), list[bytes]()
+    for document in documents:
+        metadata = section(document.content, "metadata")
+        place = tuple(
+            str(each) for each in (document.content.get("kind"), metadata.get("namespace"), metadata.get("name"))
+        )
+        is_first = place not in seen
+        seen.add(place)
+        if (waiting or document.content.get("kind") == "TrainJob") and not (is_first and is_referred(document.content)):
+            waiting.append(pickle.dumps(document))
+        else:
+            yield document
+    yield from map(pickle.loads, waiting)
 
 
 def report(verdicts: Verdicts) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,57 @@ def test_refused_says_file_document_line_field_why_and_what_to_do(run: Ran) -> N
     assert "  error: spec.trainer.numNodes (line 33): should be greater than or equal to 0\n" in run.out
 
 
+def queued() -> dict[str, dict[str, Any]]:
+    """Files of a job and of what it refers to; its Pods are larger than the namespace allows."""
+    limit = {"type": "Container", "max": {"cpu": "1"}}
+    about = {"name": "limits", "namespace": "team"}
+    labels = {"kueue.x-k8s.io/queue-name": "queue", "kueue.x-k8s.io/priority-class": "high"}
+    return {
+        "limits.yaml": {"apiVersion": "v1", "kind": "LimitRange", "metadata": about, "spec": {"limits": [limit]}},
+        "job.yaml": train_job({"labels": labels}, trainer={"resourcesPerNode": {"limits": {"cpu": "2"}}}),
+        "runtime.yaml": runtime(),
+        "queue.yaml": {
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "queue", "namespace": "team"},
+            "spec": {"clusterQueue": "gpus", "stopPolicy": "Hold"},
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_the_order_of_files_changes_no_verdict(run: Ran, mode: str) -> None:
+    files = queued()
+    for name, document in files.items():
+        run.file(document, name=name)
+    verdicts = set()
+    for order in permutations(files):
+        assert run("validate", "--mode", mode, *order) == 1
+        verdicts.add(run.out)
+    (verdict,) = verdicts
+    assert "maximum cpu usage per Container is 1, but limit is 2" in verdict and "spec.stopPolicy: is Hold" in verdict
+    assert run("validate", "--mode", mode, "job.yaml", "runtime.yaml", "queue.yaml") == 0, "without the limit"
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+@pytest.mark.parametrize("name", ["rt", "torch-distributed"])
+def test_a_refused_runtime_is_not_reported_as_missing(run: Ran, mode: str, name: str) -> None:
+    """Nor is the runtime of that name in the catalogue taken instead."""
+    wrong = runtime()
+    wrong["metadata"]["name"] = name
+    wrong["spec"]["mlPolicy"] = {"numNodes": 1, "mpi": {"mpiImplementation": "MPICH"}}
+    files = run.file(wrong, name="runtime.yaml"), run.file(train_job(runtimeRef={"name": name}), name="job.yaml")
+    for order in (files, files[::-1]):
+        assert run("validate", "--mode", mode, *order) == 1
+        assert f"ClusterTrainingRuntime {name} is refused by the schema" in run.out
+        supported = 'supported values: "OpenMPI", ""'
+        assert f"spec.mlPolicy.mpi.mpiImplementation (line 8): {supported}" in run.out, run.out
+        why = f"ClusterTrainingRuntime {name} is refused itself, so that nothing more is known of the TrainJob"
+        assert f"spec.runtimeRef (line 7): {why}. Hint: correct the ClusterTrainingRuntime first" in run.out, run.out
+        assert "not found" not in run.out and "catalogue" not in run.out
+        assert run("validate", "--mode", mode, "-o", "json", *order) == 1
+        (error,) = json.loads(run.out)["errors"]
+        assert error["detail"] == why
+
+
 @pytest.mark.parametrize(
     ("written", "quoted"), [("0x10", '"0x10"'), ("yes", '"yes"'), ("1e9", '"1e9"'), ("010", '"010"')]
 )
@@ -88,7 +140,8 @@ def test_what_should_have_been_quoted(written: str, quoted: str, run: Ran) -> No
 def test_several_files_are_one_cluster(run: Ran) -> None:
     files = [run.file(runtime(), name="a.yaml"), run.file(json.dumps(train_job()), name="b.json")]
     assert run("validate", "--mode", "trainer", *files) == 0
-    assert run("validate", "--mode", "trainer", *reversed(files)) == 1
+    assert run("validate", "--mode", "trainer", *reversed(files)) == 0
+    assert run("validate", "--mode", "trainer", files[1]) == 1
     assert "not found" in run.out
 
 
