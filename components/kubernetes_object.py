@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pulumi
+from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import check_names, metadata, nested_problems, without_refused
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.outputs import resolve, restore_outputs
@@ -85,7 +86,7 @@ class KubernetesObject(pulumi.ComponentResource):
         found += place.problems + resolved.problems
         namespace = resolved.document["metadata"]["namespace"]
         found += session.current().claim(place.target, self.kind, namespace, self.name, where)
-        found += self.object_problems(resolved.document)
+        found += self.object_problems(resolved.document) + plaintext_secrets.problems(resolved.document, "")
         if not found and isinstance(destination, Kubernetes):
             found += targets.plugin_problems()
         live: Mapping[str, Any] = {}

@@ -28,7 +28,7 @@ from pulumi_trainer.program.targets import Destination, Place
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
-from pulumi_trainer.provider.kube.values.accessors import without
+from pulumi_trainer.provider.kube.values.accessors import section, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline.policy import Policy
 from pulumi_trainer.provider.pulumi_compat import aliases_of, known_output
@@ -119,7 +119,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         self.misnamed += check_names(vars(args))
         self.plain, found = _document(self.kind, args, self.misnamed)
         # Before it is registered: the plan would show them, and be refused then.
-        exposed = plaintext_secrets.problems(self.plain.get("spec"), "spec")
+        exposed = _plain_secrets(self.plain)
         found += [replace(p, where=args.place(p.where.removeprefix("spec."))) for p in exposed]
         self.release = args.release
         self.deprecation = _deprecation(args) if not found else None
@@ -143,7 +143,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
             found = resolved.problems + runtime_problems(resolved.document)
             dropped = none_problems("ClusterTrainingRuntime.spec", resolved.document.get("spec"), "spec")
             found = merge_problems(found, dropped)
-            found += plaintext_secrets.problems(resolved.document.get("spec"), "spec")
+            found += _plain_secrets(resolved.document)
             found = found or refusals(resolved.document)
             destination = targets.choose(self._target)
             if not found and targets.mode_of(destination) == "trainer":
@@ -284,6 +284,12 @@ def _deprecation(args: RuntimeArgs) -> Deprecation | None:
     if not args.release:
         return None
     return catalog.deprecation(args.name or args.resource_name, args.release)
+
+
+def _plain_secrets(document: Mapping[str, Any]) -> list[Problem]:
+    """Return the plain-text secrets in a runtime."""
+    shown = {part: section(document, "metadata").get(part) for part in ("labels", "annotations")}
+    return plaintext_secrets.problems({**shown, "spec": document.get("spec")}, "")
 
 
 def _document(kind: str, args: RuntimeArgs, misnamed: Sequence[Problem] = ()) -> tuple[dict[str, Any], list[Problem]]:

@@ -8,7 +8,7 @@ expression accepts most values, and the library is loaded only for values that c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,14 +20,27 @@ _PIP_HINT = f"{_HINT}; pip reads PIP_INDEX_URL there"
 """For an index or a package with credentials in its URL."""
 
 _NAMES = re.compile(
-    r"(PASSWORD|PASSWD|PASSPHRASE)$"
-    r"|(^|_)((DB|PG|SQL|MYSQL|USER|ROOT|ADMIN|SMTP|MAIL|REDIS|MONGO)?PASS|PWD|PW|SECRET|CREDS?|CREDENTIALS?|BEARER|AUTHORIZATION"
-    r"|AUTH_CONFIG|CONNECTION_STRING|(AUTH|ACCESS)?TOKEN(_(READ|WRITE|RO|RW))?"
+    r"(PASSWORD|PASSWD|PASSPHRASE|SECRET)$"
+    r"|(^|_)((DB|PG|SQL|MYSQL|USER|ROOT|ADMIN|SMTP|MAIL|REDIS|MONGO)?PASS|PWD|PW|CREDS?|CREDENTIALS?|BEARER|AUTHORIZATION"
+    r"|AUTH_CONFIG|CONNECTION_STRING|(AUTH|ACCESS|API|HF|GITHUB|GH|GITLAB|GIT|REFRESH|BOT|DEPLOY|SERVICE)?TOKEN"
     r"|API_?KEY|((SECRET|ACCESS|PRIVATE|SIGNING|ENCRYPTION|ACCOUNT|SERVICE|AUTH|MASTER|APP|SSH|GPG|DEPLOY|SHARED_ACCESS|AZURE_STORAGE"
     r"|KAGGLE|WANDB|COMET|NEPTUNE|CLEARML|OPENAI|ANTHROPIC|COHERE|MISTRAL|GROQ|GEMINI|REPLICATE|TOGETHER|PINECONE|LANGSMITH|HF"
     r"|HUGGINGFACE|GITHUB|GITLAB|SENDGRID|STRIPE|DATADOG|DD)_?KEY)"
-    r"|(GITHUB|GH|GITLAB|BITBUCKET|AZURE_DEVOPS(_EXT)?|ADO|DATABRICKS|SNOWFLAKE|AIRTABLE|JIRA|DOCKER)_PAT)$"
+    r"|(GITHUB|GH|GIT|GITLAB|BITBUCKET|AZURE|AZURE_DEVOPS(_EXT)?|ADO|VSTS|DATABRICKS|SNOWFLAKE|AIRTABLE|JIRA|CONFLUENCE|ATLASSIAN|DOCKER"
+    r"|HF|HUGGING_?FACE|NPM|PYPI|LINEAR|FIGMA|NOTION|ASANA|QUAY|MY|CI|BOT|SERVICE|READ|WRITE)_PAT)$"
 )
+_SUFFIXES = frozenset((
+    "READ", "WRITE", "RO", "RW", "PROD", "PRD", "PRODUCTION", "LIVE", "DEV", "DEVELOPMENT", "TEST", "TESTING", "STAGING", "STAGE",
+    "STG", "QA", "UAT", "SANDBOX", "DEMO", "LOCAL", "CI", "OLD", "NEW", "PRIMARY", "SECONDARY", "BACKUP", "CURRENT", "PREVIOUS",
+    "MAIN", "TEAM", "ORG", "SHARED", "PERSONAL", "PLAIN", "RAW", "B64", "BASE64", "PEM",
+))  # fmt: skip
+"""What follows the name of a secret: a stage, a form."""
+_NUMBER = re.compile("V?[0-9]{1,3}")
+_OF_A_SERVICE = r"(AUTH|ACCESS|API|HF|GITHUB|GH|GITLAB|GIT|REFRESH|BOT|DEPLOY|SERVICE)_?TOKEN"
+"""Name of a token that is not one of a text."""
+_PLURAL = re.compile(rf"(PASSWORD|PASSWD|PASSPHRASE|SECRET|{_OF_A_SERVICE}|KEY|_PAT)S$")
+_LONG_WORD = 8
+"""Characters of a word that may be a secret without a name that is sure."""
 _IN_QUERIES = re.compile(r"[?&;]([\w.-]{1,64})=([^&#;\s'\"]{4,})")
 _SIGNATURES = re.compile(r"(^|_)(SIG|SIGNATURE)$")
 _IN_MAPPINGS = re.compile(r"[\"']([\w.-]{1,64})[\"']\s{0,8}:\s{0,8}[\"']([^\"']{4,})[\"']")
@@ -38,7 +51,7 @@ _MIXED = re.compile(r"(?=[^\s]{0,256}[0-9])(?=[^\s]{0,256}[A-Za-z]).*[^,]", re.D
 _LONG_NUMBER = 8
 """Digits of a number that may be a secret; ids of tokens have fewer."""
 _WORDS_OF_A_VOCABULARY = re.compile(
-    r"(^|_)(PAD|BOS|EOS|UNK|SEP|CLS|MASK|EOD|BOI|EOI|SPECIAL|STOP|START|END|IMAGE|VIDEO|AUDIO|PREFIX|SUFFIX|MIDDLE|DECODER|TRIGGER)_TOKEN$"
+    r"(^|_)(PAD|BOS|EOS|UNK|SEP|CLS|CLASS|MASK|EOD|BOI|EOI|SPECIAL|EXTRA|ADDED|RESERVED|UNUSED|CONTROL|NEW|STOP|START|END|IMAGE|VIDEO|AUDIO|PREFIX|SUFFIX|MIDDLE|DECODER|TRIGGER)_TOKEN$"
 )
 """Names of tokens that a tokenizer has."""
 _HARMLESS = re.compile(
@@ -66,6 +79,7 @@ _PREFIXES = re.compile(
     r"|glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}|glc_[A-Za-z0-9+/=]{32,}|NRAK-[A-Z0-9]{27}|pat[A-Za-z0-9]{14}\.[0-9a-f]{64}|ntn_[A-Za-z0-9]{40,}"
     r"|secret_[A-Za-z0-9]{43}|sbp_[0-9a-f]{40}|pscale_(?:tkn|pw|oauth)_[\w.-]{32,}|dp\.(?:pt|st|ct)\.[\w-]{40,}"
     r"|CCIPAT_[A-Za-z0-9]{22}_[0-9a-f]{40}|pplx-[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{60,}|tgp_v1_[\w-]{40,}"
+    r"|discord(?:app)?\.com/api/webhooks/\d{15,}/[\w-]{30,}|IncomingWebhook/[0-9a-f]{32}"
     r"|AccountKey=[A-Za-z0-9+/]{80,}=*|sig=[A-Za-z0-9%+/]{40,}(?:%3D|=))"
 )
 _JWT_BODY = re.compile(r"eyJ[\w-]{10,}")
@@ -116,17 +130,34 @@ def _places(value: Any, where: str, name: str) -> Iterator[str]:
             yield from _places(value["value"], where, value["name"])
             return
         for key, item in value.items():
-            yield from _places(item, f"{where}.{key}" if where else str(key), str(key))
+            own = f"{name}_{key}" if name and str(key).upper() in _SUFFIXES else str(key)
+            yield from _places(item, f"{where}.{key}" if where else str(key), own)
     elif isinstance(value, (list, tuple)):
         if _plain_name(name).endswith("AUTH") and len(value) == 2 and all(isinstance(item, str) for item in value):
             yield from () if _HARMLESS.fullmatch(value[1]) else (f"{where}[1]",)
             return
-        before = inherited = "" if _plain_name(name).endswith("TOKEN") else name
+        before = inherited = "" if _names_words(name) else name
+        if _is_pair(value):
+            inherited = value[0]
         for index, item in enumerate(value):
             at = item["name"] if isinstance(item, Mapping) and isinstance(item.get("name"), str) else index
             place = f'{where}["{at}"]' if isinstance(at, str) else f"{where}[{index}]"
             yield from _places(item, place, before)
             before = item if isinstance(item, str) and item.startswith("-") and "=" not in item else inherited
+
+
+def _names_words(name: str) -> bool:
+    """Return whether a list of this name has tokens of a text."""
+    plain = _plain_name(name)
+    return plain.endswith("TOKEN") and not re.search(f"{_OF_A_SERVICE}$", plain)
+
+
+def _is_pair(value: Sequence[Any]) -> bool:
+    """Return whether a list is the name of a secret and its value."""
+    if len(value) != 2 or not all(isinstance(item, str) for item in value) or value[0].startswith("-"):
+        return False
+    is_named = _NAMES.search(_plain_name(value[0])) is not None
+    return is_named and len(value[1]) >= _LONG_WORD and _MIXED.fullmatch(value[1]) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -150,9 +181,15 @@ def _is_named_as_secret(name: str, value: str) -> bool:
 
 
 def _plain_name(name: str) -> str:
-    """Return a name in capitals with underscores, without a number at its end."""
+    """Return a name in capitals with underscores, of one secret, and without what follows its name."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[-256:])).strip("_").upper()
-    return re.sub(r"(?<!TOKEN)_?[0-9]{1,3}\Z", "", words)
+    head, _, last = words.rpartition("_")
+    while head and (last in _SUFFIXES or (head != "TOKEN" and _NUMBER.fullmatch(last))):
+        words = head
+        head, _, last = words.rpartition("_")
+    if words[-1:].isdigit():
+        words = re.sub(r"(?<!\ATOKEN)(?<![0-9])[0-9]{1,3}\Z", "", words)
+    return _PLURAL.sub(r"\1", words) if words.endswith("S") else words
 
 
 def _has_credentials(value: str) -> bool:
@@ -160,12 +197,22 @@ def _has_credentials(value: str) -> bool:
     if "@" not in value or "://" not in value:
         return False
     for found in _URL.finditer(value):
-        password = found["password"]
-        if password is not None and not _HARMLESS.fullmatch(password):
+        user, password = found["user"], found["password"]
+        if password and not _HARMLESS.fullmatch(password):
             return True
-        if password is None and len(found["user"]) >= 20:
+        around = value[max(0, found.start() - 5) : found.start()], value[found.end() : found.end() + 64]
+        if not password and (len(user) >= 20 or _is_token_of_index(user, *around)):
             return True
     return any(map(_has_password_with_slash, value.split()))
+
+
+def _is_token_of_index(user: str, before: str, host: str) -> bool:
+    """Return whether the user of a URL without a password is a token, as package indexes and git servers take one.
+
+    Azure DevOps has the organization there.
+    """
+    sends_it = before.endswith(("http", "https")) and not re.match(r"(\w+\.)?dev\.azure\.com\b", host)
+    return sends_it and len(user) >= _LONG_WORD and _MIXED.fullmatch(user) is not None and _is_literal(user)
 
 
 def _has_password_with_slash(word: str) -> bool:

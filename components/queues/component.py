@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import pulumi
+from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import check_names, nested_problems, to_document, walk, without_refused
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.signatures import merge_problems
@@ -126,7 +127,7 @@ class QueueObject(pulumi.ComponentResource):
         self._given: dict[str, Any] = self._document(getattr(args, "namespace", None))
         self.document: dict[str, Any] = walk(self._given, _later)
         """The object in v1beta2; values are `Unknown` until their Outputs are known."""
-        wrong += self._with_argument_paths(refusals(self.document))
+        wrong += self._with_argument_paths(refusals(self.document) + plaintext_secrets.problems(self.document, ""))
         self._set = current()
         self._set.members.append(self)
         if wrong:
@@ -179,7 +180,8 @@ class QueueObject(pulumi.ComponentResource):
         resolved = await resolve(self._given, "")
         self.document.clear()
         self.document.update(resolved.document)
-        wrong = self._with_argument_paths(resolved.problems or refusals(resolved.document)) + place.problems
+        found = resolved.problems or refusals(resolved.document) + plaintext_secrets.problems(resolved.document, "")
+        wrong = self._with_argument_paths(found) + place.problems
         if not self._set.wrong:
             namespace = resolved.document["metadata"].get("namespace", "")
             wrong += session.current().claim(place.target, self.kind, namespace, self.name, self._where)

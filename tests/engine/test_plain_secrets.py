@@ -25,6 +25,18 @@ trainer.TrainJob("env", runtime=plain, trainer=trainer.CustomTrainer(
     func_args={"conf": {"token": CANARY}, "auth": ["alice", CANARY], "dsn": "https://x/y?api_key=" + CANARY},
     packages_to_install=["git+https://me:" + CANARY + "@host/x.git"], pip_index_urls=["https://me:" + CANARY + "@index/simple"],
 ), annotations={"note": TOKEN, "vault.corp/token": CANARY}, labels={"who": "ghp_" + CANARY}, run="ghp_" + CANARY)
+trainer.ClusterTrainingRuntime(
+    "marked", ml_policy=trainer.PlainPolicy(num_nodes=1), labels={"example.com/token": "canary1234567890"},
+    annotations={"vault.corp/secret": CANARY}, template=trainer.JobSetTemplate(
+        labels={"api-key": "canary1234567890"}, annotations={"note": TOKEN},
+        replicated_jobs=[trainer.ReplicatedJob(name="node", pod_spec={"containers": [{"name": "node", "image": "x"}]})]))
+trainer.WorkloadPriorityClass("high", value=1, annotations={"note": TOKEN}, labels={"example.com/token": "canary1234567890"})
+trainer.CoschedulingPodGroup("gang", min_member=1, annotations={"vault.corp/password": CANARY})
+trainer.TrainJob("lists", runtime=plain, trainer=trainer.CustomTrainer(
+    func=work, func_args={"conf": {"passwords": [CANARY, CANARY], "pair": ["DB_PASSWORD", CANARY]}},
+    env={"DB_PASSWORD_PROD": CANARY, "GITHUB_TOKEN_2": CANARY, "HF_PAT": CANARY, "MYSECRET": CANARY},
+    pip_index_urls=["https://canary1234@index/simple"],
+), labels={"api-token": "canary1234567890"})
 trainer.DatasetInitializer("s3", storage_uri="s3://bucket/x", endpoint="https://me:" + CANARY + "@host")
 trainer.TrainJob("args", runtime=plain, trainer=trainer.Trainer(
     image="x", command=["train", "--api-key=" + CANARY], args=["--token", CANARY, "--pad-token", "<pad>"],
@@ -39,6 +51,10 @@ PLACES = [
     'trainer.env["KAGGLE_KEY"]', "trainer.func_args.auth[1]", "trainer.func_args.dsn", "annotations.vault.corp/token",
     "trainer.packages_to_install[0]",
     "trainer.pip_index_urls[0]", "annotations.note", "labels.who", "run", "endpoint", "trainer.command[1]", "trainer.args[1]",
+    'trainer.env["DB_PASSWORD_PROD"]', 'trainer.env["GITHUB_TOKEN_2"]', 'trainer.env["HF_PAT"]', 'trainer.env["MYSECRET"]',
+    "trainer.func_args.conf.passwords[0]", "trainer.func_args.conf.passwords[1]", "trainer.func_args.conf.pair[1]",
+    "labels.api-token", "labels.example.com/token",
+    "annotations.vault.corp/secret", "template.labels.api-key", "template.annotations.note", "annotations.vault.corp/password",
     'initializer.dataset.env["MY_PASSWORD"]', '["API_KEY"]', '["RUNTIME_KEY_API_KEY"]',
 ]  # fmt: skip
 
@@ -49,7 +65,8 @@ def test_every_place_is_told_and_no_value(project: Project) -> None:
     result = project.preview("--diff", ok=False)
     for place in PLACES:
         assert f"{place}: is a plain-text secret" in result.out, f"{place} is not in\n{result.out}"
-    assert result.out.count("is a plain-text secret") == len(PLACES)
+    twice = 3  # pip_index_urls[0], annotations.note and labels.example.com/token of two components
+    assert result.out.count("is a plain-text secret") == len(PLACES) + twice
     assert "canary1234" not in result.out and "Traceback" not in result.out
     project.up(ok=False)
     assert "canary1234" not in project.stack_text()

@@ -96,6 +96,9 @@ NAMED = {
     "KAGGLE_KEY": "0123456789abcdef" * 2, "OPENAI_KEY": "Tr0ub4dor3", "GITHUB_PAT": "Tr0ub4dor3", "DBPASS": "Tr0ub4dor3", "DB_PW": "Tr0ub4dor3",
     "AZURE_STORAGE_KEY": "abc/d", "AZURE_DEVOPS_EXT_PAT": "abcdefgh", "AZURE_STORAGE_CONNECTION_STRING": "AccountKey=abcd", "WANDB_KEY": "abc",
     "wandb_key": "abc", "DD_APP_KEY": "abc", "SSH_KEY": "abc", "DB_CREDS": "abc", "HF_TOKEN_READ": "hunter22", "PASSWORD_2": "hunter22",
+    "DB_PASSWORD_PROD": "hunter22", "DB_PASSWORD_PROD_2": "hunter22", "GITHUB_TOKEN_2": "hunter22", "GITHUB_TOKEN2": "hunter22", "HF_PAT": "hunter22",
+    "MYSECRET": "hunter22", "API_KEY_STAGING": "hunter22", "AWS_SECRET_ACCESS_KEY_DEV": "hunter22", "TOKEN_PROD": "hunter22", "HFTOKEN": "hunter22",
+    "apiToken": "hunter22", "client_secret_old": "hunter22", "PRIVATE_KEY_PEM": "hunter22", "api_keys": "hunter22", "ACCESS_TOKENS": "hunter22",
 }  # fmt: skip
 
 
@@ -103,13 +106,17 @@ TEXTS = [
     "https://x/y?token=abcd1234", "https://x/y?api_key=hunter&z=1", "https://a.blob.core.windows.net/c?sv=1&sig=ab%2Bc", "https://b.s3.amazonaws.com/k?X-Amz-Signature=0a1b2c",
     "Server=tcp:x;User ID=a;Password=hunter;", "Endpoint=sb://x;SharedAccessKeyName=a;SharedAccessKey=hunter22", '{"password": "hunter22"}', "{'password': 'hunter22'}",
     "--config={\"wandb_key\":\"hunter22\"}", "token=hunter22", "run token='hunter22'", "X-Api-Key: abcd1234efgh", "curl -H 'X-Api-Key: abcd1234efgh' https://x", "curl -u alice:hunter22 https://x",
-    "curl --user alice:hunter22 https://x", "https://bob:p/hunter22@host/x", "-eyJhbGciOiJIUzI1NiJ9." + _jwt().partition(".")[2],
+    "curl --user alice:hunter22 https://x", "https://bob:p/hunter22@host/x", "https://mytoken123@index.example.com/simple",
+    "https://mytoken123:@index.example.com/simple", "git+https://mytoken123@github.com/me/x.git", "https://discord.com/api/webhooks/123456789012345678/" + made(60),
+    "https://x.webhook.office.com/webhookb2/a@b/IncomingWebhook/" + made(32, _HEX) + "/" + made(36, _HEX), "-eyJhbGciOiJIUzI1NiJ9." + _jwt().partition(".")[2],
 ]  # fmt: skip
 """Texts that say themselves what is secret."""
 NESTED: list[tuple[Any, str]] = [
     ({"auth": ["alice", "hunter22"]}, "x.auth[1]"), ({"token": 12345678901234}, "x.token"), ({"passwords": {"db_password": ["hunter22"]}}, "x.passwords.db_password[0]"),
     ({"vault.corp/token": "s.abcdefgh"}, "x.vault.corp/token"), ({"example.com/secret": "hunter"}, "x.example.com/secret"), ({"example.com/api-key": "hunter"}, "x.example.com/api-key"),
     ({"DOCKER_AUTH_CONFIG": '{"auths": {"r": {"auth": "YTpi"}}}'}, "x.DOCKER_AUTH_CONFIG"), (["-u", "alice:hunter22"], "x[1]"), ({"auth": "alice:hunter22"}, "x.auth"),
+    ({"passwords": ["hunter22", "true"]}, "x.passwords[0]"), ({"api_keys": ["hunter22"]}, "x.api_keys[0]"),
+    ({"auth_token": ["hunter22"]}, "x.auth_token[0]"), ([["DB_PASSWORD", "hunter22"]], "x[0][1]"), ({"password": {"prod": "hunter22"}}, "x.password.prod"),
 ]  # fmt: skip
 
 
@@ -140,7 +147,7 @@ HARMLESS = [
     "python train.py --sort-key length --tokenizer bpe token=tok key_size=2048 optimizer.lr=1e-4 model.pad_token=first data.seed=0x1f2e3d4c", "main(args, token=tok2, password=load())",
     '{"pad_token": "<pad>", "eos_token": "</s>", "primary_key": "user_id", "foreign_keys": "a,b", "sort_key": "length1"}', "https://x/y?page=2&sort=key1&version=abc123", "https://host:8080/path@v1",
     "git+ssh://git@github.com:me/x1.git@v1.2.3", "https://registry.example.com/token:v1.2", "docker run -u 1000:1000 -e A=b1", "chown -R user:group /data", "s3://bucket/a:b1@c", "pip install x@https://host/x.whl?sha256=0a1b2c3d",
-    "x=1; y=2; tokens=batch1", "a;b=c1;d=e2", "Endpoint: https://x1/y2", "Note: step 12a", "0" * 40, "key: value1", "sqlite:///runs.db", "mlflow+https://host1/path",
+    "x=1; y=2; tokens=batch1", "a;b=c1;d=e2", "Endpoint: https://x1/y2", "Note: step 12a", "https://contoso2024@dev.azure.com/x/_git/y", "https://git@github.com/me/x1.git", "https://user1@host/x", "0" * 40, "key: value1", "sqlite:///runs.db", "mlflow+https://host1/path",
 ]  # fmt: skip
 HARMLESS_NAMED = {
     "MAX_TOKENS": "4096", "TOKENIZER": "bpe", "TOKENIZERS_PARALLELISM": "false", "pad_token": "<pad>", "eos_token": "</s>", "bos_token_id": "1",
@@ -151,6 +158,7 @@ HARMLESS_NAMED = {
     "primary_key": "user_id", "foreign_key": "order_id2", "foreign_keys": "a1,b2", "SEED": "9f86d081884c7d65", "GIT_SHA": "0" * 40, "partition_key": "day1", "cache_key": "v1-abc", "label_key": "y1",
     "storage_key": "models/a1.bin", "SSH_KEY_PATH": "keys/id1", "WANDB_KEY_FILE": "keys/w1", "DATABASE_CONNECTION_STRING": "sqlite:///runs1.db", "auth": "iam2", "AUTH_MODE": "oauth2", "bypass": "layer1",
     "image_key": "jpg1", "pattern": "*.pt", "FILE_PAT": "train1-*", "author": "me:you1x", "token_type_ids": "0,1", "signature": "sha256", "digest": "sha256:" + "0a" * 32,
+    "SECRET_REF": "db1-secret", "TOKEN_URL": "https://x/token1", "PASSWORD_POLICY": "strict1", "IMAGE_TOKEN_2": "hunter22", "extra_token_1": "hunter22", "num_tokens_prod": "4096000000", "stop_tokens": "a1b2c3d4",
 }  # fmt: skip
 
 
@@ -194,6 +202,10 @@ def test_harmless_values() -> None:
     }
     assert (
         found(plain) == []
+        and found(
+            {"columns": ["password", "email"], "secret": {"secretName": "db1"}, "stop_tokens": ["<eos>", "a1b2c3d4"]}
+        )
+        == []
         and found({"primary_key": ["a1", "b2"], "betas": [0.9, 0.999], "tokens": ["a1b2", "c3d4"]}) == []
     )
     assert found([{"name": "API_KEY", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]) == []
