@@ -111,8 +111,9 @@ class Cluster:
         catalogue: Returns a runtime by name that the documents lack; None if not found.
         now: Time of all events, in seconds since the epoch. Default: the current time.
         severities: Which warnings are hidden, and which reject a document.
-        explain: Whether to answer beyond the servers: a rejection of Pods rejects the TrainJob, so does in mode "trainer" a field that
-            Trainer has removed, and the error of a TrainJob names its runtime if this is rejected, instead of that it does not exist.
+        explain: Whether to answer beyond the servers: a rejection of Pods rejects the TrainJob, and so does, in mode "trainer", a
+            field that Trainer has removed; the error of a TrainJob names its runtime if this is rejected, instead of that it does
+            not exist.
     """
 
     def __init__(
