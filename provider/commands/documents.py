@@ -17,17 +17,13 @@ from typing import IO, Any
 
 import yaml
 from pulumi_trainer.provider.admission.warnings import Severities
+from pulumi_trainer.provider.commands.formats import dumper
 from pulumi_trainer.provider.kube.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
 from pulumi_trainer.provider.kube.terminal import escaped, plain
 from pulumi_trainer.provider.kube.values.documents import Document, documents
 from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.pipeline import Mode
-
-try:
-    from yaml import CSafeDumper as Dumper
-except ImportError:  # PyYAML without libyaml
-    from yaml import SafeDumper as Dumper  # type: ignore[assignment]
 
 ADMITTED, REFUSED, UNUSABLE = 0, 1, 2
 """Exit codes."""
@@ -241,6 +237,6 @@ def _dump_all(found: list[dict[str, Any]], file: IO[str]) -> None:
 
 def _yaml(document: dict[str, Any], *, allow_unicode: bool) -> str:
     text: str = yaml.dump(
-        document, None, Dumper, sort_keys=False, explicit_start=True, allow_unicode=allow_unicode, width=2**16
+        document, None, dumper(), sort_keys=False, explicit_start=True, allow_unicode=allow_unicode, width=2**16
     )
     return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from typing import Any, Literal
 
 Format = Literal["table", "json", "yaml"]
@@ -15,6 +16,15 @@ def print_data(data: Any, output: str) -> None:
     if output == "yaml":
         import yaml
 
-        yaml.safe_dump(data, sys.stdout, sort_keys=False, width=2**16)
+        yaml.dump(data, sys.stdout, dumper(), sort_keys=False, width=2**16)
     else:
         print(json.dumps(data, indent=2))
+
+
+@cache
+def dumper() -> Any:
+    """Return PyYAML's dumper without anchors: people read the output, and what two fields share is an accident of the code."""
+    import yaml
+
+    fast = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # PyYAML without libyaml has only the other one
+    return type("WithoutAnchors", (fast,), {"ignore_aliases": lambda *_: True})

@@ -16,7 +16,7 @@ from pulumi_trainer.provider.api.labels import FRAMEWORK, RELEASE
 from pulumi_trainer.provider.api.versions import LEVELS, VERSION, next_version, version_step
 from pulumi_trainer.provider.catalog.catalog import BUILT_IN, LOCK, NAME, RuntimeCatalog, invalid_name, unknown_name
 from pulumi_trainer.provider.catalog.image_references import parse_image
-from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.commands.formats import dumper, print_data
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kube.values.accessors import section, without
 from pulumi_trainer.provider.kube.values.documents import documents
@@ -107,7 +107,8 @@ def _write_release(document: dict[str, Any], name: str, release: str, folder: st
     file = Path(folder) / name / f"{release}.yaml"
     about = {**(document.get("metadata") or {}), "name": name}
     labels, notes = ({**(about.get(part) or {}), RELEASE: release} for part in ("labels", "annotations"))
-    text = yaml.safe_dump({**document, "metadata": {**about, "labels": labels, "annotations": notes}}, sort_keys=False)
+    release_document = {**document, "metadata": {**about, "labels": labels, "annotations": notes}}
+    text = yaml.dump(release_document, Dumper=dumper(), sort_keys=False)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")

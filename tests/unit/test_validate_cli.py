@@ -157,6 +157,14 @@ def test_the_catalogue_in_mode_jobset_only(run: Ran) -> None:
     assert run("validate", run.file(train_job(runtimeRef={"name": "none"}))) == 1
 
 
+def test_what_is_printed_has_no_anchors(run: Ran) -> None:
+    """Several containers of this job share the variables that the plugin adds."""
+    job = str(CASES / "b-torch-envinjection" / "input.yaml")
+    for command in (["render"], ["render", "--mode", "trainer"], ["validate", "-o", "yaml"]):
+        assert run(*command, job) == 0
+        assert not [event for event in yaml.parse(run.out) if getattr(event, "anchor", None)], run.out
+
+
 def test_json_and_yaml(run: Ran) -> None:
     file = run.file(runtime(), train_job())
     assert run("validate", "--output", "json", file) == 0
