@@ -6,6 +6,7 @@ neither Pulumi nor a client of a cluster.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -213,7 +214,12 @@ if not TYPE_CHECKING:  # it would make any name right for type checkers
 
             near = get_close_matches(name, _HOME, n=1)
             hint = f". Hint: did you mean {near[0]}?" if near else ""
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+            why = f"module {__name__!r} has no attribute {name!r}{hint}"
+            if "pulumi" in sys.modules:  # a program, which ends without a traceback
+                from .program.session import UnknownName
+
+                raise UnknownName(why)
+            raise AttributeError(why)
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
 
 

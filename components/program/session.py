@@ -442,6 +442,13 @@ def _placed(problem: Problem) -> Problem:
     return replace(problem, where="") if problem.type == CONFIGURATION else problem
 
 
+class UnknownName(AttributeError, pulumi.RunError):
+    """A program uses a name that the package does not have. Pulumi prints it without a traceback, as it has the line."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{call_site()}: {why}")
+
+
 def call_site() -> str:
     """Return `file:line` of the program that constructs a component."""
     here = str(Path(__file__).parents[1])

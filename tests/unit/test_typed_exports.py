@@ -6,6 +6,7 @@ import ast
 import inspect
 from pathlib import Path
 
+import pulumi
 import pulumi_trainer as trainer
 import pytest
 
@@ -36,3 +37,13 @@ def test_type_checkers_see_what_is_imported_when_it_is_used() -> None:
     assert seen == lazy
     assert len(trainer.__all__) == len(set(trainer.__all__)) == len(lazy)
     assert {name: getattr(trainer, name).__module__.removeprefix("pulumi_trainer.") for name in lazy} == lazy
+
+
+def test_an_unknown_name_is_a_problem_of_the_program_with_its_line() -> None:
+    with pytest.raises(pulumi.RunError) as unknown:
+        _ = trainer.TrainJbo
+    line = unknown.traceback[0].lineno + 1
+    assert str(unknown.value) == (
+        f"test_typed_exports.py:{line}: module 'pulumi_trainer' has no attribute 'TrainJbo'. Hint: did you mean TrainJob?"
+    )
+    assert not hasattr(trainer, "TrainJbo")
