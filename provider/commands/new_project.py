@@ -65,7 +65,20 @@ def _project_name(directory: Path) -> str:
 
 
 def _write(directory: Path, contents: dict[str, bytes]) -> None:
-    for name, content in contents.items():
-        file = directory / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
+    """Write new files. If one cannot be written, remove those that have been, and the folders made for them."""
+    made: list[Path] = []
+    try:
+        for name, content in contents.items():
+            file = directory / name
+            for folder in reversed((file.parent, *file.parent.parents)):
+                if not folder.exists():
+                    folder.mkdir()
+                    made.append(folder)
+            with file.open("xb") as new:
+                made.append(file)
+                new.write(content)
+    except OSError as error:
+        error.filename = error.filename or str(made[-1])
+        for path in reversed(made):
+            path.rmdir() if path.is_dir() else path.unlink()
+        raise

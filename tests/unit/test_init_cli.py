@@ -59,6 +59,20 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_nothing_is_left_of_a_project_that_cannot_be_written(tmp_path: Path, exists: bool) -> None:
+    if exists:
+        (tmp_path / "new").mkdir()
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300)); sys.argv = sys.argv[1:]"
+    argv = [sys.executable, "-c", f"{limited}; from pulumi_trainer.provider.cli import main; main()"]
+    done = subprocess.run(
+        [*argv, "pulumi-trainer", "init", "new/a"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and done.stderr.startswith("error: new/a/"), done
+    assert "cannot be written: File too large" in done.stderr and done.stderr.count("\n") == 1
+    assert list(tmp_path.rglob("*")) == ([tmp_path / "new"] if exists else [])
+
+
 def test_an_unknown_template_names_the_known_ones(tmp_path: Path) -> None:
     done = init(tmp_path, "--template", "kubeflow", "new")
     assert done.returncode == 1 and not (tmp_path / "new").exists()
