@@ -36,11 +36,13 @@ def main(
     """Inspect and control training jobs of a stack or a cluster; validate and render TrainJobs without either."""
 
 
-_JOB = (
-    "Job, for example digits. In a stack: resource or job name; in a cluster: NAME, jobset/NAME or trainjob/NAME."
-    " Default: all jobs."
-)
-JobArgument = Annotated[str | None, typer.Argument(help=_JOB, show_default=False)]
+_JOB = "Job, for example digits. In a stack: resource or job name; in a cluster: NAME, jobset/NAME or trainjob/NAME."
+JobArgument = Annotated[
+    str | None, typer.Argument(metavar="JOB", help=f"{_JOB} Default: all jobs.", show_default=False)
+]
+SingleJobArgument = Annotated[
+    str | None, typer.Argument(metavar="JOB", help=f"{_JOB} Default: the only job.", show_default=False)
+]
 StackOption = Annotated[
     str, typer.Option("--stack", "-s", help="Stack, for example dev. Default: the selected stack.", show_default=False)
 ]
@@ -56,9 +58,7 @@ KubeconfigOption = Annotated[
 EverywhereOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Search all namespaces of a cluster.")]
 OutputOption = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="The same as -o json.", hidden=True)]
-OneJobArgument = Annotated[
-    str, typer.Argument(metavar="JOB", help=_JOB.removesuffix(" Default: all jobs."), show_default=False)
-]
+OneJobArgument = Annotated[str, typer.Argument(metavar="JOB", help=_JOB, show_default=False)]
 
 
 @app.command("version")
@@ -162,7 +162,7 @@ def why(
 
 @app.command()
 def events(
-    job: JobArgument = None,
+    job: SingleJobArgument = None,
     stack: StackOption = "",
     namespace: NamespaceOption = "",
     context: ContextOption = "",
@@ -178,7 +178,7 @@ def events(
 
 @app.command()
 def runs(
-    job: JobArgument = None,
+    job: SingleJobArgument = None,
     stack: StackOption = "",
     namespace: NamespaceOption = "",
     context: ContextOption = "",
@@ -214,7 +214,12 @@ _add_operation("stop", "End a job for good, and keep its output and its record, 
 
 
 @app.command()
-def rerun(job: OneJobArgument, stack: StackOption = "") -> None:
+def rerun(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="Resource or job name, for example digits.", show_default=False)
+    ],
+    stack: StackOption = "",
+) -> None:
     """Run a job of a stack that has ended again, as it was submitted, for example `rerun digits`."""
     from pulumi_trainer.provider.commands import operations
 
@@ -294,8 +299,10 @@ def queues(
 @app.command()
 def usage(
     since: Annotated[str, typer.Option(help="Count what ran since then, for example 24h or 30d.")] = "30d",
-    by: Annotated[str, typer.Option(help="Group by team, queue, user or job.")] = "team",
-    output: Annotated[str, typer.Option("--output", "-o", help="Output format: table, csv, json or yaml.")] = "table",
+    by: Annotated[Literal["team", "queue", "user", "job"], typer.Option(help="What a row is about.")] = "team",
+    output: Annotated[
+        Literal["table", "csv", "json", "yaml"], typer.Option("--output", "-o", help="Output format.")
+    ] = "table",
     stack: StackOption = "",
     namespace: NamespaceOption = "",
     context: ContextOption = "",
@@ -351,7 +358,7 @@ app.add_typer(cache, name="cache")
 def cache_list(
     output: Annotated[
         Literal["table", "json", "yaml", "text"],
-        typer.Option("--output", "-o", help="Output format; text is the same as table."),
+        typer.Option("--output", "-o", metavar="<table|json|yaml>", help="Output format."),
     ] = "table",
 ) -> None:
     """List environments, project archives, catalogues and git projects with sizes, for example `cache list -o json`."""

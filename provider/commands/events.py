@@ -6,7 +6,7 @@ import sys
 import time
 
 from pulumi_trainer.provider.commands.formats import print_data
-from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs
+from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import plain
@@ -20,6 +20,10 @@ def events(job: str | None, where: Where, *, output: str) -> None:
     """Print the events of a job and its objects."""
     jobs = chosen_jobs(job, where)
     check_single(jobs, "events")
+    if not jobs and output != "table":
+        print_data([], output)
+    elif not jobs:
+        report_no_jobs(job, where)
     for each in jobs:
         if each.client is None:
             hint = f"`pulumi-trainer why {each.label}` and `pulumi-trainer logs {each.label}` show what it does"

@@ -11,7 +11,7 @@ from typing import Any
 from pulumi_trainer.provider.api.attempts import Attempt, goodput
 from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
 from pulumi_trainer.provider.commands.formats import print_data
-from pulumi_trainer.provider.commands.jobs import State, check_single, chosen_jobs, find_states, no_jobs_error, of_stack
+from pulumi_trainer.provider.commands.jobs import State, check_single, chosen_jobs, find_states, report_no_jobs
 from pulumi_trainer.provider.commands.jobs import why as explained
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.terminal import message, plain
@@ -31,10 +31,8 @@ def status(job: str | None, where: Where, *, output: str) -> None:
     if output != "table":
         print_data([each.to_dict() for each in found], output)
         return
-    if not found and not of_stack(job, where):
-        raise no_jobs_error(where)
     if not found:
-        print("The stack has no jobs.")
+        report_no_jobs(job, where)
         return
     out = print_table(*_table(found, namespaces=where.everywhere))
     for each in found:
@@ -55,12 +53,12 @@ def history(job: str | None, where: Where, *, output: str) -> None:
         output: table, json or yaml; the last two are those of `status`.
     """
     found = find_states(job, where)
-    if not found and not of_stack(job, where):
-        raise no_jobs_error(where)
     check_single([each.job for each in found], "--history")
     if output != "table":
         print_data([each.to_dict() for each in found], output)
         return
+    if not found:
+        report_no_jobs(job, where)
     for each in found:
         now = time.time()
         known = each.status.attempts if each.status else []
@@ -113,7 +111,7 @@ def why(job: str | None, where: Where, *, output: str = "table") -> None:
         print_data([explained(each).to_dict() for each in jobs], output)
         return
     if not jobs:
-        print("The stack has no jobs.")
+        report_no_jobs(job, where)
     for i, each in enumerate(jobs):
         if i:
             print()

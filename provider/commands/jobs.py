@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pulumi_trainer.provider.api.attempts import goodput
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
@@ -275,6 +275,7 @@ def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
 def open_cluster(where: Where) -> tuple[Client, str]:
     """Return client and namespace of a cluster; without a namespace in the options, that of the context."""
     from pulumi_trainer.provider.kube.client.access import open_client
+    from pulumi_trainer.provider.kube.client.kubeconfig import NO_FILE
     from pulumi_trainer.provider.kube.client.kubeconfig import choose_context as context
 
     reached = {"kubeconfig": where.kubeconfig, "context": where.context}
@@ -285,10 +286,13 @@ def open_cluster(where: Where) -> tuple[Client, str]:
         namespace = where.namespace or chosen
     except TargetFault as fault:
         (problem,) = fault.problems
+        if problem.hint == NO_FILE:
+            problem = replace(problem, hint="set KUBECONFIG, or pass --kubeconfig")
+            fault = TargetFault(problem)
         if where.kubeconfig and "trainer:kubeconfig" in problem.hint:  # no stack names this file
             raise TargetFault(replace(problem, hint="give the path of another file: --kubeconfig")) from None
         if where.cluster or in_project(where.project):
-            raise
+            raise fault from None
         why = f"no Pulumi.yaml in this folder or above, and {problem.why}"
         hint = f"run the command in the folder of a Pulumi project, or {problem.hint}"
         raise TargetFault(replace(problem, why=why, hint=hint)) from None
@@ -403,9 +407,17 @@ def check_single(jobs: Sequence[Job], what: str) -> None:
         raise Invalid(Problem(what, f"there are {len(jobs)} jobs", f"name one of: {names}"))
 
 
-def no_jobs_error(where: Where) -> TargetFault:
-    """Return the error that no job was found."""
+def report_no_jobs(job: str | None, where: Where, file: TextIO | None = None) -> None:
+    """Print to a file, by default to stdout, that a stack has no jobs.
+
+    Raises:
+        TargetFault: The command is about a cluster, which has no jobs in the namespace.
+    """
+    if of_stack(job, where):
+        print("The stack has no jobs.", file=file)
+        return
     place = f"namespace {where.namespace}" if where.namespace else "the namespace"
+    hint = "-n NAMESPACE searches another one, `pulumi-trainer status -A` searches all"
     if where.everywhere:
-        place = "the cluster"
-    return TargetFault(Problem(place, "has no JobSets and no TrainJobs", "-n NAMESPACE looks elsewhere, -A everywhere"))
+        place, hint = "the cluster", ""
+    raise TargetFault(Problem(place, "has no JobSets and no TrainJobs", hint))

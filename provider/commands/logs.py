@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.commands.jobs import check_own, chosen_jobs, no_jobs_error, of_stack, read_states
+from pulumi_trainer.provider.commands.jobs import check_own, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kube.terminal import Prefixes, plain, safe_line
@@ -105,10 +105,8 @@ def pod_place(job: str, pod: str) -> PodPlace:
 def logs(job: str | None, where: Where, selection: Selection, *, output: str = "text") -> None:
     """Print the selected lines of a job, or of all jobs. output: text or json (an object for each line)."""
     jobs = chosen_jobs(job, where)
-    if not jobs and not of_stack(job, where):
-        raise no_jobs_error(where)
     if not jobs:
-        _note("the stack has no jobs")
+        report_no_jobs(job, where, sys.stderr)
         return
     if selection.follow and sum(j.local is None for j in jobs) > MOST_FOLLOWED:
         why = f"there are {len(jobs)} jobs, and {MOST_FOLLOWED} can be followed at once"

@@ -9,7 +9,7 @@ from pulumi_trainer.provider.api.manual import STOPPED, Override, stop_note
 from pulumi_trainer.provider.api.status import JobStatus, Owner
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import current_user
-from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs
+from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs, of_stack
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Problem, Refused
 
@@ -45,6 +45,8 @@ def find_job(operation: Operation, name: str, where: Where) -> Job:
     Raises:
         TrainerError: The job is not found, or several jobs have the name.
     """
+    if operation == "rerun" and not of_stack(name, where):
+        raise Refused(_without_stack(name))
     jobs = chosen_jobs(name, where, secrets=operation in ("resume", "rerun"))
     check_single(jobs, name)
     return jobs[0]
@@ -113,11 +115,13 @@ def _submission(job: Job) -> Submission:
         Refused: The job was not found by its stack; a cluster does not have all of what was submitted.
     """
     if job.submission is None:
-        why = "only the state of its stack has what was submitted"
-        raise Refused(
-            Problem(_place(job), why, "run the command in its Pulumi project, or name the stack with --stack")
-        )
+        raise Refused(_without_stack(_place(job)))
     return job.submission
+
+
+def _without_stack(place: str) -> Problem:
+    why = "only the state of its stack has what was submitted"
+    return Problem(place, why, "run the command in its Pulumi project, or name the stack with --stack")
 
 
 def _owner(job: Job) -> Owner:

@@ -21,9 +21,9 @@ from pulumi_trainer.provider.commands.jobs import (
     check_single,
     chosen_jobs,
     list_all,
-    no_jobs_error,
     of_stack,
     read_states,
+    report_no_jobs,
 )
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.commands.runs import read_runs_of
@@ -84,6 +84,8 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
         _copy(found, states, copying, output=output)
     elif output != "table":
         print_data([each.to_dict() for each in found], output)
+    elif not states:
+        report_no_jobs(job, where)
     elif not found:
         print(_nothing(states, job))
     else:
@@ -97,10 +99,7 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
 def _states(job: str | None, where: Where) -> list[State]:
     if job is not None or of_stack(job, where):
         return list(read_states(chosen_jobs(job, where)))
-    found = list_all(where)
-    if not found:
-        raise no_jobs_error(where)
-    return found
+    return list_all(where)
 
 
 def _find(state: State) -> _Found | None:
@@ -120,8 +119,6 @@ def _find(state: State) -> _Found | None:
 
 
 def _nothing(states: list[State], job: str | None) -> str:
-    if not states:
-        return "The stack has no jobs."
     if job is not None:
         return f"{states[0].job.label} has no output volume. Hint: set output=True on the TrainJob"
     return "No job has an output volume. Hint: set output=True on the TrainJob"

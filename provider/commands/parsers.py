@@ -6,6 +6,7 @@ typer takes longer to load than these commands to run, and a hook or an editor c
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -66,6 +67,8 @@ def run(command: str, arguments: Sequence[str]) -> int:
     from pulumi_trainer.provider.commands import stack
 
     jobs = stack.resources(given.stack, *(given.names or [None]))
+    if not jobs:
+        print("The stack has no jobs.", file=sys.stderr)
     objects = [list(job.inputs["objects"].values()) for job in jobs]
     show = documents.print_summary if given.summary else documents.print_objects
     show(list(chain.from_iterable(objects)), given.output)
@@ -77,7 +80,7 @@ def _runtime(arguments: Sequence[str]) -> int:
     actions = parser.add_subparsers(dest="action", required=True, metavar="COMMAND")
     _add_action(actions, "list", COMMANDS["runtimes"])
     new = _add_action(actions, "new", "Write a new release to edit, for example `runtime new torch-distributed@1.1.0`.")
-    new.add_argument("reference", metavar="NAME@RELEASE")
+    new.add_argument("reference", metavar="NAME@RELEASE", help="Name of the runtime, and the new release.")
     like = "Runtime to copy: NAME@RELEASE of this or the built-in catalogue, or a file. Default: the newest release of NAME."
     new.add_argument("--from", dest="source", metavar="RUNTIME", default="", help=like)
     pin = _add_action(
@@ -85,7 +88,8 @@ def _runtime(arguments: Sequence[str]) -> int:
         "pin",
         "Write the next patch release, with the digests that its images' tags have now, for example `runtime pin torch-team`.",
     )
-    pin.add_argument("reference", metavar="NAME[@RELEASE]")
+    newest = "Runtime of the catalogue, or one of its releases. Default: the newest release."
+    pin.add_argument("reference", metavar="NAME[@RELEASE]", help=newest)
     check = _add_action(
         actions,
         "check",

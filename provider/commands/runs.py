@@ -7,7 +7,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.runs import Run, changed_inputs
 from pulumi_trainer.provider.commands.formats import print_data
-from pulumi_trainer.provider.commands.jobs import check_single, chosen_jobs, read_states
+from pulumi_trainer.provider.commands.jobs import check_single, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import plain
@@ -22,6 +22,10 @@ def runs(job: str | None, where: Where, *, output: str) -> None:
     """
     jobs = chosen_jobs(job, where)
     check_single(jobs, "runs")
+    if not jobs and output != "table":
+        print_data([], output)
+    elif not jobs:
+        report_no_jobs(job, where)
     for each in jobs:
         found = read_runs_of(each)
         if output != "table":

@@ -22,6 +22,7 @@ from pulumi_trainer.provider.targets.local import LocalTarget
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kube.client.client import Client
 
+_INSTALL = "https://www.pulumi.com/docs/iac/download-install/"
 _TYPE = "pulumi-python:dynamic/trainer:JobSet"
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
 """Key of a secret in an exported state."""
@@ -99,8 +100,8 @@ def resources(stack: str | None, wanted: str | None, *, project: str = ".", secr
             found.append(StackJob(resource["urn"], resource.get("parent", ""), inputs))
     chosen = [j for j in found if wanted in (None, j.resource, j.name)]
     if wanted and not chosen:
-        names = ", ".join(j.resource for j in found) or "none"
-        hint = f"available: {names}; -n NAMESPACE finds any job of a cluster"
+        names = ", ".join(j.resource for j in found)
+        hint = f"available: {names}" if names else "the stack has no jobs"
         raise Invalid(Problem(wanted, "no such job in the stack", hint))
     return chosen
 
@@ -222,7 +223,7 @@ def _argv(argv: Sequence[str], stack: str | None) -> list[str]:
     """Return a command of the Pulumi CLI for a stack."""
     pulumi = shutil.which("pulumi")
     if pulumi is None:
-        hint = 'install the CLI, or run in a clone eval "`make -s env`"; -n NAMESPACE asks a cluster without it'
+        hint = f'install it from {_INSTALL}, or run eval "`make -s env`" in a clone'
         raise TargetFault(Problem("pulumi", "the Pulumi CLI is not on PATH", hint))
     return [pulumi, *argv, "--non-interactive", *(["--stack", stack] if stack else [])]
 
@@ -247,6 +248,6 @@ _HINTS = {
 def _explained(problem: Problem, project: str) -> Problem:
     """Return a failure of the Pulumi CLI with what to do, if that is known."""
     if "no project file found" in problem.why and not in_project(project):
-        hint = "run the command in the folder of a Pulumi project; -n NAMESPACE finds jobs of a cluster from anywhere"
+        hint = "run the command in the folder of a Pulumi project; -s ORGANIZATION/PROJECT/STACK names a stack from anywhere"
         return Problem("", "no Pulumi.yaml in this folder or above", hint)
     return replace(problem, hint=next((hint for part, hint in _HINTS.items() if part in problem.why), ""))

@@ -8,12 +8,11 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, TypeAlias, get_args
+from typing import TYPE_CHECKING, TypeAlias
 
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.wording import join_names, plural
 from pulumi_trainer.provider.lifecycle.usage import By, Ran, Row, summarize, to_json
@@ -28,12 +27,11 @@ _MISSED = {
     "localqueues": "teams",
 }
 """Plural of a kind -> what is missing without it."""
-_FORMS = ("table", "csv", "json", "yaml")
 Usage: TypeAlias = tuple[list[Ran], Mapping[tuple[str, str], str], Collection[str]]
 """Times, teams by namespace and name of a LocalQueue, and plurals of the kinds that could not be listed."""
 
 
-def usage(where: Where, *, since: float, by: str, output: str) -> None:
+def usage(where: Where, *, since: float, by: By, output: str) -> None:
     """Print the usage of the jobs of a stack, a namespace or a cluster.
 
     Args:
@@ -41,24 +39,16 @@ def usage(where: Where, *, since: float, by: str, output: str) -> None:
         since: Length of the window, in seconds before now.
         by: team, queue, user or job.
         output: table, csv, json or yaml.
-
-    Raises:
-        Invalid: An option is not valid.
     """
-    if by not in get_args(By):
-        raise Invalid(Problem("--by", f"unknown key {by!r} (expected {', '.join(get_args(By))})"))
-    if output not in _FORMS:
-        raise Invalid(Problem("--output", f"unknown format {output!r} (expected {', '.join(_FORMS)})"))
     now = time.time()
     if of_stack(None, where):
         runs, teams, unseen = _of_stack(where)
     else:
         client, namespace = open_cluster(where)
         runs, teams, unseen = _of_cluster(client, "" if where.everywhere else namespace)
-    key: By = by  # type: ignore[assignment]
-    rows, total = summarize(runs, key, now - since, now, teams)
+    rows, total = summarize(runs, by, now - since, now, teams)
     if output in ("json", "yaml"):
-        print_data({**to_json(rows, total, key, now - since, now), "unseen": list(unseen)}, output)
+        print_data({**to_json(rows, total, by, now - since, now), "unseen": list(unseen)}, output)
     elif output == "csv":
         _print_csv(rows, by)
     else:

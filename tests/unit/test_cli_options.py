@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from pulumi_trainer.provider import cli
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
-from pulumi_trainer.provider.commands import job_status, parsers
+from pulumi_trainer.provider.commands import job_status, jobs, outputs, parsers, stack
 from pulumi_trainer.provider.commands.app import app
 from pulumi_trainer.provider.commands.jobs import State
 from pulumi_trainer.provider.commands.reach import Job, Where
@@ -77,11 +78,57 @@ def test_status_shows_restarts_of_containers(
     assert (entry["restarts"], entry["steps"][0]["restarts"]) == (restarts, 3)
 
 
-def test_a_stack_without_jobs_is_said_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("find_states", "chosen_jobs"):
-        monkeypatch.setattr(job_status, name, lambda *_: [])
-    job_status.status(None, Where(stack="dev"), output="table")
-    job_status.why(None, Where(stack="dev"))
-    assert capsys.readouterr().out == "The stack has no jobs.\n" * 2
-    job_status.status(None, Where(stack="dev"), output="json")
-    assert capsys.readouterr().out == "[]\n"
+def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Return the exit code of a command, its output and its errors."""
+    monkeypatch.setattr(sys, "argv", ["pulumi-trainer", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return (int(end.value.code or 0), *capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "status --history", "why", "events", "runs", "outputs", "logs", "render"]
+)
+def test_every_command_reports_a_stack_without_jobs(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stack, "resources", lambda *_args, **_options: [])
+    text, read_by_programs = "The stack has no jobs.\n", command in ("logs", "render")
+    printed = ("", text) if read_by_programs else (text, "")
+    assert ended(monkeypatch, capsys, *command.split(), "-s", "dev") == (0, *printed)
+    if command not in ("logs", "render"):
+        assert ended(monkeypatch, capsys, *command.split(), "-s", "dev", "-o", "json") == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize("command", ["status", "status --history", "why", "events", "runs", "outputs", "logs"])
+def test_every_command_reports_a_namespace_without_jobs(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (jobs, outputs):
+        monkeypatch.setattr(module, "list_all", lambda _: [])
+    hint = "-n NAMESPACE searches another one, `pulumi-trainer status -A` searches all"
+    error = f"error: namespace team: has no JobSets and no TrainJobs. Hint: {hint}\n"
+    assert ended(monkeypatch, capsys, *command.split(), "-n", "team") == (1, "", error)
+
+
+@pytest.mark.parametrize("command", ["status", "doctor", "render", "rerun digits", "queues -s dev"])
+def test_a_command_that_needs_the_pulumi_cli_prints_where_to_get_it(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: lab\nruntime: python\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert ended(monkeypatch, capsys, *command.split()) == (
+        1, "", "error: pulumi: the Pulumi CLI is not on PATH. Hint: install it from "
+        'https://www.pulumi.com/docs/iac/download-install/, or run eval "`make -s env`" in a clone\n',
+    )  # fmt: skip
+
+
+def test_rerun_outside_a_project_needs_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ended(monkeypatch, capsys, "rerun", "digits") == (
+        1, "", "error: digits: only the state of its stack has what was submitted. "
+        "Hint: run the command in its Pulumi project, or name the stack with --stack\n",
+    )  # fmt: skip

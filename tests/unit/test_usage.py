@@ -10,12 +10,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from kubernetes_support import Handler, answer, refusal, server
+from pulumi_trainer.provider import cli
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, demand_of
 from pulumi_trainer.provider.commands import usage as command
 from pulumi_trainer.provider.commands.reach import Where
-from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
+from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.lifecycle.usage import Ran, earlier_runs, summarize, team_of
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
@@ -341,7 +342,14 @@ def test_csv_and_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert found["total"]["gpuHours"] == pytest.approx(12)
 
 
-@pytest.mark.parametrize("options", [{"by": "moon"}, {"output": "xml"}])
-def test_invalid_options(options: dict[str, str]) -> None:
-    with pytest.raises(Invalid, match="expected"):
-        command.usage(Where(namespace="team"), **{"since": 1.0, "by": "team", "output": "table", **options})  # type: ignore[arg-type]
+@pytest.mark.parametrize("option", [["--by", "moon"], ["-o", "xml"]])
+def test_invalid_options_name_the_valid_ones(
+    option: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("sys.argv", ["pulumi-trainer", "usage", "-n", "team", *option])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and f"'{option[1]}' is not one of" in error
+    assert all(f"'{valid}'" in error for valid in {"--by": ("team", "job"), "-o": ("table", "csv")}[option[0]])

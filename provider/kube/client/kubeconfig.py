@@ -25,6 +25,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 
 CONTENT = 'give Kubernetes(content=pulumi.Config().require_secret("kubeconfig"))'
+NO_FILE = "set KUBECONFIG, or give target=Kubernetes(kubeconfig=...)"
 ELSEWHERE = (
     "`pulumi config set trainer:kubeconfig PATH` for another one (and `pulumi destroy --run-program`, which reads the"
     " configuration anew)"
@@ -80,9 +81,7 @@ def choose_context(kubeconfig: str = "", content: str = "", context: str = "") -
         if (pod := _of_pod()) and not context:
             return pod
         tried = ", ".join(map(str, paths))
-        hint = "set KUBECONFIG, or name a file: --kubeconfig of a command, kubeconfig= in a program"
-        if named:
-            hint = "set KUBECONFIG to an existing file"
+        hint = "set KUBECONFIG to an existing file" if named else NO_FILE
         raise TargetFault(Problem("", f"no kubeconfig found: {tried} does not exist", hint))
     return _of_context(files, context)
 
