@@ -53,10 +53,11 @@ def read(path: Path) -> Iterator[Message]:
     """Yield the texts of a module in the order of the source."""
     tree = ast.parse(path.read_text())
     skipped = docstrings(tree)
-    constants = _assigned(tree.body)
+    constants = dict(_assigned(tree.body))
     found: list[tuple[int, Message]] = []
     for scope, node in _calls(tree):
-        parts = _parts(node, {**constants, **_assigned(ast.walk(scope))})
+        local = sorted(_assigned(ast.walk(scope)), key=lambda each: each[1].lineno)
+        parts = _parts(node, {**constants, **{name: value for name, value in local if value.lineno <= node.lineno}})
         if parts is None:
             continue
         skipped |= {id(n) for n in ast.walk(node)}
@@ -133,13 +134,11 @@ def _parts(call: ast.Call, names: dict[str, ast.expr]) -> tuple[str, ...] | None
     return None
 
 
-def _assigned(nodes: Iterator[ast.AST] | Sequence[ast.AST]) -> dict[str, ast.expr]:
-    """Return the texts that are assigned to names."""
-    texts: dict[str, ast.expr] = {}
+def _assigned(nodes: Iterator[ast.AST] | Sequence[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names to which texts are assigned, with these texts."""
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Constant, ast.JoinedStr, ast.IfExp)):
-            texts |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
-    return texts
+            yield from ((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
 
 
 def _name(function: ast.expr) -> str:

@@ -293,11 +293,11 @@ def _find(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:
         if release in source.releases(name):
             return source.load_unlocked(name, release)
         return source.load(name, release)
-    where = f"the catalogue {catalog.source}, nor of the built-in one"
+    where = f"the catalogue {catalog.source} or the built-in one"
     if catalog is BUILT_IN:
         where = "the built-in catalogue"
     names = sorted({*_names(catalog), *_names(BUILT_IN)})
-    raise Invalid(unknown_name(f"runtime of {where}, and no .yaml or .json file", name, names))
+    raise Invalid(unknown_name(f"runtime of {where}, or a .yaml or .json file", name, names))
 
 
 def _names(catalog: RuntimeCatalog) -> list[str]:

@@ -318,7 +318,9 @@ def test_new_check_and_diff(
             with pytest.raises(Invalid) as caught:
                 commands.new("other@1.0.0", source, catalogue)
             said = str(caught.value)
-            assert f"is not a runtime of the catalogue {catalogue}, nor of the built-in one, and no .yaml or" in said
+            assert (
+                f"is not a runtime of the catalogue {catalogue} or the built-in one, or a .yaml or .json file" in said
+            )
             assert "did you mean torch-distributed" in said and "jax-distributed" in said
             assert ("team" in said.partition("available: ")[2]) == (catalogue == "runtimes")
     with pytest.raises(Invalid, match=r"'2.3.O' is not a release of torch-distributed .*did you mean 2.3.0"):

@@ -101,3 +101,33 @@ def test_the_first_stack_needs_no_account(page: str) -> None:
     """`pulumi stack init` asks a new user for an account of Pulumi Cloud, unless there was a login before it."""
     login, _, rest = (ROOT / page).read_text().partition("pulumi stack init")
     assert rest and "pulumi login --local" in login
+
+
+ON_LOCAL = {
+    "the first back-off": (
+        "test_local_jobset.py",
+        "test_waits_longer_each_time_up_to_a_maximum_and_forgets_after_a_success",
+    ),
+    "a container that fails twice in the same way": ("test_local_endings.py", "class TestTheSameFailureTwice"),
+    "a Pod that cannot be started": ("test_local_endings.py", "class TestThatCannotStart"),
+    "on a full disk": ("test_local_endings.py", "class TestAFullDisk"),
+    "while `packages_to_install` are installed": ("test_local_endings.py", "test_a_job_that_installs_is_not_running"),
+    "a program that is not on PATH": ("test_local_endings.py", "class TestMissingPrograms"),
+    "`Recreate` waits": ("test_local_jobs.py", "test_a_restart_waits_until_all_pods_are_gone"),
+    "a declared `containerPort` that is taken": (
+        "../engine/test_local_ports.py",
+        "test_a_port_that_is_taken_changes_no_other_number",
+    ),
+    "probes, lifecycle hooks and security contexts": ("test_local_review.py", "test_what_is_left_out"),
+}
+"""How each row about the Local target begins -> the test that proves it. Those of the modes are in tests/golden/test_modes.py."""
+
+
+def test_each_difference_of_the_local_target_has_its_test() -> None:
+    page = (ROOT / "docs/differences.md").read_text().partition("## Where the Local target")[2]
+    rows = re.findall(r"^\| (.*?) \| .* \|$", page, re.M)[2:]
+    begun = [[begin for begin in ON_LOCAL if row.startswith(begin)] for row in rows]
+    assert [each for found in begun for each in found] == list(ON_LOCAL) and all(begun), rows
+    for file, test in ON_LOCAL.values():
+        name = test if test.startswith("class ") else f"def {test}("
+        assert name in (ROOT / "tests/unit" / file).read_text(), f"{file}: {test}"

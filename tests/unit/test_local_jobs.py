@@ -273,6 +273,40 @@ class TestWhole:
         assert (status.phase, status.restarts) == ("Succeeded", 2)
         assert (tmp_path / "d").read_text() == "ddd", "finished Jobs are made anew as well"
 
+    @pytest.mark.parametrize("strategy", ["Recreate", "BlockingRecreate"])
+    def test_a_restart_waits_until_all_pods_are_gone(self, local: LocalTarget, tmp_path: Path, strategy: str) -> None:
+        code = """
+            import os, pathlib, signal, sys, time
+            folder, again = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1], "again")
+            def note(word):
+                with open(folder / "order", "a") as file:
+                    file.write(word + " ")
+            def leave(*_):
+                (folder / "leaving").touch()
+                while not (folder / "go").exists():
+                    time.sleep(0.01)
+                note("gone")
+                again.touch()
+                sys.exit(1)
+            if os.environ["JOB_COMPLETION_INDEX"] == "1":
+                signal.signal(signal.SIGTERM, leave)
+                (folder / "ready").touch()
+                while not again.exists():
+                    signal.pause()
+            else:
+                while not (folder / "ready").exists():
+                    time.sleep(0.01)
+                note("start")
+                sys.exit(not again.exists())
+        """
+        node = step(command=python(textwrap.dedent(code), str(tmp_path)), pods=2)
+        policy = {"maxRestarts": 1, "restartStrategy": strategy}
+        local.create(submission(jobset(node, failurePolicy=policy)))
+        wait(local, until=lambda _: (tmp_path / "leaving").exists())
+        (tmp_path / "go").touch()
+        assert wait(local).phase == "Succeeded"
+        assert (tmp_path / "order").read_text() == "start gone start "
+
     @pytest.mark.parametrize(
         ("rule", "reason"),
         [

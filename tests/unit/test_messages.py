@@ -17,6 +17,7 @@ def check(name, option):
     why = f"{name!r} is not a valid name"
     _note("no job was found")
     raise Invalid(Problem("name", why, _HINT))
+    why = "is for something else"
 
 
 app.option(help="Print JSON.")
@@ -31,8 +32,9 @@ def test_each_text_has_its_place_and_its_parts(tmp_path: Path) -> None:
         "module.py:8 text\n    text:  {name} is not a valid name",
         "module.py:9 _note\n    text:  no job was found",
         "module.py:10 Problem\n    where: name\n    why:   {name} is not a valid name\n    hint:  give a name",
-        "module.py:13 option\n    text:  Print JSON.",
-        "module.py:14 text\n    text:  several words here",
+        "module.py:11 text\n    text:  is for something else",
+        "module.py:14 option\n    text:  Print JSON.",
+        "module.py:15 text\n    text:  several words here",
     ]
 
 
