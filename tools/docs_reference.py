@@ -175,7 +175,7 @@ def _code(annotation: Any) -> str:
     """Return a type as code; that an argument may be an Output or missing shows in its name and default."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     text = getattr(annotation, "__forward_arg__", text).removesuffix(" | None")
-    return f"`{text}`"
+    return f"`{text.replace('sources.', '')}`"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -184,7 +184,9 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """Return a cell with `|` escaped, except in code, where Python-Markdown would show the backslash."""
+    parts = text.split("`")
+    return "`".join(part if i % 2 else part.replace("|", "\\|") for i, part in enumerate(parts))
 
 
 # What a change does
@@ -343,23 +345,30 @@ def _commands(commands: Mapping[str, Any], prefix: str) -> Iterable[str]:
         elif prefix == "pulumi-trainer" and name in parsers.COMMANDS:
             yield from _parsed(name)
         else:
-            rows = [_option(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
+            types = get_type_hints(command.callback)
+            shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+            rows = [_option(parameter, get_args(types.get(parameter.name))) for parameter in shown]
             yield f"## {prefix} {name}\n\n{command.help}\n\n{_table(('argument', 'default', 'meaning'), rows)}"
 
 
-def _option(parameter: Any) -> tuple[str, str, str]:
+def _option(parameter: Any, values: Sequence[Any]) -> tuple[str, str, str]:
     names = ", ".join(f"`{name}`" for name in (parameter.opts if parameter.param_type_name == "option" else ()))
     default = parameter.default if parameter.default not in (None, "", False) else ""
     label = names or f"`{parameter.metavar or str(parameter.name).upper()}`"
-    return label, f"`{default}`" if default != "" else "", str(getattr(parameter, "help", "") or "")
+    meaning = str(getattr(parameter, "help", "") or "")
+    if values and all(isinstance(value, str) for value in values):  # of a Literal
+        shown = [
+            f"`{value}`" for value in values if value != "text" or default == "text"
+        ]  # else an earlier name of `table`
+        meaning += f" One of {', '.join(shown)}."
+    return label, f"`{default}`" if default != "" else "", meaning
 
 
 def _parsed(name: str) -> Iterable[str]:
     """Yield the sections of a command that argparse parses, and of its actions."""
     text = _help_of(name)
     yield f"## pulumi-trainer {name}\n\n```text\n{text}\n```"
-    actions = re.search(r"\{(\w+(?:,\w+)+)\} \.\.\.", text)
-    for action in actions[1].split(",") if actions else ():
+    for action in re.findall(r"^    (\w+) {2,}[A-Z]", text, re.M):
         yield f"## pulumi-trainer {name} {action}\n\n```text\n{_help_of(name, action)}\n```"
 
 

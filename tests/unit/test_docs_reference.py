@@ -47,8 +47,17 @@ def test_every_command_is_there() -> None:
         below = [f"{name} {each}" for each in getattr(command, "commands", {})]
         for each in below or [name]:
             assert f"## pulumi-trainer {each}\n" in page
+    for action in ("list", "new", "pin", "check", "diff"):
+        assert f"## pulumi-trainer runtime {action}\n" in page
     for option in ("--all-namespaces", "--queues-admin", "--lock"):
         assert option in page
+    assert "| `--by` | `team` | What a row is about. One of `team`, `queue`, `user`, `job`. |" in page
+
+
+def test_code_in_tables_is_shown_as_it_is() -> None:
+    """Python-Markdown shows a backslash in code."""
+    assert "| `RuntimeSource | str | pulumi.Output[Any]` |" in PAGES["reference/trainjob.md"]
+    assert not re.search(r"`[^`\n]*\\\|[^`\n]*`", TEXT)
 
 
 def test_every_key_of_json_is_there_with_its_meaning() -> None:
