@@ -41,7 +41,7 @@ def test_type_checkers_see_what_is_imported_when_it_is_used() -> None:
 
 def test_an_unknown_name_is_a_problem_of_the_program_with_its_line() -> None:
     with pytest.raises(pulumi.RunError) as unknown:
-        _ = trainer.TrainJbo
+        getattr(trainer, "TrainJbo")  # noqa: B009
     line = unknown.traceback[0].lineno + 1
     assert str(unknown.value) == (
         f"test_typed_exports.py:{line}: module 'pulumi_trainer' has no attribute 'TrainJbo'. Hint: did you mean TrainJob?"
