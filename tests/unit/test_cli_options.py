@@ -83,7 +83,8 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
     monkeypatch.setattr(sys, "argv", ["pulumi-trainer", *words])
     with pytest.raises(SystemExit) as end:
         cli.main()
-    return (int(end.value.code or 0), *capsys.readouterr())
+    out, err = capsys.readouterr()
+    return int(end.value.code or 0), out, err
 
 
 @pytest.mark.parametrize(
