@@ -186,7 +186,8 @@ class Job(pulumi.ComponentResource):
         for warning in (*filter(here.should_report, plan.warnings), *filter(here.is_unreported, warnings)):
             pulumi.log.warn(str(warning), self)
         for note in plan.notes:
-            pulumi.log.info(note, self)
+            if here.is_unreported(Problem("", note)):  # jobs of one project have the same notes about its files
+                pulumi.log.info(note, self)
         return refusals
 
     async def _name_problems(self, plan: Plan) -> list[Problem]:

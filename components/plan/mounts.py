@@ -5,7 +5,7 @@ Environment variables contain the paths of the mounts. The patch has the topolog
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -25,6 +25,7 @@ from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_TO
 from pulumi_trainer.provider.api.labels import ancestor_of, patched_jobs
 from pulumi_trainer.provider.api.submission import secret_name
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kube.views import ReplicatedJob, replicated_jobs
@@ -44,8 +45,8 @@ CACHE = "cache://"
 INITIALIZER = "dataset-initializer"
 PATCHES = 16
 """Patches a TrainJob may have."""
-_MOST_WITHHELD = 10
-"""Files that the note about withheld files names."""
+_MOST_NAMED = 10
+"""Files that a note about files that stay behind names."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +357,7 @@ def _ship(
         except TrainerError as error:
             problems += [p.below("trainer.source") for p in error.problems]
         annotations[paths.SOURCE_DIGEST] = tree.digest
-        notes = _withheld_note(tree)
+        notes = _notes_of_files(tree)
         capacity = user_code.LIMIT - _size(content)
         if cluster and len(tree.archive) > capacity and tree.storage:
             annotations[paths.SOURCE_ADDRESS] = tree.address
@@ -387,13 +388,15 @@ def _size(content: Mapping[str, Mapping[str, Any]]) -> int:
     return sum(len(str(value).encode()) for value in values)
 
 
-def _withheld_note(tree: SourceTree) -> list[str]:
-    """Return a note with the files that stay behind although no pattern of the user names them."""
-    if not tree.withheld:
-        return []
-    more = len(tree.withheld) - _MOST_WITHHELD
-    named = ", ".join(tree.withheld[:_MOST_WITHHELD]) + (f" and {more} more" if more > 0 else "")
-    return [f"files that may contain secrets do not travel with the job: {named}"]
+def _notes_of_files(tree: SourceTree) -> list[str]:
+    """Return notes with the files that stay behind although no argument of the user names them."""
+    left_out = {"files that may contain secrets": tree.withheld, "files that a .gitignore names": tree.ignored}
+    return [f"{what} do not travel with the job: {_listed_files(paths)}" for what, paths in left_out.items() if paths]
+
+
+def _listed_files(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return plain(", ".join(names[:_MOST_NAMED])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _too_large(tree: SourceTree, capacity: int) -> Problem:

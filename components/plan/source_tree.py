@@ -27,8 +27,10 @@ MOST_BYTES = 512 * 2**20
 NEVER = (
     ".git/", ".hg/", ".svn/", "__pycache__/", "*.py[co]", ".venv/", "node_modules/", ".ipynb_checkpoints/", ".pytest_cache/",
     ".mypy_cache/", ".ruff_cache/", ".pulumi/", ".pulumi-trainer/", "Pulumi.*.yaml", ".DS_Store",
+    "*~", ".*.sw[a-p]", ".#*", "\\#*#",
 )  # fmt: skip
-"""Patterns of files that tools create, which no job needs; the configuration of a stack may contain secrets, too."""
+"""Patterns of files that tools create, which no job needs; the configuration of a stack may contain secrets, too. The last four
+are those of Vim and Emacs: a file that is only opened would be another run of its jobs."""
 
 SECRETS = (
     ".env", ".env.*", "!.env.example", ".netrc", ".pypirc", ".npmrc", ".git-credentials", "*.pem", "*.p12",
@@ -39,7 +41,11 @@ SECRETS = (
 
 _TEXT = frozenset({
     ".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".txt", ".md", ".ipynb", ".conf", ".properties", ".xml", "",
+    ".bash", ".zsh", ".fish", ".ps1", ".bat", ".pyi", ".pyx", ".js", ".ts", ".rb", ".r", ".jl", ".go", ".rs", ".java", ".c",
+    ".cc", ".cpp", ".cu", ".h", ".sql", ".rst", ".html", ".tf", ".tfvars", ".hcl", ".j2", ".jinja", ".tmpl", ".template",
 })  # fmt: skip
+_MOST_LEVELS = 100
+"""Folders in one another."""
 _LONGEST_TEXT = 2**20
 """Bytes of the longest file that is searched for secrets, and of the longest `.gitignore`."""
 
@@ -69,11 +75,13 @@ class SourceTree:
     Attributes:
         files: Path below the project's folder -> file, sorted.
         withheld: Paths of files and folders that are left out because they may contain secrets.
+        ignored: Paths of files and folders that are left out because of a `.gitignore`.
         storage: Place for an archive that is too large for a ConfigMap; empty: none.
     """
 
     files: Mapping[str, SourceFile]
     withheld: Sequence[str] = ()
+    ignored: Sequence[str] = ()
     storage: str = ""
 
     @cached_property
@@ -130,7 +138,7 @@ def read_tree(
         raise Invalid(Problem("", f"{root} has no files, or none that .gitignore, include and exclude leave"))
     if wrong := [*_plain_secrets(files)]:
         raise Invalid(*wrong)
-    return SourceTree(files, sorted(walk.withheld))
+    return SourceTree(files, sorted(walk.withheld), sorted(walk.ignored))
 
 
 @dataclass(frozen=True)
@@ -157,6 +165,7 @@ class _Walk:
 
     def __init__(self, root: Path, include: GitIgnoreSpec, exclude: GitIgnoreSpec, *, committed: bool) -> None:
         self.withheld: list[str] = []
+        self.ignored: list[str] = []
         self._root, self._include, self._exclude, self._committed = root, include, exclude, committed
         self._secrets = GitIgnoreSpec.from_lines(SECRETS)
         self._count = self._bytes = 0
@@ -170,19 +179,25 @@ class _Walk:
             entries = sorted(os.scandir(self._root / below), key=lambda entry: entry.name)
         except OSError as error:
             raise Invalid(Problem("", f"cannot read {below or self._root}: {error.strerror}")) from None
-        own = next((entry for entry in entries if entry.name == ".gitignore" and entry.is_file()), None)
+        if below.count("/") > _MOST_LEVELS:
+            why = f"{below[:40]}... is a folder in more than {_MOST_LEVELS} others"
+            raise Invalid(Problem("", why, "exclude it"))
+        own = next((each for each in entries if each.name == ".gitignore" and Path(each.path).is_file()), None)
         if own is not None and not self._committed:
             ignored = [*ignored, _IgnoreFile(_read_ignore_file(Path(own.path)), below=below)]
         for entry in entries:
             path = below + entry.name
-            if not path.isprintable():
-                raise Invalid(Problem("", f"{path!r} has a control character in its name", "rename or exclude it"))
             is_folder = entry.is_dir(follow_symlinks=False)
-            pattern_path = f"{path}/" if is_folder else path
-            if self._exclude.match_file(pattern_path) or self._is_ignored(pattern_path, ignored):
+            text = path.encode(errors="replace").decode()  # a name that is not UTF-8 has surrogates
+            pattern_path = f"{text}/" if is_folder else text
+            if self._exclude.match_file(pattern_path):
                 continue
             included = not self._include.patterns or self._include.match_file(pattern_path)
-            if self._secrets.match_file(pattern_path):
+            if self._is_ignored(pattern_path, ignored):
+                self.ignored += [pattern_path] if included else []
+            elif not path.isprintable():
+                raise Invalid(Problem("", f"{path!r} has a control character in its name", "rename or exclude it"))
+            elif self._secrets.match_file(pattern_path):
                 self.withheld += [pattern_path] if included else []
             elif is_folder:
                 yield from self._folder(pattern_path, ignored)
@@ -203,12 +218,13 @@ class _Walk:
 
     def _file(self, path: str) -> SourceFile:
         file = self._root / path
-        if file.is_symlink() and self._root not in file.resolve().parents:
-            raise Invalid(
-                Problem("", f"{path} is a link that leads out of the project", "exclude it, or copy the file")
-            )
         try:
+            if file.is_symlink() and self._root not in file.resolve(strict=True).parents:
+                why = f"{path} is a link that leads out of the project"
+                raise Invalid(Problem("", why, "exclude it, or copy the file"))
             found = file.stat()
+            if stat.S_ISDIR(found.st_mode):
+                raise Invalid(Problem("", f"{path} is a link to a folder", "exclude it, or copy the folder"))
             if not stat.S_ISREG(found.st_mode):
                 raise Invalid(Problem("", f"{path} is not a regular file", "exclude it"))
             self._count += 1
@@ -217,8 +233,11 @@ class _Walk:
                 why = f"has more than {MOST_FILES:,} files or {MOST_BYTES // 2**20} MiB"
                 raise Invalid(Problem("", why, "exclude data and build outputs: exclude=[...], or .gitignore"))
             return SourceFile(file.read_bytes(), bool(found.st_mode & stat.S_IXUSR))
+        except RuntimeError:  # of Python before 3.13
+            raise Invalid(Problem("", f"{path} is a link that leads to itself", "exclude it")) from None
         except OSError as error:
-            raise Invalid(Problem("", f"cannot read {path}: {error.strerror}")) from None
+            hint = "exclude it" if file.is_symlink() else ""
+            raise Invalid(Problem("", f"cannot read {path}: {error.strerror}", hint)) from None
 
 
 def _ignored_above(root: Path) -> list[_IgnoreFile]:
@@ -244,7 +263,7 @@ def _read_ignore_file(file: Path) -> GitIgnoreSpec:
         raise Invalid(Problem("", f"cannot read {file}: {error.strerror}")) from None
     if len(content) > _LONGEST_TEXT:
         raise Invalid(Problem("", f"{file} has more than {_LONGEST_TEXT:,} bytes"))
-    lines = filter(is_pattern, content.decode(errors="replace").splitlines())
+    lines = filter(is_pattern, content.decode("utf-8-sig", errors="replace").splitlines())
     return GitIgnoreSpec.from_lines(lines)
 
 

@@ -192,9 +192,11 @@ def test_what_stays_behind_is_said(project: Project, repository: Path) -> None:
     """Files with secrets, and modules that are beside the program and not in the project."""
     (project.folder / "beside.py").write_text("")
     program = "def main():\n    import beside, model\n"
-    project.program(program + job('source="nano", func=main'))
+    project.program(program + job('source="nano", func=main') + job('source="nano", func=main', "other"))
     shown = project.preview().out
+    assert shown.partition("Diagnostics:")[2].count("files that a .gitignore names") == 1, "once for both jobs"
     assert "files that may contain secrets do not travel with the job: .env" in shown
+    assert "files that a .gitignore names do not travel with the job: data/tokens.bin, out/" in shown
     assert "imports beside from beside.py, which does not travel with the job" in shown
     assert "imports model" not in shown
 

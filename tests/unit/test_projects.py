@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import CustomTrainer
-from pulumi_trainer.plan import project_code, s3, source_tree, user_code
+from pulumi_trainer.plan import mounts, project_code, s3, source_tree, user_code
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
@@ -111,6 +111,98 @@ def test_secrets_stay_behind(tmp_path: Path) -> None:
     assert "Pulumi.prod.yaml" not in read_tree(tmp_path).files
     assert read_tree(tmp_path, ["a.py"]).withheld == [], "nobody has asked for them"
     assert read_tree(tmp_path, ["a.py", "src/"]).withheld == ["src/.env"]
+
+
+def test_the_plan_says_what_gitignore_leaves_out(tmp_path: Path) -> None:
+    files = [
+        "train.py",
+        "data/train.bin",
+        "out/big.txt",
+        "out/small.txt",
+        ".cache/x",
+        "__pycache__/a.pyc",
+        "notes/a.bin",
+    ]
+    write(tmp_path, {".gitignore": "*.bin\nout/\n__pycache__/\n*.swp\n", **dict.fromkeys(files, "")})
+    tree = read_tree(tmp_path, exclude=["notes/"])
+    assert tree.ignored == ["data/train.bin", "out/"], "neither what tools create nor what the user excludes"
+    assert read_tree(tmp_path, ["*.py"]).ignored == [], "nobody has asked for them"
+    write(tmp_path, {".env": "", **{f"a{i:02}.bin": "" for i in range(9)}, "a\nb\udcff.bin": ""})
+    secrets, ignored = mounts._notes_of_files(read_tree(tmp_path))
+    assert secrets == "files that may contain secrets do not travel with the job: .env"
+    begin = "files that a .gitignore names do not travel with the job: a b"
+    assert ignored.startswith(begin) and ignored.endswith("a08.bin and 3 more") and ignored.encode()
+
+
+def test_files_that_editors_create_are_no_change(tmp_path: Path) -> None:
+    before = read_tree(write(tmp_path, {"train.py": ""})).digest
+    write(tmp_path, {".train.py.swp": "", "train.py~": "", "#train.py#": ""})
+    (tmp_path / ".#train.py").symlink_to("somebody@host.1234:5678")
+    assert read_tree(tmp_path).digest == before
+
+
+def _loop(at: Path) -> None:
+    (at / "loop").symlink_to("loop")
+
+
+def _ignore_loop(at: Path) -> None:
+    (at / ".gitignore").symlink_to(".gitignore")
+
+
+def _dangling(at: Path) -> None:
+    (at / "gone").symlink_to("nowhere.py")
+
+
+def _folder_link(at: Path) -> None:
+    (at / "pkg").mkdir()
+    (at / "alias").symlink_to("pkg")
+
+
+def _deep(at: Path) -> None:
+    here = os.open(at, os.O_DIRECTORY)
+    for _ in range(1200):  # more than PATH_MAX allows in one path
+        os.mkdir("deep", dir_fd=here)
+        below = os.open("deep", os.O_DIRECTORY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+def _newline(at: Path) -> None:
+    (at / "a\nb.py").write_text("")
+
+
+@pytest.mark.parametrize(("make", "pattern", "why"), [
+    (_loop, "loop", "loop is a link that leads to itself|cannot read loop: Too many levels"),
+    (_ignore_loop, ".gitignore", "gitignore is a link that leads to itself|cannot read .gitignore: Too many levels"),
+    (_dangling, "gone", "cannot read gone: No such file or directory"),
+    (_folder_link, "alias", "alias is a link to a folder"),
+    (_deep, "deep/", r"deep/.* is a folder in more than 100 others"),
+    (_newline, "a?b.py", "has a control character in its name"),
+])  # fmt: skip
+def test_what_cannot_travel_is_a_problem_that_exclude_solves(
+    tmp_path: Path, make: Callable[[Path], None], pattern: str, why: str
+) -> None:
+    make(write(tmp_path, {"a.py": ""}))
+    with pytest.raises(Invalid, match=why) as raised:
+        read_tree(tmp_path)
+    assert "exclude it" in raised.value.problems[0].hint
+    assert "a.py" in read_tree(tmp_path, exclude=[pattern]).files
+    subprocess.run(["rm", "-rf", str(tmp_path / "deep")], check=True)
+
+
+def test_a_gitignore_with_a_byte_order_mark(tmp_path: Path) -> None:
+    write(tmp_path, {".gitignore": "\ufeff*.log\r\n", "a.log": "", "a.py": ""})
+    assert [*read_tree(tmp_path).files] == [".gitignore", "a.py"]
+
+
+@pytest.mark.parametrize(
+    "name", ["train.py", "main.tf", "prod.tfvars", "app.js", "run.bash", "Dockerfile", "config.j2"]
+)
+def test_a_token_in_clear_is_a_problem(tmp_path: Path, name: str) -> None:
+    write(tmp_path, {"a.py": "", name: "first\nkey = 'hf_" + "abcdefghij0123456789abcd'\n"})
+    with pytest.raises(Invalid, match=f"{name}:2 holds a plain-text secret"):
+        read_tree(tmp_path)
 
 
 def test_the_digest_is_that_of_names_modes_and_contents(tmp_path: Path) -> None:
