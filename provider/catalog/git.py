@@ -1,14 +1,16 @@
 """Fetches catalogues and projects from git repositories: the files of one commit, in a folder of the cache.
 
 `git` is called without a shell and never creates a work tree: hooks, filters and submodules of the repository do not run, and its
-paths and links are not followed. Only plain files are taken from a commit, each read as a blob. A commit's folder never changes,
-so the network is only needed to resolve a tag or a branch; offline, the commit in `runtimes.lock` is used.
+paths and links are not followed. Only plain files are taken from a commit, each read as a blob; a link of a project becomes
+a copy of the file of the same commit that it names. A commit's folder never changes, so the network is only needed to resolve
+a tag or a branch; offline, the commit in `runtimes.lock` is used.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import re
 import selectors
 import shutil
@@ -16,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -34,6 +36,11 @@ MAX_REPOSITORY = 256 * 2**20
 """Bytes that a fetch may write, and that the files of a catalogue may have in all."""
 MAX_FILES = 10_000
 MAX_FOLDERS = 1_000
+_LINK = "120000"
+"""Mode of a link in git."""
+_MOST_LINKS = 10
+"""Links that lead to one another."""
+_OF_A_CLONE = "give path= of a clone instead"
 MAX_OUTPUT = MAX_REPOSITORY // 4
 """Bytes that one command of git may print: the files of a catalogue, or a listing of one folder."""
 
@@ -163,34 +170,60 @@ def _extract(repository: Path, where: str, commit: str, kept: Path, wanted: _Wan
     """Write only the wanted files, into a folder that is renamed to its final path at the end."""
     blobs: list[tuple[str, str, str]] = []
     total = 0
+    too_large = Problem(where, f"is too large for a {wanted.what}")
     listed = _listed_all if wanted is _PROJECT else _listed
     for name, mode, blob, size in listed(repository, where, commit):
-        if mode not in ("100644", "100755"):
-            hint = "give path= of a clone instead" if wanted is _PROJECT else ""
+        if mode not in ("100644", "100755") and not (mode == _LINK and wanted is _PROJECT):
+            hint = _OF_A_CLONE if wanted is _PROJECT else ""
             raise Invalid(Problem(f"{where}/{name}", "is a link or a submodule, and must be a file", hint))
         total += int(size)
         blobs.append((blob, name, mode))
         if total > MAX_REPOSITORY // 4 or len(blobs) > MAX_FILES:
-            raise Invalid(Problem(where, f"is too large for a {wanted.what}"))
+            raise Invalid(too_large)
     data = _git(repository, where, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob, _, _ in blobs).encode())
+    files: dict[str, tuple[str, bytes]] = {}
+    at = 0
+    for _, name, mode in blobs:
+        head, _, _ = data[at : at + 200].partition(b"\n")
+        begin, size_ = at + len(head) + 1, int(head.split()[2])
+        files[name] = mode, data[begin : begin + size_]
+        at = begin + size_ + 1
     kept.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=kept.parent))
     try:
-        at = 0
-        for _, name, mode in blobs:
-            head, _, _ = data[at : at + 200].partition(b"\n")
-            begin, size_ = at + len(head) + 1, int(head.split()[2])
+        total = 0
+        for name in files:
+            mode, content = _linked_file(name, files, where)
+            total += len(content)
+            if total > MAX_REPOSITORY // 4:  # many links to one file
+                raise Invalid(too_large)
             file = fresh / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(data[begin : begin + size_])
+            file.write_bytes(content)
             file.chmod(int(mode[3:], 8))
-            at = begin + size_ + 1
         fresh.rename(kept)
     except OSError as error:
         if not kept.is_dir():
             raise Invalid(Problem(str(kept), f"cannot be written: {error.strerror or error}")) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _linked_file(name: str, files: Mapping[str, tuple[str, bytes]], where: str) -> tuple[str, bytes]:
+    """Return mode and content of a file of a commit; of a link, those of the file that it leads to.
+
+    Raises:
+        Invalid: The link leads to no file of the commit.
+    """
+    path = name
+    for _ in range(_MOST_LINKS):
+        if path not in files:
+            break
+        mode, content = files[path]
+        if mode != _LINK:
+            return mode, content
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), content.decode(errors="replace")))
+    raise Invalid(Problem(f"{where}/{name}", "is a link that leads to no file of the commit", _OF_A_CLONE))
 
 
 def _listed(repository: Path, where: str, commit: str) -> Iterator[tuple[str, str, str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from pulumi_trainer.args.trainers import CustomTrainer
 from pulumi_trainer.plan import mounts, project_code, s3, source_tree, user_code
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
 from pulumi_trainer.provider.lifecycle import source_changes
 
@@ -254,10 +256,31 @@ def test_a_container_runs_the_project_and_nothing_else(tmp_path: Path) -> None:
     refused = unpacked(tmp_path, tree, other.archive)
     assert "the project is not what was sent" in refused.stderr and refused.returncode and not refused.stdout
     assert not (tmp_path / "source" / "project").exists()
-    cut = unpacked(tmp_path, tree, tree.archive[:-40])
-    assert cut.returncode and not cut.stdout and not (tmp_path / "source" / "project").exists()
+    for damaged in (tree.archive[:-40], tree.archive[:12] + b"damaged" + tree.archive[19:], b"no archive"):
+        cut = unpacked(tmp_path, tree, damaged)
+        assert cut.returncode and cut.stderr == "pulumi-trainer: the project is not what was sent\n" and not cut.stdout
+        assert not (tmp_path / "source" / "project").exists()
     assert unpacked(tmp_path, tree, tree.archive).stdout == "1\n"
     assert unpacked(tmp_path, tree, tree.archive).stdout == "1\n"  # the container starts again
+
+
+def test_a_volume_that_is_too_small_is_a_clear_failure(tmp_path: Path) -> None:
+    tree = read_tree(write(tmp_path / "p", {"a.py": "print(1)", "large.txt": "x" * 4_000_000}))
+    script = tmp_path / "code" / "bootstrap.py"
+    unpacked(tmp_path, tree, b"")  # writes the files of the container
+    (script.parent / "source.tar.gz").write_bytes(tree.archive)
+    argv = [sys.executable, str(script)]
+    limited = subprocess.run(argv, capture_output=True, text=True, timeout=60, preexec_fn=_limit_files)
+    why = f"pulumi-trainer: the project cannot be unpacked to {tmp_path}/source/project: File too large\n"
+    assert limited.returncode and limited.stderr == why and not limited.stdout
+    assert subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout == "1\n", (
+        "nothing was left half-unpacked"
+    )
+
+
+def _limit_files() -> None:
+    """Let a process write files of at most one megabyte: a full disk is the same to it, with another errno."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 
 
 @pytest.fixture
@@ -330,6 +353,40 @@ def test_an_archive_that_cannot_be_written_leaves_nothing(home: Path) -> None:
     with pytest.raises(TargetFault, match="No space left"):
         source_archives.store("0" * 64, full)
     assert not [file for file in home.rglob("*") if file.is_file()]
+
+
+def test_links_of_a_revision_are_copies_of_its_files(tmp_path: Path, home: Path) -> None:
+    repository = write(tmp_path / "r", {"conf/base.py": "LR = 1", "run.sh": "", "conf/deep/x.py": ""})
+    (repository / "run.sh").chmod(0o755)
+    for link, target in {"conf/now.py": "base.py", "conf/deep/up.py": "../now.py", "go": "conf/../run.sh"}.items():
+        (repository / link).symlink_to(target)
+    first = _commit(repository, "first")
+    tree = read_tree(git.project_folder(f"file://{repository}", first), committed=True)
+    assert tree.digest == read_tree(repository).digest and tree.files["go"].executable
+    assert tree.files["conf/deep/up.py"].content == b"LR = 1"
+    for target in ("/etc/hosts", "../../etc/hosts", "conf", "nowhere", "out"):
+        (repository / "out").unlink(missing_ok=True)
+        (repository / "out").symlink_to(target)
+        commit = _commit(repository, target)
+        with pytest.raises(Invalid, match=f"{commit}/out: is a link that leads to no file of the commit"):
+            git.project_folder(f"file://{repository}", commit)
+
+
+def test_links_do_not_multiply_a_revision(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = write(tmp_path / "r", {"a.txt": "x" * 1000})
+    for number in range(3):
+        (repository / f"b{number}").symlink_to("a.txt")
+    monkeypatch.setattr(git, "MAX_REPOSITORY", 4 * 3000)
+    with pytest.raises(Invalid, match="is too large for a project"):
+        git._extract(repository / ".git", "r", _commit(repository, "first"), tmp_path / "kept", git._PROJECT)
+    assert not (tmp_path / "kept").exists()
+
+
+def _commit(repository: Path, message: str) -> str:
+    run = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for argv in (["init", "-q"], ["add", "."], ["commit", "-qm", message]):
+        subprocess.run([*run, *argv], check=True)
+    return subprocess.run([*run, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_requirements_of_a_project(tmp_path: Path) -> None:
