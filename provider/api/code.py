@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 CODE_VOLUME = "trainer-code"
@@ -64,6 +65,8 @@ SOURCE_DIGEST = "pulumi-trainer.dev/source"
 """Annotation of the code ConfigMap: the digest of the project's files."""
 SOURCE_VOLUME = "trainer-source"
 SOURCE_PATH = "/opt/pulumi-trainer/source"
+_SOURCE_FILE_NAME = re.compile(rf'(?<=File ")[^"\n]*?(?:{SOURCE_PATH}|/volumes/{SOURCE_VOLUME})/project/')
+"""Beginning of the name of a project's file in a traceback."""
 
 WORKSPACE = "/workspace"
 DATASET_PATH = "/workspace/dataset"
@@ -76,6 +79,11 @@ SCRATCH_PATH = "/workspace/checkpoints"
 
 MANIFEST = ".pulumi-trainer.json"
 """File in which an initializer describes the data that it has fetched."""
+
+
+def with_project_paths(output: str) -> str:
+    """Return the output of a container whose tracebacks name the files of a project as the project does: `src/model.py`."""
+    return _SOURCE_FILE_NAME.sub("", output)
 
 
 def manifest_of(data: Path) -> Path:

@@ -397,6 +397,24 @@ class TestPackages:
     def test_names_are_shown_and_addresses_are_not(self, install: list[str], shown: tuple[str, ...]) -> None:
         assert packages({"install": install}) == shown
 
+    def test_a_traceback_names_the_files_of_a_project_as_the_project_does(self, local: LocalTarget) -> None:
+        file = "project/src/model.py"
+        made = f"os.makedirs(os.path.dirname({file!r})); open({file!r}, 'w').write('\\n\\nraise KeyError(1)')"
+        command = python(f"import os, runpy; {made}; runpy.run_path(os.path.abspath({file!r}))")
+        mounts = {
+            "volumeMounts": [{"name": code.SOURCE_VOLUME, "mountPath": code.SOURCE_PATH}],
+            "workingDir": code.SOURCE_PATH,
+        }
+        volumes = {"volumes": [{"name": code.SOURCE_VOLUME, "emptyDir": {}}]}
+        status = run(local, jobset(step(command=command, container_fields=mounts, pod=volumes)))
+        assert '  File "src/model.py", line 3, in <module>' in status.message, status.message
+
+    def test_a_file_of_requirements_is_named_by_its_packages(self) -> None:
+        text = "# ours\ntorch>=2  # here, too\n\n-e .\n--index-url https://user:pw@host\nnumpy==2.1 ; python_version > '3' \\\n"
+        text += "    --hash=sha256:0123\nx @ https://user:pw@host/x.whl\n"
+        launch = {"install": ["-r", "/etc/code/requirements.txt", "scipy"], "requirements": text.splitlines()}
+        assert packages(launch) == ("torch>=2", "numpy==2.1", "x", "scipy")
+
     def test_code_beside_a_secret(self) -> None:
         document, files = with_code(["torch"])
         pod = document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]

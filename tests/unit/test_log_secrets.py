@@ -57,6 +57,11 @@ def test_a_secret_in_which_the_answer_ends(end: str) -> None:
     assert "".join(shown(log[:LAST_BYTES])).replace("x", "") == "one"
 
 
+def test_a_traceback_names_the_files_of_a_project_as_the_project_does() -> None:
+    log = '  File "/opt/pulumi-trainer/source/project/src/model.py", line 7, in loss\n  File "/usr/lib/x.py", line 1, in y'
+    assert shown(log) == ['  File "src/model.py", line 7, in loss', '  File "/usr/lib/x.py", line 1, in y']
+
+
 def test_secrets_that_may_not_be_read() -> None:
     """Who may read the log alone is shown what it says."""
     assert shown("all is lost", refusal(403, "Forbidden")) == ["all is lost"]

@@ -247,10 +247,16 @@ def packages(launch: Mapping[str, Any]) -> tuple[str, ...]:
     names: list[str] = []
     for option, word in zip(["", *words], words, strict=False):
         if option == "-r":
-            names.append(PurePosixPath(word).name)
+            names += _packages_of_file(launch.get("requirements") or []) or [PurePosixPath(word).name]
         elif not option.startswith("--"):
             names.append(_package(word))
     return tuple(filter(None, names))
+
+
+def _packages_of_file(lines: Sequence[str]) -> list[str]:
+    """Return the names of the packages in a file of requirements, without its options."""
+    found = [re.sub(r"(^|\s)#.*|\\$", "", line).strip() for line in lines]
+    return [_package(each) for each in found if each and not each.startswith("-")]
 
 
 def _package(requirement: str) -> str:

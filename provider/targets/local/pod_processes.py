@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.code import with_project_paths
 from pulumi_trainer.provider.targets.local import process
 from pulumi_trainer.provider.targets.local.failure import Failure, read_error_file
 from pulumi_trainer.provider.targets.local.jobset_controller import Exit
@@ -208,6 +209,7 @@ class Container:
         self.restart_at = now + wait
         if code or self._verdict:
             mask, (traceback, traceback_at) = self._context.mask, read_error_file(self.error_file)
+            tail = mask(self._log.tail.decode(errors="replace"), cut=self._log.tail_is_cut)
             self.failure = Failure(
                 step=self._pod.step,
                 pod=self._pod.name,
@@ -216,8 +218,8 @@ class Container:
                 code=code,
                 at=now,
                 ran=now - self._started,
-                tail=mask(self._log.tail.decode(errors="replace"), cut=self._log.tail_is_cut),
-                traceback=mask(traceback),
+                tail=with_project_paths(tail),
+                traceback=with_project_paths(mask(traceback)),
                 traceback_at=traceback_at,
                 log=self._log.path,
                 start_error=mask(start_error),

@@ -25,6 +25,7 @@ from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import Invalid, Refused, TrainerError
+from pulumi_trainer.provider.kube.values.wording import join_names
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.targets.local import failure, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import Job, JobSet, Verdict, all_ready, peak_of
@@ -43,6 +44,9 @@ RETRY = 1.0
 
 NEXT_RETRY = 0.2
 """Seconds before the next attempt of the job that gets the next free place."""
+
+_MOST_NAMED = 5
+"""Packages that are named while they are installed."""
 
 PATIENCE = 5.0
 """Seconds after which a missing resource fails the job, except GPUs that other jobs use."""
@@ -479,7 +483,7 @@ class Run:
             return "DependsOn", waits_for
         if packages := self._installing():
             doing = sorted({c.install_progress for c in self._containers()} - {""})
-            return "", f"installing {', '.join(packages)}" + (f" ({doing[0]})" if doing else "")
+            return "", f"installing {join_names(packages, _MOST_NAMED)}" + (f" ({doing[0]})" if doing else "")
         return "", ""
 
     def _installing(self) -> list[str]:
