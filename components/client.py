@@ -199,7 +199,12 @@ class Jobs:
             step: Name of a step, for example node; default: all steps.
         """
         selection = logs.Selection(follow=follow, step=step or "", node=rank)
-        yield from (line.text for line in logs.log_lines([self._find(name)], selection))
+        found, printed = self._find(name), False
+        for line in logs.log_lines([found], selection):
+            printed = True
+            yield line.text
+        if not printed and rank is not None:
+            logs.check_rank([found], rank, selection.step, where="rank")
 
     def why(self, name: str) -> str:
         """Return what a job waits for or why it has ended, as a paragraph.

@@ -55,7 +55,8 @@ class Run:
 
 def read_inputs(given: Any) -> dict[str, str]:
     """Return the inputs of a run from JSON that anybody may have written."""
-    return {_text(name): _text(value) for name, value in section(given).items()}
+    found = {_text(name): _text(value) for name, value in section(given).items()}
+    return {name: found[name] for name in sorted(found, key=_place)}
 
 
 def read_runs(given: Any) -> list[Run]:
@@ -70,6 +71,14 @@ def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[
         for name in dict.fromkeys([*before, *after])
         if before.get(name) != after.get(name)
     }
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Return the place of an input in lists. The engine of Pulumi keeps no order."""
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST), name
+
+
+_FIRST = ("code", "arguments", "packages", "image", "runtime")
 
 
 def _text(value: Any) -> str:

@@ -124,7 +124,7 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
             if selection.follow:
                 sys.stdout.flush()
         if not printed and selection.node is not None:
-            _check_rank(jobs, selection.node, selection.step)
+            check_rank(jobs, selection.node, selection.step)
         if not printed and selection.lines != 0:
             why = "nothing was printed, or the pods that did are gone"
             names = ", ".join(each.label for each in jobs[:3])
@@ -133,8 +133,15 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
         sys.exit(130)
 
 
-def _check_rank(jobs: Sequence[Job], rank: int, step: str) -> None:
-    """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that rank later."""
+def check_rank(jobs: Sequence[Job], rank: int, step: str, where: str = "--rank") -> None:
+    """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that rank later.
+
+    Args:
+        jobs: The jobs.
+        rank: Index of a pod in its step.
+        step: The step; empty for any.
+        where: The argument with the rank.
+    """
     counts = []
     for state in read_states(jobs):
         steps = [] if state.status is None else state.status.steps
@@ -143,7 +150,7 @@ def _check_rank(jobs: Sequence[Job], rank: int, step: str) -> None:
     if min(counts) and rank >= most:
         only = ["0", "0 and 1", f"0 to {most - 1}"][min(most, 3) - 1]
         why = f"{jobs[0].label} has no rank {rank}" if len(jobs) == 1 else f"no job has a rank {rank}"
-        raise Invalid(Problem("--rank", why, f"available: {only}"))
+        raise Invalid(Problem(where, why, f"available: {only}"))
 
 
 def log_lines(jobs: Sequence[Job], selection: Selection) -> Iterator[LogLine]:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from pulumi_trainer import client
 from pulumi_trainer.client import Jobs
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.status import JobStatus, Step
 from pulumi_trainer.provider.commands import jobs as commands
+from pulumi_trainer.provider.commands import logs
 from pulumi_trainer.provider.commands.jobs import State
 from pulumi_trainer.provider.commands.logs import PodPlace, pod_place
 from pulumi_trainer.provider.commands.reach import Job
@@ -82,6 +84,26 @@ def test_waiting_too_long(phases: list[str]) -> None:
         jobs().wait("digits", timeout=0)
     with pytest.raises(client.Invalid, match="must be 'running' or 'finished', not 'done'"):
         jobs().wait("digits", until="done")  # type: ignore[arg-type]
+
+
+def test_a_rank_that_the_job_has_not_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [Step("node", count=2), Step("launcher", count=1)]
+
+    def states(_: Sequence[Job]) -> Iterator[State]:
+        yield State(FOUND, JobStatus("digits", "team", phase="Running", steps=steps))
+
+    monkeypatch.setattr(commands, "chosen_jobs", lambda *_, **__: [FOUND])
+    monkeypatch.setattr(logs, "read_states", states)
+    monkeypatch.setattr(logs, "log_lines", lambda *_: iter(()))
+    assert [*jobs().logs("digits", rank=1)] == []
+    for rank, step in ((2, None), (1, "launcher")):
+        with pytest.raises(client.Invalid, match=f"rank: digits has no rank {rank}"):
+            [*jobs().logs("digits", rank=rank, step=step)]
+
+
+def test_inputs_of_a_run_have_an_order() -> None:
+    given = {"runtime": "r", "model": "m", "image": "i", "dataset": "d", "code": "c"}
+    assert [*Run.from_dict({"inputs": given}).inputs] == ["code", "image", "runtime", "dataset", "model"]
 
 
 def test_rerun_needs_the_stack(phases: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
