@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from pathspec import GitIgnoreSpec
@@ -32,7 +33,7 @@ class Source(Args):
             EKS). Default: none.
     """
 
-    path: str = positional(kw_only=False)
+    path: str | Path = positional(kw_only=False)
     git: str | None = None
     revision: str | None = None
     include: Sequence[str] | None = None

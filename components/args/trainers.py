@@ -136,7 +136,7 @@ class Code:
     source: str | None = None
     entry: Sequence[str] | None = None
     path: Sequence[str] | None = None
-    requirements: str | None = None
+    requirements: str | Path | None = None
     tool: str | None = None
     modules: Mapping[str, str] | None = None
     server: str | None = None
@@ -272,8 +272,8 @@ class CustomTrainer(Trainer):
     func_args: pulumi.Input[Mapping[str, Any]] | None = None
     script: str | Path | None = None
     module: str | None = None
-    source: Source | str | None = None
-    requirements: str | None = None
+    source: Source | str | Path | None = None
+    requirements: str | Path | None = None
     packages_to_install: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
     pip_index_urls: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
 

@@ -84,10 +84,13 @@ class Project:
                 if path in self.tree.files:
                     return folder, path
         why = f"the project has no module {module}: neither {parts}.py nor {parts}/__main__.py, below {self.root} or its src"
-        raise Invalid(Problem("module", why, "module= is the dotted name of a file of source="))
+        hint = "module= is the dotted name of a file of source="
+        if "__init__.py" in self.tree.files and module.partition(".")[0] == self.root.name:
+            hint = f"source= is the package itself: give the folder that contains it, {self.root.parent}"
+        raise Invalid(Problem("module", why, hint))
 
 
-def read_project(source: Source | str) -> Project:
+def read_project(source: Source | str | Path) -> Project:
     """Return the files of a project; each is read once in a program.
 
     Raises:
@@ -198,7 +201,7 @@ def uncalled_file(where: str, project: Project, path: str) -> tuple[Problem, ...
     return uncalled_code(where, path, ast.parse(project.tree.files[path].content).body)
 
 
-def read_requirements(given: str, project: Project | None) -> str:
+def read_requirements(given: str | Path, project: Project | None) -> str:
     """Return the text of a file of requirements.
 
     Args:

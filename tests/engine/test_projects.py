@@ -156,14 +156,20 @@ REFUSED = {
     "nothing left": ('source=trainer.Source("nano", include=["*.rs"]), script="a"', "has no files, or none that"),
     "not text": ('source=trainer.Source("nano", exclude=[1]), script="a"', "exclude[0]: must be a string, not int"),
     "former class": ('source=trainer.Source(storage_uri="file://x"), script="a"', "DataSource(storage_uri=...)"),
-    "a number": ('source=3, script="train.py"', "trainer.source: must be Source or a string, not 3"),
+    "a number": ('source=3, script="train.py"', "trainer.source: must be Source or a string or Path, not 3"),
     "an Output": (
         'source=pulumi.Output.from_input("."), script="train.py"',
-        "trainer.source: must be Source or a string, not Output",
+        "trainer.source: must be Source or a string or Path, not Output",
     ),
-    "a number inside": ('source=trainer.Source(3), script="train.py"', "trainer.source.path: must be a string, not 3"),
+    "a number inside": (
+        'source=trainer.Source(3), script="train.py"',
+        "trainer.source.path: must be a string or Path, not 3",
+    ),
     "no module name": ('source="nano", module=3', "trainer.module: must be a string, not 3"),
-    "no path": ('source="nano", script="train.py", requirements=3', "trainer.requirements: must be a string, not 3"),
+    "no path": (
+        'source="nano", script="train.py", requirements=3',
+        "trainer.requirements: must be a string or Path, not 3",
+    ),
     "no pattern": (
         'source=trainer.Source("nano", include=["!"]), script="train.py"',
         "include[0]: not a valid pattern: '!'",

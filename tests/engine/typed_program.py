@@ -1,5 +1,7 @@
 """A program with every component and every class of arguments, as a user writes it: type checkers have nothing against it."""
 
+from pathlib import Path
+
 import pulumi
 import pulumi_trainer as trainer
 from pulumi_kubernetes.core.v1 import ContainerArgs, PodSpecArgs
@@ -137,7 +139,7 @@ trainer.TrainJob(
     "revision",
     runtime=plain,
     trainer=trainer.CustomTrainer(
-        script="train.py", source=trainer.Source(".", git="https://example.com/a.git", revision="v1")
+        script=Path("train.py"), source=trainer.Source(Path(), git="https://example.com/a.git", revision="v1")
     ),
 )
 trainer.TrainJob(

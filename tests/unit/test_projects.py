@@ -105,6 +105,24 @@ def test_a_wrong_type_is_a_problem(arguments: dict[str, Any]) -> None:
     assert len(found) == 1 and found[0].where.startswith(next(iter(arguments)))
 
 
+def test_a_source_is_a_path_as_well(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": ""})
+    for source in (tmp_path, str(tmp_path), Source(tmp_path), Source(str(tmp_path))):
+        trainer = CustomTrainer(source=source, script="a.py")
+        assert not nested_problems(trainer)
+        compiled = user_code.compile_trainer(trainer, {}, None)
+        assert not compiled.problems and compiled.tree is not None and [*compiled.tree.files] == ["a.py"]
+
+
+def test_the_folder_of_a_package_is_not_the_one_that_contains_it(tmp_path: Path) -> None:
+    root = write(tmp_path / "pkg", {"__init__.py": "", "train.py": ""})
+    project = project_code.Project(root, read_tree(root))
+    with pytest.raises(Invalid, match=f"source= is the package itself: give the folder that contains it, {tmp_path}"):
+        project.module_file("pkg.train")
+    with pytest.raises(Invalid, match="module= is the dotted name of a file"):
+        project.module_file("other")
+
+
 def test_secrets_stay_behind(tmp_path: Path) -> None:
     names = [".env", ".env.local", "deploy.pem", "keys/id_rsa", ".netrc", ".aws/credentials"]
     tree = read_tree(write(tmp_path, {**dict.fromkeys([*names, ".env.example", "a.py"], "")}))
