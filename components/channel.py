@@ -12,7 +12,7 @@ from pulumi_trainer.plan.job_plan import PlacedJob
 from pulumi_trainer.plan.offer import CARRIED, Offer
 from pulumi_trainer.plan.review import refusals
 from pulumi_trainer.plan.runtime_ref import LoadedRuntime, RuntimeSource, runtime_from_offer
-from pulumi_trainer.program import session, targets
+from pulumi_trainer.program import messages, session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.provider import dynamic
@@ -72,7 +72,7 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         shown = args.release if isinstance(args.release, str) and args.release.isascii() else None
         super().__init__("trainer:index:RuntimeChannel", args.resource_name, {"release": shown}, args.opts)
         if self.given is not None and (deprecation := self.given.deprecated.get(self.given.release)):
-            pulumi.log.warn(f"{self.where}: {deprecation}", self)
+            messages.warn(f"{self.where}: {deprecation}", self)
         self.problems = session.current().spawn(self._review(found, site, force=args.force, target=args.target))
         self.offer: pulumi.Output[dict[str, Any] | None] = pulumi.Output.from_input(self._offered())
         self.register_outputs({})

@@ -15,7 +15,7 @@ from pulumi_trainer.args.arguments import python_path
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.outputs import restore_outputs
-from pulumi_trainer.program import dependencies, session, targets
+from pulumi_trainer.program import dependencies, messages, session, targets
 from pulumi_trainer.program.removals import JOBSET, URN, Planned, urn_of_job
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Watched
@@ -184,10 +184,10 @@ class Job(pulumi.ComponentResource):
         if not refusals:
             refusals, warnings = await asyncio.to_thread(plan.review, promised, awaited, await self.urn.future() or "")
         for warning in (*filter(here.should_report, plan.warnings), *filter(here.is_unreported, warnings)):
-            pulumi.log.warn(str(warning), self)
+            messages.warn(warning, self)
         for note in plan.notes:
             if here.is_unreported(Problem("", note)):  # jobs of one project have the same notes about its files
-                pulumi.log.info(note, self)
+                messages.info(note, self)
         return refusals
 
     async def _name_problems(self, plan: Plan) -> list[Problem]:
@@ -323,9 +323,9 @@ class Job(pulumi.ComponentResource):
             watched = Watched(target, namespace, name, stack, self, wait_for, self._timeouts, self._log_step)
             status = await session.current().watch.until(watched)
         except TrainerError as error:
-            raise pulumi.RunError(f"{self.where}: {error}") from None
+            raise messages.failure(f"{self.where}: {error}") from None
         if status is None:
-            pulumi.log.warn(
+            messages.warn(
                 f"{namespace}/{name} is not there any more: `pulumi refresh`, then `pulumi up` makes it again", self
             )
         return await self._check_failure(status, wait_for)
@@ -336,8 +336,8 @@ class Job(pulumi.ComponentResource):
         """
         text = f"{self.where}: {status.namespace}/{status.name} {status.whose.adopted_from(me)}. It is left alone. {TAKE_BACK}"
         if waited_for != "created" and not pulumi.runtime.is_dry_run():
-            raise pulumi.RunError(text)
-        pulumi.log.warn(text, self)
+            raise messages.failure(text)
+        messages.warn(text, self)
         return status
 
     async def _check_failure(self, status: JobStatus | None, waited_for: str | None) -> JobStatus | None:
@@ -346,7 +346,7 @@ class Job(pulumi.ComponentResource):
         """
         if waited_for and status is not None and status.reason == NOT_STARTED:
             text = f"{self.where} {status.phase} ({status.reason})\n{message(status.message)}"
-            raise pulumi.RunError(await session.current().watch.failures(text))
+            raise messages.failure(await session.current().watch.failures(text))
         if status is None or status.phase not in (Phase.FAILED, Phase.DELETED):
             return status
         text = (
@@ -354,8 +354,8 @@ class Job(pulumi.ComponentResource):
             f"{self.another_run} `pulumi up --replace '**{self.pulumi_resource_name}'`"
         )
         if waited_for:
-            raise pulumi.RunError(await session.current().watch.failures(text))
-        pulumi.log.warn(text, self)
+            raise messages.failure(await session.current().watch.failures(text))
+        messages.warn(text, self)
         return status
 
 

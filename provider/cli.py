@@ -12,6 +12,7 @@ import sys
 from pulumi_trainer.provider.api.extras import EXTRAS, not_installed
 from pulumi_trainer.provider.commands import parsers
 from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.terminal import print_line
 
 
 def main() -> None:
@@ -25,19 +26,19 @@ def main() -> None:
 
         app()
     except TrainerError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_line(f"error: {error}", error=True)
         sys.exit(1)
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
             raise
-        print(f"error: {not_installed(module, 'this command')}", file=sys.stderr)
+        print_line(f"error: {not_installed(module, 'this command')}", error=True)
         sys.exit(1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
         sys.exit(0)
     except OSError as error:
-        print(f"error: cannot write: {error.strerror or error}", file=sys.stderr)
+        print_line(f"error: cannot write: {error.strerror or error}", error=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
 

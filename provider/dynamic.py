@@ -32,7 +32,7 @@ from pulumi.dynamic import (
 )
 from pulumi_trainer.provider.engine_values import to_engine, to_plain
 from pulumi_trainer.provider.kube.errors import TrainerError
-from pulumi_trainer.provider.kube.terminal import message
+from pulumi_trainer.provider.kube.terminal import message, print_line
 from pulumi_trainer.provider.lifecycle import channels, draining, object_guard
 from pulumi_trainer.provider.lifecycle.crud import MALFORMED_STATE
 from pulumi_trainer.provider.lifecycle.one_update import Jobs, Runtimes, Targets, UsedLabels, Volumes, label_suffix
@@ -57,7 +57,7 @@ def _with_plain_errors(call: Callable[..., T]) -> Callable[..., T]:
         except MALFORMED_STATE as error:
             *_, last = traceback.extract_tb(error.__traceback__)
             cause = f"{type(error).__name__}: {error}, {Path(last.filename).name}:{last.lineno}"
-            text = f"what the state holds of this resource is not understood ({cause}). {_IF_EDITED}"
+            text = message(f"what the state holds of this resource is not understood ({cause}). {_IF_EDITED}")
         answer_with(text)
         raise Exception(text)
 
@@ -81,7 +81,7 @@ class _Provider(ResourceProvider):
     def configure(self, req: ConfigureRequest) -> None:
         # In a destroy without --run-program this is the configuration of the last update.
         configure({k: req.config.get(f"trainer:{k}") for k in CONFIGURED})
-        warn_with(lambda warning: print(f"warning: {warning}", flush=True))
+        warn_with(lambda warning: print_line(f"warning: {warning}"))
         logging.getLogger("grpc").setLevel(logging.CRITICAL)  # it prints a traceback for each error that we raise
         _end_with_parent()
 
@@ -296,7 +296,7 @@ class StackMark(_Resource, module="trainer", name="StackMark"):
 def _note(notes: Iterable[str]) -> None:
     """Print notes as lines that the engine shows."""
     for note in notes:
-        print(f"note: {message(note)}", flush=True)
+        print_line(f"note: {note}")
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, positional
-from pulumi_trainer.program import session
+from pulumi_trainer.program import messages, session
 from pulumi_trainer.provider.kube.errors import Problem
 
 P = ParamSpec("P")
@@ -50,7 +50,7 @@ def constructor(
             args = arguments(*unnamed, **named)
             kind, name = type(self).__name__, args.resource_name
             if not isinstance(name, str) or not name:
-                raise pulumi.RunError(
+                raise messages.failure(
                     f'{kind} ({session.call_site()}): needs a name of its own. Hint: give {kind}("NAME", ...)'
                 )
             if args.opts is not None and not isinstance(args.opts, pulumi.ResourceOptions):

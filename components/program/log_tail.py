@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 
 import pulumi
+from pulumi_trainer.program import messages
 from pulumi_trainer.provider.kube.errors import TrainerError
-from pulumi_trainer.provider.kube.terminal import safe_line
 
 MOST_LINES = 50
 """Lines that are shown at a time: the engine stores each message, and a job may print faster than anybody reads."""
@@ -45,11 +45,11 @@ class LogTail:
         """Show the lines that were read since the last call: of many the last ones, and how many were left out."""
         lines = []
         while not self._read.empty():
-            lines.append(safe_line(self._read.get()))
+            lines.append(self._read.get())
         if more := max(0, len(lines) - MOST_LINES):
             lines = [f"... {more} more lines: pulumi-trainer logs {self._name}", *lines[more:]]
         if lines:
-            pulumi.log.info("\n".join(lines), self._row)
+            messages.log_lines(lines, self._row)
 
     def finish(self) -> None:
         """Show the last lines of a job that has ended."""

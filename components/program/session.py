@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pulumi
-from pulumi_trainer.program import queue_lints, targets
+from pulumi_trainer.program import messages, queue_lints, targets
 from pulumi_trainer.program.object_owner import ObjectOwner, Place, guarded_object
 from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
 from pulumi_trainer.program.removals import (
@@ -151,7 +151,7 @@ class Program:
         site = call_site()
         first = self.made.setdefault((kind, name, parent), site)
         if first is not site:
-            raise pulumi.RunError(
+            raise messages.failure(
                 f'{kind}("{name}") ({site}): another {kind} at {first} has the same name. Hint: give each a name of its own'
             )
 
@@ -293,14 +293,14 @@ class Program:
             refused, warnings = await queue_lints.queue_problems(queues, target)
             self.problems += refused
             for warning in filter(self.is_unreported, warnings):
-                pulumi.log.warn(str(warning))
+                messages.warn(warning)
         for caution in dict.fromkeys(self.cautions):
-            pulumi.log.warn(str(caution))
+            messages.warn(caution)
         if self._stack is not None and pulumi.runtime.is_dry_run():
             stack = await self._stack
             self.problems += await refusals(stack, self.channels, self.jobs)
             for text in [] if self.problems else await losses(stack, self.registered):
-                pulumi.log.warn(text)
+                messages.warn(text)
         if not self.problems:
             if not pulumi_compat.has_failed():
                 await self._register_guards()
@@ -311,7 +311,7 @@ class Program:
                 await resource.id.future()
         if len(results) == len(self._tasks) and not pulumi_compat.has_failed():
             return self.refusal()
-        pulumi.log.error(str(self.refusal()))
+        messages.error(self.refusal())
         return None
 
     async def _raise_refusal(self) -> bool:
@@ -332,9 +332,9 @@ class Program:
         if not isinstance(exit_, SystemExit):
             return
         if self.problems:
-            pulumi.log.error(str(self.refusal()))
+            messages.error(self.refusal())
         if not exit_.code:
-            pulumi.log.error(EXIT)
+            messages.error(EXIT)
             raise SystemExit(1)
 
     def refusal(self) -> pulumi.RunError:
@@ -342,7 +342,7 @@ class Program:
         unique = list(dict.fromkeys(map(_placed, sorted(self.problems, key=self._order()))))
         count = "1 problem" if len(unique) == 1 else f"{len(unique)} problems"
         lines = "\n".join(f"  {p}" for p in unique)
-        return pulumi.RunError(f"{count} found. These resources were not created or changed:\n{lines}")
+        return messages.failure(f"{count} found. These resources were not created or changed:\n{lines}")
 
     def _order(self) -> Callable[[Problem], int]:
         """Return a sort key for problems: the order of their components in the program, problems without a component last."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 import pulumi
+from pulumi_trainer.program import messages
 from pulumi_trainer.program.log_tail import FIRST_LINES, LogTail
 from pulumi_trainer.provider.api.status import NOT_STARTED, JobStatus, Phase, describe
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
@@ -159,11 +160,11 @@ class Watch:
         Raises:
             TrainerError: A timeout has passed, or the wait cannot end.
         """
-        source = status_source.source(job.target, job.namespace, job.stack, pulumi.log.warn)
+        source = status_source.source(job.target, job.namespace, job.stack, messages.warn)
         status = await asyncio.to_thread(source.first, job.name)
         self._looked_at = time.monotonic()
         if not job.is_over(status):
-            pulumi.log.info(
+            messages.info(
                 f"waiting for {job.namespace}/{job.name} to be {job.wait_for}. Ctrl-C ends only the waiting: the job runs on,"
                 " `pulumi up` waits again, `pulumi-trainer logs -f` follows it, `pulumi destroy` or suspend=True stops it",
                 job.row,
@@ -225,9 +226,9 @@ class Watch:
             return fault
         before = self._troubled.get(id(source), False)
         if trouble and not before:
-            pulumi.log.info(f"{trouble}. The job runs on by itself; waiting goes on", row)
+            messages.info(f"{trouble}. The job runs on by itself; waiting goes on", row)
         elif before and not trouble:
-            pulumi.log.info("the cluster answers again", row)
+            messages.info("the cluster answers again", row)
         self._troubled[id(source)] = bool(trouble)
         return None
 
@@ -243,7 +244,7 @@ def _show(wait: _Wait, status: JobStatus) -> None:
     pause = AT_MOST_EVERY if terminal else LINE_EVERY
     if phase != wait.shown_phase or now - wait.shown_at >= pause:
         wait.shown, wait.shown_phase, wait.shown_at = text, phase, now
-        pulumi.log.info(f"{wait.job.name}: {text}", wait.job.row, ephemeral=terminal)
+        messages.info(f"{wait.job.name}: {text}", wait.job.row, ephemeral=terminal)
 
 
 def _line(status: JobStatus) -> str:

@@ -21,7 +21,7 @@ from pulumi_trainer.args.arguments import check_names, nested_problems, to_docum
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
-from pulumi_trainer.program import dependencies, session, targets
+from pulumi_trainer.program import dependencies, messages, session, targets
 from pulumi_trainer.program.removals import jobs_of
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
@@ -427,7 +427,7 @@ class _Set:
         owner = await session.current().object_owner()
         warnings = await asyncio.to_thread(lambda: [*removal_warnings(first.connection, version, owner, named)])
         for warning in filter(session.current().is_unreported, warnings):
-            pulumi.log.warn(str(warning))
+            messages.warn(warning)
 
     async def name_conflicts(self, member: QueueObject, connection: Any, version: str) -> list[Problem]:
         """Return why the object cannot be created or updated under its name.
@@ -491,7 +491,7 @@ def _version(kind: str, served: Any) -> str:
     if found is None:
         warning = Problem("", f"the cluster has no {KINDS[kind]} of {GROUP}", "install Kueue 0.15 or newer before")
         if session.current().is_unreported(warning):
-            pulumi.log.warn(str(warning))
+            messages.warn(warning)
     return found or NEWEST
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pulumi
 from pulumi_trainer.args.arguments import shown_value, walk
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.program import session
+from pulumi_trainer.program import messages, session
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.api.labels import RENAMED_TO
@@ -45,7 +45,7 @@ class Queues(dict[str, LocalQueue]):
 
     def __missing__(self, team: str) -> LocalQueue:
         current().refuse([])
-        raise pulumi.RunError(
+        raise messages.failure(
             "\n".join([f"{self._where} has no queue of {team!r}:", *(f"  {why}" for why in self._why)])
         )
 
@@ -322,7 +322,7 @@ def _warn_of_priority_zero(where: str, values: Mapping[str, int]) -> None:
     name = next(each for each, value in values.items() if value == 0)
     shown = ", ".join(f"{each!r}: {value if value < 0 else value + STEP}" for each, value in values.items())
     why = f"{name!r} has the value 0, the priority of jobs without a class"
-    pulumi.log.warn(str(Problem(f"{where}.priorities", why, f"give the values: priorities={{{shown}}}")))
+    messages.warn(Problem(f"{where}.priorities", why, f"give the values: priorities={{{shown}}}"))
 
 
 _QUOTA = re.compile(r"resource_groups\[0\]\.flavors\[\d+\]\.resources\[(?P<resource>[^]]*)\]\.?(?P<field>\w*)")

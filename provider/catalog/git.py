@@ -15,7 +15,6 @@ import re
 import selectors
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.terminal import print_line
 
 LOCK = "runtimes.lock"
 """In the program's folder: a commit, two blanks, URL@REF a line."""
@@ -43,6 +43,7 @@ _MOST_LINKS = 10
 _OF_A_CLONE = "give path= of a clone instead"
 MAX_OUTPUT = MAX_REPOSITORY // 4
 """Bytes that one command of git may print: the files of a catalogue, or a listing of one folder."""
+
 
 _URL = re.compile(
     r"(https://|ssh://|file:///|/|\./|\.\./)[^\s\x00-\x1f]+|[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][\w.-]*:[^\s:-][^\s:]*"
@@ -150,7 +151,7 @@ def _current(repository: Path, where: str, url: str, ref: str, locked: str | Non
     except Invalid as error:
         if locked is None:
             raise
-        print(f"warning: {error}; its commit {locked[:12]} of {lock} is used", file=sys.stderr)  # Pulumi shows it
+        print_line(f"warning: {error}; its commit {locked[:12]} of {lock} is used", error=True)  # Pulumi shows it
         return locked
     found = {line.partition("\t")[2]: line.partition("\t")[0] for line in output.splitlines()}
     commit = next((found[name] for name in refs if name in found), "")

@@ -12,6 +12,7 @@ from pulumi_trainer.provider.commands.formats import Format, LogFormat
 from pulumi_trainer.provider.commands.parsers import COMMANDS, HIDDEN
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.terminal import print_line
 from pulumi_trainer.provider.kube.values.wording import parse_duration
 
 app = typer.Typer(
@@ -23,7 +24,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"pulumi-trainer {version('pulumi-trainer')}")
+        print_line(f"pulumi-trainer {version('pulumi-trainer')}")
         raise typer.Exit
 
 

@@ -19,7 +19,7 @@ from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.quantity import format_bytes
 from pulumi_trainer.provider.kube.values.wording import duration, plural
 from pulumi_trainer.provider.targets.local import environments
@@ -79,7 +79,7 @@ def list_all(output: str) -> None:
     if output in ("json", "yaml"):
         print_data([each.to_dict() for each in found], output)
     elif not found:
-        print("The cache has no environments, project archives, catalogues or git projects.")
+        print_line("The cache has no environments, project archives, catalogues or git projects.")
     else:
         _print_table(found)
 
@@ -99,16 +99,16 @@ def prune(older_than: float, *, dry_run: bool, yes: bool) -> None:
     due = [each for each in old if not each.kept]
     for each in old:
         if each.kept:
-            print(f"kept {each.kind} {each.name}: {plain(each.kept)}")
+            print_line(f"kept {each.kind} {each.name}: {each.kept}")
     if not due:
-        print("Nothing to remove.")
+        print_line("Nothing to remove.")
         return
     _print_table(due)
     if dry_run:
-        print(f"Would remove {_total(due)}.")
+        print_line(f"Would remove {_total(due)}.")
     elif yes or _confirmed(due):
         removed = [each for each in due if _remove(each)]
-        print(f"Removed {_total(removed)}.")
+        print_line(f"Removed {_total(removed)}.")
 
 
 def _total(entries: list[Entry]) -> str:
@@ -129,7 +129,7 @@ def _remove(entry: Entry) -> bool:
     if entry.kind == ENVIRONMENT:
         why = environments.remove_environment(entry.path)
         if why:
-            print(f"kept {entry.kind} {entry.name}: {plain(why)}")
+            print_line(f"kept {entry.kind} {entry.name}: {why}")
         else:
             environments.forget_runs(entry.path.parent)
         return not why
@@ -181,8 +181,9 @@ def _print_table(found: list[Entry]) -> None:
     rows = [(each.kind, each.name[:20], each.python, format_bytes(each.size), _age(each.used),
              ", ".join(map(plain, each.jobs)), _shortened(each.content)) for each in found]  # fmt: skip
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_lines(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+    )
 
 
 def _age(used: float) -> str:

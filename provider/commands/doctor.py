@@ -14,7 +14,7 @@ from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.commands import stack as stacks
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.reach import PATIENCE, Where, show_warning
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import print_line
 from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.lifecycle.identity import program_of
@@ -92,13 +92,15 @@ def _print(findings: Sequence[Finding], program: str, unread: Sequence[tuple[str
     for each in findings:
         name = "/".join(filter(None, (each.namespace, each.name)))
         resource = f" ({each.resource})" if each.resource and each.resource != each.name else ""
-        print(plain(f"{each.kind} {name}{resource} in {each.where}: {each.message}"))
+        print_line(f"{each.kind} {name}{resource} in {each.where}: {each.message}")
         for effect, command in each.settle:
-            print(plain(f"  {command}  # {effect}"))
+            print_line(f"  {command}  # {effect}")
     if unread:
-        print(f"not seen: {', '.join(f'{kind} of {place}' for place, kind in unread)} (no permission to list them)")
+        print_line(
+            f"not seen: {', '.join(f'{kind} of {place}' for place, kind in unread)} (no permission to list them)"
+        )
     if not findings:
-        print(plain(f"The state of {program} agrees with its targets: {checked} objects checked."))
+        print_line(f"The state of {program} agrees with its targets: {checked} objects checked.")
 
 
 def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: str) -> dict[str, _Place]:

@@ -20,7 +20,7 @@ from pulumi_trainer.provider.admission.warnings import Severities
 from pulumi_trainer.provider.commands.formats import dumper
 from pulumi_trainer.provider.kube.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
-from pulumi_trainer.provider.kube.terminal import escaped, plain
+from pulumi_trainer.provider.kube.terminal import escaped, message, print_line, print_lines
 from pulumi_trainer.provider.kube.values.documents import Document, documents
 from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.pipeline import Mode
@@ -62,7 +62,7 @@ def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> in
     try:
         for document, result in judge(_read(files), _cluster(mode, taken, explain=True), verdicts):
             if output == "text":
-                print(_verdict(document, result, mode))
+                print_line(_verdict(document, result, mode))
     except Invalid as error:
         return _unusable(error, output)
     if output == "text":
@@ -89,7 +89,7 @@ def render(files: list[str], mode: Mode, output: str, taken: Severities, *, summ
                 elif output == "yaml":
                     _dump_all(result.objects, rendered)
                 if not result.admitted or result.warnings or result.notes or result.found:
-                    print(_verdict(document, result, mode), file=sys.stderr)
+                    print_line(_verdict(document, result, mode), error=True)
         except Invalid as error:
             return _unusable(error, output)
         _print_notes(verdicts, sys.stderr)
@@ -117,19 +117,19 @@ def batch(folder: Path, mode: Mode) -> int:
             (file.parent / "actual.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
         except (OSError, ValueError) as error:
             code = UNUSABLE
-            print(f"error: {file.parent / 'actual.json'}: cannot be written: {error}", file=sys.stderr)
+            print_line(f"error: {file.parent / 'actual.json'}: cannot be written: {error}", error=True)
         counts[code] += 1
     if not any(counts.values()):
-        print(f"error: {folder}: contains no */input.yaml", file=sys.stderr)
+        print_line(f"error: {folder}: contains no */input.yaml", error=True)
         return UNUSABLE
-    print(f"{counts[ADMITTED]} admitted, {counts[REFUSED]} refused, {counts[UNUSABLE]} could not be used")
+    print_line(f"{counts[ADMITTED]} admitted, {counts[REFUSED]} refused, {counts[UNUSABLE]} could not be used")
     return max(code for code, count in counts.items() if count)
 
 
 def print_objects(objects: list[dict[str, Any]], output: str) -> None:
     """Print rendered objects as JSON or YAML."""
     if output == "json":
-        print(escaped(json.dumps(objects, indent=2, ensure_ascii=False)))
+        _print_json(objects)
     else:
         _dump_all(objects, sys.stdout)
 
@@ -156,11 +156,11 @@ def _validate_file(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
             pass
         return (REFUSED if verdicts.refused else ADMITTED), report(verdicts)
     except Invalid as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_line(f"error: {error}", error=True)
         return UNUSABLE, unusable(error)
     except Exception as error:  # an internal error must not stop the files after it
         fault = Problem(str(file), f"this is a fault of pulumi-trainer: {type(error).__name__}: {error}", "report it")
-        print(f"error: {fault}", file=sys.stderr)
+        print_line(f"error: {fault}", error=True)
         return UNUSABLE, unusable(Invalid(fault))
 
 
@@ -185,14 +185,15 @@ def _verdict(document: Document, result: Result, mode: Mode) -> str:
     """Return a result as text: what was admitted or refused, and each problem with its line."""
     name = f"{result.kind} {result.namespace}/{result.name}" if result.namespace else f"{result.kind} {result.name}"
     outcome = "is admitted" if result.admitted else f"is refused {_BY.get(result.stage or '', '')}".rstrip()
-    lines = [plain(f"{document}, line {document.line}: {name} {outcome}")]
+    lines = [f"{document}, line {document.line}: {name} {outcome}"]
     lines += [f"  error: {_with_line(problem, document)}" for problem in result.errors]
     lines += [f"  warning: {warning}" for warning in result.warnings]
     lines += [f"  warning: {problem}" for problem in result.found]
     lines += [f"  note: {problem}" for problem in result.notes]
     if result.kind == "TrainJob" and not result.admitted and mode == "trainer" and "not found" in lines[-1]:
         lines.append("  note: the runtimes of the catalogue are used in mode jobset only")
-    return "\n".join(lines)
+    first, *more = map(message, lines)
+    return "\n".join([first, *(line.replace("\n", "\n    ") for line in more)])
 
 
 def _print_notes(verdicts: Verdicts, file: IO[str]) -> None:
@@ -218,15 +219,19 @@ def _unusable(error: Invalid, output: str) -> int:
     if output == "json":
         _print(unusable(error), output)
     for problem in error.problems:
-        print(f"error: {problem}", file=sys.stderr)
+        print_line(f"error: {problem}", error=True)
     return UNUSABLE
 
 
 def _print(found: dict[str, Any], output: str) -> None:
     if output == "json":
-        print(escaped(json.dumps(found, indent=2, ensure_ascii=False)))
+        _print_json(found)
     else:
         _dump_all([found], sys.stdout)
+
+
+def _print_json(found: Any) -> None:
+    print_lines(escaped(json.dumps(found, indent=2, ensure_ascii=False)).split("\n"))
 
 
 def _dump_all(found: list[dict[str, Any]], file: IO[str]) -> None:

@@ -9,7 +9,7 @@ from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 
@@ -38,7 +38,7 @@ def events(job: str | None, where: Where, *, output: str) -> None:
             _print(found)
         else:
             why = "no events; a cluster forgets them, most after an hour"
-            print(f"{each.namespace}/{each.name}: {why}", file=sys.stderr)
+            print_line(f"{each.namespace}/{each.name}: {why}", error=True)
 
 
 def _print(found: list[JobEvent]) -> None:
@@ -49,7 +49,7 @@ def _print(found: list[JobEvent]) -> None:
     coloured = sys.stdout.isatty()
     for one, row in zip(found, rows, strict=True):
         line = "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
-        print(f"{_YELLOW}{line}{_RESET}" if coloured and one.type == "Warning" else line)
+        print_lines([f"{_YELLOW}{line}{_RESET}" if coloured and one.type == "Warning" else line])
 
 
 def _row(one: JobEvent, form: str) -> tuple[str, str, str, str]:

@@ -13,6 +13,7 @@ from pulumi_trainer.provider.api.extras import not_installed
 from pulumi_trainer.provider.commands.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.terminal import print_line
 from pulumi_trainer.provider.kueue.occupancy import Queue, Share
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 PREFIX = "pulumi_trainer_"
 START = 60.0
 """Seconds in which the cluster has to answer first."""
+
 _QUEUE, _JOB = ("cluster_queue", "cohort"), ("namespace", "job", "queue")
 _SHARE = (*_QUEUE, "flavor", "resource")
 METRICS: dict[str, tuple[str, Sequence[str]]] = {
@@ -76,10 +78,10 @@ def exporter(where: Where, *, port: int, address: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     place = "all namespaces" if where.everywhere else f"namespace {namespace}"
-    print(f"metrics of {place}: http://{address}:{server.server_address[1]}/metrics", flush=True)
+    print_line(f"metrics of {place}: http://{address}:{server.server_address[1]}/metrics")
     for plural, works in source.readable():
         if not works:
-            print(f"{plural} cannot be watched; `pulumi-trainer rbac --usage` prints the permissions", flush=True)
+            print_line(f"{plural} cannot be watched; `pulumi-trainer rbac --usage` prints the permissions")
     ended.wait()
     source.stop()
     server.shutdown()

@@ -5,10 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from pulumi_trainer.provider.kube.terminal import escaped, plain, print_lines
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Format = Literal["table", "json", "yaml"]
 LogFormat = Literal["text", "json"]
+
+
+def add_row(table: Table, *cells: Any) -> None:
+    """Add a row to a table; texts become one line without colours, and other cells stay as they are."""
+    table.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in cells))
 
 
 def print_data(data: Any, output: str) -> None:
@@ -18,7 +28,7 @@ def print_data(data: Any, output: str) -> None:
 
         yaml.dump(data, sys.stdout, dumper(), sort_keys=False, width=2**16)
     else:
-        print(json.dumps(data, indent=2))
+        print_lines(escaped(json.dumps(data, indent=2)).split("\n"))
 
 
 @cache

@@ -10,11 +10,11 @@ from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, goodput
 from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
-from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.commands.formats import add_row, print_data
 from pulumi_trainer.provider.commands.jobs import State, check_single, chosen_jobs, find_states, report_no_jobs
 from pulumi_trainer.provider.commands.jobs import why as explained
 from pulumi_trainer.provider.commands.reach import Where
-from pulumi_trainer.provider.kube.terminal import message, plain
+from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 from rich.console import Console
@@ -34,14 +34,16 @@ def status(job: str | None, where: Where, *, output: str) -> None:
     if not found:
         report_no_jobs(job, where)
         return
-    out = print_table(*_table(found, namespaces=where.everywhere))
+    print_table(*_table(found, namespaces=where.everywhere))
     for each in found:
         now = each.status
         lossy = each.view is not None and each.view.losses
         if now and now.message and (lossy or now.phase in (Phase.FAILED, Phase.DELETED)):
-            out.print(Text(f"\n{each.job.label}: {plain(now.reason)}\n{message(now.message)}"), soft_wrap=True)
+            print_line()
+            print_line(f"{each.job.label}: {plain(now.reason)}\n{now.message}")
         if each.adopted:
-            out.print(Text(f"\n{each.job.label}: {each.adopted}"), soft_wrap=True)
+            print_line()
+            print_line(f"{each.job.label}: {each.adopted}")
 
 
 def history(job: str | None, where: Where, *, output: str) -> None:
@@ -63,18 +65,18 @@ def history(job: str | None, where: Where, *, output: str) -> None:
         now = time.time()
         known = each.status.attempts if each.status else []
         if not known:
-            print(f"{each.job.label} has not started yet, or nothing is known of its attempts.")
+            print_line(f"{each.job.label} has not started yet, or nothing is known of its attempts.")
             continue
         ended = each.status.finished if each.status else 0.0
         print_table(["attempt", "start", "ran", "cause", "steps", "redone"], [_attempt_row(a, now) for a in known])
         used = goodput(known, ended or now)
-        print(f"goodput {used if used else 'not known: nobody has observed when some attempts began and ended'}")
+        print_line(f"goodput {used if used else 'not known: nobody has observed when some attempts began and ended'}")
 
 
 def _attempt_row(each: Attempt, now: float) -> list[str]:
     ran = each.seconds(now)
     first, last = ("" if step is None else f"{step:,}" for step in (each.first, each.last))
-    cause = plain(f"{each.cause}: {each.detail}" if each.detail else each.cause)
+    cause = f"{each.cause}: {each.detail}" if each.detail else each.cause
     if each.count > 1 and each.ran:
         cause = f"{each.count} attempts"
     redone = "" if each.redone is None else f"{each.redone:,}"
@@ -90,18 +92,17 @@ def _attempt_row(each: Attempt, now: float) -> list[str]:
     ]
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Console:
-    """Print a table, and return the console for what comes below it."""
+def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table."""
     table = Table(box=None, pad_edge=False)
     for name in head:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        add_row(table, *row)
     out = Console(width=None if sys.stdout.isatty() else 2**12, markup=False, emoji=False)  # names are no markup
     with out.capture() as text:  # nothing is cut off where a program reads it, and no line ends in blanks
         out.print(table)
-    print("\n".join(line.rstrip() for line in text.get().splitlines()))
-    return out
+    print_lines(line.rstrip() for line in text.get().splitlines())
 
 
 def why(job: str | None, where: Where, *, output: str = "table") -> None:
@@ -114,8 +115,8 @@ def why(job: str | None, where: Where, *, output: str = "table") -> None:
         report_no_jobs(job, where)
     for i, each in enumerate(jobs):
         if i:
-            print()
-        print(message(explained(each).text))
+            print_line()
+        print_line(explained(each).text)
 
 
 def _table(found: Sequence[State], *, namespaces: bool) -> tuple[list[str], list[list[Any]]]:
@@ -132,7 +133,7 @@ def _table(found: Sequence[State], *, namespaces: bool) -> tuple[list[str], list
         rows = [[each.job.namespace, *row] for each, row in zip(found, rows, strict=True)]
     if queues:
         head.append("queue")
-        rows = [[*row, plain(each.queue)] for each, row in zip(found, rows, strict=True)]
+        rows = [[*row, each.queue] for each, row in zip(found, rows, strict=True)]
     return head, rows
 
 
@@ -151,7 +152,7 @@ def _row(each: State) -> list[Any]:
         each.job.label,
         phase,
         bar,
-        plain(describe(now, phase=False)),
+        describe(now, phase=False),
         _steps(now),
         _restarts(now),
         duration(time.time() - now.created) if now.created else "",

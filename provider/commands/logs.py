@@ -17,7 +17,7 @@ from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.commands.jobs import check_own, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kube.terminal import Prefixes, plain, safe_line
+from pulumi_trainer.provider.kube.terminal import Prefixes, escaped, plain, print_line, safe_line
 
 MOST_FOLLOWED = 20
 """Jobs of a cluster that are followed at once."""
@@ -160,7 +160,7 @@ def log_lines(jobs: Sequence[Job], selection: Selection) -> Iterator[LogLine]:
 
 
 def _as_json(line: LogLine) -> str:
-    return json.dumps(line.to_dict())
+    return escaped(json.dumps(line.to_dict()))
 
 
 def _as_text() -> Callable[[LogLine], str]:
@@ -185,8 +185,7 @@ def _announce(jobs: Sequence[Job]) -> None:
 
 
 def _note(text: str) -> None:
-    sys.stdout.flush()
-    print(f"pulumi-trainer: {plain(text)}", file=sys.stderr, flush=True)
+    print_line(f"pulumi-trainer: {text}", error=True)
 
 
 def _stream(job: Job, selection: Selection) -> Iterator[LogLine]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pulumi_trainer.provider.api.extras import requirement
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.terminal import print_line
 
 TEMPLATES = {
     "quickstart": "quickstart",
@@ -18,6 +19,7 @@ TEMPLATES = {
     "team": "platform-and-teams/team",
 }
 """Template -> its folder."""
+
 _FOLDER = Path(__file__).parents[2] / "templates"
 """In a clone this is `examples/`."""
 _OWN_REQUIREMENT = re.compile(r"^pulumi-trainer(?:\[(\w+)\])?$", re.MULTILINE)
@@ -48,8 +50,8 @@ def init(directory: Path, template: str) -> None:
         _write(directory, contents)
     except OSError as error:
         raise Invalid(Problem(str(error.filename), f"cannot be written: {error.strerror}")) from None
-    print(f"Created {directory} with {', '.join(contents)}")
-    print(f"Next: cd {shlex.quote(str(directory))}, and follow README.md")
+    print_line(f"Created {directory} with {', '.join(contents)}")
+    print_line(f"Next: cd {shlex.quote(str(directory))}, and follow README.md")
 
 
 def _read_template(template: str) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from pulumi_trainer.provider.api.usage import current_user
 from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs, of_stack
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Problem, Refused
+from pulumi_trainer.provider.kube.terminal import print_line
 
 Operation = Literal["suspend", "resume", "stop", "rerun"]
 
@@ -36,7 +37,7 @@ def operate(operation: Operation, name: str, where: Where) -> None:
     """
     job = find_job(operation, name, where)
     apply(operation, job)
-    print(f"{job.label} {_DONE[operation]}")
+    print_line(f"{job.label} {_DONE[operation]}")
 
 
 def find_job(operation: Operation, name: str, where: Where) -> Job:

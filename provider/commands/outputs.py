@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from pulumi_trainer.provider.commands.jobs import (
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.commands.runs import read_runs_of
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import print_line
 from pulumi_trainer.provider.kube.values.quantity import format_bytes
 from pulumi_trainer.provider.kube.values.wording import duration, plural
 
@@ -87,7 +86,7 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
     elif not states:
         report_no_jobs(job, where)
     elif not found:
-        print(_nothing(states, job))
+        print_line(_nothing(states, job))
     else:
         head = ["job", "phase", "where", "size", "files", "age", "written", "when the job is deleted"]
         rows = [_row(each) for each in found]
@@ -126,7 +125,7 @@ def _nothing(states: list[State], job: str | None) -> str:
 
 def _row(each: _Found) -> list[str]:
     now, known = time.time(), each.output
-    begin = [each.state.job.label, each.phase, plain(each.where)]
+    begin = [each.state.job.label, each.phase, each.where]
     if known is None:
         return [*begin, "gone", "", "", "", ""]
     size = format_bytes(known.size) if known.files is not None else f"claim of {format_bytes(known.size)}"
@@ -157,7 +156,7 @@ def _copy(found: list[_Found], states: list[State], copying: Copying, *, output:
     unfinished = not Phase(each.phase).terminal
     if unfinished:
         note = f"note: {job.label} is {each.phase}: its files may change while they are copied"
-        print(note, file=sys.stderr, flush=True)
+        print_line(note, error=True)
     record = {**read_runs_of(job)[-1].to_dict(), "job": job.name, "namespace": job.namespace}
     about = {
         "from": each.where,
@@ -176,12 +175,12 @@ def _copy(found: list[_Found], states: list[State], copying: Copying, *, output:
         name = output_copy.record_name(copied)
         to.finish(name, json.dumps(document, indent=2).encode() + b"\n", copied)
     for note in copied.notes:
-        print(f"note: {plain(note)}", file=sys.stderr)
+        print_line(f"note: {note}", error=True)
     if output != "table":
         print_data(document, output)
         return
     size = f"{plural(len(copied.files), 'file')}, {format_bytes(copied.size)}"
-    print(f"{job.label}: {size} copied to {copying.destination}, and the record of its run to {name} there")
+    print_line(f"{job.label}: {size} copied to {copying.destination}, and the record of its run to {name} there")
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 
-from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.commands.formats import add_row, print_data
 from pulumi_trainer.provider.commands.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.commands.reach import Where
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.wording import duration, plural
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS
 from pulumi_trainer.provider.kueue.occupancy import Cohort, Occupancy, Queue, Share, Work, occupancy
@@ -117,11 +117,14 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
     place = "the cluster has" if where.everywhere else f"namespace {namespace} has"
     if idle := _idle_counts(listed_queues, found):
         printed.append(f"idle: {idle} (--all shows them)")
-    print("\n\n".join(printed) if printed else f"{place} no queues of Kueue, and no jobs in any")
+    if not printed:
+        print_line(f"{place} no queues of Kueue, and no jobs in any")
+    for number, part in enumerate(printed):
+        print_lines([*([""] if number else []), *part.split("\n")])
     missing = [f"{kind} ({_MISSED[kind]})" for kind in found.unseen if kind in _MISSED]
     if missing:
         why = "no permission to list them, or no such kind; `pulumi-trainer rbac --quotas` prints what is needed"
-        print(f"\nnot seen: {', '.join(missing)}: {why}", file=sys.stderr)
+        print_lines(["", f"not seen: {', '.join(missing)}: {why}"], error=True)
 
 
 def _of_namespace(found: Occupancy) -> Occupancy:
@@ -161,7 +164,7 @@ def _cluster_table(found: Occupancy) -> Table:
         counts = ["", ""] if isinstance(each, Cohort) else [str(each.admitted or ""), str(each.pending or "")]
         head = Padding(name, (0, 0, 0, 2 * depth))
         for cells in [_share(share) for share in each.shares if not _unlimited(share)] or [[""] * 7]:
-            table.add_row(head, *cells, *counts)
+            add_row(table, head, *cells, *counts)
             head, counts = Padding("", 0), ["", ""]
     return table
 
@@ -196,15 +199,15 @@ def _share(share: Share) -> list[Cell]:
     lent = Text(amount(share.resource, borrowed) if borrowed else "", style="yellow")
     most = amount(share.resource, share.most) if share.most is not None else ""
     lends = amount(share.resource, share.lends) if share.lends is not None else ""
-    return [plain(share.flavor), plain(share.resource), bar, usage, lent, lends, most]
+    return [share.flavor, share.resource, bar, usage, lent, lends, most]
 
 
 def _local_table(found: Iterable[Queue]) -> Table:
     table = _table("queue", "namespace", "cluster queue", "used", "holds", "waits")
     for queue in found:
-        used = ", ".join(f"{amount(s.resource, s.used)} {plain(s.resource)}" for s in queue.shares if s.used)
+        used = ", ".join(f"{amount(s.resource, s.used)} {s.resource}" for s in queue.shares if s.used)
         counts = str(queue.admitted or ""), str(queue.pending or "")
-        table.add_row(_name(queue), plain(queue.namespace), plain(queue.behind), used, *counts)
+        add_row(table, _name(queue), queue.namespace, queue.behind, used, *counts)
     return table
 
 
@@ -216,10 +219,10 @@ def _work_table(found: Iterable[Work], *, namespaces: bool) -> Table:
     head = ("namespace", "job") if namespaces else ("job",)
     table = _table(*head, "queue", "state", "asks for", "priority", "for", "why")
     for work in found:
-        asked = ", ".join(f"{n} {plain(resource)}" for resource, n in work.asks.items())
-        rank = " ".join(filter(None, (plain(work.priority_class), str(work.priority or ""))))
+        asked = ", ".join(f"{n} {resource}" for resource, n in work.asks.items())
+        rank = " ".join(filter(None, (work.priority_class, str(work.priority or ""))))
         state = Text("holds", style="green") if work.holds else Text("waits", style="yellow")
         since = duration(max(0.0, time.time() - work.since)) if work.since else ""
-        place = [plain(work.namespace)] if namespaces else []
-        table.add_row(*place, plain(work.name), plain(work.queue), state, asked, rank, since, plain(work.why))
+        place = [work.namespace] if namespaces else []
+        add_row(table, *place, work.name, work.queue, state, asked, rank, since, work.why)
     return table

@@ -10,6 +10,7 @@ from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.commands import documents
 from pulumi_trainer.provider.commands.job_status import print_table
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.terminal import print_line, print_lines
 from pulumi_trainer.provider.kube.values.names import dns_1123_label
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
     NAME,
@@ -65,12 +66,12 @@ def print_roles(roles: Sequence[Role], namespaces: Sequence[str], subjects: Sequ
         wrong += [Problem("--namespace", f"{name!r}: {why}") for why in dns_1123_label(name)]
     if wrong:
         raise Invalid(*wrong)
-    print("# What pulumi-trainer needs, and for what; * is optional: previews and explanations show more.")
+    print_line("# What pulumi-trainer needs, and for what; * is optional: previews and explanations show more.")
     found: list[dict[str, Any]] = []
     for role in roles:
         for permission in role.permissions:
             verbs, what, why = _described(permission)
-            print(f"#   {verbs} {what}: {why}")
+            print_line(f"#   {verbs} {what}: {why}")
         made = objects(role.permissions, namespaces, subjects, of=role.of)
         found += [each for each in made if _grants_something(each, role)]
     documents.print_objects(found, "yaml")
@@ -85,14 +86,14 @@ def _grants_something(document: Mapping[str, Any], role: Role) -> bool:
 def explain_roles(roles: Sequence[Role]) -> None:
     """Print what each role grants and for what, and what the right to create jobs implies, for the readers of a review."""
     for role in roles:
-        print(f"{NAME}{role.of}")
+        print_line(f"{NAME}{role.of}")
         rows = [
             (*_described(p)[:2], "cluster" if p.everywhere else "namespace", _described(p)[2]) for p in role.permissions
         ]
         print_table(["may", "on", "scope", "for"], rows)
-        print()
+        print_line()
     if any(_creates_jobs(role) for role in roles):
-        print(_IMPLIED)
+        print_lines(_IMPLIED.split("\n"))
 
 
 def _creates_jobs(role: Role) -> bool:

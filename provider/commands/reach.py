@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain, print_line
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.api.status import Owner
@@ -92,4 +91,4 @@ def project_file(folder: Path) -> Path | None:
 
 def show_warning(warning: Problem) -> None:
     """Print a warning about the access to a cluster."""
-    print(f"warning: {warning}", file=sys.stderr, flush=True)
+    print_line(f"warning: {warning}", error=True)

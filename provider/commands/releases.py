@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from pulumi_trainer.provider.catalog.catalog import BUILT_IN, LOCK, NAME, Runtim
 from pulumi_trainer.provider.catalog.image_references import parse_image
 from pulumi_trainer.provider.commands.formats import dumper, print_data
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, problems_below
+from pulumi_trainer.provider.kube.terminal import print_line
 from pulumi_trainer.provider.kube.values.accessors import section, without
 from pulumi_trainer.provider.kube.values.documents import documents
 from pulumi_trainer.provider.kube.views import replicated_jobs
@@ -55,7 +55,7 @@ def new(reference: str, source: str, folder: str) -> int:
         why = f"{name} has no release to copy from"
         raise Invalid(Problem(reference, why, "name a runtime to copy from, for example --from torch-distributed"))
     _write_release(_find(source or name, catalog), name, release, folder)
-    print(f"{file}: edit it; then `pulumi-trainer runtime check --lock` checks and releases it")
+    print_line(f"{file}: edit it; then `pulumi-trainer runtime check --lock` checks and releases it")
     return OK
 
 
@@ -82,15 +82,15 @@ def pin(reference: str, folder: str) -> int:
         if not (parsed := parse_image(image)).digest:
             found[image] = f"{image}@{registry.find_digest(parsed)}"
     if not found:
-        print(f"{reference}: all images have digests")
+        print_line(f"{reference}: all images have digests")
         return OK
     pinned = copy.deepcopy(document)
     for container, image in _images(pinned):
         container["image"] = found.get(image, image)
     _write_release(pinned, name, release, folder)
     for image in found.values():
-        print(f"  {image}")
-    print(f"{file}: `pulumi-trainer runtime check --lock` checks and releases it")
+        print_line(f"  {image}")
+    print_line(f"{file}: `pulumi-trainer runtime check --lock` checks and releases it")
     return OK
 
 
@@ -139,11 +139,11 @@ def check(folder: str, output: str, *, lock: bool) -> int:
         print_data(result, output)
     else:
         for one in steps:
-            print(_step_line(one, catalog, locked_now=lock and not found))
+            print_line(_step_line(one, catalog, locked_now=lock and not found))
         for warning in moving:
-            print(f"warning: {warning}", file=sys.stderr)
+            print_line(f"warning: {warning}", error=True)
         for problem in found:
-            print(f"error: {problem}", file=sys.stderr)
+            print_line(f"error: {problem}", error=True)
     return REFUSED if found else OK
 
 
@@ -180,12 +180,12 @@ def diff(one: str, other: str, folder: str, output: str) -> int:
     if output in ("json", "yaml"):
         print_data({"from": one, "to": other, "level": level, "effects": [*map(asdict, effects)]}, output)
         return OK
-    print(f"{one} => {other}: {level if effects else 'nothing changes in jobs'}")
+    print_line(f"{one} => {other}: {level if effects else 'nothing changes in jobs'}")
     for effect in effects:
-        print(f"  {effect.level:5}  {effect}")
+        print_line(f"  {effect.level:5}  {effect}")
     release = _release(before)
     if effects and VERSION.fullmatch(release):
-        print(f"numbered {next_version(release, level)} or higher")
+        print_line(f"numbered {next_version(release, level)} or higher")
     return OK
 
 

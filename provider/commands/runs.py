@@ -10,7 +10,7 @@ from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.jobs import check_single, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain, print_line
 from pulumi_trainer.provider.kube.values.wording import duration
 
 
@@ -31,7 +31,7 @@ def runs(job: str | None, where: Where, *, output: str) -> None:
         if output != "table":
             print_data([entry(run) for run in found], output)
         else:
-            print("\n".join(_lines(each, found)))
+            print_line("\n".join(_lines(each, found)))
 
 
 def read_runs_of(job: Job) -> list[Run]:

@@ -8,6 +8,7 @@ from typing import Any
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.catalog.catalog import BUILT_IN
 from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.kube.terminal import print_lines
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.views import replicated_jobs
 
@@ -33,8 +34,8 @@ def print_all(output: str) -> None:
     ]  # fmt: skip
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print('\n* the newest: what runtime="NAME" takes; runtime="NAME@RELEASE" takes another')
+        print_lines(["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()])
+    print_lines(["", '* the newest: what runtime="NAME" takes; runtime="NAME@RELEASE" takes another'])
 
 
 def _entry(name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.wording import join_names, plural
 from pulumi_trainer.provider.lifecycle.usage import By, Ran, Row, summarize, to_json
 
@@ -56,7 +56,7 @@ def usage(where: Where, *, since: float, by: By, output: str) -> None:
     if unseen:
         missing = ", ".join(f"{each} ({_MISSED[each]})" for each in unseen)
         why = "no permission to list them, or no such kind; `pulumi-trainer rbac --usage` prints what is needed"
-        print(f"not seen: {missing}: {why}", file=sys.stderr)
+        print_line(f"not seen: {missing}: {why}", error=True)
 
 
 def _of_cluster(client: Client, namespace: str, only_jobs: Collection[tuple[str, str]] | None = None) -> Usage:
@@ -103,17 +103,17 @@ def _print_csv(rows: Sequence[Row], by: str) -> None:
 def _print_table(rows: Sequence[Row], total: Row, by: str, since: float) -> None:
     begin = datetime.fromtimestamp(since, timezone.utc)
     if not rows:
-        print(f"no job has run since {begin:%Y-%m-%d %H:%M} UTC")
+        print_line(f"no job has run since {begin:%Y-%m-%d %H:%M} UTC")
         return
     head = (by, "jobs", "running", "GPUs now", "GPU-hours", "CPU-hours")
     cells = [head, *map(_cells, rows), *([_cells(total)] if len(rows) > 1 else [])]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         numbers = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        print("  ".join([row[0].ljust(widths[0]), *numbers]).rstrip())
+        print_lines(["  ".join([row[0].ljust(widths[0]), *numbers]).rstrip()])
     if total.incomplete:
         names = join_names(sorted(f"{plain(namespace)}/{plain(name)}" for namespace, name in total.incomplete))
-        print(f"\nGPUs or times of {plural(len(total.incomplete), 'job')} are not completely known: {names}")
+        print_lines(["", f"GPUs or times of {plural(len(total.incomplete), 'job')} are not completely known: {names}"])
 
 
 def _cells(row: Row) -> tuple[str, ...]:

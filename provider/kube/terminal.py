@@ -6,7 +6,8 @@ A log, a name or a server's message may contain sequences that move the cursor, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 
 RESET = "\x1b[0m"
 PALETTE = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
@@ -60,6 +61,26 @@ def message(text: str) -> str:
     """
     first, *more = lines(text).split("\n")
     return "\n".join([first, *(line if line[:1] in ("", " ") else f"  {line}" for line in more)])
+
+
+def print_line(text: object = "", *, error: bool = False) -> None:
+    """Print a message as one line, its further lines indented; all text that commands print goes through here or `print_lines`.
+
+    Args:
+        text: The message.
+        error: Whether to print it to stderr.
+    """
+    print_lines(message(str(text)).split("\n"), error=error)
+
+
+def print_lines(rows: Iterable[str], *, error: bool = False) -> None:
+    """Print each of several texts as one line with its colours, such as the rows of a table. error: Print to stderr."""
+    file = sys.stderr if error else sys.stdout
+    if error:
+        sys.stdout.flush()
+    for row in rows:
+        file.write(f"{safe_line(_BREAKS.sub(' ', row).replace(chr(10), ' '))}\n")
+    file.flush()
 
 
 def escaped(document: str) -> str:

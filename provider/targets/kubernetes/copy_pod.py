@@ -8,7 +8,6 @@ afterwards; should this process be killed, the Pod ends by itself when nothing h
 from __future__ import annotations
 
 import secrets
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -24,6 +23,7 @@ from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreach
 from pulumi_trainer.provider.kube.client.exec_stream import CommandFailed
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kube.terminal import print_line
 from pulumi_trainer.provider.kube.values.accessors import items, mappings, section
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.targets import send_output
@@ -122,7 +122,7 @@ def _delete(client: Client, namespace: str, name: str) -> None:
     try:
         client.within(20.0).delete(kinds.POD, namespace, name, propagation="Background")
     except TrainerError as error:
-        print(f"note: Pod {namespace}/{name} is still there, and ends by itself: {error}", file=sys.stderr)
+        print_line(f"note: Pod {namespace}/{name} is still there, and ends by itself: {error}", error=True)
 
 
 def _document(record: Record, theirs: Mapping[str, Any], claim: str, image: str) -> Document:

@@ -1,0 +1,439 @@
+"""Every command gets a hostile text in every field that it prints: no terminal acts on it, and no line is forged.
+
+A command that is added has to be added to `COMMANDS` as well; text is printed and logged in two modules alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import dataclasses
+import io
+import json
+import sys
+import threading
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from documents_support import runtime, train_job
+from pulumi_trainer.program import messages
+from pulumi_trainer.provider.api.attempts import Attempt
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
+from pulumi_trainer.provider.catalog import registry
+from pulumi_trainer.provider.commands import (
+    app,
+    cache,
+    doctor,
+    documents,
+    exporter,
+    formats,
+    job_status,
+    jobs,
+    logs,
+    new_project,
+    operations,
+    outputs,
+    parsers,
+    queue_usage,
+    rbac,
+    reach,
+    rebalance,
+    releases,
+    runs,
+    runtime_table,
+    stack,
+    usage,
+)
+from pulumi_trainer.provider.commands import events as event_command
+from pulumi_trainer.provider.commands.reach import Job, Where
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kueue.occupancy import Occupancy
+from pulumi_trainer.provider.lifecycle.events import JobEvent
+from pulumi_trainer.provider.lifecycle.ownership import Finding
+from pulumi_trainer.provider.lifecycle.releases import Effect
+from pulumi_trainer.provider.lifecycle.usage import Ran
+from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, listing
+from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
+from test_control_characters import HOSTILE, acted_on
+
+ROOT = Path(__file__).parents[2]
+FORGED = "error: forged"
+
+
+def filled(type_: Any, depth: int = 0) -> Any:
+    """A value of a type with a hostile text wherever it has a text."""
+    origin, inner = typing.get_origin(type_), typing.get_args(type_)
+    if type_ in (str, Any):
+        return HOSTILE
+    if type_ in (int, float, Fraction):
+        return type_(1)
+    if type_ is bool:
+        return True
+    if type_ is Path:
+        return Path(HOSTILE[:-1])
+    if origin in (typing.Union, types.UnionType):
+        return filled(inner[0], depth)
+    if origin is typing.Literal:
+        return inner[0]
+    if origin in (list, Sequence, Collection):
+        return [filled(inner[0], depth + 1)] if depth < 4 else []
+    if origin is tuple:
+        return tuple(filled(each, depth + 1) for each in inner if each is not ...)
+    if origin is set:
+        return {filled(inner[0], depth + 1)}
+    if origin in (dict, Mapping):
+        return {HOSTILE: filled(inner[1], depth + 1)}
+    assert dataclasses.is_dataclass(type_), type_
+    hints = typing.get_type_hints(type_)
+    return type_(**{f.name: filled(hints[f.name], depth + 1) for f in dataclasses.fields(type_) if f.init})
+
+
+class Machine:
+    """A target of this machine whose records and files are somebody's."""
+
+    root = Path("x")
+
+    def __init__(self) -> None:
+        attempts = [dataclasses.replace(filled(Attempt), number=number, count=1) for number in (1, 2)]
+        self.found = dataclasses.replace(filled(JobStatus), attempts=attempts, phase=Phase.FAILED.value)
+
+    def status(self, *_: object) -> JobStatus:
+        return self.found
+
+    cached_status = status
+
+    def output(self, _path: str) -> Any:
+        return filled(outputs.Output)
+
+    def runs(self, *_: object) -> list[Run]:
+        return [filled(Run), dataclasses.replace(filled(Run), inputs={HOSTILE: "2"})]
+
+    def dropped_logs(self, *_: object) -> list[tuple[str, int]]:
+        return [(HOSTILE, 1)]
+
+    def tail(self, *_: object, **__: object) -> list[tuple[str, str, str]]:
+        return [(HOSTILE, HOSTILE, HOSTILE)]
+
+    def job_usage(self, *_: object) -> list[Ran]:
+        return [filled(Ran)]
+
+
+@pytest.fixture
+def somewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """A job of this machine, chosen by each command, in an empty folder."""
+    job = Job(HOSTILE, HOSTILE, HOSTILE, local=Machine(), owner=Owner("mine", "mine"))  # type: ignore[arg-type]
+    for module in (jobs, job_status, logs, runs, outputs):
+        monkeypatch.setattr(module, "chosen_jobs", lambda *_, **__: [job])
+    monkeypatch.setattr(outputs, "of_stack", lambda *_: True)
+    monkeypatch.setattr(stack, "jobs", lambda *_, **__: [job])
+    monkeypatch.setattr(operations, "find_job", lambda *_: job)
+    monkeypatch.setattr(operations, "apply", lambda *_: None)
+    monkeypatch.setattr(queue_usage, "of_stack", lambda *_: False)
+    for module in (queue_usage, exporter):
+        monkeypatch.setattr(module, "open_cluster", lambda *_: (types.SimpleNamespace(), HOSTILE))
+    monkeypatch.chdir(tmp_path)
+    return monkeypatch
+
+
+Patch = pytest.MonkeyPatch
+WHERE = Where(HOSTILE, HOSTILE)
+
+
+def _events(patch: Patch, output: str) -> None:
+    client: Any = types.SimpleNamespace()
+    patch.setattr(event_command, "chosen_jobs", lambda *_: [Job(HOSTILE, HOSTILE, client=client)])
+    patch.setattr(event_command, "check_own", lambda *_: None)
+    for found in ([filled(JobEvent), dataclasses.replace(filled(JobEvent), last=10**6)], []):
+        patch.setattr(listing, "list_events", lambda *_, found=found: found)
+        event_command.events("x", WHERE, output=output)
+
+
+def _queues(patch: Patch, output: str) -> None:
+    patch.setattr(queue_snapshot, "overview", lambda *_: ([], []))
+    found = filled(Occupancy)
+    cohorts = [dataclasses.replace(each, parent="") for each in found.cohorts]
+    found = dataclasses.replace(found, unseen=["workloads"], cohorts=cohorts)
+    patch.setattr(queue_usage, "occupancy", lambda *_: found)
+    queue_usage.queues(Where(everywhere=True), output=output)
+    patch.setattr(queue_usage, "occupancy", lambda *_: Occupancy())
+    queue_usage.queues(Where(), output=output)
+
+
+def _usage(patch: Patch, output: str) -> None:
+    patch.setattr(usage, "of_stack", lambda *_: True)
+    for by in ("team", "queue", "user", "job"):
+        usage.usage(WHERE, since=3600, by=by, output=output)
+    usage.usage(WHERE, since=3600, by="job", output="csv")
+
+
+def _doctor(patch: Patch, output: str) -> None:
+    patch.setattr(stack, "read_state", lambda *_: stack.State(HOSTILE, [], ""))
+    patch.setattr(stack, "configured", lambda *_: {})
+    patch.setattr(doctor, "_places", lambda *_: {})
+    for found in ([filled(Finding)], []):
+        patch.setattr(doctor, "compare", lambda *_, found=found: found)
+        doctor.doctor(WHERE, output=output)
+    doctor._print([], HOSTILE, [(HOSTILE, HOSTILE)], 1)
+
+
+def _cache(patch: Patch, output: str) -> None:
+    patch.setattr(cache, "_entries", lambda: iter([filled(cache.Entry)]))
+    cache.list_all(output)
+
+
+def _prune(patch: Patch, _: str) -> None:
+    entries = [filled(cache.Entry), dataclasses.replace(filled(cache.Entry), kept="")]
+    patch.setattr(cache, "_entries", lambda: iter(entries))
+    patch.setattr(cache, "_remove", lambda *_: True)
+    cache.prune(0.0, dry_run=False, yes=True)
+    cache.prune(0.0, dry_run=True, yes=True)
+
+
+def _exporter(patch: Patch, _: str) -> None:
+    source: Any = types.SimpleNamespace(readable=lambda: [(HOSTILE, False)], stop=lambda: None)
+    source.start = lambda: source
+    nothing: Any = types.SimpleNamespace(
+        server_address=("", 1),
+        shutdown=lambda: None,
+        join=lambda: None,
+        within=lambda *_: nothing,
+        cluster_id=lambda: "",
+    )
+    patch.setattr(exporter, "open_cluster", lambda *_: (nothing, HOSTILE))
+    patch.setattr(job_metrics, "JobMetrics", lambda *_: source)
+    patch.setattr("prometheus_client.start_http_server", lambda *_: (nothing, nothing))
+    patch.setattr("signal.signal", lambda *_: None)
+    patch.setattr(threading.Event, "wait", lambda *_: True)
+    exporter.exporter(Where(namespace=HOSTILE), port=1, address=HOSTILE)
+
+
+def _init(patch: Patch, _: str) -> None:
+    patch.setattr(new_project, "_write", lambda *_: None)
+    new_project.init(Path(HOSTILE[:-1]), "quickstart")
+
+
+def _rebalance(patch: Patch, _: str) -> None:
+    patch.setattr(stack, "resources", lambda *_: [])
+    rebalance.rebalance(None, HOSTILE)
+    rebalance.rebalance(HOSTILE, HOSTILE)
+
+
+def _status(_: Patch, output: str) -> None:
+    job_status.status("x", WHERE, output=output)
+    job_status.history("x", WHERE, output=output)
+
+
+def _outputs(patch: Patch, output: str) -> None:
+    outputs.outputs("x", WHERE, output=output)
+    patch.setattr(outputs, "_archive", lambda *_: _context())
+    patch.setattr("pulumi_trainer.provider.commands.destinations.open_destination", lambda *_, **__: _context())
+    copied: Any = types.SimpleNamespace(notes=[HOSTILE], files=[HOSTILE], size=1, to_dict=lambda: {HOSTILE: HOSTILE})
+    patch.setattr("pulumi_trainer.provider.commands.output_copy.receive", lambda *_: copied)
+    patch.setattr("pulumi_trainer.provider.commands.output_copy.record_name", lambda *_: HOSTILE)
+    outputs.outputs("x", WHERE, output=output, copying=outputs.Copying(HOSTILE))
+
+
+class _context:  # noqa: N801
+    def __enter__(self) -> _context:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def finish(self, *_: object) -> None: ...
+
+
+def _files(text: Any = HOSTILE[:-1]) -> list[str]:
+    """A runtime and a job with texts of somebody wherever a document may have any."""
+    made, job = runtime(), train_job({"name": text, "labels": {text: text}, "annotations": {text: text}})
+    made["metadata"] |= {"labels": {text: text, "trainer.kubeflow.org/support": f"deprecated{text}"}}
+    pod = made["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["containers"][0] |= {"image": text, "command": [text], "env": [{"name": text, "value": text}], text: text}
+    job["spec"] |= {text: text, "managedBy": text, "trainer": {"image": text, "env": [{"name": "A", "value": text}]}}
+    other = {**runtime(), "metadata": {"name": text}}
+    found = []
+    for number, each in enumerate(
+        ([made, train_job(), job, other], [runtime(), train_job(), train_job({"name": text})])
+    ):
+        Path(f"{number}.yaml").write_text(yaml.safe_dump_all(each))
+        found.append(f"{number}.yaml")
+    return found
+
+
+def _validate(_: Patch, output: str) -> None:
+    for file in _files():
+        for mode in ("jobset", "trainer"):
+            documents.validate([file], mode, {"table": "text"}.get(output, output), documents.parse_severities([], []))  # type: ignore[arg-type]
+    Path("a").mkdir(exist_ok=True)
+    Path("0.yaml").rename("a/input.yaml")
+    documents.batch(Path(), "jobset")
+
+
+def _render(patch: Patch, output: str) -> None:
+    for file in _files():
+        documents.render([file], "trainer", {"table": "yaml"}.get(output, output), documents.parse_severities([], []))
+    documents.print_objects([{HOSTILE[:-1]: HOSTILE[:-1]}], {"table": "yaml"}.get(output, output))
+
+
+def _diff(patch: Patch, output: str) -> None:
+    """With the effects of two releases whose images, commands, labels and variables are somebody's."""
+    for number in (1, 2):
+        made = runtime()
+        pod = made["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        text = f"{number}{HOSTILE[:-1]}"
+        pod["containers"][0] |= {"image": text, "command": [text], "env": [{"name": "A", "value": text}]}
+        Path(f"{number}.yaml").write_text(yaml.safe_dump(made))
+    releases.diff("1.yaml", "2.yaml", "", output)
+    patch.setattr(releases, "review", lambda *_: types.SimpleNamespace(errors=[]))
+    patch.setattr(releases, "compare", lambda *_: [filled(Effect)])
+    patch.setattr(releases, "_find", lambda *_: {"metadata": {"labels": {HOSTILE: HOSTILE}}})
+    releases.diff(HOSTILE, HOSTILE, "", output)
+
+
+def _check(patch: Patch, output: str) -> None:
+    step = {"from": HOSTILE, "to": HOSTILE, "runtime": HOSTILE, "level": HOSTILE, "locked": False, "effects": [HOSTILE]}
+    problem = Problem(HOSTILE, HOSTILE, HOSTILE)
+    patch.setattr(releases, "_checked", lambda *_: ([problem], [step]))
+    patch.setattr(releases, "_moving_images", lambda *_: [problem])
+    patch.setattr(releases.RuntimeCatalog, "from_dir", lambda *_: types.SimpleNamespace())
+    releases.check(HOSTILE, output, lock=False)
+
+
+def _release(patch: Patch, _: str) -> None:
+    document = {"metadata": {"name": "a", "labels": {}}, "spec": {}}
+    patch.setattr(releases, "_find", lambda *_: document)
+    patch.setattr(releases, "_write_release", lambda *_: None)
+    patch.setattr(releases, "_names", lambda *_: ["a"])
+    patch.setattr(releases.RuntimeCatalog, "from_dir", lambda *_: types.SimpleNamespace())
+    releases.new("a@1.0.0", "", HOSTILE[:-1])
+    patch.setattr(releases, "_images", lambda *_: [({}, f"image{HOSTILE}")])
+    patch.setattr(releases, "parse_image", lambda *_: types.SimpleNamespace(digest=""))
+    patch.setattr(registry, "find_digest", lambda *_: HOSTILE)
+    releases.pin(HOSTILE, HOSTILE[:-1])
+
+
+def _table(patch: Patch, output: str) -> None:
+    entry = {"releases": [HOSTILE], "deprecated": [HOSTILE], "devices": [HOSTILE], "gpusPerNode": 1}
+    patch.setattr(runtime_table, "list_runtimes", lambda: [{**dict.fromkeys(
+        ("name", "newest", "framework", "nodes", "purpose"), HOSTILE), **entry}])  # fmt: skip
+    patch.setattr(runtime_table, "_devices", lambda *_: HOSTILE)
+    runtime_table.print_all(output)
+
+
+def _rbac(_: Patch, __: str) -> None:
+    with pytest.raises(TrainerError) as raised:
+        rbac.print_roles(rbac.queue_admin_roles(), [HOSTILE], [])
+    reach.show_warning(raised.value.problems[0])
+    rbac.explain_roles(rbac.queue_admin_roles())
+
+
+def _operation(name: Any) -> Callable[[Patch, str], None]:
+    return lambda *_: operations.operate(name, HOSTILE, WHERE)
+
+
+def _logs(patch: Patch, output: str) -> None:
+    patch.setattr(sys.stdout, "isatty", lambda: True)
+    patch.setenv("NO_COLOR", "1")
+    logs.logs("x", WHERE, logs.Selection(), output={"table": "text"}.get(output, "json"))
+    logs._note(HOSTILE)
+
+
+COMMANDS: dict[str, Callable[[Patch, str], None]] = {
+    "status": _status,
+    "why": lambda _, output: job_status.why("x", WHERE, output=output),
+    "runs": lambda _, output: runs.runs("x", WHERE, output=output),
+    "outputs": _outputs,
+    "logs": _logs, "events": _events, "queues": _queues, "usage": _usage, "doctor": _doctor, "exporter": _exporter,
+    "cache list": _cache, "cache prune": _prune, "init": _init, "rebalance": _rebalance,
+    **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
+    "validate": _validate, "render": _render, "rbac": _rbac, "runtimes": _table, "runtime list": _table, "runtime new": _release,
+    "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,
+}  # fmt: skip
+
+
+def test_all_commands_are_here() -> None:
+    group: Any = typer.main.get_command(app.app)
+    found = set[str]()
+    for name, command in group.commands.items():
+        inner = getattr(command, "commands", {})
+        found |= {f"{name} {each}" for each in inner} or {name}
+    actions = {f"runtime {name}" for name in ("list", "new", "pin", "check", "diff")}
+    assert found - {"runtime"} | actions == set(COMMANDS)
+    assert set(parsers.COMMANDS) <= found
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command(somewhere: Patch, capsys: pytest.CaptureFixture[str], command: str, output: str) -> None:
+    try:
+        COMMANDS[command](somewhere, output)
+    except TrainerError as error:
+        reach.show_warning(error.problems[0])
+    out, err = capsys.readouterr()
+    assert out + err and not acted_on(out + err), out + err
+    assert not [line for line in (out + err).splitlines() if line.startswith(FORGED)], out + err
+
+
+CONTAINERS = (
+    "run_",
+    "finish_",
+    "check_data",
+    "package",
+    "unpack",
+    "merge_",
+    "fetch_",
+    "sync_",
+    "resume_",
+    "find_check",
+)
+"""Programs of containers, whose output is a log."""
+PRINTS = ("terminal", "messages", "layer", "supervisor", "remote", "isolation", "training", "pulumi_compat")
+"""The two modules, what prints into logs of jobs, and what the first imports of a program raise."""
+
+
+def test_text_becomes_a_line_in_one_place() -> None:
+    """`terminal` for the command line, `messages` for Pulumi: each makes text of others harmless."""
+    found = []
+    for folder in ("provider", "components"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            is_program = path.name.startswith(CONTAINERS) or {"initializers", "generate"} & set(path.parts)
+            if path.stem in PRINTS or is_program:
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+                if name in ("print", "pulumi.RunError", "sys.stderr.write") or name.startswith("pulumi.log."):
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert found == []
+
+
+def test_what_components_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the annotation of a job that names the stack which has adopted it."""
+    logged = []
+    for name in ("warn", "info", "error"):
+        monkeypatch.setattr(messages.pulumi.log, name, lambda text, *_, **__: logged.append(text))
+    text = f"TrainJob(a): {Owner('', '', HOSTILE).adopted_from(Owner('mine'))}"
+    for log in (messages.warn, messages.info, messages.error):
+        log(text)
+    logged.append(str(messages.failure(text)))
+    assert len(logged) == 4
+    for each in logged:
+        assert not acted_on(each) and not [line for line in each.splitlines() if line.startswith(FORGED)]
+
+
+def test_csv_has_a_row_a_line(somewhere: Patch, capsys: pytest.CaptureFixture[str]) -> None:
+    somewhere.setattr(usage, "of_stack", lambda *_: True)
+    usage.usage(WHERE, since=3600, by="job", output="csv")
+    assert [len(row) for row in csv.reader(io.StringIO(capsys.readouterr().out))] == [7]
+
+
+def test_json_is_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    formats.print_data({HOSTILE: "\x7f"}, "json")
+    out = capsys.readouterr().out
+    assert json.loads(out) == {HOSTILE: "\x7f"} and not acted_on(out)
