@@ -20,7 +20,7 @@ from pulumi_trainer.provider.admission.warnings import Severities
 from pulumi_trainer.provider.commands.formats import dumper
 from pulumi_trainer.provider.kube.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
-from pulumi_trainer.provider.kube.terminal import escaped, message, print_line, print_lines
+from pulumi_trainer.provider.kube.terminal import escaped, message, plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.documents import Document, documents
 from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.pipeline import Mode
@@ -66,7 +66,7 @@ def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> in
     except Invalid as error:
         return _unusable(error, output)
     if output == "text":
-        _print_notes(verdicts, sys.stdout)
+        _print_notes(verdicts, error=False)
     if output != "text":
         _print(report(verdicts), output)
     return REFUSED if verdicts.refused else ADMITTED
@@ -92,7 +92,7 @@ def render(files: list[str], mode: Mode, output: str, taken: Severities, *, summ
                     print_line(_verdict(document, result, mode), error=True)
         except Invalid as error:
             return _unusable(error, output)
-        _print_notes(verdicts, sys.stderr)
+        _print_notes(verdicts, error=True)
         if summary:
             print_summary(jobsets, output)
         elif output == "json":
@@ -138,15 +138,16 @@ def print_summary(objects: list[dict[str, Any]], output: str) -> None:
     """Print image, command and resources of each container of JobSets, as a table for each JobSet or as JSON."""
     tables = {each["metadata"]["name"]: container_table(each) for each in objects if each["kind"] == "JobSet"}
     if output == "json":
-        print(escaped(json.dumps(tables, indent=2, ensure_ascii=False)))
+        _print_json(tables)
         return
     for name, rows in tables.items():
-        print(plain(f"JobSet {name}"))
+        print_line(f"JobSet {name}")
         titles = {key: key.upper() for key in ContainerRow.__annotations__}
         lines = [titles, *rows]
         widths = {key: max(len(str(line[key])) for line in lines) for key in titles}
-        for line in lines:
-            print(plain("  ".join(str(line[key]).ljust(width) for key, width in widths.items()).rstrip()))
+        print_lines(
+            plain("  ".join(str(line[key]).ljust(width) for key, width in widths.items()).rstrip()) for line in lines
+        )
 
 
 def _validate_file(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
@@ -196,9 +197,9 @@ def _verdict(document: Document, result: Result, mode: Mode) -> str:
     return "\n".join([first, *(line.replace("\n", "\n    ") for line in more)])
 
 
-def _print_notes(verdicts: Verdicts, file: IO[str]) -> None:
+def _print_notes(verdicts: Verdicts, *, error: bool) -> None:
     for note in verdicts.notes:
-        print(f"note: {note}", file=file)
+        print_line(f"note: {note}", error=error)
 
 
 def _with_line(problem: Problem, document: Document) -> str:

@@ -10,13 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.attempts import goodput
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, in_project, show_warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain, print_line
 from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 
@@ -407,14 +407,14 @@ def check_single(jobs: Sequence[Job], what: str) -> None:
         raise Invalid(Problem(what, f"there are {len(jobs)} jobs", f"name one of: {names}"))
 
 
-def report_no_jobs(job: str | None, where: Where, file: TextIO | None = None) -> None:
-    """Print to a file, by default to stdout, that a stack has no jobs.
+def report_no_jobs(job: str | None, where: Where, *, error: bool = False) -> None:
+    """Print that a stack has no jobs. error: Print to stderr.
 
     Raises:
         TargetFault: The command is about a cluster, which has no jobs in the namespace.
     """
     if of_stack(job, where):
-        print("The stack has no jobs.", file=file)
+        print_line("The stack has no jobs.", error=error)
         return
     place = f"namespace {where.namespace}" if where.namespace else "the namespace"
     hint = "-n NAMESPACE searches another one, `pulumi-trainer status -A` searches all"

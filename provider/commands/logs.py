@@ -106,7 +106,7 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
     """Print the selected lines of a job, or of all jobs. output: text or json (an object for each line)."""
     jobs = chosen_jobs(job, where)
     if not jobs:
-        report_no_jobs(job, where, sys.stderr)
+        report_no_jobs(job, where, error=True)
         return
     if selection.follow and sum(j.local is None for j in jobs) > MOST_FOLLOWED:
         why = f"there are {len(jobs)} jobs, and {MOST_FOLLOWED} can be followed at once"

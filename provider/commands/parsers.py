@@ -6,13 +6,13 @@ typer takes longer to load than these commands to run, and a hook or an editor c
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.terminal import print_line
 
 COMMANDS = {
     "validate": "Check whether runtimes and TrainJobs are admitted, without a cluster, for example `validate job.yaml`.",
@@ -68,7 +68,7 @@ def run(command: str, arguments: Sequence[str]) -> int:
 
     jobs = stack.resources(given.stack, *(given.names or [None]))
     if not jobs:
-        print("The stack has no jobs.", file=sys.stderr)
+        print_line("The stack has no jobs.", error=True)
     objects = [list(job.inputs["objects"].values()) for job in jobs]
     show = documents.print_summary if given.summary else documents.print_objects
     show(list(chain.from_iterable(objects)), given.output)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.upstream import UPSTREAM
 from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.kube.terminal import print_lines
 
 _HEAD = ("PRODUCT", "FOLLOWED", "RUN AGAINST", "LEAST")
 
@@ -20,13 +21,12 @@ def show(output: str) -> None:
         return
     rows = [(p["name"], p["followed"], p["tested"], p["least"] or "-") for p in found["products"]]
     widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    print(f"pulumi-trainer {found['version']}\n")
-    for row in (_HEAD, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print("\nKnown to differ:")
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (_HEAD, *rows)
+    ]
+    print_lines([f"pulumi-trainer {found['version']}", "", *table, "", "Known to differ:"])
     for product in found["products"]:
-        for difference in product["differences"]:
-            print(f"  {product['name']} {difference}")
+        print_lines(f"  {product['name']} {difference}" for difference in product["differences"])
 
 
 def read_versions() -> dict[str, Any]:
