@@ -26,15 +26,19 @@ def print_data(data: Any, output: str) -> None:
     if output == "yaml":
         import yaml
 
-        yaml.dump(data, sys.stdout, dumper(), sort_keys=False, width=2**16)
+        yaml.dump(data, sys.stdout, dumper(yaml.SafeDumper), sort_keys=False, width=2**16)  # writes lone surrogates too
     else:
         print_lines(escaped(json.dumps(data, indent=2)).split("\n"))
 
 
 @cache
-def dumper() -> Any:
-    """Return PyYAML's dumper without anchors: people read the output, and what two fields share is an accident of the code."""
+def dumper(base: Any = None) -> Any:
+    """Return a dumper without anchors: people read the output, and what two fields share is an accident of the code.
+
+    Args:
+        base: PyYAML's dumper; default: the fast one, which rejects lone surrogates.
+    """
     import yaml
 
     fast = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # PyYAML without libyaml has only the other one
-    return type("WithoutAnchors", (fast,), {"ignore_aliases": lambda *_: True})
+    return type("WithoutAnchors", (base or fast,), {"ignore_aliases": lambda *_: True})

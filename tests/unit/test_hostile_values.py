@@ -45,12 +45,12 @@ from pulumi_trainer.provider.commands import (
     queue_usage,
     rbac,
     reach,
-    rebalance,
     releases,
     runs,
     runtime_table,
     stack,
     usage,
+    version,
 )
 from pulumi_trainer.provider.commands import events as event_command
 from pulumi_trainer.provider.commands.reach import Job, Where
@@ -220,12 +220,6 @@ def _init(patch: Patch, _: str) -> None:
     new_project.init(Path(HOSTILE[:-1]), "quickstart")
 
 
-def _rebalance(patch: Patch, _: str) -> None:
-    patch.setattr(stack, "resources", lambda *_: [])
-    rebalance.rebalance(None, HOSTILE)
-    rebalance.rebalance(HOSTILE, HOSTILE)
-
-
 def _status(_: Patch, output: str) -> None:
     job_status.status("x", WHERE, output=output)
     job_status.history("x", WHERE, output=output)
@@ -351,10 +345,10 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "runs": lambda _, output: runs.runs("x", WHERE, output=output),
     "outputs": _outputs,
     "logs": _logs, "events": _events, "queues": _queues, "usage": _usage, "doctor": _doctor, "exporter": _exporter,
-    "cache list": _cache, "cache prune": _prune, "init": _init, "rebalance": _rebalance,
+    "cache list": _cache, "cache prune": _prune, "init": _init,
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
     "validate": _validate, "render": _render, "rbac": _rbac, "runtimes": _table, "runtime list": _table, "runtime new": _release,
-    "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,
+    "version": lambda _, output: version.show(output), "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
@@ -107,11 +108,15 @@ def test_a_wrong_type_is_a_problem(arguments: dict[str, Any]) -> None:
 
 def test_a_source_is_a_path_as_well(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": ""})
-    for source in (tmp_path, str(tmp_path), Source(tmp_path), Source(str(tmp_path))):
-        trainer = CustomTrainer(source=source, script="a.py")
-        assert not nested_problems(trainer)
-        compiled = user_code.compile_trainer(trainer, {}, None)
-        assert not compiled.problems and compiled.tree is not None and [*compiled.tree.files] == ["a.py"]
+
+    async def compile_all() -> None:  # an argument that is an Output needs an event loop
+        for source in (tmp_path, str(tmp_path), Source(tmp_path), Source(str(tmp_path))):
+            trainer = CustomTrainer(source=source, script="a.py")
+            assert not nested_problems(trainer)
+            compiled = user_code.compile_trainer(trainer, {}, None)
+            assert not compiled.problems and compiled.tree is not None and [*compiled.tree.files] == ["a.py"]
+
+    asyncio.run(compile_all())
 
 
 def test_the_folder_of_a_package_is_not_the_one_that_contains_it(tmp_path: Path) -> None:

@@ -309,7 +309,9 @@ def test_options_may_stand_between_files(run: Ran) -> None:
 def test_errors_of_other_commands_are_one_line(run: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert run("status", "--stack", "s") == 1
-    assert run.err.startswith("error: pulumi: the Pulumi CLI is not on PATH. Hint: install the CLI, or run in a clone")
+    assert run.err.startswith(
+        "error: pulumi: the Pulumi CLI is not on PATH. Hint: install it from https://www.pulumi.com/docs/iac/download-install/"
+    )
     assert run("render", "digits") == 1 and run.err.startswith("error: pulumi: ")
 
 
