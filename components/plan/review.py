@@ -62,7 +62,7 @@ def classified_warnings(
         mode: As in `render`.
     """
     found = warnings(runtime, train_job, objects, siblings=siblings, cluster=cluster, queues=queues, mode=mode)
-    return by_severity(found, train_job)
+    return by_severity(found, train_job, lenient=not cluster)
 
 
 def queue_refusals(job: dict[str, Any], jobset: dict[str, Any]) -> list[Problem]:

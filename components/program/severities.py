@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -10,8 +11,16 @@ from pulumi_trainer.provider.admission.warnings import Severities, Warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 
 
-def by_severity(found: Iterable[Warning], train_job: dict[str, Any]) -> tuple[list[Problem], list[Problem]]:
-    """Return the warnings that the stack's configuration makes errors, and the others."""
+def by_severity(
+    found: Iterable[Warning], train_job: dict[str, Any], *, lenient: bool = False
+) -> tuple[list[Problem], list[Problem]]:
+    """Return the warnings that are errors, by the stack's configuration or by themselves, and the others.
+
+    Args:
+        found: The warnings.
+        train_job: Document of the TrainJob.
+        lenient: Whether only the configuration makes errors: no API server sees the objects of a job of this machine.
+    """
     try:
         severities = Severities.read(pulumi.Config("trainer").get_object("warnings") or {})
     except Invalid as error:
@@ -20,5 +29,5 @@ def by_severity(found: Iterable[Warning], train_job: dict[str, Any]) -> tuple[li
         return [Problem("", why, hint) for why in reasons], []
     except pulumi.ConfigTypeError as error:
         return [Problem("", f"trainer:warnings of the stack: {error}")], []
-    errors, warnings = severities.split(found, train_job)
+    errors, warnings = replace(severities, lenient=lenient).split(found, train_job)
     return [*errors], [*warnings]

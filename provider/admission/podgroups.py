@@ -67,6 +67,7 @@ def _kind(api_version: str) -> Kind:
 
 
 _KINDS = {api_version: _kind(api_version) for api_version in _SPECS}
+API_VERSIONS = (*_KINDS,)
 
 
 def refusals(document: Mapping[str, Any]) -> list[Problem]:

@@ -21,9 +21,11 @@ from pulumi_trainer.provider.admission.jobset import pod_refusals
 from pulumi_trainer.provider.admission.removed_fields import is_removed, unknown_field_problems
 from pulumi_trainer.provider.admission.runtime import CLUSTER_WIDE, NAMESPACED
 from pulumi_trainer.provider.admission.warnings import (
+    REFUSED,
     Queues,
     Severities,
     Taints,
+    Warning,
     complete_queues,
     gpu_taints,
     subdomain,
@@ -127,7 +129,7 @@ class Cluster:
     ) -> None:
         self._explain = explain
         self._refused_runtimes: set[Key] = set()
-        self.severities = severities or Severities()
+        self.severities = severities or Severities(lenient=not explain)
         self.mode: Mode = mode
         self.now = time.time() if now is None else now
         self._now = datetime.fromtimestamp(int(self.now), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -198,7 +200,8 @@ class Cluster:
             else:
                 result.notes += notes
             if result.admitted and self._explain:
-                refused_pods = self._refused_pods(result.objects)
+                coded = [error for error in errors if error.code in REFUSED]
+                refused_pods = [*self._refused_pods(result.objects), *coded]
                 if refused_pods:
                     result.refuse("pods", refused_pods)
             if errors and result.admitted:
@@ -221,7 +224,7 @@ class Cluster:
     def _lacks_refused(self, key: Key) -> bool:
         return key in self._refused_runtimes and key not in self._stored
 
-    def _warn(self, key: Key, result: Result) -> tuple[Problem, ...]:
+    def _warn(self, key: Key, result: Result) -> tuple[Warning, ...]:
         """Write warnings into the result, and return those that count as errors."""
         train_job = self.get(key) or {}
         try:

@@ -104,7 +104,10 @@ def report(verdicts: Verdicts) -> dict[str, Any]:
         "jobset",
         "training-operator",
     )  # not those of a server
-    errors = [{"field": p.where, "type": p.type, "detail": _detail(p) if own_words else p.why} for p in result.errors]
+    errors = [
+        {"field": p.where, "type": p.type, "detail": _detail(p) if own_words or isinstance(p, Warning) else p.why}
+        for p in result.errors
+    ]
     return {
         "admitted": result.admitted,
         "stage": result.stage,

@@ -114,6 +114,14 @@ def test_an_mpi_implementation_that_nobody_has_written(mode: str, ask: Ask) -> N
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_gpus_that_are_requested_without_a_limit(mode: str, ask: Ask) -> None:
+    """Nothing appeared, and the error was in a controller's log: https://github.com/kubeflow/trainer/issues/2363"""
+    found = ask("gpu-in-requests-only", mode)
+    assert "nvidia.com/gpu" in found.said and "imit must be set for non overcommitable resources" in found.said
+    assert (mode, found.codes) == (mode, (1, 1))
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_an_address_that_stands_in_two_places(mode: str, ask: Ask) -> None:
     """The job trained on other data than its spec says: https://github.com/kubeflow/trainer/issues/3955"""
     found = ask("initializer-env-beats-storage-uri", mode)

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.admission.warnings import (
     warnings,
 )
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.pipeline import Disruptions, render
 from pulumi_trainer.provider.pipeline.disruptions import DISRUPTED, RESTART, STOPPED
 from warnings_support import Document, codes, found, job, patched, runtime, step
@@ -187,6 +187,12 @@ def shrunk(gpus: int) -> Any:
 
 def asking(nodes: int, gpu: str = "nvidia.com/gpu") -> Document:
     return {"numNodes": nodes, "resourcesPerNode": {"limits": {gpu: 8, "memory": "640Gi"}}}
+
+
+def limited(train_job: Document, seconds: str) -> Document:
+    """The job with a limit of its time in a queue."""
+    train_job["metadata"]["labels"][MAX_EXECUTION] = seconds
+    return train_job
 
 
 def queued(
@@ -363,6 +369,10 @@ CASES: list[Case] = [
         lambda r, j, k: j["spec"].update(activeDeadlineSeconds=9223372036),
     ),
     (
+        "PT141", runtime(TORCH, step(pod={"tolerations": [{"key": "gpu", "operator": "Exists", "value": "true"}]})), job({}),
+        {}, lambda r, j, k: pod(r)["tolerations"][0].pop("value"),
+    ),
+    (
         "PT151", mpi_runtime({"mpi": {"runLauncherAsNode": True}}), job({"numNodes": 2, "command": ["mpirun", "./pi"]}),
         {"mode": "trainer"}, lambda r, j, k: trainer(j).update(command=["mpirun", "--hostfile", "/etc/mpi/hostfile", "./pi"]),
     ),
@@ -422,8 +432,19 @@ CASES: list[Case] = [
             ("PT215", {"queue": "shrunk"}, lambda r, j, k: k.update(queues=shrunk(16))),
             ("PT216", {"queue": "earlier"}, lambda r, j, k: j["metadata"]["labels"].update({QUEUE: "all"})),
             ("PT217", {"queue": "busy"}, lambda r, j, k: j["metadata"]["labels"].update({PRIORITY: "high"})),
-            ("PT301", {"nodes": 2, "namespace": "small"}, lambda r, j, k: trainer(j).update(numNodes=1)),
         )
+    ),
+    (
+        "PT218", runtime(TORCH), limited(queued(), str(2**31)), {},
+        lambda r, j, k: j["metadata"]["labels"].update({MAX_EXECUTION: str(2**31 - 1)}),
+    ),
+    (
+        "PT219", runtime(TORCH, step(), *(step(f"more-{i}", "") for i in range(8))), queued(), {},
+        lambda r, j, k: r["spec"]["template"]["spec"]["replicatedJobs"].pop(),
+    ),
+    (
+        "PT301", runtime(TORCH), queued(nodes=2, namespace="small"), {"queues": complete_queues(QUEUES)},
+        lambda r, j, k: trainer(j).update(numNodes=1),
     ),
     (
         "PT302", runtime(TORCH, step(pod={"nodeSelector": {"gpu": "placed"}})),
@@ -710,7 +731,8 @@ def test_patches_of_unknown_jobs_and_init_containers() -> None:
     assert (warning.code, warning.hint) == ("PT107", "available: node") and warning.where.endswith(
         "replicatedJobs[0].name"
     )
-    [warning] = found(runtime(TORCH), job({}, runtimePatches=patched(initContainers=[{"name": "node"}])))
+    [warning, twice] = found(runtime(TORCH), job({}, runtimePatches=patched(initContainers=[{"name": "node"}])))
+    assert twice.code == "PT141" and twice.why == 'Duplicate value: "node"'
     assert "no init container node" in warning.why and warning.hint == "available: none"
 
 
@@ -827,7 +849,8 @@ def test_tolerations(toleration: Document, bears: bool) -> None:
     }
     given = runtime(TORCH, step(pod={"tolerations": [toleration]}))
     gpu = job({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}})
-    assert codes(given, gpu, taints=taints) == ([] if bears else ["PT111"])
+    refused = ["PT141"] if "key" not in toleration and "operator" not in toleration else []
+    assert codes(given, gpu, taints=taints) == [*([] if bears else ["PT111"]), *refused]
 
 
 SENSIBLE: dict[str, Document] = {
@@ -851,19 +874,41 @@ def test_the_catalogue_has_no_false_alarms(name: str, what: str) -> None:
     assert codes(runtimes.load(name), {"metadata": {"name": "job"}, "spec": {"runtimeRef": {}, **spec}}) == []
 
 
+UNLIMITED = "without a limit: Limit must be set for non overcommitable resources"
+
+
 @pytest.mark.parametrize(
     ("resources", "says"),
     [
-        ({"limits": {"cpu": "-1"}}, "has limits of -1 cpu"),
-        ({"requests": {"nvidia.com/gpu": "1.5"}}, "has requests of 1500m nvidia.com/gpu, which comes in whole ones"),
-        ({"requests": {"a/gpu": 2}, "limits": {"a/gpu": 4}}, "requests 2 a/gpu, and has another limit, 4"),
-        ({"requests": {"cpu": 1}, "limits": {"cpu": 4}}, ""),
-        ({"requests": {"cpu": 2.0}, "limits": {"memory": Unknown("m")}}, ""),
+        ({"limits": {"cpu": "-1"}}, ["has limits of -1 cpu"]),
+        (
+            {"requests": {"nvidia.com/gpu": "1.5"}},
+            [
+                "has requests of 1500m nvidia.com/gpu, which comes in whole ones",
+                f"requests 1500m nvidia.com/gpu {UNLIMITED}",
+            ],
+        ),
+        ({"requests": {"a/gpu": 2}, "limits": {"a/gpu": 4}}, ["requests 2 a/gpu, and has another limit, 4"]),
+        ({"requests": {"nvidia.com/gpu": 1}}, [f"requests 1 nvidia.com/gpu {UNLIMITED}"]),
+        ({"requests": {"nvidia.com/gpu": 1}, "limits": {"cpu": 1}}, [f"requests 1 nvidia.com/gpu {UNLIMITED}"]),
+        (
+            {"requests": {"hugepages-2Mi": "4Mi"}},
+            ["asks for huge pages alone: HugePages require cpu or memory", f"requests 4Mi hugepages-2Mi {UNLIMITED}"],
+        ),
+        ({"limits": {"nvidia.com/gpu": 1}}, []),
+        ({"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": "1"}}, []),
+        ({"requests": {"nvidia.com/gpu": 1}, "limits": Unknown("l")}, []),
+        ({"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": Unknown("l")}}, []),
+        ({"requests": {"cpu": 1}, "limits": {"cpu": 4}}, []),
+        ({"requests": {"cpu": 2.0}, "limits": {"memory": Unknown("m")}}, []),
     ],
 )
-def test_resources_that_kubernetes_refuses(resources: Document, says: str) -> None:
+def test_resources_that_kubernetes_refuses(resources: Document, says: list[str]) -> None:
     told = [w for w in found(runtime(TORCH), job({"resourcesPerNode": resources})) if w.code == "PT130"]
-    assert [w.why for w in told] == ([f"the container node {says}"] if says else [])
+    assert [w.why for w in told] == [f"the container node {each}" for each in says]
+    assert all(w.where == "spec.trainer.resourcesPerNode" for w in told)
+    told = [w for w in found(runtime(TORCH, step(container={"resources": resources})), job({})) if w.code == "PT130"]
+    assert [w.why for w in told] == [f"the container node {each}" for each in says]
     assert all(w.where.endswith("containers[0].resources") for w in told)
 
 

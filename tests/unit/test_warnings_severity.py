@@ -118,6 +118,51 @@ def test_on_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> N
     assert (code, out) == (1, "") and "PT105" in err
 
 
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_what_an_api_server_refuses_later_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    """In mode trainer too, where Trainer admits the job and its controllers try for ever."""
+    resources: dict[str, Any] = {"requests": {"nvidia.com/gpu": 1}}
+    path, words = tmp_path / "job.yaml", ("--mode", mode, str(tmp_path / "job.yaml"))
+    documents = (
+        {"apiVersion": DOCUMENT["apiVersion"], **runtime({"torch": {}})},
+        {**DOCUMENT, **job({"resourcesPerNode": resources})},
+    )
+    path.write_text(yaml.safe_dump_all(documents))
+    code, out, _ = ran(capsys, "validate", *words)
+    assert code == 1 and "TrainJob default/job is refused by the API server when its Pods are made" in out
+    why = "the container node requests 1 nvidia.com/gpu without a limit: Limit must be set for non overcommitable resources"
+    assert re.search(rf"error: spec.trainer.resourcesPerNode \(line \d+\): PT130: {why}. Hint: set it in limits, ", out)
+    code, out, _ = ran(capsys, "validate", *words, "-o", "json")
+    (error,) = json.loads(out)["errors"]
+    assert (
+        code == 1 and error["field"] == "spec.trainer.resourcesPerNode" and error["detail"].startswith(f"PT130: {why}")
+    )
+    assert ran(capsys, "validate", *words, "--ignore", "PT130")[0] == 0
+    documents[1]["metadata"]["annotations"] = {IGNORE: "PT130"}
+    path.write_text(yaml.safe_dump_all(documents))
+    assert ran(capsys, "validate", *words)[0] == 0
+    resources["limits"] = resources["requests"]
+    path.write_text(yaml.safe_dump_all(documents))
+    assert "PT130" not in ran(capsys, "validate", *words)[1]
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_what_an_api_server_refuses_later_refuses_a_plan(mode: Any) -> None:
+    """Of a job in a cluster; no API server sees that of this machine."""
+    given = runtime({"torch": {}}), job({"resourcesPerNode": {"requests": {"nvidia.com/gpu": 1}}})
+    objects = render(*given, mode=mode).objects
+    pulumi.runtime.set_all_config({})
+    refused, rest = review.classified_warnings(*given, objects, [], cluster=True, mode=mode)
+    assert [getattr(p, "code", "") for p in refused] == ["PT130"] and rest == []
+    assert review.classified_warnings(*given, objects, [], cluster=False, mode=mode) == ([], [])
+    pulumi.runtime.set_all_config({"trainer:warnings": '{"PT130": "warning"}'})
+    refused, rest = review.classified_warnings(*given, objects, [], cluster=True, mode=mode)
+    pulumi.runtime.set_all_config({})
+    assert refused == [] and [getattr(p, "code", "") for p in rest] == ["PT130"]
+
+
 def test_codes_that_are_none(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         parsers.run("validate", [file, "--error", "PT1"])

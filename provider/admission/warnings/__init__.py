@@ -10,7 +10,7 @@ from itertools import chain, product
 
 from pulumi_trainer.provider.admission.warnings.placing import gpu_taints
 from pulumi_trainer.provider.admission.warnings.rule import Rule, Warning
-from pulumi_trainer.provider.admission.warnings.severity import IGNORE, Severities, Severity
+from pulumi_trainer.provider.admission.warnings.severity import IGNORE, REFUSED, Severities, Severity
 from pulumi_trainer.provider.admission.warnings.starting import subdomain
 from pulumi_trainer.provider.admission.warnings.table import QUEUE_RULES, RULES
 from pulumi_trainer.provider.admission.warnings.view import Document, Taints, View
@@ -19,6 +19,7 @@ from pulumi_trainer.provider.pipeline import Mode
 
 __all__ = [
     "IGNORE",
+    "REFUSED",
     "RULES",
     "Queues",
     "Rule",

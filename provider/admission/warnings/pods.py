@@ -1,4 +1,4 @@
-"""Rules about Pods that Kubernetes rejects when they are created: admission of Trainer and JobSet does not check them.
+"""Rules about objects that Kubernetes rejects when controllers create them: admission of Trainer and JobSet does not check them.
 
 Source: https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/apis/core/validation/validation.go
 """
@@ -6,26 +6,49 @@ Source: https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/apis/core/vali
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
+from pulumi_trainer.provider.admission import podgroups
 from pulumi_trainer.provider.admission.pod_names import is_root
-from pulumi_trainer.provider.admission.warnings.view import Document, View, amount, value_or_unknown
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.admission.pod_validation import job_problems
+from pulumi_trainer.provider.admission.warnings.view import Document, Step, View, amount, value_or_unknown
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
-from pulumi_trainer.provider.kube.views import entries
+from pulumi_trainer.provider.kube.views import Container, entries
+from pulumi_trainer.provider.pipeline.info import NODE, TRAINER
 
 _OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
 """Requests may be lower than limits; of all else, such as GPUs and huge pages, they have to be equal."""
+
+
+def refused_objects(view: View) -> Iterator[Problem]:
+    """Yield why the API server refuses the Jobs and PodGroups of a job, beside their resources, mounts and names."""
+    groups = [d for d in view.objects if d.get("kind") == "PodGroup" and d.get("apiVersion") in podgroups.API_VERSIONS]
+    refused = [problems_below("PodGroup", podgroups.refusals(group)) for group in groups if view.steps_known]
+    for problem in chain(*map(job_problems, view.steps), *refused):
+        yield replace(problem, hint=problem.hint or "correct it where it is set: in the runtime, or in a patch")
 
 
 def refused_resources(view: View) -> Iterator[Problem]:
     """Yield resources of containers that Kubernetes rejects."""
     for step in view.steps:
         for container in step.pod.all_containers:
+            where = RESOURCES if _is_written_in_job(view, step, container) else f"{container.at}.resources"
             for why, hint in _wrong(section(container.document, "resources")):
-                yield Problem(f"{container.at}.resources", f"the container {container.name} {why}", hint)
+                yield Problem(where, f"the container {container.name} {why}", hint)
+
+
+RESOURCES = "spec.trainer.resourcesPerNode"
+
+
+def _is_written_in_job(view: View, step: Step, container: Container) -> bool:
+    """Return whether the TrainJob sets the resources of a container."""
+    trains = container.name == NODE and (step.ancestor == TRAINER or step.name == NODE)
+    return trains and bool(section(view.trainer, "resourcesPerNode"))
 
 
 def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
@@ -36,6 +59,16 @@ def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
                 yield f"has {part} of {quantity} {name}", "0 or more"
             elif "/" in name and quantity.amount.denominator != 1:
                 yield f"has {part} of {quantity} {name}, which comes in whole ones", "a whole number"
+    asked = {*requests, *limits}
+    if any(name.startswith("hugepages-") for name in asked) and not asked & {"cpu", "memory"}:
+        yield "asks for huge pages alone: HugePages require cpu or memory", "ask for cpu or memory as well"
+    unlimited = sorted(name for name in requests.keys() - limits.keys() if name not in _OVERCOMMITTED)
+    for name in unlimited if not isinstance(resources.get("limits"), Unknown) else ():
+        if name not in section(resources, "limits"):
+            why = (
+                f"requests {requests[name]} {name} without a limit: Limit must be set for non overcommitable resources"
+            )
+            yield why, f"set it in limits, {name}: {requests[name]}; the request is the same then"
     for name in requests.keys() & limits.keys():
         if requests[name].amount > limits[name].amount:
             yield (

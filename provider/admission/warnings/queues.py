@@ -29,6 +29,7 @@ from pulumi_trainer.provider.kueue.labels import (
     QUEUE,
     REQUIRED,
     SLICE_LEVEL,
+    TOGETHER,
     UNCONSTRAINED,
 )
 from pulumi_trainer.provider.kueue.podsets import pod_sets
@@ -309,6 +310,50 @@ def renamed_queue(view: View) -> Iterator[Problem]:
         why = f"LocalQueue {section(local, 'metadata').get('name')} is called {now} now, and its earlier name may go"
         hint = f'set queue="{now}": a job that waits moves without a new run; let one that runs end first'
         yield Problem(QUEUED, why, hint)
+
+
+def refused_workload(view: View) -> Iterator[Problem]:
+    """Yield why the CRD of Kueue's Workload refuses that of a job. Kueue's webhooks do not check it, and the job waits for ever.
+
+    Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/workload_types.go
+    """
+    labels = section(view.train_job, "metadata", "labels")
+    if not labels.get(QUEUE):
+        return
+    sets = pod_sets(view.jobset)
+    if len(sets) > MOST_PODSETS:
+        why = f"spec.podSets: Too many: {len(sets)}: must have at most {MOST_PODSETS} items (a replicated job is one)"
+        yield Problem("spec.template.spec.replicatedJobs", why, "fewer replicated jobs with more replicas")
+    limit = labels.get(MAX_EXECUTION)
+    if isinstance(limit, str) and limit.isascii() and limit.isdigit() and int(limit[:20]) > _MOST_SECONDS:
+        why = f"{limit} s are more than a Workload holds, {_MOST_SECONDS}: another time would count"
+        yield Problem(f"metadata.labels[{MAX_EXECUTION}]", why, "give a shorter time, or none")
+    for each in sets:
+        notes = section(each.template, "metadata", "annotations")
+        for key, most in _LONGEST_NOTES.items():
+            if isinstance(value := notes.get(key), str) and len(value) > most:
+                why = f"Too long: may not be more than {most} bytes"
+                yield Problem(f"{_in_runtime(each.at)}.metadata.annotations[{key}]", why, "a label with a shorter key")
+
+
+def many_steps(view: View) -> Iterator[Problem]:
+    """Yield that only newer versions of Kueue take a job with so many replicated jobs."""
+    count = len(view.steps)
+    if section(view.train_job, "metadata", "labels").get(QUEUE) and _OLDER_PODSETS[0] < count <= MOST_PODSETS:
+        most, later = _OLDER_PODSETS
+        why = f"has {count} replicated jobs, and a Workload of older versions of Kueue takes {most} (0.18: {later})"
+        yield Problem("spec.template.spec.replicatedJobs", why, "Kueue 0.19 or newer; then ignore this warning")
+
+
+MOST_PODSETS = 18
+_OLDER_PODSETS = (8, 10)
+_MOST_SECONDS = 2**31 - 1
+_LONGEST_NOTES = {REQUIRED: 63, PREFERRED: 63, SLICE_LEVEL: 63, TOGETHER: 256}
+
+
+def _in_runtime(at: str) -> str:
+    """Return the path in a runtime of a path in a JobSet."""
+    return at.replace("spec.", "spec.template.spec.", 1)
 
 
 def stopped_queue(document: Document, _queues: Queues) -> Iterator[Problem]:

@@ -37,6 +37,8 @@ class Rule:
         find: Yields the problems of a job.
         cluster: Whether the rule only concerns clusters, not Pods that are processes of one machine.
         is_note: Whether it finds what users often want, which a plan shows as information.
+        refused: Whether an API server refuses an object that a controller makes later, and the job never starts. Such a warning
+            is an error, unless the user has set its severity.
     """
 
     code: str
@@ -44,6 +46,7 @@ class Rule:
     find: Callable[[View], Iterator[Problem]]
     cluster: bool = False
     is_note: bool = False
+    refused: bool = False
 
     def warnings(self, view: View) -> Iterator[Warning]:
         """Yield the warnings about a job."""

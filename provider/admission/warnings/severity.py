@@ -20,9 +20,16 @@ IGNORE = "pulumi-trainer.dev/ignore"
 
 @dataclass(frozen=True)
 class Severities:
-    """Severities by code; default: "warning". A TrainJob cannot ignore a warning that is an error here."""
+    """Severities of warnings.
+
+    Args:
+        by_code: Severities by code; default: "error" for what an API server refuses later, else "warning". A TrainJob cannot
+            ignore a warning that is an error here.
+        lenient: Whether the default is "warning" for all, as for servers, which admit the TrainJob.
+    """
 
     by_code: Mapping[str, Severity] = field(default_factory=dict)
+    lenient: bool = False
 
     @classmethod
     def read(cls, given: Any) -> Severities:
@@ -66,12 +73,17 @@ class Severities:
         others: list[Problem] = []
         ignored, problems = _ignored(train_job)
         for warning in warnings:
-            severity = self.by_code.get(warning.code, "warning")
+            is_refused = warning.code in REFUSED and not self.lenient and warning.code not in ignored
+            severity = self.by_code.get(warning.code, "error" if is_refused else "warning")
             if severity == "error":
                 errors.append(warning)
             elif severity == "warning" and warning.code not in ignored:
                 others.append(warning)
         return tuple(errors), (*others, *problems)
+
+
+REFUSED = frozenset(rule.code for rule in RULES if rule.refused)
+"""Codes of what an API server refuses when a controller makes it."""
 
 
 def codes(given: Iterable[str]) -> list[str]:

@@ -26,7 +26,7 @@ RULES = (
     Rule("PT106", "fewer processes than GPUs", training.fewer_processes),
     Rule("PT107", "a patch for a replicated job or container that is not there", merging.unknown_in_patch),
     Rule("PT108", "no trainer section", training.no_trainer),
-    Rule("PT109", "a volume merged of two sources", merging.two_sources),
+    Rule("PT109", "a volume merged of two sources", merging.two_sources, refused=True),
     Rule("PT110", "a number of nodes that validation never saw", training.unvalidated_nodes),
     Rule("PT111", "GPUs without a toleration for the taints there", placing.untolerated_taints, cluster=True),
     Rule("PT112", "several GPUs and the default /dev/shm", placing.small_shared_memory, cluster=True),
@@ -47,8 +47,8 @@ RULES = (
     Rule("PT127", "several nodes that meet at localhost", training.local_rendezvous),
     Rule("PT128", "a volume of one machine for several nodes", placing.one_node_claims, cluster=True),
     Rule("PT129", "a Volcano gang and the default scheduler", starting.volcano_without_scheduler, cluster=True),
-    Rule("PT130", "resources that Kubernetes refuses", pods.refused_resources, cluster=True),
-    Rule("PT131", "a mount of no volume", pods.mounts_without_volume),
+    Rule("PT130", "resources that Kubernetes refuses", pods.refused_resources, cluster=True, refused=True),
+    Rule("PT131", "a mount of no volume", pods.mounts_without_volume, refused=True),
     Rule(
         "PT132", "a coscheduling gang and the default scheduler", starting.coscheduling_without_scheduler, cluster=True
     ),
@@ -60,6 +60,7 @@ RULES = (
     Rule("PT138", "a TTL that starts a failed job again", interruptions.repeated_failure, cluster=True),
     Rule("PT139", "a node that starts again alone", interruptions.restarts_alone),
     Rule("PT140", "a deadline that overflows", interruptions.overflowing_deadline, cluster=True),
+    Rule("PT141", "an object that Kubernetes refuses later", pods.refused_objects, cluster=True, refused=True),
     Rule("PT151", "an Open MPI 5 that knows no hosts", training.no_hosts_for_open_mpi_5, cluster=True),
     Rule("PT152", "a TTL that runs a finished step again", interruptions.repeated_step, cluster=True),
     Rule("PT153", "a deadline that starts Pods again", interruptions.replaced_pods),
@@ -101,6 +102,8 @@ RULES = (
     ),
     Rule("PT216", "a queue that has another name now", queues.renamed_queue, cluster=True),
     Rule("PT217", "a preemption that loses everything", interruptions.unsaved_work, cluster=True),
+    Rule("PT218", "a job that no Workload can describe", queues.refused_workload, cluster=True, refused=True),
+    Rule("PT219", "more steps than older versions of Kueue take", queues.many_steps, cluster=True),
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
     Rule("PT302", "no node for the Pods", queues.no_node, cluster=True),
 )
