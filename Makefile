@@ -96,7 +96,7 @@ test-smoke: ## one test of each feature on a real control plane, if its programs
 	@$(SETUP) --dev
 	@if .venv/bin/python -m tools.cluster built; then $(PYTEST) -m smoke tests/cluster; fi
 
-test-engine: ## all tests with the real Pulumi engine: 10 minutes
+test-engine: ## all tests with the real Pulumi engine: 20 minutes, PyTorch included
 	@$(SETUP) --dev
 	@$(PYTEST) -n 3 --dist=worksteal tests/engine
 

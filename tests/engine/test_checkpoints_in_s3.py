@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -54,6 +55,12 @@ def job(**more):
         **more,
     )
 
+"""
+
+MEET = """
+    open({folder!r} + "/" + node, "w").close()
+    while len(os.listdir({folder!r})) < 2:  # as collective operations do: no node saves before all have started
+        time.sleep(0.01)
 """
 
 
@@ -117,8 +124,12 @@ def test_a_job_goes_on_from_s3(project: Project, bucket: Any) -> None:
 
 
 def test_each_run_has_its_own_checkpoints_unless_it_resumes(project: Project, bucket: Any) -> None:
+    meeting = project.folder / "meeting"
     once = JOB.replace('"steps": 120, "pause": 0.1', '"steps": 10, "pause": 0')
+    once = once.replace("    for step in", MEET.format(folder=str(meeting)) + "    for step in")
     for number, call in enumerate(('run="1"', 'run="2"', 'run="3", resume=False', 'run="4", resume=False'), 1):
+        shutil.rmtree(meeting, ignore_errors=True)
+        meeting.mkdir()
         project.program(once.replace("SERVER", bucket.meta.endpoint_url) + f'job(wait_for="complete", {call})\n')
         project.up()
         assert {step for _, step in starts(project.logs("long"))} == {"10" if number == 2 else "0"}, call
