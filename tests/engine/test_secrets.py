@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 import pytest
@@ -14,26 +15,29 @@ def work(given):
     import hashlib, os, time
     for token in (os.environ["TOKEN"], given["token"]):
         print("read", hashlib.sha256(token.encode()).hexdigest()[:8], flush=True)
-    while SECONDS and not os.path.exists(STOP):
+    while given["stop"] and not os.path.exists(given["stop"]):
         time.sleep(0.1)
 
 config = pulumi.Config()
 env = {"TOKEN": config.require_secret("token"), "OTHER": config.require_secret("other")}
-trainer.TrainJob(
-    "job", runtime=plain, OPTIONS,
-    trainer=trainer.CustomTrainer(func=work, env=env, func_args={"given": {"token": config.require_secret("token")}}),
-)
+
+def job(name, stop="", **options):
+    given = {"token": config.require_secret("token"), "stop": stop}
+    trainer.TrainJob(
+        PREFIX + name, runtime=plain, **options,
+        opts=pulumi.ResourceOptions(aliases=[pulumi.Alias(name=old + name) for old in OLD]),
+        trainer=trainer.CustomTrainer(func=work, env=env, func_args={"given": given}),
+    )
+
 """
 READ = {token: f"read {sha256(token.encode()).hexdigest()[:8]}" for token in ("first-canary", "second-canary")}
 
 
-def program(project: Project, options: str = "wait_for='complete'", *, forever: bool = False) -> None:
-    text = PROGRAM.replace("OPTIONS", options).replace("SECONDS", str(forever))
-    project.program(text.replace("STOP", repr(str(project.folder / "stop"))))
-
-
-def rotate(project: Project) -> None:
-    project.config("token", "second-canary", "--secret")
+def program(project: Project, *jobs: str, prefix: str = "", old: Sequence[str] = ()) -> None:
+    """Write a program of jobs, each the arguments of `job`. STOP is a file that ends the jobs that have it."""
+    text = "\n".join([PROGRAM, *(f"job({each})" for each in jobs)])
+    text = text.replace("STOP", repr(str(project.folder / "stop")))
+    project.program(text.replace("PREFIX", repr(prefix)).replace("OLD", repr(old)))
 
 
 @pytest.fixture
@@ -43,97 +47,86 @@ def lab(project: Project) -> Project:
     return project
 
 
-def rotated(project: Project, says: str, *, renamed: bool = False) -> None:
-    """The plan marks the field; `up` changes it, and nothing else; after that there is nothing to do. renamed: in the same step,
-    so that the plan has all values by another name."""
-    rotate(project)
-    plan = project.preview("--diff").out
-    assert re.search(rf"new secret value in Secret job-\w+-env/.*trainer\.TOKEN.*; {says}", plan), plan
-    assert re.search(r"\+ job-\w+-env/trainer\.TOKEN *: 1", plan), plan
-    assert re.search(r"\+ job-\w+-env/\S*func_args\S* *: 1", plan), plan
+def rotate(lab: Project, jobs: Mapping[str, str], *, renamed: bool = False) -> None:
+    """Give the token another value: the plan names it for each job, and `up` changes nothing else.
+
+    Args:
+        lab: The project.
+        jobs: What the plan says of each job.
+        renamed: Whether the jobs are renamed in the same step, so that the plan shows all values by another name.
+    """
+    uids = {name: lab.job(name).uid for name in jobs}
+    lab.config("token", "second-canary", "--secret")
+    plan = lab.preview("--diff").out
+    for name, says in jobs.items():
+        assert re.search(rf"new secret value in Secret {name}-\w+-env/.*trainer\.TOKEN.*; {says}", plan), plan
+        assert re.search(rf"\+ {name}-\w+-env/trainer\.TOKEN *: 1", plan), plan
+        assert re.search(rf"\+ {name}-\w+-env/\S*func_args\S* *: 1", plan), plan
     assert renamed or not re.search(r"[~+-] \S*trainer\.OTHER", plan), plan
-    assert "1 to update" in plan and "replace" not in plan
-    uid = project.job("job").uid
-    up = project.up("--diff").out
-    assert "1 updated" in up and project.job("job").uid == uid
-    for text in (plan, up, project.stack_text()):
+    assert f"{len(jobs)} to update" in plan and "replace" not in plan
+    up = lab.up("--diff").out
+    assert f"{len(jobs)} updated" in up and {name: lab.job(name).uid for name in jobs} == uids
+    for text in (plan, up, lab.stack_text()):
         assert "-canary" not in text
-    project.preview("--expect-no-changes")
-    project.refresh("--expect-no-changes")
-
-
-def test_a_finished_job_stays_finished(lab: Project) -> None:
-    program(lab)
-    lab.up()
-    rotated(lab, "the job is Succeeded: applies at the next run")
-    assert lab.logs("job").count("read ") == 2 and READ["first-canary"] in lab.logs("job")
-    program(lab, "wait_for='complete', run='2'")
-    lab.up()
-    assert lab.logs("job").count(READ["second-canary"]) == 2
     lab.preview("--expect-no-changes")
+    lab.refresh("--expect-no-changes")
 
 
 @pytest.mark.core
-def test_a_running_job_runs_on(lab: Project) -> None:
-    program(lab, "wait_for='running'", forever=True)
+def test_jobs_that_have_started_keep_the_value_that_they_have_read(lab: Project) -> None:
+    running = "'running', STOP, wait_for='running'"
+    program(lab, "'finished', wait_for='complete'", running, "'suspended', suspend=True")
     lab.up()
-    eventually(lambda: "read" in lab.logs("job"))
-    rotated(lab, "the job is Running: applies at the next run")
-    assert lab.job("job").phase == "Running" and lab.logs("job").count("read ") == 2
-    program(lab, "suspend=True", forever=True)
+    eventually(lambda: lab.logs("running").count("read ") == 2)
+    states = {
+        "finished": "the job is Succeeded: applies at the next run",
+        "running": "the job is Running: applies at the next run",
+        "suspended": "the job is Suspended: applies when it starts",
+    }
+    rotate(lab, states)
+    for name in ("finished", "running"):
+        assert lab.logs(name).count("read ") == 2 and lab.logs(name).count(READ["first-canary"]) == 2
+
+    finished, suspended = "'finished', wait_for='complete', run='2'", "'suspended', wait_for='complete'"
+    program(lab, finished, "'running', STOP, suspend=True", suspended)
     lab.up()
-    eventually(lambda: lab.job("job").phase == "Suspended")
+    for name in ("finished", "suspended"):
+        assert lab.logs(name).count("read ") == 2 and lab.logs(name).count(READ["second-canary"]) == 2
+    eventually(lambda: lab.job("running").phase == "Suspended")
     (lab.folder / "stop").touch()
-    program(lab, "wait_for='complete'", forever=True)
+    program(lab, finished, "'running', STOP, wait_for='complete'", suspended)
     lab.up()
-    assert lab.logs("job").count(READ["second-canary"]) == 2
+    assert lab.logs("running").count(READ["second-canary"]) == 2
+    lab.preview("--expect-no-changes")
 
 
-def test_a_suspended_job_reads_it_when_it_starts(lab: Project) -> None:
-    program(lab, "suspend=True")
+def test_renamed_jobs_keep_their_run_and_get_new_values(lab: Project) -> None:
+    def rename(prefix: str, *old: str) -> None:
+        """Another name of each resource, and another name of the stack."""
+        program(lab, *jobs, prefix=prefix, old=old)
+        assert lab.run("stack", "rename", f"stack-{prefix}").code == 0
+        lab.stack = f"stack-{prefix}"
+
+    jobs = ("'finished', wait_for='complete'", "'running', STOP, wait_for='running'")
+    program(lab, *jobs)
     lab.up()
-    rotated(lab, "the job is Suspended: applies when it starts")
-    program(lab)
+    eventually(lambda: lab.logs("running").count("read ") == 2)
+    uids = [lab.job(name).uid for name in ("finished", "running")]
+    rename("new-", "")
     lab.up()
-    assert lab.logs("job").count(READ["second-canary"]) == 2 and READ["first-canary"] not in lab.logs("job")
+    assert [lab.job(name).uid for name in ("finished", "running")] == uids
 
-
-RENAMED = (
-    '\n    "job", runtime',
-    '\n    "work", opts=pulumi.ResourceOptions(aliases=[pulumi.Alias(name="job")]), runtime',
-)
-
-
-def rename(lab: Project, options: str, *, forever: bool = False) -> None:
-    """Another resource name, and another stack name."""
-    program(lab, options, forever=forever)
-    file = lab.folder / "__main__.py"
-    assert RENAMED[0] in file.read_text()
-    file.write_text(file.read_text().replace(*RENAMED))
-    assert lab.run("stack", "rename", "other").code == 0
-    lab.stack = "other"
-
-
-def test_a_renamed_job_stays_finished_and_gets_new_values(lab: Project) -> None:
-    program(lab)
-    lab.up()
-    uid = lab.job("job").uid
-    rename(lab, "wait_for='complete'")
-    lab.up()
-    assert lab.job("job").uid == uid and lab.logs("job").count("read ") == 2
-    rotated(lab, "the job is Succeeded: applies at the next run")
-
-
-def test_a_job_that_is_renamed_together_with_a_new_value_reads_it_when_it_is_created_again(lab: Project) -> None:
-    program(lab, "wait_for='running'", forever=True)
-    lab.up()
-    eventually(lambda: "read" in lab.logs("job"))
-    rename(lab, "wait_for='running'", forever=True)
-    rotated(lab, "the job is Running: applies at the next run", renamed=True)
-    job = lab.job("job")
+    rename("newer-", "new-", "")
+    states = {
+        "finished": "the job is Succeeded: applies at the next run",
+        "running": "the job is Running: applies at the next run",
+    }
+    rotate(lab, states, renamed=True)
+    assert lab.logs("finished").count("read ") == lab.logs("running").count("read ") == 2
+    job = lab.job("running")
     lab.target.delete(job.namespace, job.name)
     assert "it is taken for unfinished and created again" in lab.up().out
-    eventually(lambda: lab.logs("job").count(READ["second-canary"]) == 2)
+    eventually(lambda: lab.logs("running").count(READ["second-canary"]) == 2)
 
 
 CHAINED = """
