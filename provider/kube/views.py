@@ -1,13 +1,14 @@
 """A typed view of a JobSet: replicated jobs, Pods and containers.
 
 A view reads any document, also one with unknown values, and neither checks nor changes it. A field that is missing or has
-another type reads as empty.
+another type reads as empty. A view keeps the parts that it has read, so make another one of a document that has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -62,15 +63,15 @@ class Pod:
     spec: Document
     at: str = ""
 
-    @property
+    @cached_property
     def containers(self) -> list[Container]:
         return [Container(document, at) for at, document in entries(self.spec, "containers", self.at)]
 
-    @property
+    @cached_property
     def init_containers(self) -> list[Container]:
         return [Container(document, at, True) for at, document in entries(self.spec, "initContainers", self.at)]
 
-    @property
+    @cached_property
     def all_containers(self) -> list[Container]:
         """Init containers and containers, in the order in which they start."""
         return [*self.init_containers, *self.containers]
@@ -118,17 +119,17 @@ class ReplicatedJob:
         """Labels of its Jobs."""
         return section(self.document, "template", "metadata", "labels")
 
-    @property
+    @cached_property
     def job(self) -> Document:
         """Spec of its Jobs."""
         return section(self.document, "template", "spec")
 
-    @property
+    @cached_property
     def template(self) -> Document:
         """Template of its Pods, with their metadata."""
         return section(self.job, "template")
 
-    @property
+    @cached_property
     def pod(self) -> Pod:
         return Pod(section(self.template, "spec"), f"{self.at}.template.spec.template.spec")
 

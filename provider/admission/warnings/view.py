@@ -31,12 +31,12 @@ DEFAULT_NAMESPACE = "default"
 class Step(ReplicatedJob):
     """A replicated job, with the roles that Trainer gives it."""
 
-    @property
+    @cached_property
     def ancestor(self) -> Any:
         """The section of the TrainJob that the step takes."""
         return ancestor_of(self)
 
-    @property
+    @cached_property
     def node(self) -> Document | None:
         """The container that trains."""
         return next((c.document for c in self.pod.containers if c.name == NODE), None)
@@ -100,7 +100,7 @@ class View:
         labels = [value_or_unknown(s.document, "template", "metadata", "labels") for s in self.steps]
         return all(map(all_known, jobs)) and not first_unknown([labels, [s.name for s in self.steps]])
 
-    @property
+    @cached_property
     def ml_policy(self) -> Document | None:
         """`spec.mlPolicy` of the runtime; None if it is missing, which differs from an empty one."""
         policy = section(self.runtime, "spec").get("mlPolicy")
