@@ -190,7 +190,7 @@ def test_a_lost_node_that_does_not_come_back(training: Training, cluster: Cluste
     nodes.start(cluster, int(lost.removeprefix("node")))
 
 
-COUNT = int(os.environ.get("INTERRUPTIONS", "5"))
+COUNT = int(os.environ.get("INTERRUPTIONS", "10"))
 """`make bench-interruptions` has 100 of them."""
 KUEUE = "kueue.x-k8s.io/v1beta2"
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "shutdown", "effect": "NoExecute"}
