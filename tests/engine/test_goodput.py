@@ -124,7 +124,7 @@ def test_goodput_counts_a_suspension_a_signal_and_an_error(project: Project) -> 
 
 @pytest.mark.core
 def test_a_stop_says_what_it_loses_and_may_save_it_first(project: Project) -> None:
-    slow = JOB.replace('{"steps": 60}', '{"steps": 400, "every": 1000}')
+    slow = JOB.replace('{"steps": 60}', '{"steps": 100_000, "every": 100_000}')  # does not end before the test
     project.program(slow)
     project.up()
     at_step(project, 10)
@@ -132,13 +132,13 @@ def test_a_stop_says_what_it_loses_and_may_save_it_first(project: Project) -> No
     assert "a stop loses" in command(project, "status", "long")
     assert entry(project)["loss"]["steps"] >= 10
 
-    project.program(slow.replace('"steps": 400', '"steps": 40'))
+    project.program(slow.replace('"steps": 100_000', '"steps": 99_000'))
     refused = project.up(ok=False).out
     assert "It would lose all " in refused and "it has reported no checkpoint yet" in refused
     assert 'interrupt="checkpoint" to save a checkpoint first' in refused
 
     project.program(
-        slow.replace('"steps": 400', '"steps": 200').replace("wait_for=", 'interrupt="checkpoint", wait_for=')
+        slow.replace('"steps": 100_000', '"steps": 98_000').replace("wait_for=", 'interrupt="checkpoint", wait_for=')
     )
     preview = project.preview().out
     assert "its Pods get SIGTERM, and up to 30 s to save a checkpoint; if that fails, it would lose all" in preview, (
