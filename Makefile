@@ -9,7 +9,7 @@ RUN := .venv/bin/python tools/stack.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-queues up preview preview-kubernetes logs down clean env check messages docs docs-serve dist picture \
-  test test-smoke test-engine test-pythons test-cluster test-nodes test-gangs test-frameworks test-post-training test-all coverage \
+  test test-smoke test-engine test-pythons test-cluster test-nodes test-gangs test-frameworks test-fine-tuning test-all coverage \
   bench bench-cluster bench-interruptions cluster-up cluster-down
 
 help: ## this list
@@ -122,20 +122,20 @@ test-gangs: ## the Kubernetes target with the gang schedulers Volcano and KAI; t
 test-frameworks: ## train with every framework's real packages, MPI's mpirun too; the first run downloads a few gigabytes
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/debian.py
-	@$(PYTEST) --reruns 1 tests/frameworks tests/post_training -m 'not whole'
+	@$(PYTEST) --reruns 1 tests/frameworks tests/fine_tuning -m 'not whole'
 
-test-post-training: ## train with all methods of TRL, Transformers and LLaMA-Factory: about ten minutes on 2 cores; some on real nodes (Linux, root)
+test-fine-tuning: ## train with all methods of TRL, Transformers, LLaMA-Factory and torchtune: about ten minutes on 2 cores; some on real nodes (Linux, root)
 	@$(SETUP) --dev
-	@$(PYTEST) --reruns 1 tests/post_training
+	@$(PYTEST) --reruns 1 tests/fine_tuning
 	@.venv/bin/python -m tools.cluster build --nodes
-	@$(PYTEST) --reruns 1 tests/nodes/test_post_training.py
+	@$(PYTEST) --reruns 1 tests/nodes/test_fine_tuning.py
 
 coverage: ## branch coverage of documents, admission, pipeline and lifecycle by the unit and golden tests: 95 % or it fails
 	@$(SETUP) --dev --no-cli
 	@$(RUN) exec python -m coverage run -m pytest -q tests/unit tests/golden
 	@$(RUN) exec python -m coverage report
 
-test-all: ## every target above, one after the other whatever fails, and a table of the results: an hour or two
+test-all: ## every target above, one after the other whatever fails, and a table of the results: two to three hours
 	@$(SETUP) --dev
 	@.venv/bin/python tools/test_all.py
 

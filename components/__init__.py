@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         RuntimePatch as RuntimePatch,
     )
     from .args.generation import GenerationServer as GenerationServer
-    from .args.post_training import (
+    from .args.fine_tuning import (
         LlamaFactoryTrainer as LlamaFactoryTrainer,
         TransformersTrainer as TransformersTrainer,
         TRLTrainer as TRLTrainer,
@@ -130,7 +130,7 @@ _MODULES = {
     "program.registered_plugins": ("register_plugin",),
     "args.patches": ("ContainerPatch", "JobPatch", "PodPatch", "RuntimePatch"),
     "args.generation": ("GenerationServer",),
-    "args.post_training": ("LlamaFactoryTrainer", "TransformersTrainer", "TRLTrainer"),
+    "args.fine_tuning": ("LlamaFactoryTrainer", "TransformersTrainer", "TRLTrainer"),
     "args.torchtune": ("TorchTuneTrainer",),
     "args.unsloth": ("UnslothTrainer",),
     "network_policy": ("Egress", "NetworkPolicy"),

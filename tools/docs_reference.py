@@ -41,7 +41,7 @@ PAGES = {
         "Trainers and code",
         (
             "args.trainers",
-            "args.post_training",
+            "args.fine_tuning",
             "args.generation",
             "args.torchtune",
             "args.unsloth",

@@ -1,4 +1,7 @@
-"""Runs every test target of the Makefile, whatever fails, and prints a table of the results. Run by `make test-all`."""
+"""Runs the test targets of the Makefile, whatever fails, and prints a table of the results. Run by `make test-all`.
+
+`test` and `test-smoke` are left out: they run parts of what others run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-TARGETS = ("coverage", "test-engine", "test-pythons", "test-cluster", "test-nodes", "test-frameworks")
+TARGETS = (
+    "coverage", "test-engine", "test-pythons", "test-cluster", "test-nodes", "test-gangs", "test-frameworks", "test-fine-tuning",
+)  # fmt: skip
 COUNTED = ("passed", "failed", "error", "skipped", "rerun")
 MOST_RERUNS = 3
 """More tests of a target that pass only at their second try make it fail."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pulumi
 from pulumi_trainer.args.arguments import quoted, to_document
 from pulumi_trainer.args.builtin import LoraConfig
-from pulumi_trainer.args.post_training import ToolTrainer, field_problems, table
+from pulumi_trainer.args.fine_tuning import ToolTrainer, field_problems, table
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown

@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import LoraConfig
-from pulumi_trainer.args.post_training import LORA_NAMES, ToolTrainer, asks_for_gpu, target_modules
+from pulumi_trainer.args.fine_tuning import LORA_NAMES, ToolTrainer, asks_for_gpu, target_modules
 from pulumi_trainer.provider.kube.errors import Problem
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.args import sources
-from pulumi_trainer.args.post_training import ToolTrainer, table
+from pulumi_trainer.args.fine_tuning import ToolTrainer, table
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.api.code import CARD_FILE

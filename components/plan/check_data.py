@@ -1,4 +1,4 @@
-"""Finds what a tool of post-training cannot use in its data and its model, from the files alone.
+"""Finds what a fine-tuning tool cannot use in its data and its model, from the files alone.
 
 The plan reads files of this machine, and the job its own before the tool starts: this file travels with the job, so it needs only
 the standard library. All that it reads may be hostile: it reads the beginning of regular files, and takes them for text and JSON.

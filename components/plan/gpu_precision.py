@@ -1,4 +1,4 @@
-"""Whether the GPUs of a job's nodes have the precision that a tool of post-training is asked for, as far as labels say."""
+"""Whether the GPUs of a job's nodes have the precision that a fine-tuning tool is asked for, as far as labels say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan knows of the data and the model of a tool of post-training: files of this machine, which it looks into."""
+"""What a plan knows of the data and the model of a fine-tuning tool: files of this machine, which it looks into."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from pulumi_trainer.args import sources
 from pulumi_trainer.args.arguments import quoted
-from pulumi_trainer.args.post_training import ToolTrainer, table
+from pulumi_trainer.args.fine_tuning import ToolTrainer, table
 from pulumi_trainer.plan import check_data
 from pulumi_trainer.plan.local_files import is_folder
 from pulumi_trainer.provider.api import code

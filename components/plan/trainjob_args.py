@@ -10,8 +10,8 @@ import pulumi
 from pulumi_trainer.args import queue_labels, sources
 from pulumi_trainer.args.arguments import type_problems
 from pulumi_trainer.args.builtin import BuiltinTrainer
+from pulumi_trainer.args.fine_tuning import ToolTrainer
 from pulumi_trainer.args.patches import RuntimePatch
-from pulumi_trainer.args.post_training import ToolTrainer
 from pulumi_trainer.args.signatures import not_one_of
 from pulumi_trainer.args.topology import Topology
 from pulumi_trainer.args.trainers import CustomTrainer, Trainer

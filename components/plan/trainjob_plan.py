@@ -11,7 +11,7 @@ from typing import Any
 
 from pulumi_trainer.args import plaintext_secrets, queue_labels, sources
 from pulumi_trainer.args.arguments import nested_problems, walk
-from pulumi_trainer.args.post_training import ToolTrainer
+from pulumi_trainer.args.fine_tuning import ToolTrainer
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import Trainer
 from pulumi_trainer.plan import generation_role, mounts, runtime_ref

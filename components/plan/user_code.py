@@ -32,8 +32,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import BuiltinTrainer
+from pulumi_trainer.args.fine_tuning import ToolTrainer, table
 from pulumi_trainer.args.json_values import json_value
-from pulumi_trainer.args.post_training import ToolTrainer, table
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.signatures import unknown_fields
 from pulumi_trainer.args.trainers import Code, Compiled, CustomTrainer, Trainer

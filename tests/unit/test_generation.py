@@ -19,7 +19,7 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.args.post_training import table
+from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.plan import run_generation, runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs

@@ -13,7 +13,7 @@ from pulumi_trainer.plan import finish_tool, model_card
 from pulumi_trainer.plan.card_facts import card_facts
 from pulumi_trainer.plan.job_plan import Plan
 
-from tests.unit.test_post_training import MODEL, code, planned, problems, sft
+from tests.unit.test_fine_tuning import MODEL, code, planned, problems, sft
 
 __all__ = ["planned"]
 

@@ -1,4 +1,4 @@
-"""What a plan refuses of data, models and GPUs of post-training; the files may be hostile."""
+"""What a plan refuses of data, models and GPUs of fine-tuning; the files may be hostile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pulumi_trainer as trainer
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer.args.post_training import table
+from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.plan import check_data, gpu_precision, run_tool, tool_inputs
 from pulumi_trainer.provider.kueue.queue_state import Queues
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
-    made = runpy.run_path(str(ROOT / "examples" / "post-training" / "tiny_model.py"))
+    made = runpy.run_path(str(ROOT / "examples" / "fine-tuning" / "tiny_model.py"))
     (folder / "model").mkdir()
     made["write_model"](folder / "model")
     made["write_data"](folder / "data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -47,7 +48,8 @@ def test_all_targets_run_whatever_fails(
     assert "| good | 4 | 0 | 0 | 0 | 0 | 0.0 | passed |" in table
 
 
-def test_every_target_is_one_of_the_makefile() -> None:
+def test_the_targets_are_those_of_the_makefile() -> None:
     makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    targets = re.findall(r"^(test-[a-z-]+|coverage):", makefile, re.M)
 
-    assert [target for target in test_all.TARGETS if f"\n{target}:" not in makefile] == []
+    assert sorted(test_all.TARGETS) == sorted({*targets} - {"test-smoke", "test-all"})

@@ -8,11 +8,11 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.args.post_training import table
+from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.torchtune import flat, nested
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from tests.post_training import methods
+from tests.fine_tuning import methods
 
 LORA = trainer.LoraConfig(lora_rank=4, lora_alpha=8, use_dora=True)
 

@@ -9,9 +9,9 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 import trainers
-from pulumi_trainer.args.post_training import table
+from pulumi_trainer.args.fine_tuning import table
 
-from tests.unit.test_post_training import ROOT, UNSLOTH, found
+from tests.unit.test_fine_tuning import ROOT, UNSLOTH, found
 
 GPU: Any = {"resources_per_node": {"gpu": 1}}
 LORA = trainer.LoraConfig(lora_rank=4, lora_alpha=8, use_dora=True)

@@ -1,4 +1,4 @@
-"""A post-training that is interrupted goes on from its newest checkpoint, and ends with the adapter of another one."""
+"""A fine-tuning job that is interrupted goes on from its newest checkpoint, and ends with the adapter of another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trainers of post-training: tools whose program is their own, and whose fields are arguments.
+"""The trainers for fine-tuning: tools whose program is their own, and whose fields are arguments.
 
 Names and types of the fields are those of one release of the tool (`fields/TOOL.json`, made by tools/trainers.py), so a plan
 refuses what the tool would ignore.
@@ -326,7 +326,7 @@ def target_modules(lora: LoraConfig) -> Any:
 
 
 class TRLTrainer(ToolTrainer):
-    """Post-training by TRL: its scripts `trl.scripts.METHOD`, with the fields of their dataclasses.
+    """Fine-tuning by TRL: its scripts `trl.scripts.METHOD`, with the fields of their dataclasses.
 
     Args:
         method: sft, dpo, kto, reward, grpo, rloo or distillation; required.

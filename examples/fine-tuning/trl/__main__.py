@@ -1,4 +1,4 @@
-"""Post-training by TRL: SFT, DPO or GRPO of a model, with LoRA, on any number of nodes."""
+"""Fine-tuning by TRL: SFT, DPO or GRPO of a model, with LoRA, on any number of nodes."""
 
 import pulumi
 import pulumi_trainer as trainer

@@ -1,4 +1,4 @@
-"""Post-training with the tools' real packages and the real Pulumi CLI. The first run downloads a few gigabytes."""
+"""Fine-tuning with the tools' real packages and the real Pulumi CLI. The first run downloads a few gigabytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.args.post_training import table
+from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.provider.targets.local import layer
 
 from tests.engine.conftest import Project, project, pulumi_home
@@ -29,7 +29,7 @@ SECONDS = 1200
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tiny random model, and data."""
     folder = tmp_path_factory.mktemp("tiny")
-    made = runpy.run_path(str(ROOT / "examples" / "post-training" / "tiny_model.py"))
+    made = runpy.run_path(str(ROOT / "examples" / "fine-tuning" / "tiny_model.py"))
     for name, seed in (("model", 0), ("teacher", 1)):
         (folder / name).mkdir()
         made["write_model"](folder / name, seed)

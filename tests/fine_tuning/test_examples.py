@@ -1,4 +1,4 @@
-"""examples/post-training, each run as its README says."""
+"""examples/fine-tuning, each run as its README says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.engine.conftest import Project
 
 from .conftest import ROOT, SECONDS
 
-EXAMPLES = ROOT / "examples" / "post-training"
+EXAMPLES = ROOT / "examples" / "fine-tuning"
 TOOLS = sorted(path.parent.name for path in EXAMPLES.glob("*/__main__.py"))
 TRAINED = [name for name in TOOLS if name != "unsloth"]
 """Unsloth needs a GPU."""

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.args.post_training import table
+from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.provider.targets.local import layer
 
-from tests.post_training.methods import HEAD, METHODS, Method
-from tests.post_training.test_methods import logged, name_of
+from tests.fine_tuning.methods import HEAD, METHODS, Method
+from tests.fine_tuning.test_methods import logged, name_of
 
 from .examples import ROOT, Example, plain
 
 SECONDS = 900
 """For two trainings on two cores, and the packages if they are not installed yet."""
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(2 * SECONDS)]
-"""Minutes: `make test-post-training` runs it, and `make test-nodes` does not."""
+"""Minutes: `make test-fine-tuning` runs it, and `make test-nodes` does not."""
 
 PATCH = """
 MOUNTED = {home!r}
@@ -55,7 +55,7 @@ def packages() -> dict[str, str]:
 def training(examples: Callable[[str], Example], packages: dict[str, str], tmp_path: Path) -> Example:
     """A project whose program is to be written: the lines before its jobs are in `head`."""
     made = examples("quickstart")
-    tiny = runpy.run_path(str(ROOT / "examples" / "post-training" / "tiny_model.py"))
+    tiny = runpy.run_path(str(ROOT / "examples" / "fine-tuning" / "tiny_model.py"))
     (tmp_path / "model").mkdir()
     tiny["write_model"](tmp_path / "model")
     tiny["write_data"](tmp_path / "data")

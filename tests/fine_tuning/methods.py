@@ -1,6 +1,6 @@
 """What trains for real on two Local nodes: each tool and method, with its program.
 
-`python -m tests.post_training.methods` writes the table of docs/guides/fine-tuning.md, which a unit test compares.
+`python -m tests.fine_tuning.methods` writes the table of docs/guides/fine-tuning.md, which a unit test compares.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Method:
         first: Whether it is one of those that `make test-frameworks` trains.
         adapter: Whether the output is an adapter of LoRA.
         rises: Metric that the training raises; empty if it lowers the loss.
-        pods: Whether tests/nodes/test_post_training.py trains it in Pods as well.
+        pods: Whether tests/nodes/test_fine_tuning.py trains it in Pods as well.
     """
 
     tool: str
@@ -88,7 +88,7 @@ class Method:
 
     @property
     def served(self) -> bool:
-        """Whether a generation server makes the completions: tests/post_training/test_generation.py trains it."""
+        """Whether a generation server makes the completions: tests/fine_tuning/test_generation.py trains it."""
         return self.method.endswith("+server")
 
     @property
@@ -189,8 +189,8 @@ def table() -> str:
     lines = ["| tool | method | tested |", "| --- | --- | --- |"]
     for method in METHODS:
         name = method.method.replace("+lora", " with LoRA").replace("+server", " with a generation server")
-        target = "`make test-frameworks`" if method.first else "`make test-post-training`"
-        pods = "; in Pods on two nodes of a test cluster: `make test-post-training`" if method.pods else ""
+        target = "`make test-frameworks`" if method.first else "`make test-fine-tuning`"
+        pods = "; in Pods on two nodes of a test cluster: `make test-fine-tuning`" if method.pods else ""
         lines.append(f"| {method.tool} | {name} | trains on this machine: {target}{pods} |")
     lines += [f"| {tool} | {name} | rendered only |" for tool, names in RENDERED.items() for name in names]
     return "\n".join([*lines, "", ""])

@@ -1,4 +1,4 @@
-"""The trainers of post-training: their fields, what is wrong with them, what travels, and the JobSets that they make."""
+"""The trainers for fine-tuning: their fields, what is wrong with them, what travels, and the JobSets that they make."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pulumi_trainer import runtimes
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.args.post_training import ToolTrainer, table
+from pulumi_trainer.args.fine_tuning import ToolTrainer, table
 from pulumi_trainer.plan import finish_tool, run_tool, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from tests.post_training import methods
+from tests.fine_tuning import methods
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDED = Path(__file__).parent / "recorded" / "post-training"
+RECORDED = Path(__file__).parent / "recorded" / "fine-tuning"
 TOOLS = ("trl", "transformers", "llamafactory", "torchtune", "unsloth")
 CLUSTER = trainer.Kubernetes(context="none", namespace="ml")
 BITS: Any = {"packages_to_install": ["bitsandbytes>=0.45"]}
@@ -560,7 +560,7 @@ CASES = {
 @pytest.mark.parametrize("gpus", [1, 8])
 @pytest.mark.parametrize("case", CASES)
 def test_the_jobset_is_the_recorded_one(case: str, gpus: int, nodes: int, planned: Any) -> None:
-    """Remove a file below recorded/post-training, and run this test, to record it again."""
+    """Remove a file below recorded/fine-tuning, and run this test, to record it again."""
     policy = trainer.CheckpointPolicy(steps=None if case.startswith("torchtune") else 50, grace=120)
     plan = planned(CASES[case](num_nodes=nodes, resources_per_node={"gpu": gpus}), checkpoint=policy)
     data = code(plan)
@@ -585,7 +585,7 @@ def _container(jobset: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_guide_says_what_is_tested() -> None:
-    """After a change: python -m tests.post_training.methods."""
+    """After a change: python -m tests.fine_tuning.methods."""
     assert methods.written_table() == methods.table()
     covered = {(method.tool, method.method.partition("+")[0]) for method in methods.METHODS}
     assert {name for tool, name in covered if tool == "TRL"} == set(table("trl")["methods"])
