@@ -13,6 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -205,11 +206,14 @@ def pulumi_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pulumi-home")
 
 
-@pytest.fixture(scope="session")
-def empty_stack(tmp_path_factory: pytest.TempPathFactory, pulumi_home: Path) -> Path:
-    """A project with a new stack, which each test copies: `stack init` takes most of a second."""
-    made = Project(tmp_path_factory.mktemp("empty-stack"), pulumi_home)
-    (made.folder / "state").mkdir()
+@cache
+def _empty_stack(home: Path) -> Path:
+    """Return the folder of a project with a new stack, which each test copies: `stack init` takes most of a second.
+
+    It is no fixture, so that other folders only import `project` and `pulumi_home`.
+    """
+    made = Project(home.with_name("empty-stack"), home)
+    (made.folder / "state").mkdir(parents=True)
     (made.folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": made.name, "runtime": "python", "main": "."}))
     result = made.run("stack", "init")
     assert result.code == 0, result
@@ -223,7 +227,8 @@ def _selection(home: Path, folder: Path) -> Path:
 
 
 @pytest.fixture
-def project(tmp_path: Path, pulumi_home: Path, empty_stack: Path) -> Iterator[Project]:
+def project(tmp_path: Path, pulumi_home: Path) -> Iterator[Project]:
+    empty_stack = _empty_stack(pulumi_home)
     shutil.copytree(empty_stack, tmp_path, dirs_exist_ok=True)
     _selection(pulumi_home, tmp_path).write_text(_selection(pulumi_home, empty_stack).read_text())
     made = Project(tmp_path, pulumi_home)
