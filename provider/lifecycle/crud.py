@@ -402,7 +402,7 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
             return Checked(recreated)
         new_run = _new_run(olds, news)
         if presence.alone is None or not _owner(olds).owns(presence.alone) or _may_interrupt(olds, news):
-            return Checked(new_run)
+            return Checked(new_run, notes=_resume_note(olds, news))
         shown = "; ".join(_replacement_reasons(olds, news, connect))
         why = f"{_where(olds)} goes on although its record is gone, and this change would end it and start a new run: {shown}"
         return Checked(new_run, failures=(f"{why}. {_WAIT}",))
@@ -949,7 +949,7 @@ class _Interruption:
 
 
 def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect) -> _Interruption:
-    """Return what a change means that ends the run, if it is unfinished.
+    """Return what a change means that starts a new run: it ends the previous one, if that is unfinished.
 
     Args:
         olds: Previous inputs.
@@ -957,8 +957,9 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
         reasons: What has changed.
         connect: Returns the target of an input `target`.
     """
+    resumed = _Interruption(notes=_resume_note(olds, news))
     if news.get("interrupt") == "allow":
-        return _Interruption()
+        return resumed
     try:
         target = connect(olds["target"])
         status = target.status(olds["namespace"], olds["name"])
@@ -967,9 +968,9 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
     except TrainerError as fault:
         return _Interruption((f"cannot see whether {_where(olds)} is still running: {fault}",))
     if status is None or status.terminal or not _owner(olds).owns(status.whose):
-        return _Interruption()
+        return resumed
     if status.reason == NOT_STARTED and not status.started:
-        return _Interruption()
+        return resumed
     loss = _loss(status, target)
     if _may_interrupt(olds, news):
         return _Interruption(notes=_checkpoint_note(olds, news, status, loss))
@@ -1014,6 +1015,19 @@ def _checkpoint_note(olds: Props, news: Props, status: JobStatus, loss: str) -> 
     return (
         f"{_where(olds)} is {_unfinished(status)}, and this change ends it: its Pods get SIGTERM, and up to {grace} s to save a"
         f" checkpoint{failed}. {after}",
+    )
+
+
+def _resume_note(olds: Props, news: Props) -> tuple[str, ...]:
+    """Return that a new run goes on from a checkpoint of the runs before it, if it looks where these have saved theirs."""
+    before, after = from_state(olds["objects"]), from_state(news["objects"])
+    if not all(saves_checkpoints(each) and not has_variable(each, RUN_ENV) for each in (before, after)):
+        return ()
+    if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
+        return ()
+    return (
+        f"{_where(olds)}: the new run goes on from the newest checkpoint of the runs before it, if there is one. To start anew,"
+        " set resume=False on the TrainJob: each run has a folder of its own then",
     )
 
 

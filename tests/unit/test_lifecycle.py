@@ -302,10 +302,28 @@ def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
     assert not checked(made, inputs(objects=with_policy(), run="2", digest="d2", interrupt="checkpoint"), target).notes
 
 
-def test_a_folder_for_each_run_hides_the_checkpoint_from_the_next() -> None:
-    own, target = with_policy(), Target("Running")
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded", "Running"])
+def test_a_corrected_job_goes_on_from_the_checkpoints_of_the_wrong_one_and_the_plan_says_so(phase: str) -> None:
+    target = Target(phase)
+    made, _ = first(target, objects=with_policy())
+    corrected = {"digest": "d2", "interrupt": "allow"}
+    (note,) = checked(made, inputs(objects=with_policy(grace=320), **corrected), target).notes
+    assert "the new run goes on from the newest checkpoint of the runs before it, if there is one" in note
+    assert "resume=False on the TrainJob" in note
+    assert not checked(made, inputs(objects=in_own_folder(), **corrected), target).notes
+    assert not checked(made, inputs(objects=objects(), **corrected), target).notes
+    assert not checked(made, inputs(objects=with_policy()), target).notes, "an unchanged job stays"
+
+
+def in_own_folder() -> dict[str, Any]:
+    own = with_policy()
     pod = own["JobSet/j"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     pod["containers"][0]["env"].append({"name": "TRAINER_RUN"})
+    return own
+
+
+def test_a_folder_for_each_run_hides_the_checkpoint_from_the_next() -> None:
+    own, target = in_own_folder(), Target("Running")
     made, _ = first(target, objects=own)
     (note,) = checked(made, inputs(objects=own, run="2", digest="d2", interrupt="checkpoint"), target).notes
     assert note.endswith("The new run does not find it: with resume=False each run has a folder of its own")
