@@ -117,7 +117,7 @@ def mount_volumes(
     volumes, volume_mounts = _mount_folders(folders)
     shipped = StepResult()
     if fields["code"]:
-        name = f"{about['name']}-code"  # no digest in it: the plan could not show changed code line by line
+        name = paths.code_name(about["name"])
         code = {**fields["code"], "checkpoints": folders.checkpoint is not None, "s3": folders.s3_folder is not None}
         shipped = _ship(name, about["namespace"], code, compiled, env, cluster=cluster)
         secret = secret_name(about["name"]) if paths.ARGS_FILE in written.resolved.secrets else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,13 @@ class FreeForm:
         document: The data; None if any part is secret, because all of it is stored in the Secret then.
         visible: The data with `Unknown` leaves for secret parts.
         content: The input of the digest.
+        secrets: The paths of the secret parts, each as keys and positions.
     """
 
     document: Any
     visible: Any
     content: Any
+    secrets: Sequence[Sequence[str | int]] = ()
 
 
 async def resolve_json(given: Any, path: str, key: str, result: Resolved) -> FreeForm:
@@ -110,7 +112,19 @@ async def resolve_json(given: Any, path: str, key: str, result: Resolved) -> Fre
     sent = [] if result.problems else outputs  # `Output.all` would end the program at a key that is not a string
     result.secrets[key] = pulumi.Output.all(*sent).apply(lambda _: text)
     closed = {**values, **{where: Unknown(where) for where in secrets}}
-    return FreeForm(None, walk(given, closed.get, path, in_brackets), content)
+    marked = walk(given, secrets.get, path, in_brackets)
+    return FreeForm(None, walk(given, closed.get, path, in_brackets), content, [*_secret_paths(marked)])
+
+
+def _secret_paths(value: Any) -> Iterator[list[str | int]]:
+    """Yield keys and positions of each secret in data."""
+    if isinstance(value, _Secret):
+        yield []
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, (dict, list)):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for step, item in inner:
+        yield from ([step, *rest] for rest in _secret_paths(item))
 
 
 def _digested(value: Any) -> Any:

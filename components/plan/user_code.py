@@ -709,6 +709,7 @@ def files(
     env: Sequence[str] = (), stored: Mapping[str, Any] | None = None, line: int = 1, checkpoints: bool = False,
     s3: bool = False, training: bool = False, tool: str | None = None,
     modules: Mapping[str, str] | None = None, server: str | None = None,
+    secrets: Sequence[Sequence[str | int]] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Return the data of the code ConfigMap.
 
@@ -731,6 +732,7 @@ def files(
         tool: Name of the tool whose program is started instead of the script.
         modules: Name of a file beside the script -> its text.
         server: What generates in the generation server of the tool.
+        secrets: Paths of what is secret in `func_args`, if these are in a Secret.
     """
     if tool is not None:
         script, packages = _script_text(f"run_{tool}.py"), _tool_packages(tool, packages, server)
@@ -775,6 +777,8 @@ def files(
         data |= {name: _script_text(name) for name in (code.PACKAGE_FILE, code.TRAINING_FILE)}
     if checkpoints or training:
         data[code.CHECKPOINT_FILE] = _script_text(code.CHECKPOINT_FILE)
+    if secrets:
+        launch["secrets"] = secrets
     data |= {
         code.LAUNCH_FILE: _json(launch),
         code.BOOTSTRAP_FILE: bootstrap(),

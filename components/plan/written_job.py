@@ -46,9 +46,11 @@ class WrittenJob:
 
     @property
     def shipped(self) -> dict[str, Any]:
-        """Return the fields with the function's arguments as they travel with the code: None if they are secret."""
-        code = self.fields["code"]
-        return {**self.fields, "code": {**code, "func_args": self.func_args.document} if code else {}}
+        """Return the fields with the function's arguments as they travel with the code: None if they are secret, with the paths
+        of what is secret in them."""
+        code, arguments = self.fields["code"], self.func_args
+        secrets = {"secrets": arguments.secrets} if arguments.secrets else {}
+        return {**self.fields, "code": {**code, "func_args": arguments.document, **secrets} if code else {}}
 
     def problems(self) -> list[Problem]:
         """Return the problems of values of Outputs, of the code and of mounted data, by the paths of the arguments."""

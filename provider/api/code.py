@@ -5,10 +5,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 CODE_VOLUME = "trainer-code"
+
+
+def code_name(job: str) -> str:
+    """Return the name of the ConfigMap with a job's code. It has no digest, so the plan can show changed code line by line."""
+    return f"{job}-code"
+
+
 CODE_PATH = "/etc/pulumi-trainer/code"
 BOOTSTRAP_FILE = "bootstrap.py"
 RUN_FILE = "run_program.py"
@@ -52,7 +62,7 @@ project: "source": its digest, "folder": where it is unpacked, "address" and "si
 "path": its folders for PYTHONPATH, "entry": what the launcher gets instead of `MAIN_FILE`. With a function: "lines": where
 the bootstrap inserts how many blank lines into a copy of `MAIN_FILE`, so that tracebacks have the line numbers of the program.
 With a checkpoint policy: "checkpoints". "roles": what replaces these for a value of TRAINER_ROLE. "modules": `MODULES`, if the
-code imports one of them."""
+code imports one of them. "secrets": paths in `ARGS_FILE` of what is secret, if that file is in a Secret."""
 
 REQUIREMENTS_FILE = "requirements.txt"
 UNPACK_FILE = "unpack_source.py"
@@ -79,6 +89,32 @@ SCRATCH_PATH = "/workspace/checkpoints"
 
 MANIFEST = ".pulumi-trainer.json"
 """File in which an initializer describes the data that it has fetched."""
+
+
+def secret_texts(secret: Mapping[str, str], launch: str) -> Iterator[str]:
+    """Yield what is secret in the values of a Secret: of the arguments, only those that the launch file names.
+
+    Args:
+        secret: Key of the Secret -> value.
+        launch: Text of the launch file. If it names no paths, as in jobs of earlier versions, all arguments may be secret.
+    """
+    for key, value in secret.items():
+        try:
+            yield from _at_paths(json.loads(value), json.loads(launch)["secrets"]) if key == ARGS_FILE else [value]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            yield value
+
+
+def _at_paths(arguments: Any, paths: Sequence[Sequence[Any]]) -> list[str]:
+    """Return the texts at paths of arguments; of an object or a list its JSON. Numbers would occur everywhere."""
+    found = []
+    for path in paths:
+        value = arguments
+        for step in path:
+            value = value[step]
+        if isinstance(value, (str, dict, list)):
+            found.append(value if isinstance(value, str) else json.dumps(value))
+    return found
 
 
 def with_project_paths(output: str) -> str:

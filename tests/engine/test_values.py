@@ -162,13 +162,13 @@ def test_a_secret_of_func_args_is_masked_where_a_failed_job_says_it(project: Pro
     project.config("password", "canary-5ebe2294", "--secret")
     project.program("""
 def train(conf):
-    raise ValueError("cannot log in with " + conf["key"])
+    raise ValueError("cannot log in with " + conf["key"] + " to " + conf["server"])
 secret = pulumi.Config().require_secret("password")
 trainer.TrainJob("fails", runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(
-    func=train, func_args={"conf": {"key": secret}}))
+    func=train, func_args={"conf": {"key": secret, "server": "models.example"}}))
 """)
     out = project.up(ok=False).out
-    assert "cannot log in with [secret]" in out and "canary" not in out, out
+    assert "cannot log in with [secret] to models.example" in out and "canary" not in out, out
 
 
 def test_secrets_that_a_failed_job_says_are_neither_shown_nor_in_the_state(project: Project) -> None:

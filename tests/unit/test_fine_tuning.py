@@ -484,6 +484,10 @@ class TestJob:
         plan = planned(lambda: sft(hub_token=pulumi.Output.secret("hf_" + "x" * 30)))
         assert problems(plan) == []
         assert "hf_xxx" not in as_json(plan.objects)
+        assert json.loads(code(plan)["launch.json"])["secrets"] == [["config", "hub_token"]], (
+            "messages hide no other field"
+        )
+        assert "secrets" not in json.loads(code(planned(sft()))["launch.json"])
         said = problems(planned(sft(hub_token="hf_" + "x" * 34)))
         assert any("secret" in each for each in said), said
 

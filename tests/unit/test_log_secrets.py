@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kubernetes_support import answer, refusal, server
+from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import LAST_BYTES, last_lines
 
 TOKEN = "0123456789abcdef" * 60
@@ -23,6 +24,9 @@ SPEC = {
     ],
 }
 VALUES = {"a": TOKEN, "b": PEM, "c": "it's\"mine", "d": json.dumps({"key": "nested-key-1", "n": 3})}
+
+
+ARGUMENTS = {"model": "org/model", "login": {"token": "hf_0123456789", "id": "user-1"}, "n": [1, "two-2"]}
 
 
 def listed(kind: str, *items: dict[str, Any]) -> Any:
@@ -68,3 +72,34 @@ def test_secrets_that_may_not_be_read() -> None:
     assert shown("all is lost", refusal(404, "NotFound")) == ["all is lost"]
     odd = {"metadata": {"name": "a"}, "data": {"k": "%", "n": 3}}
     assert shown("all is lost", answer(body=odd)) == ["all is lost"]
+
+
+ALL = "[secret] [secret] [secret] [secret]"
+
+
+def launch_file(text: str) -> Any:
+    return answer(body={"metadata": {"name": "job-code"}, "data": {code.LAUNCH_FILE: text}})
+
+
+@pytest.mark.parametrize(
+    ("launch", "expected"),
+    [
+        (launch_file('{"secrets": [["login", "token"], ["n", 1]]}'), "org/model user-1 [secret] [secret]"),
+        (launch_file('{"secrets": [["login"], ["n"]]}'), "org/model [secret] [secret] [secret]"),
+        (launch_file('{"secrets": [["log in"]]}'), ALL),
+        (launch_file('{"install": []}'), ALL),
+        (refusal(403, "Forbidden"), ALL),
+    ],
+)
+def test_of_arguments_those_that_are_secret(launch: Any, expected: str) -> None:
+    """All of them, if it cannot be known which."""
+    sources = [{"configMap": {"name": "job-code"}}, {"secret": {"name": "job-secret"}}]
+    spec = {"volumes": [{"name": code.CODE_VOLUME, "projected": {"sources": sources}}]}
+    encoded = base64.b64encode(json.dumps(ARGUMENTS).encode()).decode()
+    with server() as cluster:
+        pods = listed("Pod", {"metadata": {"name": "p"}, "spec": spec})
+        log = answer(body=b"org/model user-1 hf_0123456789 two-2")
+        cluster.does(
+            log, pods, launch, answer(body={"metadata": {"name": "job-secret"}, "data": {code.ARGS_FILE: encoded}})
+        )
+        assert list(last_lines(cluster.client(), "ns", "p", "c")) == [expected]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api import attempts
+from pulumi_trainer.provider.api import attempts, code
 from pulumi_trainer.provider.api.attempts import Attempts
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.progress import progress, with_kept
@@ -25,6 +25,7 @@ from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import Invalid, Refused, TrainerError
+from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kube.values.wording import join_names
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.targets.local import failure, volumes
@@ -383,7 +384,9 @@ class Run:
 
     @cached_property
     def _secret_forms(self) -> tuple[str, ...]:
-        return forms_of_values(chain.from_iterable(secret.values() for secret in self._secrets.values()))
+        config_map = self.record.objects.get(f"ConfigMap/{code.code_name(self.record.name)}")
+        launch = text(section(config_map, "data").get(code.LAUNCH_FILE))
+        return forms_of_values(chain.from_iterable(code.secret_texts(each, launch) for each in self._secrets.values()))
 
     def _restart(self, verdict: Verdict) -> None:
         self.jobset.restart(verdict)

@@ -12,12 +12,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.code import with_project_paths
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.kube.cache.discovery import Facts
-from pulumi_trainer.provider.kube.client.api_resources import EVENT, JOB, NODE, POD, SECRET, Kind
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, JOB, NODE, POD, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import TargetFault
@@ -228,15 +229,28 @@ def last_lines(client: Client, namespace: str, pod: str, container: str, *, prev
 
 
 def _secret_values(client: Client, namespace: str, pod: str) -> list[str]:
-    """Return the values of the Secrets that a pod references, if they may be read."""
+    """Return what is secret in the Secrets that a pod references, if they may be read."""
     values: list[str] = []
     with contextlib.suppress(ApiError, Unreachable, ValueError):
         found, _ = client.list(POD, namespace, fields=f"metadata.name={pod}")
-        names = chain.from_iterable(_secret_names(section(pod_, "spec")) for pod_ in found)
-        for name in sorted(set(names) - {""}):
-            data = section(client.get(SECRET, namespace, name), "data").values()
-            values += [base64.b64decode(v).decode(errors="replace") for v in data if isinstance(v, str)]
+        specs = [section(pod_, "spec") for pod_ in found]
+        launch = "".join(_launch_file(client, namespace, spec) for spec in specs)
+        for name in sorted({*chain.from_iterable(map(_secret_names, specs))} - {""}):
+            data = section(client.get(SECRET, namespace, name), "data").items()
+            texts = {k: base64.b64decode(v).decode(errors="replace") for k, v in data if isinstance(v, str)}
+            values += code.secret_texts(texts, launch)
     return values
+
+
+def _launch_file(client: Client, namespace: str, spec: Document) -> str:
+    """Return the launch file of a pod whose arguments are in a Secret beside its code; empty without one that is readable."""
+    for volume in mappings(spec.get("volumes")):
+        for source in mappings(section(volume, "projected").get("sources")):
+            name = text(section(source, "configMap").get("name"))
+            if volume.get("name") == code.CODE_VOLUME and name:
+                with contextlib.suppress(ApiError, Unreachable):
+                    return text(section(client.get(CONFIG_MAP, namespace, name), "data").get(code.LAUNCH_FILE))
+    return ""
 
 
 def _secret_names(spec: Document) -> Iterator[str]:
