@@ -132,8 +132,7 @@ test-fine-tuning: ## train with all methods of TRL, Transformers, LLaMA-Factory 
 
 coverage: ## branch coverage of documents, admission, pipeline and lifecycle by the unit and golden tests: 95 % or it fails
 	@$(SETUP) --dev --no-cli
-	@$(RUN) exec python -m coverage run -m pytest -q tests/unit tests/golden
-	@$(RUN) exec python -m coverage report
+	@$(PYTEST) -n 3 --dist=worksteal tests/unit tests/golden --cov --cov-report=term-missing:skip-covered
 
 test-all: ## every target above, one after the other whatever fails, and a table of the results: two to three hours
 	@$(SETUP) --dev
