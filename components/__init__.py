@@ -216,9 +216,9 @@ if not TYPE_CHECKING:  # it would make any name right for type checkers
             hint = f". Hint: did you mean {near[0]}?" if near else ""
             why = f"module {__name__!r} has no attribute {name!r}{hint}"
             if "pulumi" in sys.modules:  # a program, which ends without a traceback
-                from .program.session import UnknownName
+                from .program.session import unknown_name
 
-                raise UnknownName(why)
+                raise unknown_name(why, sys._getframe(1))
             raise AttributeError(why)
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
 

@@ -7,12 +7,14 @@ those of the first resource that fails.
 from __future__ import annotations
 
 import asyncio
+import dis
 import itertools
 import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -445,8 +447,20 @@ def _placed(problem: Problem) -> Problem:
 class UnknownName(AttributeError, pulumi.RunError):
     """A program uses a name that the package does not have. Pulumi prints it without a traceback, as it has the line."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"{call_site()}: {why}")
+
+class UnknownImport(ImportError, pulumi.RunError):
+    """The same in `from pulumi_trainer import name`, where Python would replace an AttributeError by a message without hint."""
+
+
+def unknown_name(why: str, user: FrameType) -> UnknownName | UnknownImport:
+    """Return the error of a name that the package does not have.
+
+    Args:
+        why: The reason.
+        user: The frame that uses the name.
+    """
+    imports = dis.opname[user.f_code.co_code[user.f_lasti]] == "IMPORT_FROM"
+    return (UnknownImport if imports else UnknownName)(f"{call_site()}: {why}")
 
 
 def call_site() -> str:

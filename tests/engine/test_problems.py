@@ -143,6 +143,8 @@ RAISES = {
     "ValueError: of the program": 'raise ValueError("of the program")',
     "error: __main__.py:7: module 'pulumi_trainer' has no attribute 'TrainJbo'. Hint: did you mean TrainJob?":
         'trainer.TrainJbo("x")',
+    "error: __main__.py:7: module 'pulumi_trainer' has no attribute 'TrainJbs'. Hint: did you mean TrainJob?":
+        'from pulumi_trainer import TrainJbs',
     "ZeroDivisionError: division by zero": 'pulumi.Output.from_input(0).apply(lambda n: 1 / n)',
     'TrainJob (__main__.py:7): needs a name of its own. Hint: give TrainJob("NAME", ...)': 'trainer.TrainJob(runtime="plain")',
     'TrainJob("bad") (__main__.py:7): another TrainJob at __main__.py:6 has the same name. Hint: give each a name of its own':

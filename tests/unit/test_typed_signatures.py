@@ -108,6 +108,9 @@ def test_no_attribute_of_the_module_has_another_name() -> None:
         getattr(trainer, "TrainJbo")  # noqa: B009
     with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'$"):
         getattr(trainer, "xyzzy")  # noqa: B009
+    assert not hasattr(trainer, "xyzzy")
+    with pytest.raises(ImportError, match=known):
+        exec(compile("from pulumi_trainer import TrainJbo", __file__, "exec"), {})
 
 
 @pytest.mark.parametrize(
