@@ -436,6 +436,10 @@ def _reward_problems(function: Any) -> list[Problem]:
     """Return why TRL cannot call a reward function: it passes `completions`, and any columns of the dataset by name."""
     if not inspect.isfunction(function):
         return [Problem("", f"must be a plain function, not {type(function).__name__}", "pass the function itself")]
+    if inspect.iscoroutinefunction(function):
+        return [
+            Problem("", f"{function.__name__} is an async function", f"def {function.__name__}(completions, **kwargs)")
+        ]
     parameters = inspect.signature(function).parameters
     if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         why = f"{function.__name__} takes no **kwargs, and TRL also passes the columns of the dataset"

@@ -180,14 +180,27 @@ def checked(function):
             own = [each for each in traceback.extract_tb(error.__traceback__)[1:] if each.line]
             at = f" at `{own[0].line}`" if own else ""
             refuse(f"the reward function {name} raised {type(error).__name__}{at}: {error}", hint)
-        if not hasattr(found, "__len__") or len(found) != len(completions):
-            size = repr(found)
-            if hasattr(found, "__len__"):
-                size = "1 value" if len(found) == 1 else f"{len(found)} values"
-            refuse(
-                f"the reward function {name} returned {size} for {len(completions)} completions",
-                "return one number for each completion",
-            )
+        if size := unlike_scores(found, len(completions)):
+            why = f"the reward function {name} returned {size} for {len(completions)} completions"
+            refuse(why, "return one number for each completion, or None for one that it cannot score")
         return found
 
     return score
+
+
+def unlike_scores(found, wanted):
+    if isinstance(found, (str, bytes, dict)) or not hasattr(found, "__len__"):
+        return f"{type(found).__name__} {short_repr(found)}" if found is not None else "None"
+    if len(found) != wanted:
+        return "1 value" if len(found) == 1 else f"{len(found)} values"
+    for at, each in enumerate(found):
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            if each is None or (not isinstance(each, (str, bytes)) and float(each) is not None):
+                continue
+        return f"{type(each).__name__} {short_repr(each)} as score {at}"
+    return ""
+
+
+def short_repr(value):
+    shown = repr(value)
+    return shown if len(shown) <= 100 else f"{shown[:100]}..."

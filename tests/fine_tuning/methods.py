@@ -175,10 +175,12 @@ METHODS = (
 )
 
 RENDERED = {
-    "TorchTune (`BuiltinTrainer`)": ("full", "LoRA", "QLoRA", "DoRA"),
-    "Unsloth": ("sft", "sft with LoRA", "sft with QLoRA"),
-}
-"""Tool -> methods whose arguments or JobSets are compared with recorded ones, and that no test trains: they need GPUs."""
+    "TorchTune (`BuiltinTrainer`)": {
+        "full": "builtin-full", "LoRA": "builtin-lora", "QLoRA": "builtin-qlora", "DoRA": "builtin-dora",
+    },
+    "Unsloth": {"sft": "unsloth", "sft with LoRA": "unsloth-lora", "sft with QLoRA": "unsloth-qlora"},
+}  # fmt: skip
+"""Tool -> method that no test trains, since it needs GPUs -> name of its JobSets in tests/unit/recorded/fine-tuning."""
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "fine-tuning.md"
 _TABLE = re.compile(r"(?<=writes it -->\n\n).*?(?=<!-- end of the table -->)", re.S)

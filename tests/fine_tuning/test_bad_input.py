@@ -24,6 +24,10 @@ def few(completions, **kwargs):
     return [1.0]
 
 
+def words(completions, **kwargs):
+    return ["good" for _ in completions]
+
+
 ONE = {"num_nodes": 1, "resources_per_node": {"cpu": 1}, "env": {"HF_HUB_OFFLINE": "1"}}
 
 
@@ -52,10 +56,12 @@ bad("column", trl("dpo", **base, dataset_name=data("chat")))
 bad("split", trl("sft", **base, dataset_name=data("chat"), dataset_train_split="trian"))
 bad("template", trl("sft", **base, assistant_only_loss=True, dataset_name=data("chat")))
 bad("folder", trl("sft", model_name_or_path=f"{FILES}/absent", dataset_name=data("chat")))
-bad("hub", trl("sft", model_name_or_path="org/absent", dataset_name=data("chat")))
+token = pulumi.Output.secret("hf_0123456789")
+bad("hub", trl("sft", model_name_or_path="org/absent", dataset_name=data("chat"), hub_token=token))
 bad("absent", trl("sft", **base, dataset_name=data("absent")))
 bad("raises", trl("grpo", raises, **base, dataset_name=data("prompts")))
 bad("few", trl("grpo", few, **base, dataset_name=data("prompts")))
+bad("words", trl("grpo", words, **base, dataset_name=data("prompts")))
 bad("text", trainer.TransformersTrainer(config={**COMMON, **base, "dataset_name": data("chat")}, **ONE))
 """
 """Paths in `config` are those of the job, so only the job can read them."""
@@ -69,6 +75,7 @@ WHY = {
     "absent": "the dataset '{files}/data/absent' cannot be read: ",
     "raises": "the reward function raises raised ZeroDivisionError at `return [1 / (score - score) for score in scores]`:",
     "few": "the reward function few returned 1 value for 4 completions. Hint: return one number for each completion",
+    "words": "the reward function words returned str 'good' as score 0 for 4 completions. Hint: return one number for each",
     "text": "the dataset has the columns messages, and language-modeling needs text. Hint: rename the columns",
 }
 

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
-from tests.fine_tuning import methods
+from tests.fine_tuning import methods, test_methods
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).parent / "recorded" / "fine-tuning"
@@ -42,6 +43,10 @@ def score(completions: Any, **columns: Any) -> list[float]:
 
 
 def few(completions: Any) -> list[float]:
+    return [1.0 for _ in completions]
+
+
+async def later(completions: Any, **columns: Any) -> list[float]:
     return [1.0 for _ in completions]
 
 
@@ -381,6 +386,7 @@ class TestRewards:
         ("reward", "expected"),
         [
             (few, "reward: few takes no **kwargs, and TRL also passes the columns of the dataset"),
+            (later, "reward: later is an async function. Hint: def later(completions, **kwargs)"),
             (3, "reward: must be"),
             ([score, len], "reward[1]: must be a plain function, not builtin_function_or_method"),
             ([score, score], "reward[1]: a second function score"),
@@ -416,6 +422,28 @@ class TestRewards:
             checked(completions=["a", "b"])
         with pytest.raises(SystemExit, match=r"returned None for 1 completions"):
             run_tool.checked(lambda completions, **_: None)(completions=["a"])
+
+    @pytest.mark.parametrize(
+        ("scores", "expected"),
+        [
+            (["good", "bad"], "returned str 'good' as score 0 for 2 completions"),
+            ([1.0, "1"], "returned str '1' as score 1 for 2"),
+            ([None, [0.5, 1]], r"returned list \[0.5, 1\] as score 1 for 2"),
+            ("ab", "returned str 'ab' for 2"),
+            ({"a": 1.0, "b": 2.0}, "returned dict {'a': 1.0, 'b': 2.0} for 2"),
+            (0.5, "returned float 0.5 for 2"),
+            (["x" * 1000, 1.0], r"returned str 'x{99}\.\.\. as score 0 for 2"),
+        ],
+    )
+    def test_what_is_not_a_number_for_each_completion_is_named(self, scores: Any, expected: str) -> None:
+        """TRL alone says: too many dimensions 'str'."""
+        hint = r"Hint: return one number for each completion, or None for one that it cannot score"
+        with pytest.raises(SystemExit, match=rf"the reward function <lambda> {expected}.*{hint}"):
+            run_tool.checked(lambda completions, **_: scores)(completions=["a", "b"])
+
+    @pytest.mark.parametrize("scores", [[1, None], (True, 0.5), [Fraction(1, 2), 0], range(2)])
+    def test_what_is_a_number_is_passed_on(self, scores: Any) -> None:
+        assert run_tool.checked(lambda completions, **_: scores)(completions=["a", "b"]) is scores
 
     def test_an_exception_ends_the_training_with_its_name_and_its_line(self) -> None:
         def divides(completions: Any, **columns: Any) -> list[float]:
@@ -571,10 +599,47 @@ def test_the_jobset_is_the_recorded_one(case: str, gpus: int, nodes: int, planne
     jobset = next(o for name, o in plan.objects.items() if name.startswith("JobSet/"))
     env = {e["name"]: e.get("value") for e in _container(jobset)["env"]}
     assert (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) == (str(nodes), "auto"), "one process for each GPU"
-    made = {"jobset": jobset, "arguments": json.loads(data["func_args.json"]), "files": sorted(data)}
-    file = RECORDED / f"{case}-{nodes}x{gpus}.json"
+    is_recorded(
+        f"{case}-{nodes}x{gpus}",
+        {"jobset": jobset, "arguments": json.loads(data["func_args.json"]), "files": sorted(data)},
+    )
+
+
+LORA = trainer.LoraConfig(lora_rank=16, lora_alpha=32)
+BUILT_IN = {
+    "builtin-full": None,
+    "builtin-lora": LORA,
+    "builtin-qlora": trainer.LoraConfig(quantize_base=True),
+    "builtin-dora": trainer.LoraConfig(use_dora=True),
+}
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+@pytest.mark.parametrize("gpus", [1, 8])
+@pytest.mark.parametrize("case", BUILT_IN)
+def test_the_jobset_of_the_image_of_torchtune_is_the_recorded_one(
+    case: str, gpus: int, nodes: int, planned: Any
+) -> None:
+    """Trainer's webhook accepts LoRA on one node alone, and QLoRA on one GPU."""
+    config = trainer.TorchTuneConfig(peft_config=BUILT_IN[case], num_nodes=nodes, resources_per_node={"gpu": gpus})
+    initializer = trainer.Initializer(
+        dataset=trainer.HuggingFaceDatasetInitializer(storage_uri="hf://org/data"),
+        model=trainer.HuggingFaceModelInitializer(storage_uri="hf://org/model"),
+    )
+    runtime = "torchtune-llama3.3-70b" if case == "builtin-full" else "torchtune-llama3.2-1b"
+    plan = planned(lambda: trainer.BuiltinTrainer(config=config), runtime=runtime, initializer=initializer)
+    if (case != "builtin-full" and nodes > 1) or (case == "builtin-qlora" and gpus > 1):
+        assert any("for llama3_2/1B model" in said for said in problems(plan)), problems(plan)
+        return
+    assert problems(plan) == []
+    is_recorded(f"{case}-{nodes}x{gpus}", next(o for name, o in plan.objects.items() if name.startswith("JobSet/")))
+
+
+def is_recorded(name: str, made: Any) -> None:
+    file = RECORDED / f"{name}.json"
     if not file.exists():
         file.write_text(as_json(made, indent=1, sort_keys=True) + "\n")
+        pytest.fail(f"{file} is recorded now: look at it, and run the test again")
     assert json.loads(as_json(made)) == json.loads(file.read_text())
 
 
@@ -594,6 +659,21 @@ def test_the_guide_says_what_is_tested() -> None:
     covered = {(method.tool, method.method.partition("+")[0]) for method in methods.METHODS}
     assert {name for tool, name in covered if tool == "TRL"} == set(table("trl")["methods"])
     assert {name for tool, name in covered if tool == "LLaMA-Factory"} == set(table("llamafactory")["methods"])
+    assert {name for tool, name in covered if tool == "torchtune"} == set(table("torchtune")["methods"])
+
+
+def test_what_the_guide_calls_tested_is_tested() -> None:
+    """tests/fine_tuning/test_methods.py trains the methods of its tools, and test_generation.py those with a server."""
+    assert {method.tool for method in methods.METHODS} == set(test_methods.TOOLS)
+    assert not [method for method in methods.METHODS if method.served and method.first]
+    assert len({test_methods.name_of(method) for method in methods.METHODS}) == len(methods.METHODS)
+    rendered = {name for names in methods.RENDERED.values() for name in names.values()}
+    assert rendered <= {*CASES, *BUILT_IN}
+
+
+def test_the_jobsets_of_each_tool_are_recorded() -> None:
+    cases = {table(tool)["tool"] for tool in TOOLS}
+    assert {made(num_nodes=1, resources_per_node={"gpu": 1}).tool for made in CASES.values()} == cases
 
 
 def test_the_guide_shows_the_message() -> None:
