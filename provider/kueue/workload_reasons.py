@@ -102,7 +102,7 @@ def _over_capacity(match: re.Match[str]) -> str:
     return f"it asks for {request}, and its queue can never have more than {most} in flavor {flavor}"
 
 
-_SMALLER = "ask for less (fewer nodes, fewer devices a node), or choose another queue"
+_SMALLER = "request less (fewer nodes, or fewer devices per node), or choose another queue"
 _QUEUE = "ask whoever runs the queues, or choose another queue"
 SHAPES = (
     Shape(

@@ -192,7 +192,7 @@ def test_a_plan_says_whom_less_quota_affects(lab: Lab) -> None:  # noqa: F811
     assert over and "1 more than the new quota of 1" in over[0], told
     assert len(re.findall(rf"{lab.namespace}/(?:first|second)", over[0])) == 1, "the one that Kueue preempts first"
     assert f"unless Kueue preempts them for jobs of {name}-other, which take back their quota" in over[0]
-    assert f"waiting jobs never fit any more: {lab.namespace}/large (couldn't assign flavors" in told
+    assert f"waiting jobs would never fit: {lab.namespace}/large (couldn't assign flavors" in told
     lab.up()
     assert lab.running() == {"first", "second"}, "they run until they end"
     lab.preview("--expect-no-changes")

@@ -49,7 +49,7 @@ def test_a_job_changes_its_queue_while_it_waits(lab: Lab, queues: None) -> None:
     lab.root_client.apply(LOCAL_QUEUE, {"apiVersion": KUEUE, "kind": "LocalQueue", **renamed})
     lab.program(of_queue("red"), top)
     assert (
-        'PT216: queue: LocalQueue red is called blue now, and its earlier name may go. Hint: set queue="blue": '
+        'PT216: queue: LocalQueue red has been renamed to blue, and the old LocalQueue may be deleted. Hint: set queue="blue": '
         in lab.up().out
     )
     (job,) = lab.jobs().values()

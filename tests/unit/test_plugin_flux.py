@@ -50,7 +50,7 @@ class TestObjects:
     def test_without_number_of_nodes_the_controller_would_fail_for_ever(self, trainer: Any) -> None:
         assert problems(flux(), train_job(trainer)) == []
         with pytest.raises(
-            Invalid, match=r"spec\.trainer\.numNodes: is required with Flux.*. Hint: give it, 1 for one node"
+            Invalid, match=r"spec\.trainer\.numNodes: is required with Flux.*. Hint: set it, also for one node \(1\)"
         ):
             rendered(flux(), train_job(trainer))
 

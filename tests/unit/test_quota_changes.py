@@ -40,7 +40,7 @@ JOBS = [holding("old", 4, 0, EARLY), holding("new", 4, 0, LATE), holding("high",
 def test_the_jobs_over_quota_are_those_that_kueue_preempts_first() -> None:
     before, after = queue("red", 16), queue("red", 10, withinClusterQueue="LowerPriority")
     assert told([after], [before, *JOBS]) == [
-        "ClusterQueue red: spec.resourceGroups jobs hold 16 nvidia.com/gpu in flavor h100, 6 more than the new quota of 10:"
+        "ClusterQueue red: spec.resourceGroups jobs use 16 nvidia.com/gpu in flavor h100, 6 more than the new quota of 10:"
         " team/new (p0), team/old (p0) are over quota; jobs run until they end, unless Kueue preempts them for jobs of a"
         " higher priority in the queue itself"
     ]
@@ -58,19 +58,17 @@ def test_the_queues_of_the_cohort_take_their_quota_back() -> None:
 def test_jobs_that_never_fit_any_more() -> None:
     there = [queue("red", 16), waiting("large", 12), waiting("huge", 20), waiting("small", 2)]
     (never,) = told([queue("red", 8)], there)
-    assert (
-        "waiting jobs never fit any more: team/large (couldn" in never and "huge" not in never and "small" not in never
-    )
+    assert "waiting jobs would never fit: team/large (couldn" in never and "huge" not in never and "small" not in never
     over, again = told([queue("red", 4)], [queue("red", 16), holding("runs", 8, 0, EARLY)])
     assert "team/runs (p0) is over quota" in over
-    assert "running jobs never start again once they are suspended: team/runs (p0) (couldn't assign flavors" in again
+    assert "running jobs would never start again after a suspension: team/runs (p0) (couldn't assign flavors" in again
 
 
 def test_a_queue_of_another_stack_in_the_cohort_is_affected_too() -> None:
     """The program lends less, so a job of a queue that it does not make never fits any more."""
     red, job = queue("red", 4, "all"), waiting("large", 12)
     (never,) = told([queue("blue", 2, "all")], [red, queue("blue", 8, "all"), job, cohort_of("all")])
-    assert never.startswith("ClusterQueue red: spec.resourceGroups waiting jobs never fit any more: team/large (couldn")
+    assert never.startswith("ClusterQueue red: spec.resourceGroups waiting jobs would never fit: team/large (couldn")
 
 
 def cohort_of(name: str) -> Document:
@@ -92,5 +90,5 @@ def test_a_cohort_with_less_quota_of_its_own() -> None:
 
     there = [queue("red", 4, "all"), waiting("large", 12), cohort(8)]
     (never,) = told([cohort(4)], there)
-    assert never.startswith("ClusterQueue red: spec.resourceGroups waiting jobs never fit any more: team/large (couldn")
+    assert never.startswith("ClusterQueue red: spec.resourceGroups waiting jobs would never fit: team/large (couldn")
     assert told([cohort(8)], there) == [] and told([cohort(16)], there) == []

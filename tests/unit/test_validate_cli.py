@@ -467,7 +467,7 @@ CHECK = {"admissionChecks": [{"name": "budget"}]}
             {},
             {"stopPolicy": "hold"},
             "team",
-            "PT213: LocalQueue team: spec.stopPolicy: is 'hold', so the API server refuses",
+            "PT213: LocalQueue team: spec.stopPolicy: is 'hold', so the API server rejects",
         ),
         ({"admissionChecksStrategy": CHECK}, {}, "team", "PT210: ClusterQueue q: spec.admissionChecksStrategy"),
         (
@@ -508,4 +508,4 @@ def test_what_the_namespace_refuses(run: Ran) -> None:
     assert "maximum cpu usage per Container is 1, but limit is 2" in run.out
     assert run("validate", run.file(limits("LimitRange", "other", **rules), runtime(), job)) == 0
     assert run("validate", run.file(limits("ResourceQuota", "team", hard={"limits.cpu": 4}), runtime(), job)) == 0
-    assert "PT301: metadata.namespace: its Pods need 6 of limits.cpu together" in run.out
+    assert "PT301: metadata.namespace: its Pods request 6 of limits.cpu in total" in run.out

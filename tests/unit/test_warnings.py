@@ -494,7 +494,7 @@ def test_a_uri_in_env(env: Document, expected: list[str]) -> None:
             "torchrun gets --nnodes=1",
         ),
         ({"numNodes": 4, "command": ["python", "-m", "torch.distributed.run", "--nnodes=1:2", "a.py"]}, "--nnodes=1:2"),
-        ({"numProcPerNode": 2, "command": ["torchrun", "--nproc_per_node", "4", "a.py"]}, "is 2, and torchrun gets"),
+        ({"numProcPerNode": 2, "command": ["torchrun", "--nproc_per_node", "4", "a.py"]}, "is 2, but torchrun gets"),
         ({"numNodes": 2, "command": ["torchrun", "--nnodes=$(PET_NNODES)", "a.py"]}, ""),
         ({"command": ["torchrun", "--nproc-per-node=4", "a.py"]}, ""),
         ({"numNodes": 2, "command": ["torchrun", "-m", "train", "--nnodes=4"]}, ""),
@@ -634,7 +634,7 @@ def test_a_command_for_steps_that_start_differently() -> None:
         return [w.why for w in found(runtime(MPI, *steps), job(given or {"command": ["mpirun"]})) if w.code == "PT154"]
 
     assert told(SSHD, {}) == [
-        "reaches node and launcher, which all have the ancestor trainer, and replaces /usr/sbin/sshd -De of node"
+        "applies to node and launcher, which all have the ancestor trainer, and replaces /usr/sbin/sshd -De of node"
     ]
     assert told(SSHD, {"command": ["mpirun"]})[0].endswith("replaces /usr/sbin/sshd -De of node and mpirun of launcher")
     assert told(SSHD, SSHD) == told({}, {}) == told(SSHD) == told(SSHD, {}, image="own:1") == []
@@ -644,16 +644,16 @@ def test_a_command_for_steps_that_start_differently() -> None:
 @pytest.mark.parametrize(
     ("policy", "trainer", "says"),
     [
-        ({}, {"image": "own:1"}, "image: reaches launcher alone: node keeps example.com/train:1"),
-        ({}, {"env": [{"name": "A", "value": "1"}], "command": ["mpirun"]}, "env: reaches launcher alone: node has no A"),
+        ({}, {"image": "own:1"}, "image: applies to launcher only: node keeps example.com/train:1"),
+        ({}, {"env": [{"name": "A", "value": "1"}], "command": ["mpirun"]}, "env: applies to launcher only: node has no A"),
         ({}, {"env": [{"name": "A", "value": "1"}], "command": ["mpirun", "-x", "A"]}, ""),
         ({}, {"env": [{"name": "A", "value": "1"}], "command": ["mpirun", *BOOTSTRAP]}, ""),
         (
             {}, {"resourcesPerNode": {"limits": {"memory": "8Gi", "cpu": 2}, "requests": {"cpu": 2}}},
-            "resourcesPerNode: reaches launcher alone: node does not get its memory, cpu",
+            "resourcesPerNode: applies to launcher only: node does not get its memory, cpu",
         ),
         ({"runLauncherAsNode": True}, {"env": [{"name": "A", "value": "1"}], "resourcesPerNode": {"limits": {"cpu": 2}}}, ""),
-        ({"runLauncherAsNode": True}, {"image": "own:1"}, "image: reaches launcher alone: node keeps example.com/train:1"),
+        ({"runLauncherAsNode": True}, {"image": "own:1"}, "image: applies to launcher only: node keeps example.com/train:1"),
         ({}, {"command": ["mpirun", "./pi"]}, ""),
     ],
 )  # fmt: skip
@@ -676,7 +676,7 @@ def test_budgets_for_names() -> None:
         given = runtime({}, step(name))
         assert codes(given, job({}, name="j" * budget)) == []
         [warning] = found(given, job({}, name="j" * (budget + 2)))
-        assert (warning.code, warning.hint) == ("PT101", "shorten it by 2") and f"up to {budget}" in warning.why
+        assert (warning.code, warning.hint) == ("PT101", "shorten it by 2") and f"at most {budget}" in warning.why
     assert codes(runtime(TORCH), job({"numNodes": 11}, name="j" * 48)) == ["PT101"]
     assert codes(runtime(TORCH), job({"numNodes": 11}, name="j" * 47)) == []
 
@@ -884,16 +884,19 @@ UNLIMITED = "without a limit: Limit must be set for non overcommitable resources
         (
             {"requests": {"nvidia.com/gpu": "1.5"}},
             [
-                "has requests of 1500m nvidia.com/gpu, which comes in whole ones",
+                "has requests of 1500m nvidia.com/gpu, which must be a whole number",
                 f"requests 1500m nvidia.com/gpu {UNLIMITED}",
             ],
         ),
-        ({"requests": {"a/gpu": 2}, "limits": {"a/gpu": 4}}, ["requests 2 a/gpu, and has another limit, 4"]),
+        (
+            {"requests": {"a/gpu": 2}, "limits": {"a/gpu": 4}},
+            ["requests 2 a/gpu, but its limit is 4: both must be equal"],
+        ),
         ({"requests": {"nvidia.com/gpu": 1}}, [f"requests 1 nvidia.com/gpu {UNLIMITED}"]),
         ({"requests": {"nvidia.com/gpu": 1}, "limits": {"cpu": 1}}, [f"requests 1 nvidia.com/gpu {UNLIMITED}"]),
         (
             {"requests": {"hugepages-2Mi": "4Mi"}},
-            ["asks for huge pages alone: HugePages require cpu or memory", f"requests 4Mi hugepages-2Mi {UNLIMITED}"],
+            ["requests only huge pages: HugePages require cpu or memory", f"requests 4Mi hugepages-2Mi {UNLIMITED}"],
         ),
         ({"limits": {"nvidia.com/gpu": 1}}, []),
         ({"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": "1"}}, []),
@@ -949,7 +952,7 @@ def with_rules(*pods: Document, jobset: Document | None = None) -> Document:
     ("given", "says"),
     [
         (tolerant(), []),
-        (bare(), ["no podFailurePolicy of node fails its Job", "a failed Job ends it without failurePolicy"]),
+        (bare(), ["no podFailurePolicy of node fails its Job", "without failurePolicy a failed Job ends the job"]),
         (with_rules(STOPPED, DISRUPTED, IGNORED), []),
         (with_rules(IGNORED, DISRUPTED), ["the first rule of node for DisruptionTarget is Ignore", "its peers wait for it"]),
         (with_rules({**IGNORED, "action": "Count"}), ["the first rule of node for DisruptionTarget is Count"]),
@@ -976,7 +979,7 @@ def test_a_runtime_that_restarts_containers_in_place_has_no_rules_for_disruption
     replicated(given)["template"]["spec"].pop("podFailurePolicy")
     [warning] = found(given, saving, mode="trainer")
     assert (warning.code, warning.where.rpartition(".")[2]) == ("PT134", "restartPolicy")
-    assert "restartPolicy OnFailure, and Kubernetes then allows no podFailurePolicy" in warning.why
+    assert "restartPolicy OnFailure, with which Kubernetes allows no podFailurePolicy" in warning.why
     assert 'podFailurePolicy: {"rules"' in warning.hint
     assert codes(given, saving, mode="trainer", cluster=False) == []
     documents = default_runtime(given), default_train_job(saving)
@@ -1023,7 +1026,7 @@ def test_how_long_torchrun_waits_for_its_workers() -> None:
     for command in (["bash", "-c", "torchrun a.py"], ["python3", "-m", "torch.distributed.run", "a.py"]):
         assert [w.code for w in told(command)] == ["PT136"]
     [warning] = told(TORCHRUN, image="registry/pytorch/pytorch:2.9.1-cuda12", **setting)
-    assert "torch 2.9 of the image has no setting for it" in warning.why and "2.12 or newer" in warning.hint
+    assert "torch 2.9 in the image cannot change these 30 seconds" in warning.why and "2.12 or newer" in warning.hint
 
 
 def test_grace_periods() -> None:

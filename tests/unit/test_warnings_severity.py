@@ -58,7 +58,7 @@ def test_of_an_annotation() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"PT99": "ignore"}, "PT99: 'PT99' is not a code of a warning"),
+        ({"PT99": "ignore"}, "PT99: unknown warning code 'PT99'"),
         ({"pt105": "ignore"}, "did you mean PT105?"),
         ({"PT105": "no"}, "PT105: must be ignore, warning or error, not 'no'"),
         (["PT105"], "must be a mapping"),
@@ -78,7 +78,9 @@ def test_a_stacks_configuration() -> None:
     assert cautions(None) == ([], ["PT105", "PT107"])
     [error], rest = cautions('{"PT105": "error", "PT107": "ignore"}')
     assert error.startswith("PT105: spec.trainer.command: ") and rest == []
-    assert cautions('{"PT5": "error"}')[0][0].startswith("trainer:warnings PT5 of the stack: 'PT5' is not a code")
+    assert cautions('{"PT5": "error"}')[0][0].startswith(
+        "trainer:warnings PT5 of the stack: unknown warning code 'PT5'"
+    )
     assert "trainer:warnings" in cautions("[")[0][0]
     shared = [{"metadata": {"name": "a"}, "spec": {"network": {"subdomain": "job"}}}]
     pulumi.runtime.set_all_config({})
@@ -166,7 +168,7 @@ def test_what_an_api_server_refuses_later_refuses_a_plan(mode: Any) -> None:
 def test_codes_that_are_none(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         parsers.run("validate", [file, "--error", "PT1"])
-    assert caught.value.code == 2 and "'PT1' is not a code of a warning" in capsys.readouterr().err
+    assert caught.value.code == 2 and "unknown warning code 'PT1'" in capsys.readouterr().err
 
 
 def test_other_documents_decide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

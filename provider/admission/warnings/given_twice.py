@@ -53,11 +53,11 @@ def _options_of_torchrun(view: View) -> Iterator[Problem]:
     nodes, given = options.get("--nnodes", ""), view.nodes
     least, _, most = nodes.partition(":")
     if given is not None and re.fullmatch(r"\d+(:\d+)?", nodes) and not int(least) <= given <= int(most or least):
-        why = f"torchrun gets --nnodes={nodes}, and the job has {given} nodes (numNodes): the option wins"
+        why = f"torchrun gets --nnodes={nodes}, but the job has {given} nodes (numNodes): the option wins"
         yield Problem("spec.trainer.command", why, "leave the option out: torchrun reads the number from PET_NNODES")
     option, processes = options.get("--nproc-per-node", ""), number((view.trainer or {}).get("numProcPerNode"))
     if processes is not None and option.isdecimal() and int(option) != processes:
-        why = f"is {processes}, and torchrun gets --nproc-per-node={option}: the option wins"
+        why = f"is {processes}, but torchrun gets --nproc-per-node={option}: the option wins"
         yield Problem("spec.trainer.numProcPerNode", why, _ONE_OF_THEM)
 
 

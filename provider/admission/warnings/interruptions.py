@@ -69,7 +69,10 @@ def counted_disruptions(view: View) -> Iterator[Problem]:
     found = [*_pods_that_count(view), *_jobset_that_counts(view)]
     if found:
         causes, hints = ([getattr(each, part) for each in found] for part in ("why", "hint"))
-        why = f"an eviction, a drain or a lost node does not restart this job with checkpoints freely: {'; '.join(causes)}"
+        why = (
+            "this job saves checkpoints, but after an eviction, a drain or a lost node it does not restart"
+            f" cleanly: {'; '.join(causes)}"
+        )
         hint = f"in the runtime, {'; '.join(hints)}"
         if view.mode == "trainer" and all(map(may_tolerate, filter(trains, view.steps))):
             hint += '; or use mode="jobset", in which TrainJob(checkpoint=) adds the rules'
@@ -92,7 +95,8 @@ def _pods_that_count(view: View) -> Iterator[Problem]:
         if not may_tolerate(step):
             restart, at = step.pod.spec.get("restartPolicy"), f"{step.pod.at}.restartPolicy"
             why = (
-                f"the Pods of {step.name} have restartPolicy {restart}, and Kubernetes then allows no podFailurePolicy"
+                f"the Pods of {step.name} have restartPolicy {restart}, with which Kubernetes allows no"
+                " podFailurePolicy"
             )
             if view.mode == "jobset" and _has_rule(view):
                 hint = "write restartPolicy: Never, or leave it out: the checkpoint policy then adds the rules"
@@ -130,9 +134,9 @@ def _jobset_that_counts(view: View) -> Iterator[Problem]:
             given = isinstance(section(view.jobset, "spec").get("failurePolicy"), dict)
             does = "uses one of maxRestarts" if action.startswith("Restart") else "ends the job"
             why = (
-                f"failurePolicy answers with {action}, which {does}"
+                f"failurePolicy reacts with {action}, which {does}"
                 if given
-                else "a failed Job ends it without failurePolicy"
+                else "without failurePolicy a failed Job ends the job"
             )
             hint = f"begin failurePolicy.rules with {json.dumps(RESTART)}"
             yield Problem("spec.template.spec.failurePolicy", why, hint)
@@ -189,12 +193,12 @@ def torchrun_kills(view: View) -> Iterator[Problem]:
         return
     since = ".".join(map(str, _SETTING_SINCE))
     why = (
-        f"torchrun kills its workers {_AGENT_WAITS} seconds after SIGTERM, and the Pods have"
-        f" {grace} (terminationGracePeriodSeconds): a checkpoint that takes longer is never complete"
+        f"torchrun kills its workers {_AGENT_WAITS} seconds after SIGTERM, but the Pods have {grace}"
+        " (terminationGracePeriodSeconds): a checkpoint that takes longer is never complete"
     )
     hint = f"set {_SETTING} in env (torch {since} or newer)"
     if version is not None and fixed:
-        why += f"; torch {version[0]}.{version[1]} of the image has no setting for it"
+        why += f"; torch {version[0]}.{version[1]} in the image cannot change these {_AGENT_WAITS} seconds"
         hint = f"use an image with torch {since} or newer, and set {_SETTING} in env"
     yield Problem(
         "spec.trainer.command",
@@ -213,12 +217,10 @@ def short_grace(view: View) -> Iterator[Problem]:
         grace = number(given)
         if grace is not None and grace < int(promised) and (step in view.trainers or step is view.worker):
             why = (
-                f"is {grace} for {step.name}, and {GRACE} promises {promised} seconds after SIGTERM: the program is killed"
-                " while it saves a checkpoint"
+                f"is {grace} for {step.name}, but {GRACE} promises {promised} seconds after SIGTERM: the program is"
+                " killed while it saves a checkpoint"
             )
-            yield Problem(
-                _grace_at(view, step), why, f"give more than {promised}, or promise less (grace= of CheckpointPolicy)"
-            )
+            yield Problem(_grace_at(view, step), why, f"give more than {promised}, or lower grace= of CheckpointPolicy")
             return
 
 
@@ -240,8 +242,8 @@ def repeated_failure(view: View) -> Iterator[Problem]:
     ttl = number(section(view.jobset, "spec").get("ttlSecondsAfterFinished"))
     if view.mode == "trainer" and ttl is not None:
         why = (
-            f"JobSet deletes a failed job {ttl} seconds later, and Trainer's controller of versions 2.2 and 2.3 creates it again:"
-            " the job fails and starts over without end"
+            f"JobSet deletes a failed job {ttl} seconds later, and the controller of Trainer 2.2 and 2.3 creates it"
+            " again: the job fails and starts over forever"
         )
         yield Problem("spec.template.spec.ttlSecondsAfterFinished", why, "leave it out, or use Trainer 2.4")
 
@@ -329,7 +331,10 @@ def unsaved_work(view: View) -> Iterator[Problem]:
     by = [*_preemptors(view, queue)]
     saves = any(_variable(view, name) for name in (CHECKPOINT_DIR, OUTPUT))
     if by and not saves and view.steps and all(map(_loses_all, filter(trains, view.steps))):
-        why = f"Kueue may preempt the job for {' or '.join(by)}, and it saves nothing that outlives its Pods: it starts from zero"
+        why = (
+            f"Kueue may preempt the job for {' or '.join(by)}, but the job saves nothing that outlives its Pods: it"
+            " would start from zero"
+        )
         hint = (
             "give it checkpoint=CheckpointPolicy(...), a volume for checkpoints, or the highest priority; ignore this if the"
             " program saves them elsewhere"

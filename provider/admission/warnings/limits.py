@@ -13,7 +13,9 @@ def over_resource_quota(view: View) -> Iterator[Problem]:
     """Yield that the Pods of a job need more than a ResourceQuota of the namespace allows, whatever else runs there."""
     for each in exceeded_quotas(view.jobset, view.queues):
         why = (
-            f"its Pods need {each.requested} of {each.resource} together, and ResourceQuota {each.quota} of the namespace allows"
-            f" {each.hard}: some of them are never created"
+            f"its Pods request {each.requested} of {each.resource} in total, but ResourceQuota {each.quota} of the"
+            f" namespace allows {each.hard}: some Pods are never created"
         )
-        yield Problem("metadata.namespace", why, "ask for less (fewer nodes, less a node), or have the quota raised")
+        yield Problem(
+            "metadata.namespace", why, "request less (fewer nodes, or less per node), or have the quota raised"
+        )

@@ -31,7 +31,10 @@ def unknown_in_patch(view: View) -> Iterator[Problem]:
         for job in patched_jobs(patch, f"spec.runtimePatches[{place}]"):
             name = job.document.get("name")
             if isinstance(name, str) and name not in known:
-                why = f"the runtime has no replicated job {name}: one without containers is added, which JobSet refuses"
+                why = (
+                    f"the runtime has no replicated job {name}: the patch adds one without containers, which JobSet"
+                    " rejects"
+                )
                 yield Problem(f"{job.at}.name", why, f"available: {_names(known)}")
             elif isinstance(name, str):
                 yield from _containers(job, known[name])
@@ -49,7 +52,9 @@ def _containers(job: ReplicatedJob, step: Step) -> Iterator[Problem]:
             name = container.get("name")
             if isinstance(name, str) and name not in names and not any_unknown(names):
                 what = "container" if part == "containers" else "init container"
-                why = f"{step.name} has no {what} {name}: one without an image is added, and no Pod can be made"
+                why = (
+                    f"{step.name} has no {what} {name}: the patch adds one without an image, and no Pod can be created"
+                )
                 yield Problem(f"{at}.name", why, f"available: {_names(names)}")
 
 
@@ -64,8 +69,8 @@ def two_sources(view: View) -> Iterator[Problem]:
             sources = [name for name in volume if name != "name"]
             if len(sources) > 1:
                 name = volume.get("name")
-                why = f"volume {name} of {step.name} has {' and '.join(sources)}, and no Pod can be made with both"
-                hint = "give the volume of the patch another name, and mount that"
+                why = f"volume {name} of {step.name} has two sources, {' and '.join(sources)}: no Pod can be created"
+                hint = "give the volume of the patch another name, and mount it by that name"
                 yield Problem(_of_patch(view, step, name), why, hint)
 
 
@@ -89,8 +94,11 @@ def unnamed_ports(view: View) -> Iterator[Problem]:
             unnamed = [port.get("containerPort") for port in ports if not port.get("name")]
             at = f"{container.at}.ports"
             if len(unnamed) > 1:
-                why = f"{len(unnamed)} ports without a name become the last one, twice, which JobSet refuses"
+                why = (
+                    f"{len(unnamed)} ports have no name: merging turns them into duplicates of the last one, which"
+                    " JobSet rejects"
+                )
                 yield Problem(at, why, "give each a name")
             elif unnamed and unnamed != [TRAINER_PORT] and declares and container.name == NODE:
-                why = f"port {unnamed[0]} has no name, and gives way to {TRAINER_PORT} of the framework"
+                why = f"port {unnamed[0]} has no name, so port {TRAINER_PORT} of the framework replaces it"
                 yield Problem(at, why, "give it a name")

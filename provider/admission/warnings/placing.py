@@ -80,7 +80,7 @@ def _shown(taint: Mapping[str, Any]) -> str:
 
 
 def small_shared_memory(view: View) -> Iterator[Problem]:
-    """Yield nodes with several GPUs and the default /dev/shm, which NCCL's buffers and DataLoader's workers use."""
+    """Yield nodes with several GPUs with the default /dev/shm, which NCCL's buffers and DataLoader's workers use."""
     container = view.worker.node if view.worker else None
     if not view.has_policy("torch") or view.worker is None or container is None or view.gpus < 2:
         return
@@ -124,14 +124,14 @@ def memory_limits(view: View) -> Iterator[Problem]:
     wanted = view.gpus * _MEMORY_OF_A_PROCESS + _shared(view.worker)
     if given is None:
         why = (
-            f"is missing on {view.nodes} nodes with GPUs: whatever else runs there can take the memory, and when one process"
-            " is killed for it, all others wait for it until NCCL gives up"
+            f"is missing on {view.nodes} nodes with GPUs: other Pods there can use up the memory, and if one"
+            " process is killed (OOM), all others wait for it until NCCL times out"
         )
         yield Problem(where, why, f"give a limit and the same request, more than {_gi(wanted)}")
     elif (limit := amount(given)) and limit.amount < wanted:
         why = (
-            f"is {given}; {view.gpus} processes with CUDA and NCCL need about {_gi(wanted)}, shared memory included: one is"
-            " killed, and those of the other nodes wait for it until NCCL gives up"
+            f"is {given}; {view.gpus} processes with CUDA and NCCL need about {_gi(wanted)}, shared memory"
+            " included: one is killed (OOM), and those of the other nodes wait for it until NCCL times out"
         )
         yield Problem(where, why, f"give more than {_gi(wanted)}")
 
@@ -162,5 +162,5 @@ def one_node_claims(view: View) -> Iterator[Problem]:
         for name, (at, modes) in claims.items():
             if name in mounted and modes and not any("Many" in mode for mode in modes):
                 needed = f"{step.pods} Pods of {step.name} need it"
-                why = f"{' and '.join(modes)} lets one machine mount the claim {name}, and {needed}"
-                yield Problem(at, why, "use ReadWriteMany, with a storage class that has it")
+                why = f"{' and '.join(modes)} lets only one node mount the claim {name}, but {needed}"
+                yield Problem(at, why, "use ReadWriteMany, with a StorageClass that supports it")

@@ -58,10 +58,10 @@ def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
             if quantity.amount < 0:
                 yield f"has {part} of {quantity} {name}", "0 or more"
             elif "/" in name and quantity.amount.denominator != 1:
-                yield f"has {part} of {quantity} {name}, which comes in whole ones", "a whole number"
+                yield f"has {part} of {quantity} {name}, which must be a whole number", "a whole number"
     asked = {*requests, *limits}
     if any(name.startswith("hugepages-") for name in asked) and not asked & {"cpu", "memory"}:
-        yield "asks for huge pages alone: HugePages require cpu or memory", "ask for cpu or memory as well"
+        yield "requests only huge pages: HugePages require cpu or memory", "request cpu or memory as well"
     unlimited = sorted(name for name in requests.keys() - limits.keys() if name not in _OVERCOMMITTED)
     for name in unlimited if not isinstance(resources.get("limits"), Unknown) else ():
         if name not in section(resources, "limits"):
@@ -76,7 +76,10 @@ def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
                 "a limit that is not lower",
             )
         elif name not in _OVERCOMMITTED and requests[name].amount != limits[name].amount:
-            yield f"requests {requests[name]} {name}, and has another limit, {limits[name]}", "leave the request out"
+            yield (
+                f"requests {requests[name]} {name}, but its limit is {limits[name]}: both must be equal",
+                "leave the request out",
+            )
 
 
 def _amounts(given: Mapping[str, Any]) -> dict[str, Quantity]:
@@ -95,7 +98,7 @@ def mounts_without_volume(view: View) -> Iterator[Problem]:
             for at, mount in entries(container.document, "volumeMounts", container.at):
                 name = mount.get("name")
                 if isinstance(name, str) and name not in known:
-                    why = f"the container {container.name} mounts {name}, and its Pod has no such volume"
+                    why = f"the container {container.name} mounts {name}, but its Pod has no such volume"
                     there = ", ".join(sorted(map(str, known))) or "none"
                     yield Problem(f"{at}.name", why, f"available: {there}")
 
@@ -106,7 +109,10 @@ def mounts_at_root(view: View) -> Iterator[Problem]:
         for container in step.pod.all_containers:
             for at, mount in entries(container.document, "volumeMounts", container.at):
                 if is_root(path := mount.get("mountPath")):
-                    why = f"{path!r} is the root folder, where no runtime mounts a volume: the container never starts"
+                    why = (
+                        f"{path!r} is the root folder, where no container runtime mounts a volume: the container"
+                        " never starts"
+                    )
                     yield Problem(f"{at}.mountPath", why, "use a folder below it")
 
 

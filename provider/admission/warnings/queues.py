@@ -66,7 +66,10 @@ def unmatched_flavor(document: Document, queues: Queues) -> Iterator[Problem]:
         yield Problem(_at(document, "spec.topologyName"), why, "label the nodes, or correct the levels of the Topology")
     if users and not its:
         shown = ", ".join(f"{k}={v}" for k, v in sorted(labels.items()))
-        why = f"none of {len(nodes)} nodes has the labels {shown}: jobs that {', '.join(sorted(users))} admits in it find no node"
+        why = (
+            f"none of {len(nodes)} nodes has the labels {shown}: jobs that {', '.join(sorted(users))} admits in"
+            " this flavor find no node"
+        )
         alone = [k for k, v in labels.items() if not any(node.get(k) == v for node in nodes)]
         seen = sorted({f"{key}={node[key]}" for key, node in product(alone, nodes) if key in node})
         yield Problem(
@@ -131,7 +134,7 @@ def quota_beyond_nodes(document: Document, queues: Queues) -> Iterator[Problem]:
                 name = quota["name"]
                 where = _at(document, f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}].nominalQuota")
                 why = (
-                    f"is {format_amount(name, nominal)}, and the {len(nodes)} nodes of flavor {quotas['name']} have"
+                    f"is {format_amount(name, nominal)}, but the {len(nodes)} nodes of flavor {quotas['name']} have"
                     f" {format_amount(name, there)} {name}: Kueue admits jobs that find no node"
                 )
                 yield Problem(where, why, "lower the quota to what the nodes have, or add nodes")
@@ -193,21 +196,24 @@ def resource_without_quota(view: View) -> Iterator[Problem]:
     """Yield a resource of a job for which its queue has no quota."""
     if (found := _reason_not_fitting(view)) and found.cause == "uncovered":
         resource = found.words.rpartition("resource ")[2].partition(" ")[0]
-        why = f"its queue has no quota for {resource}, which {found.pod_set.name} asks for, and never admits it: {found.words}"
-        yield Problem(QUEUED, why, "choose another queue, or cover the resource in its ClusterQueue")
+        why = (
+            f"its queue has no quota for {resource}, which {found.pod_set.name} requests, so Kueue never admits the"
+            f" job: {found.words}"
+        )
+        yield Problem(QUEUED, why, "choose another queue, or add quota for the resource to its ClusterQueue")
 
 
 def too_large(view: View) -> Iterator[Problem]:
     """Yield that a job needs more quota than its queue can use and borrow."""
     if (found := _reason_not_fitting(view)) and found.cause == "capacity":
-        why = f"it needs more than its queue can ever have, with all that it may borrow: {found.words}"
-        yield Problem(QUEUED, why, "ask for less (fewer nodes, fewer devices a node), or choose another queue")
+        why = f"it requests more than its queue can ever have, even with everything it may borrow: {found.words}"
+        yield Problem(QUEUED, why, "request less (fewer nodes, or fewer devices per node), or choose another queue")
 
 
 def no_flavor(view: View) -> Iterator[Problem]:
     """Yield that no flavor of the queue matches a job: taints, node labels, topology."""
     if (found := _reason_not_fitting(view)) and found.cause == "flavor":
-        yield Problem(QUEUED, f"none of its queue's flavors is for it: {found.words}", _hint_flavor(view, found))
+        yield Problem(QUEUED, f"none of its queue's flavors matches the job: {found.words}", _hint_flavor(view, found))
 
 
 def no_topology_domain(view: View) -> Iterator[Problem]:
@@ -216,7 +222,7 @@ def no_topology_domain(view: View) -> Iterator[Problem]:
     if behind is None or not view.jobset or _reason_not_fitting(view):
         return
     if found := find_unfitting_podset(pod_sets(view.jobset, view.queues), behind, view.queues):
-        yield Problem(QUEUED, f"it waits until there are other nodes: {found}", found.hint)
+        yield Problem(QUEUED, f"it does not fit the nodes that exist: {found}", found.hint)
 
 
 def no_node(view: View) -> Iterator[Problem]:
@@ -226,11 +232,12 @@ def no_node(view: View) -> Iterator[Problem]:
     for step, found in _pods_without_node(view):
         if found.tainted and view.taints:  # PT111 is about these
             continue
-        hint = "ask for less a node, or correct node selector, affinity and tolerations"
-        waits = "they never start"
+        hint = "request less per node, or correct node selector, affinity and tolerations"
+        waits = "never start"
         if found.on_demand:
-            waits, hint = "they wait until the cluster's autoscaler adds such nodes", "ignore it if the autoscaler can"
-        why = f"not all Pods of {step.name} find a node of the cluster, and {waits}: {found.why}"
+            waits = "wait until the cluster's autoscaler adds such nodes"
+            hint = "ignore this warning if the autoscaler can add them"
+        why = f"some Pods of {step.name} fit no node of the cluster and {waits}: {found.why}"
         yield Problem(f"spec.template.{step.pod.at}", why, hint)
 
 
@@ -264,16 +271,16 @@ def namespace_not_selected(view: View) -> Iterator[Problem]:
     if isinstance(selector, Unknown) or first_unknown(selector) is not None:
         return
     name = section(behind, "metadata").get("name")
-    hint = "set its namespaceSelector; {} takes jobs of all namespaces"
+    hint = "set its namespaceSelector; {} admits jobs from all namespaces"
     if selector is None:
-        yield Problem(QUEUED, f"its ClusterQueue {name} has no namespaceSelector, and so takes no jobs at all", hint)
+        yield Problem(QUEUED, f"its ClusterQueue {name} has no namespaceSelector, so it admits no jobs at all", hint)
         return
     known = view.queues.find("Namespace", namespace)
     labels = {_NAMESPACE: namespace, **section(known, "metadata", "labels")}
     if known is None:
         selector = _about_name(section(selector))
     if not matches_selector(section(selector), labels):
-        why = f"its ClusterQueue {name} takes no jobs of namespace {namespace}: {_selector_text(section(selector))}"
+        why = f"its ClusterQueue {name} admits no jobs from namespace {namespace}: {_selector_text(section(selector))}"
         yield Problem(QUEUED, why, f"label the namespace, or {hint}")
 
 
@@ -307,8 +314,11 @@ def renamed_queue(view: View) -> Iterator[Problem]:
     local = _local_queue(view)
     now = section(local, "metadata", "annotations").get(RENAMED_TO)
     if local is not None and isinstance(now, str):
-        why = f"LocalQueue {section(local, 'metadata').get('name')} is called {now} now, and its earlier name may go"
-        hint = f'set queue="{now}": a job that waits moves without a new run; let one that runs end first'
+        why = (
+            f"LocalQueue {section(local, 'metadata').get('name')} has been renamed to {now}, and the old LocalQueue"
+            " may be deleted"
+        )
+        hint = f'set queue="{now}": a waiting job moves without a new run; let a running job end first'
         yield Problem(QUEUED, why, hint)
 
 
@@ -326,7 +336,7 @@ def refused_workload(view: View) -> Iterator[Problem]:
         yield Problem("spec.template.spec.replicatedJobs", why, "fewer replicated jobs with more replicas")
     limit = labels.get(MAX_EXECUTION)
     if isinstance(limit, str) and limit.isascii() and limit.isdigit() and int(limit[:20]) > _MOST_SECONDS:
-        why = f"{limit} s are more than a Workload holds, {_MOST_SECONDS}: another time would count"
+        why = f"{limit} s are more than the maximum of a Workload, {_MOST_SECONDS} s: another limit would apply"
         yield Problem(f"metadata.labels[{MAX_EXECUTION}]", why, "give a shorter time, or none")
     for each in sets:
         notes = section(each.template, "metadata", "annotations")
@@ -341,8 +351,10 @@ def many_steps(view: View) -> Iterator[Problem]:
     count = len(view.steps)
     if section(view.train_job, "metadata", "labels").get(QUEUE) and _OLDER_PODSETS[0] < count <= MOST_PODSETS:
         most, later = _OLDER_PODSETS
-        why = f"has {count} replicated jobs, and a Workload of older versions of Kueue takes {most} (0.18: {later})"
-        yield Problem("spec.template.spec.replicatedJobs", why, "Kueue 0.19 or newer; then ignore this warning")
+        why = (
+            f"has {count} replicated jobs, but a Workload of older versions of Kueue has at most {most} (0.18: {later})"
+        )
+        yield Problem("spec.template.spec.replicatedJobs", why, "use Kueue 0.19 or newer, then ignore this warning")
 
 
 MOST_PODSETS = 18
@@ -363,7 +375,7 @@ def stopped_queue(document: Document, _queues: Queues) -> Iterator[Problem]:
         return
     if policy not in ("Hold", "HoldAndDrain"):
         if first_unknown(policy) is None:
-            why = f"is {policy!r}, so the API server refuses the queue"
+            why = f"is {policy!r}, so the API server rejects the queue"
             yield Problem(_at(document, "spec.stopPolicy"), why, "write None, Hold or HoldAndDrain")
         return
     if section(document, "status").get("conditions"):
@@ -413,13 +425,16 @@ def _reason_not_fitting(view: View) -> NotFitting | None:
 
 def _hint_flavor(view: View, found: NotFitting) -> str:
     if "no TAS flavor" in found.words:
-        return f"let {found.pod_set.name} ask for something that the queue covers, such as cpu, or let the queue cover pods"
+        return (
+            f"add a request of {found.pod_set.name} for a resource that the queue covers, such as cpu, or let the"
+            " queue cover pods"
+        )
     if "requested level" in found.words or "support" in found.words:
         flavors = [f for f in view.queues.of("ResourceFlavor") if _uses(cluster_queue_of_job(view) or {}, f)]
         levels = {*chain.from_iterable(view.queues.levels(flavor) or () for flavor in flavors)}
         if not levels:
-            return "leave the topology out; its flavors have none"
-        return f"levels that its flavors have: {', '.join(sorted(levels))}"
+            return "leave the topology out: the flavors of the queue have none"
+        return f"use a level that the flavors of the queue have: {', '.join(sorted(levels))}"
     return "change tolerations or the node selector, or choose another queue"
 
 

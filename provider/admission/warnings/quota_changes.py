@@ -107,10 +107,10 @@ def _over_quota(name: str, queue: Document, queues: Queues, before: Queues) -> I
         )  # fmt: skip
         jobs = join_names([*map(job_of, excess.jobs)], 5)
         why = (
-            f"jobs hold {used} {resource} in flavor {flavor}, {beyond} more than the new quota of {nominal}: {jobs}"
+            f"jobs use {used} {resource} in flavor {flavor}, {beyond} more than the new quota of {nominal}: {jobs}"
             f" {'is' if len(excess.jobs) == 1 else 'are'} over quota; jobs run until they end{preempted}"
         )
-        yield Problem(f"ClusterQueue {name}: spec.resourceGroups", why, "lower the quota once they have ended")
+        yield Problem(f"ClusterQueue {name}: spec.resourceGroups", why, "lower the quota once these jobs have ended")
 
 
 def _excesses(holding: list[Document], node: Node, node_before: Node, queue: Document) -> Iterator[_Excess]:
@@ -172,13 +172,13 @@ def _never_fitting(name: str, new: Document, old: Document, queues: Queues, befo
         if found is not None and reason_pods_not_fitting(pods, old, before) is None:
             (running if admitted else waiting)[job_of(workload)] = found.words
     for jobs, what in (
-        (waiting, "waiting jobs never fit any more"),
-        (running, "running jobs never start again once they are suspended"),
+        (waiting, "waiting jobs would never fit"),
+        (running, "running jobs would never start again after a suspension"),
     ):
         if jobs:
             first, *_ = names = sorted(jobs)
             why = f"{what}: {join_names(names, 5)} ({jobs[first]})"
-            hint = "leave more quota, or move these jobs to another queue"
+            hint = "keep more quota, or move these jobs to another queue"
             yield Problem(f"ClusterQueue {name}: spec.resourceGroups", why, hint)
 
 

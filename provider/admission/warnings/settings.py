@@ -32,8 +32,8 @@ def replaced_commands(view: View) -> Iterator[Problem]:
         return
     names = " and ".join(own)
     replaced = [f"{shlex.join(map(str, words))} of {name}" for name, words in own.items() if words]
-    why = f"reaches {names}, which all have the ancestor trainer, and replaces {' and '.join(replaced)}"
-    hint = "leave the label of one of them only (MPI: the launcher), and write the image of the others into the runtime"
+    why = f"applies to {names}, which all have the ancestor trainer, and replaces {' and '.join(replaced)}"
+    hint = "keep the label on one of them only (MPI: the launcher), and write the image of the others into the runtime"
     yield Problem(f"spec.trainer.{given}", why, hint)
 
 
@@ -61,7 +61,7 @@ def settings_of_others(view: View) -> Iterator[Problem]:
             hint = f"pass each with `-x NAME` to mpirun, or {hint}"
         elif mpi and field == "image":
             hint += "; Trainer 2.4 sets it for both"
-        yield Problem(f"spec.trainer.{field}", f"reaches {view.trainers[0].name} alone: {node.name} {missing}", hint)
+        yield Problem(f"spec.trainer.{field}", f"applies to {view.trainers[0].name} only: {node.name} {missing}", hint)
 
 
 def _passes_env(view: View) -> bool:

@@ -93,15 +93,11 @@ def codes(given: Iterable[str]) -> list[str]:
 
 def _unknown(given: Iterable[Any], where: str) -> list[Problem]:
     known = [rule.code for rule in RULES]
-    return [
-        Problem(where, f"{code!r} is not a code of a warning", _hint(code, known))
-        for code in given
-        if code not in known
-    ]
+    return [Problem(where, f"unknown warning code {code!r}", _hint(code, known)) for code in given if code not in known]
 
 
 def _hint(code: Any, known: list[str]) -> str:
-    return f"{did_you_mean(str(code).upper(), known)} they are in docs/warnings.md".strip()
+    return f"{did_you_mean(str(code).upper(), known)} docs/warnings.md lists all codes".strip()
 
 
 def _ignored(train_job: Mapping[str, Any]) -> tuple[list[str], list[Problem]]:

@@ -35,8 +35,8 @@ def long_names(view: View) -> Iterator[Problem]:
     over = len(view.name) + taken - _LONGEST
     if over > 0:
         why = (
-            f"has {len(view.name)} characters, and JobSet takes up to {_LONGEST - taken} here: the Pods of {step.name}"
-            f" get names like {view.name}{_longest_pod(step)}, which may have {_LONGEST}"
+            f"has {len(view.name)} characters, but at most {_LONGEST - taken} are possible here: the Pods of"
+            f" {step.name} get names like {view.name}{_longest_pod(step)}, which JobSet limits to {_LONGEST}"
         )
         yield Problem("metadata.name", why, f"shorten it by {over}")
 
@@ -60,11 +60,12 @@ def gang_deadlock(view: View) -> Iterator[Problem]:
         return
     names = ", ".join(str(step.name) for step in waiting)
     why = (
-        f"the gang starts when all its Pods are there, those of {names} too; they are made only when earlier steps have"
-        " come as far as they wait for, and those are not scheduled before the gang starts: it never starts"
+        f"the gang starts only when all its Pods exist, including those of {names}; these wait for earlier steps,"
+        " whose Pods are not scheduled before the gang starts: the job never starts"
     )
     hint = (
-        'use mode="jobset", which makes a PodGroup a stage, fetch data and models before the job (DatasetInitializer,'
+        'use mode="jobset", which creates a PodGroup for each stage, fetch data and models before the job'
+        " (DatasetInitializer,"
         " ModelInitializer), or use a runtime without a gang"
     )
     yield Problem(f"spec.podGroupPolicy.{gang}", why, hint)
@@ -91,7 +92,7 @@ def depends_on_itself(view: View) -> Iterator[Problem]:
     """Yield replicated jobs that depend on themselves."""
     for step in view.steps:
         if step.name in step.waits_for:
-            why = f"{step.name} waits for itself: JobSet admits that, and never starts it"
+            why = f"{step.name} waits for itself: JobSet admits it, but never starts it"
             yield Problem(f"{step.at}.dependsOn", why, "name an earlier replicated job")
 
 
@@ -108,11 +109,11 @@ def shared_subdomain(view: View) -> Iterator[Problem]:
             continue
         if isinstance(mine, str) and mine == subdomain(other):
             why = (
-                f"{mine} is the subdomain of JobSet {theirs.get('name')} as well: both use the Service of the one that"
-                " comes first, and the other's nodes lose each other when that one is deleted"
+                f"JobSet {theirs.get('name')} has the subdomain {mine} too: both use the Service of the older"
+                " JobSet, and when that JobSet is deleted, the nodes of the other no longer find each other"
             )
             where = "spec.template.spec.network.subdomain"
-            yield Problem(where, why, "give each its own, or leave it out: it is then the job's name")
+            yield Problem(where, why, "give each JobSet its own, or leave it out: the default is the job's name")
 
 
 def _namespace(metadata: Document) -> Any:
@@ -147,10 +148,10 @@ def address_without_pod(view: View) -> Iterator[Problem]:
         why = f"the nodes look for {first}, which does not exist: the trainer's replicated job is called {step.name}"
         yield Problem(f"{step.at}.name", why, f"call it {NODE}")
     elif isinstance(own, str) and own not in ("", view.name):
-        why = f"the nodes look for {first}, and are called {view.name}-{NODE}-0-0.{own}"
+        why = f"the nodes look for {first}, but their names are {view.name}-{NODE}-0-0.{own}"
         yield Problem("spec.template.spec.network.subdomain", why, "leave it out")
     elif network.get("enableDNSHostnames") is False and view.several_nodes:
-        why = f"the nodes look for {first}, and nodes have no names without it"
+        why = f"the nodes look for {first}, but without DNS hostnames they have no names"
         yield Problem("spec.template.spec.network.enableDNSHostnames", why, "leave it out")
 
 
@@ -165,10 +166,10 @@ def volcano_without_scheduler(view: View) -> Iterator[Problem]:
     """
     if without := _with_scheduler(view, "volcano", _unset):
         why = (
-            f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them singly if it is not"
-            " Volcano"
+            f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them one by one"
+            " unless it is Volcano"
         )
-        yield Problem(_scheduler_of(without[0]), why, "write volcano, or what yours is called")
+        yield Problem(_scheduler_of(without[0]), why, "write volcano, or the name of your Volcano scheduler")
 
 
 def coscheduling_without_scheduler(view: View) -> Iterator[Problem]:
@@ -178,10 +179,10 @@ def coscheduling_without_scheduler(view: View) -> Iterator[Problem]:
     """
     if without := _with_scheduler(view, "coscheduling", _unset):
         why = (
-            f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them singly if it has no"
-            " coscheduling plugin"
+            f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them one by one"
+            " unless it has the coscheduling plugin"
         )
-        hint = "write scheduler-plugins-scheduler, or what yours is called"
+        hint = "write scheduler-plugins-scheduler, or the name of your scheduler"
         yield Problem(_scheduler_of(without[0]), why, hint)
 
 
@@ -191,10 +192,10 @@ def foreign_scheduler(view: View) -> Iterator[Problem]:
         others = tuple(name for name, whose in _SCHEDULERS.items() if whose != gang)
         if foreign := _with_scheduler(view, gang, others.__contains__):
             name = foreign[0].pod.spec["schedulerName"]
-            does = "makes PodGroups of its own" if name == KAI_SCHEDULER else "starts such Pods singly"
-            why = f"{name} does not look at the PodGroups of {gang}, for which the runtime asks, and {does}"
+            does = "creates its own PodGroups" if name == KAI_SCHEDULER else "starts the Pods one by one"
+            why = f"the runtime requests a PodGroup of {gang}, which {name} ignores: it {does}"
             yield Problem(
-                _scheduler_of(foreign[0]), why, "leave podGroupPolicy out, or name the scheduler that it is for"
+                _scheduler_of(foreign[0]), why, "leave podGroupPolicy out, or name the scheduler that belongs to it"
             )
 
 

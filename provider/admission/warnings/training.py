@@ -70,7 +70,7 @@ def local_rendezvous(view: View) -> Iterator[Problem]:
     words = view.words or []
     pairs = [f"{word}={after}" for word, after in pairwise(words)]
     if found := next((pair for pair in (*words, *pairs) if _LOCAL.match(pair)), None):
-        why = f"{found} lets each of the {view.nodes} nodes wait for itself: they train {view.nodes} models"
+        why = f"with {found} each of the {view.nodes} nodes connects only to itself: they train {view.nodes} models"
         yield Problem("spec.trainer.command", why, f"leave it out, or name {view.name}-{NODE}-0-0.{view.name}")
 
 
@@ -121,8 +121,8 @@ def hidden_gpus(view: View) -> Iterator[Problem]:
         return
     if view.gpus > 1:
         why = (
-            f"hides the {view.gpus} GPUs that the runtime gives each node: they are still there, and the number of"
-            " processes is counted as if they were not"
+            f"names no GPUs, but the runtime gives each node {view.gpus}: the node keeps its GPUs, but the number"
+            " of processes is computed without them"
         )
         yield Problem(
             "spec.trainer.resourcesPerNode", why, f"name the GPUs here too, or give numProcPerNode: {view.gpus}"
@@ -149,7 +149,9 @@ def no_trainer_step(view: View) -> Iterator[Problem]:
     """Yield a trainer section although the runtime has no trainer step."""
     if view.steps and view.steps_known and not view.trainers and view.trainer and not _own_policy(view):
         given = ", ".join(sorted(view.trainer))
-        why = f"is for the replicated job with the ancestor trainer, and the runtime has none: {given} have no effect"
+        why = (
+            f"applies to the replicated job with the ancestor trainer, but the runtime has none: {given} have no effect"
+        )
         hint = "give its Job template (not its Pod template) the label trainer.kubeflow.org/trainjob-ancestor-step: trainer"
         yield Problem("spec.trainer", why, hint)
 
@@ -161,7 +163,7 @@ def second_trainer(view: View) -> Iterator[Problem]:
             why = (
                 f"is a second trainer: {step.name} gets neither the number of nodes nor the variables that connect them"
             )
-            yield Problem(f"{step.at}.template.metadata.labels", why, "leave the label of one trainer only")
+            yield Problem(f"{step.at}.template.metadata.labels", why, "keep the label on one trainer only")
 
 
 def _own_policy(view: View) -> bool:
@@ -190,7 +192,7 @@ def unvalidated_nodes(view: View) -> Iterator[Problem]:
     for problem in _unvalidated(view):
         if "LoRA" not in problem.why:
             nodes = _own_nodes(view)
-            why = f"is {nodes} in the runtime, which Trainer's webhook does not look at: {problem.where} {problem.why}"
+            why = f"is {nodes} in the runtime, which Trainer's webhook does not check: {problem.where} {problem.why}"
             yield Problem("spec.mlPolicy.numNodes", why, "write numNodes: 1 into the TrainJob's trainer")
 
 
@@ -198,7 +200,10 @@ def unvalidated_lora(view: View) -> Iterator[Problem]:
     """Yield that LoRA has no effect with the runtime's number of nodes."""
     for problem in _unvalidated(view):
         if "LoRA" in problem.why:
-            why = f"LoRA is left out: the runtime has {_own_nodes(view)} nodes, and on several TorchTune tunes all weights"
+            why = (
+                f"LoRA has no effect: the runtime has {_own_nodes(view)} nodes, and on several nodes TorchTune"
+                " trains all weights"
+            )
             yield Problem("spec.trainer.args", why, "write numNodes: 1 into the TrainJob's trainer")
 
 
@@ -230,7 +235,10 @@ def several_launchers(view: View) -> Iterator[Problem]:
     nodes = _own_nodes(view)
     launcher = view.trainers[0] if view.has_policy("mpi") and view.trainers else None
     if nodes and nodes > 1 and launcher is not None and launcher.name != NODE and launcher.pods != 1:
-        why = f"is {nodes}, and goes to the job with the ancestor trainer: {nodes} Pods of {launcher.name} each start mpirun"
+        why = (
+            f"is {nodes}, and applies to the job with the ancestor trainer: {nodes} Pods of {launcher.name} each"
+            " start mpirun"
+        )
         yield Problem("spec.mlPolicy.numNodes", why, "leave it at 1, and give numNodes in the TrainJob's trainer")
 
 
@@ -259,7 +267,7 @@ def no_hosts_for_open_mpi_5(view: View) -> Iterator[Problem]:
         )
         hint = (
             f"set {variable}={HOSTFILE_FOLDER}/{HOSTFILE} in the env of the runtime's launcher, or pass --hostfile"
-            f" {HOSTFILE_FOLDER}/{HOSTFILE} to mpirun; with Open MPI 4 or Trainer 2.4 ignore it"
+            f" {HOSTFILE_FOLDER}/{HOSTFILE} to mpirun; with Open MPI 4 or Trainer 2.4 ignore this warning"
         )
         yield Problem("spec.mlPolicy.mpi.mpiImplementation", why, hint)
 
@@ -269,7 +277,7 @@ def flux_without_nodes(view: View) -> Iterator[Problem]:
     trainer = section(view.train_job, "spec").get("trainer")
     if view.has_policy("flux") and isinstance(trainer, (dict, type(None))) and (trainer or {}).get("numNodes") is None:
         why = "is missing: Trainer's controller never creates the objects of a Flux job without it"
-        yield Problem("spec.trainer.numNodes", why, "give it, 1 for one node")
+        yield Problem("spec.trainer.numNodes", why, "set it, also for one node (1)")
 
 
 def ignored_resources(view: View) -> Iterator[Problem]:

@@ -58,7 +58,7 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
         trainer = _trainer(train_job)
         if trainer.get("numNodes") is None:
             why = "is required with Flux: without it Trainer's controller never creates the objects"
-            raise Invalid(Problem("spec.trainer.numNodes", why, "give it, 1 for one node"))
+            raise Invalid(Problem("spec.trainer.numNodes", why, "set it, also for one node (1)"))
         image = _settings(info, trainer)["FLUX_VIEW_IMAGE"]
         trainer["command"] = ["/bin/bash", f"{CONFIG_FOLDER}/entrypoint.sh", _command(info, trainer)]
         trainer.pop("args", None)  # they are part of that word; those of the runtime stay
