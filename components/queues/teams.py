@@ -24,7 +24,7 @@ class Team(Args):
         borrowing: GPUs of each kind that the team may borrow, or True or False; default: `borrowing` of the component.
         lending: GPUs of each kind that others may borrow; default: all.
         weight: Weight where the cluster shares fairly; default: 1.
-        hold: Whether no further jobs of the team start (`stopPolicy: Hold` of its LocalQueue); jobs that run go on, and others
+        hold: Whether no further jobs of the team start (`stopPolicy: Hold` of its LocalQueue); running jobs continue, and others
             may borrow the team's quota. Default: False.
         renamed_from: Earlier name of the team; it requires `namespace`. The ClusterQueue keeps its name and its quota, and a
             LocalQueue of the earlier name stays, so that jobs that run or wait keep their place; default: none.

@@ -230,7 +230,7 @@ def _generated_names(view: _View, job: ReplicatedJob) -> _Broken:
         longest = pod
     over = len(longest) - _LONGEST
     if over > 0:
-        why = f"is too long: names of its {what}s would be up to {longest!r}, and may have {_LONGEST} characters"
+        why = f"is too long: names of its {what}s, such as {longest!r}, must have at most {_LONGEST} characters"
         return _Broken([Problem("metadata.name", why, f"shorten it, or the name of {job.name}, by {over}")], webhook)
     if wrong := dns_1035_label(longest):
         return _Broken([Problem(at, f"gives {what}s the name {longest!r}: {wrong[0]}")], webhook)
@@ -252,7 +252,7 @@ def _restart_policy(_view: _View, job: ReplicatedJob) -> _Broken:
     if restart not in ("OnFailure", "Never") and not isinstance(restart, Unknown):
         return _Broken([Problem(at, "must be OnFailure or Never in a Job")])
     if restart == "OnFailure" and "podFailurePolicy" in job.job:
-        return _Broken([Problem(at, "must be Never where the Job has a podFailurePolicy")])
+        return _Broken([Problem(at, "must be Never if the Job has a podFailurePolicy")])
     return _KEPT
 
 
@@ -418,7 +418,7 @@ def _targets(view: _View, policy: Document, path: str, webhook_why: str) -> _Bro
     webhook: list[Problem] = []
     for place, target in enumerate(listed(policy.get("targetReplicatedJobs"))):
         if not _known(target, view.job_names):
-            author.append(Problem(f"{path}.targetReplicatedJobs[{place}]", "names no replicated job", hint))
+            author.append(Problem(f"{path}.targetReplicatedJobs[{place}]", "unknown replicated job", hint))
             webhook.append(_plain(f"invalid replicatedJob name '{target}' {webhook_why}"))
     return _Broken(author, webhook)
 
@@ -431,7 +431,7 @@ def _coordinator_pod(view: _View) -> _Broken:
         return _KEPT
     if job is None:
         missing = _plain(f"coordinator replicatedJob {target} does not exist")
-        return _Broken([Problem(f"{path}.replicatedJob", "names no replicated job")], [missing])
+        return _Broken([Problem(f"{path}.replicatedJob", "unknown replicated job")], [missing])
     author: list[Problem] = []
     webhook: list[Problem] = []
     job_index, pod_index = coordinator.get("jobIndex", 0), coordinator.get("podIndex", 0)
@@ -505,7 +505,7 @@ def _claim_length(view: _View, template: _ClaimTemplate) -> _Broken:
     name = f"{template.claim}-{view.name}"
     if not isinstance(view.name, str) or len(name) <= _LONGEST:
         return _KEPT
-    why = f"is too long: the claim would be called {name}, and may have {_LONGEST} characters"
+    why = f"is too long: the name of the claim, {name}, must have at most {_LONGEST} characters"
     too_long = "VolumeClaimPolicies template name is too long"
     return _Broken(
         [Problem(f"{template.at}.metadata.name", why)],

@@ -84,7 +84,7 @@ def updated(jobset: Document, old: Document) -> Iterator[Problem]:
     managers = (section(document, "spec").get("managedBy") for document in (old, jobset))
     for field, one, other in (("replicatedJobs", before, after), ("managedBy", *managers)):
         if not equal_as_go(one, other):
-            yield Problem(f"spec.{field}", "field is immutable", "a JobSet of another name can have it")
+            yield Problem(f"spec.{field}", "field is immutable", "create a JobSet with another name for it")
 
 
 def _jobs(jobset: Document) -> Any:

@@ -66,7 +66,7 @@ def _job_problems(runtime: Document) -> Iterator[Problem]:
             continue
         replicas = job.document["replicas"]
         if replicas != 1 and not isinstance(replicas, Unknown):
-            yield Problem(f"{job.at}.replicas", "always must be 1", "more nodes: numNodes")
+            yield Problem(f"{job.at}.replicas", "always must be 1", "set the number of nodes with numNodes")
         containers = job.pod.spec.get("containers")
         names = [each.get("name") if isinstance(each, dict) else each for each in listed(containers)]
         if name not in names and not any_unknown((containers, *names)):

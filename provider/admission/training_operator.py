@@ -40,7 +40,7 @@ KINDS = {
     "TFJob": _Kind(
         "tfReplicaSpecs", ("Chief", "Master", "Worker"), "tensorflow",
         "Trainer has no policy that sets TF_CONFIG, which the catalogue's runtime tensorflow sets for workers; PS and Evaluator"
-        " need a runtime of your own",
+        " need your own runtime",
     ),
     "MPIJob": _Kind(
         "mpiReplicaSpecs", ("Worker",), "deepspeed-distributed",
@@ -79,9 +79,12 @@ def _parts(document: Mapping[str, Any], kind: _Kind) -> Iterator[str]:
     if isinstance(processes, int) or str(processes).isdigit():
         yield f"trainer.numProcPerNode: {processes}"
     elif processes is not None:
-        yield f"no numProcPerNode instead of {processes}: a process for each GPU, else for each CPU"
+        yield (
+            f"no numProcPerNode instead of nprocPerNode: {processes}; the default is a process for each GPU, or for"
+            " each CPU without GPUs"
+        )
     if queue := section(metadata, "labels").get(QUEUE):
-        yield f"the label {QUEUE}: {queue} as it is"
+        yield f"keep the label {QUEUE}: {queue}"
     policy = section(spec, "runPolicy")
     if (limit := policy.get("backoffLimit")) is not None:
         yield f"failurePolicy.maxRestarts: {limit} in the runtime's spec.template.spec, which restarts all nodes"

@@ -54,7 +54,7 @@ class Deprecation:
     successor: str
 
     def __str__(self) -> str:
-        when = f"deprecated, and not offered any more from {self.on} on" if self.on else "deprecated"
+        when = f"deprecated, and no longer offered from {self.on} on" if self.on else "deprecated"
         return f"{self.of} is {when}" + (f"; take {self.successor}" if self.successor else "")
 
     def is_over(self) -> bool:
@@ -84,7 +84,7 @@ class RuntimeCatalog:
 
     def _refuse(self) -> NoReturn:
         hint = "use RuntimeCatalog.from_dir(folder), from_git(url, ref) or from_package(package)"
-        raise Invalid(Problem(self.source, "names no location of a catalogue", hint))
+        raise Invalid(Problem(self.source, "not the location of a catalogue", hint))
 
     @classmethod
     def _at(cls, locate: Callable[[], Path], source: str) -> RuntimeCatalog:
@@ -205,7 +205,7 @@ class RuntimeCatalog:
             match, where = _LINE.fullmatch(line), f"{self.source}/{LOCK}, line {number}"
             if match is None:
                 raise Invalid(
-                    Problem(where, "is not a line of sha256sum", "it is: digest, two blanks, NAME/RELEASE.yaml")
+                    Problem(where, "not a valid line of sha256sum", "expected: digest, two spaces, NAME/RELEASE.yaml")
                 )
             if match[2] in found:
                 raise Invalid(Problem(where, f"duplicate entry {match[2]}", "remove the line that is wrong"))
@@ -222,7 +222,7 @@ class RuntimeCatalog:
         files = {_file(*each) for each in self._all()}
         for file in sorted(self.lock):
             if file not in files:
-                why, hint = f"is in {LOCK}, and its file is gone", f"restore it: git checkout -- {file}"
+                why, hint = f"is listed in {LOCK}, but its file is missing", f"restore it: git checkout -- {file}"
                 found.append(Problem(f"{self.source}/{file}", why, hint))
         for path in sorted(self.folder.glob("*/*.y*ml")):
             is_release = path.suffix == ".yaml" and VERSION.fullmatch(path.stem)
@@ -284,8 +284,8 @@ class RuntimeCatalog:
             hint = "`pulumi-trainer runtime check --lock` checks and releases it"
             raise Invalid(Problem(where, f"is not in {LOCK}: it is not released", hint))
         if hashlib.sha256(data).hexdigest() != self.lock[file]:
-            why = f"has been edited since it was released: {LOCK} has another digest"
-            raise Invalid(Problem(where, why, "take the edit back, and make a new release of it"))
+            why = f"was changed after its release: {LOCK} has another digest"
+            raise Invalid(Problem(where, why, "revert the change, and put it into a new release"))
         return _checked(where, data, name, release)
 
     def _bytes(self, file: str) -> bytes:
@@ -296,12 +296,14 @@ class RuntimeCatalog:
             )  # opening a FIFO would block
             with os.fdopen(number, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(number).st_mode):
-                    raise Invalid(Problem(where, "is not a plain file"))
+                    raise Invalid(Problem(where, "not a regular file"))
                 data = opened.read(MAX_FILE + 1)
         except OSError as error:
             hint = ""
             if file == LOCK and isinstance(error, FileNotFoundError):
-                hint = f"restore it: git checkout -- {LOCK}; `pulumi-trainer runtime check --lock` makes the first"
+                hint = (
+                    f"restore it: git checkout -- {LOCK}; `pulumi-trainer runtime check --lock` creates the first one"
+                )
             raise Invalid(Problem(where, f"cannot be read: {error.strerror or error}", hint)) from None
         if len(data) > MAX_FILE:
             raise Invalid(Problem(where, f"is longer than {MAX_FILE // 2**10} KiB"))
@@ -351,16 +353,16 @@ def _checked(where: str, data: bytes, name: str, release: str) -> dict[str, Any]
         raise Invalid(*(replace(p, where=f"{where}: {p.where}") for p in hidden))
     metadata = section(found[0], "metadata")
     if metadata.get("name") != name:
-        raise Invalid(Problem(f"{where}: metadata.name", f"must be {name}, as its folder is called"))
+        raise Invalid(Problem(f"{where}: metadata.name", f"must be {name}, like the name of its folder"))
     for part in ("labels", "annotations"):
         if section(metadata, part).get(RELEASE) != release:
-            why = f'must have {RELEASE}: "{release}", as the file is called'
+            why = f'must have {RELEASE}: "{release}", like the name of the file'
             raise Invalid(Problem(f"{where}: metadata.{part}", why))
     return found[0]
 
 
 def _package(name: str) -> Path:
-    hint = "install it in the program's environment; it is named as in an import"
+    hint = "install it in the program's environment, and give the name that `import` uses"
     try:
         spec = find_spec(name)
     except (ImportError, ValueError) as error:

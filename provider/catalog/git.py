@@ -133,14 +133,14 @@ def _folder(url: str, ref: str, wanted: _Wanted) -> Path:
 def _check(url: str, ref: str) -> None:
     safe = hide_credentials(str(url))
     if not isinstance(url, str) or not _URL.fullmatch(url) or "::" in url:
-        hint = "it is https://..., ssh://..., user@host:path, file:///... or a folder"
-        raise Invalid(Problem(safe, "not an address of a git repository", hint))
+        hint = "expected: https://..., ssh://..., user@host:path, file:///... or a folder"
+        raise Invalid(Problem(safe, "not a valid address of a git repository", hint))
     if re.match(r"https://.*[@?]|\w+://[^/]*:[^/]*@|ssh://(?:[^@]*:[^@]*@|.*\?)", url):
         hint = "leave user, password and token out; git asks its credential helper, or ssh its agent"
         raise Invalid(Problem(safe, "has credentials in it, which every user of the machine could read", hint))
     if not isinstance(ref, str) or not _REF.fullmatch(ref) or ref.endswith((".lock", "/", ".")):
-        hint = "such as v1.2, main, or 40 hexadecimal digits"
-        raise Invalid(Problem(f"{without_user(url)}@{ref}", "not a tag, a branch or a whole commit", hint))
+        hint = "expected for example v1.2, main, or 40 hexadecimal digits"
+        raise Invalid(Problem(f"{without_user(url)}@{ref}", "not a valid tag, branch or full commit hash", hint))
 
 
 def _current(repository: Path, where: str, url: str, ref: str, locked: str | None, lock: str) -> str:
@@ -151,15 +151,15 @@ def _current(repository: Path, where: str, url: str, ref: str, locked: str | Non
     except Invalid as error:
         if locked is None:
             raise
-        print_line(f"warning: {error}; its commit {locked[:12]} of {lock} is used", error=True)  # Pulumi shows it
+        print_line(f"warning: {error}; commit {locked[:12]} from {lock} is used", error=True)  # Pulumi shows it
         return locked
     found = {line.partition("\t")[2]: line.partition("\t")[0] for line in output.splitlines()}
     commit = next((found[name] for name in refs if name in found), "")
     if not _COMMIT.fullmatch(commit):
         raise Invalid(Problem(where, "the repository has no such tag or branch"))
     if locked not in (None, commit):
-        why = f"has moved: {lock} has {str(locked)[:12]}, and it is {commit[:12]} now"
-        raise Invalid(Problem(where, why, f"if that is meant, remove its line from {lock}"))
+        why = f"has moved: {lock} pins commit {str(locked)[:12]}, but the tag or branch is at {commit[:12]} now"
+        raise Invalid(Problem(where, why, f"to accept the new commit, remove its line from {lock}"))
     return commit
 
 
@@ -176,7 +176,7 @@ def _extract(repository: Path, where: str, commit: str, kept: Path, wanted: _Wan
     for name, mode, blob, size in listed(repository, where, commit):
         if mode not in ("100644", "100755") and not (mode == _LINK and wanted is _PROJECT):
             hint = _OF_A_CLONE if wanted is _PROJECT else ""
-            raise Invalid(Problem(f"{where}/{name}", "is a link or a submodule, and must be a file", hint))
+            raise Invalid(Problem(f"{where}/{name}", "must be a file, not a link or a submodule", hint))
         total += int(size)
         blobs.append((blob, name, mode))
         if total > MAX_REPOSITORY // 4 or len(blobs) > MAX_FILES:
@@ -339,7 +339,7 @@ def _read_output(process: subprocess.Popen[bytes], repository: Path) -> tuple[by
                 elif ready.data is out or len(errors) < 2**16:
                     ready.data.extend(data)
             if time.monotonic() > deadline:
-                return b"", b"", f"did not come in {SECONDS:.0f} s"
+                return b"", b"", f"did not arrive within {SECONDS:.0f} s"
             if len(out) > MAX_OUTPUT:
                 return b"", b"", "is too large"
             if _size(repository) > MAX_REPOSITORY:

@@ -61,5 +61,5 @@ def parse_image(text: str) -> Image:
     named = _REPOSITORY.fullmatch(repository) and _REGISTRY.fullmatch(registry)
     tagged = ":" not in last or _TAG.fullmatch(tag)
     if not named or not tagged or ("@" in text and not _DIGEST.fullmatch(digest)):
-        raise Invalid(Problem(text, "is not a reference to an image", "REGISTRY/REPOSITORY:TAG"))
+        raise Invalid(Problem(text, "not a valid image reference", "expected: REGISTRY/REPOSITORY:TAG"))
     return Image(text, registry, repository, tag, digest)

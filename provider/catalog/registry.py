@@ -53,9 +53,7 @@ def find_digest(image: Image) -> str:
     digest = f"sha256:{hashlib.sha256(_body(image, answer)).hexdigest()}"
     named = answer.headers.get("Docker-Content-Digest", digest)
     if named != digest:
-        raise TargetFault(
-            Problem(image.text, f"{image.registry} has sent a manifest with another digest than it names")
-        )
+        raise TargetFault(Problem(image.text, f"{image.registry} sent a manifest that does not match its own digest"))
     return digest
 
 
@@ -80,11 +78,11 @@ def _body(image: Image, answer: urllib3.BaseHTTPResponse) -> bytes:
     try:
         found = answer.read(MOST + 1, decode_content=False)
     except urllib3.exceptions.HTTPError:
-        raise TargetFault(Problem(image.text, "the answer of its registry has broken off")) from None
+        raise TargetFault(Problem(image.text, "the response of its registry ended early")) from None
     finally:
         answer.close()
     if len(found) > MOST:
-        raise TargetFault(Problem(image.text, f"the answer of its registry is larger than {MOST} bytes"))
+        raise TargetFault(Problem(image.text, f"the response of its registry is larger than {MOST} bytes"))
     return found
 
 
@@ -109,7 +107,7 @@ def _authorization(image: Image, challenge: str) -> str:
         token = None
     if answer.status != 200 or not isinstance(token, str):
         hint = f"`docker login {image.registry}` if it is private"
-        raise TargetFault(Problem(image.text, f"{realm.netloc} gives no token (status {answer.status})", hint))
+        raise TargetFault(Problem(image.text, f"{realm.netloc} issued no token (status {answer.status})", hint))
     return f"Bearer {token}"
 
 

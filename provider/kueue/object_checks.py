@@ -74,7 +74,7 @@ def immutable_changes(document: Mapping[str, Any], live: Mapping[str, Any]) -> I
             continue
         if kind == "ClusterQueue" and name not in was and not str(live.get("apiVersion")).endswith(NEWEST):
             continue  # a version that does not have it
-        why = "never changes while the flavor has a topology" if kind == "ResourceFlavor" else "never changes"
+        why = "is immutable while the flavor has a topology" if kind == "ResourceFlavor" else "is immutable"
         value = f"is {_shown(was[name])}" if name in was else "is not set"
         hint = _RENAME_KIND.get(kind, _RENAME).format(kind=kind)
         yield Problem(f"spec.{name}", f"{why}, and {value} in the cluster", hint)
@@ -87,10 +87,13 @@ FROZEN = {
     "ClusterQueue": ("concurrentAdmissionPolicy",),
 }
 """Kind -> immutable fields of the spec; those of a flavor only once it has a topology."""
-_RENAME = "give this {kind} another name (name=): the update makes that one, moves to it what refers to it here, and deletes this"
+_RENAME = (
+    "give this {kind} another name (name=): the update creates the new {kind}, moves this program's references to"
+    " it, and deletes the old one"
+)
 _RENAME_KIND = {
-    "Topology": f"{_RENAME}; flavors of it need another name as well",
-    "ResourceFlavor": f"{_RENAME}; jobs that run go on",
+    "Topology": f"{_RENAME}; its flavors need another name too",
+    "ResourceFlavor": f"{_RENAME}; running jobs continue",
 }
 
 
@@ -110,7 +113,7 @@ def conflicts(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Pro
         name, namespace = metadata.get("name"), metadata.get("namespace")
         if isinstance(name, str) and name and isinstance(namespace, (str, NoneType)):
             if (kind, namespace, name) in first:
-                why = f"another {kind} of the program is called {name} too"
+                why = f"another {kind} of the program has the name {name} too"
                 yield i, Problem("name", why, "give one of them another name")
             first.setdefault((kind, namespace, name), i)
         parent = section(document, "spec").get("parentName")

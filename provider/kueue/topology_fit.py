@@ -57,10 +57,10 @@ class TooSmall:
     @property
     def hint(self) -> str:
         """What to change in the job."""
-        return HINT if self.level else "ask for fewer nodes, or less a node"
+        return HINT if self.level else "request fewer nodes, or less per node"
 
 
-HINT = "ask for a wider level, fewer nodes, or less a node"
+HINT = "request a wider level, fewer nodes, or less per node"
 
 
 def find_unfitting_podset(sets: Sequence[PodSet], cluster_queue: Document, queues: Queues) -> TooSmall | None:

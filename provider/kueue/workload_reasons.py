@@ -99,11 +99,11 @@ def _shape(pattern: str, explanation: str, hint: str = "", *, never: bool = Fals
 def _over_capacity(match: re.Match[str]) -> str:
     resource, flavor, others, own, most = match.groups()
     request = f"{own} of {resource}" + (f" besides {others} for its other pods" if others != "0" else "")
-    return f"it asks for {request}, and its queue can never have more than {most} in flavor {flavor}"
+    return f"it requests {request}, but its queue can never have more than {most} in flavor {flavor}"
 
 
 _SMALLER = "request less (fewer nodes, or fewer devices per node), or choose another queue"
-_QUEUE = "ask whoever runs the queues, or choose another queue"
+_QUEUE = "ask the administrator of the queue, or choose another queue"
 SHAPES = (
     Shape(
         re.compile(
@@ -127,33 +127,33 @@ SHAPES = (
     ),
     _shape(
         r"flavor ([^\s,]+) doesn't match node affinity",
-        r"the nodes of flavor \1 are not those that its pods ask for",
+        r"the nodes of flavor \1 do not match the node selector or affinity of its pods",
         "change node selector or affinity, or choose another queue",
         never=True,
     ),
     _shape(r"flavor ([^\s,]+) not found", r"its queue names the flavor \1, which does not exist", _QUEUE, never=True),
     _shape(
         r'Flavor "?([^\s",]+)"? does not support TopologyAwareScheduling',
-        r"flavor \1 has no topology, and the job asks for one",
+        r"flavor \1 has no topology, but the job requests one",
         "leave the topology out, or choose another queue",
         never=True,
     ),
     _shape(
         r'Flavor "?([^\s",]+)"? supports only TopologyAwareScheduling',
-        r"flavor \1 has a topology, and the job asks for none",
-        "ask for a topology, or choose another queue",
+        r"flavor \1 has a topology, but the job requests none",
+        "request a topology, or choose another queue",
         never=True,
     ),
     _shape(
         r'Flavor "?([^\s",]+)"? does not contain the requested level',
-        r"the topology of flavor \1 does not have the level that the job asks for",
-        "ask for one of its levels, or choose another queue",
+        r"the topology of flavor \1 does not have the level that the job requests",
+        "request a level that this topology has, or choose another queue",
         never=True,
     ),
     _shape(
         r"failed to assign flavors to pod set (\S+): no TAS flavor assigned",
-        r"each step has to be placed in the topology of its queue's flavors, and \1 asks for nothing that they have",
-        r"let the step ask for something that the queue has quota for, such as cpu",
+        r"every step must be placed in the topology of its queue's flavors, but \1 requests none of their resources",
+        r"let the step request a resource for which the queue has quota, such as cpu",
         never=True,
     ),
     _shape(
@@ -163,7 +163,7 @@ SHAPES = (
     ),
     _shape(
         r'topology "([^"]+)" doesn\'t allow to fit any of (\d+) pod\(s\)',
-        r"there is quota, but in no domain of topology \1 is room for any of its \2 pods",
+        r"there is quota, but no domain of topology \1 has room for any of its \2 pods",
         f"if no domain is that large, the job never starts: {HINT}; else it starts once one has room",
     ),
     _shape(
@@ -194,14 +194,14 @@ SHAPES = (
     ),
     _shape(
         r"[Ww]orkload namespace doesn't match ClusterQueue selector",
-        "its ClusterQueue does not take jobs of this namespace",
+        "its ClusterQueue does not admit jobs from this namespace",
         _QUEUE,
         never=True,
     ),
     _shape(
         r"resources didn't satisfy LimitRange constraints: (.*)",
-        r"a LimitRange of its namespace refuses its pods: \1",
-        "ask for what the LimitRange allows: kubectl describe limitrange shows it",
+        r"a LimitRange of its namespace rejects its pods: \1",
+        "request what the LimitRange allows: kubectl describe limitrange shows the limits",
         never=True,
     ),
     _shape(r"The workload has failed admission checks", "an admission check has rejected it", _QUEUE),
@@ -283,7 +283,7 @@ def priority_class(workload: Document) -> str:
 
 _PREEMPTIONS = {
     "prioritization in the ClusterQueue": "which has a higher priority in its own queue",
-    "reclamation within the cohort": "whose queue takes back quota that it had lent",
+    "reclamation within the cohort": "whose queue reclaims quota that it had lent",
     "Fair Sharing within the cohort": "whose queue has less than its fair share",
     "reclamation within the cohort while borrowing": "which has a higher priority, and whose queue borrows quota",
 }
@@ -320,7 +320,7 @@ def why_queued(job: Waiting) -> Reason:
     found = conditions(work)
     quota, evicted = condition(found, "QuotaReserved"), true_condition(found, "Evicted")
     if (admitted := true_condition(found, "Admitted")) and not evicted:
-        why = "Kueue has admitted it, and starts it"
+        why = "Kueue has admitted it and is starting it"
         return Reason("Admitted", text(admitted.get("message")), why, admitted=True)
     if section(work, "spec").get("active") is False:
         return _deactivated(work, waits, text(evicted.get("message")) or "spec.active of its Workload is false")
@@ -365,16 +365,20 @@ def _not_looked_at(job: Waiting, reason: str) -> Reason:
 
 def _without_workload(job: Waiting, waits: str) -> Reason:
     if not job.readable:
-        why = f"{waits}; its Workload, which has the reason, cannot be read here: unknown kind or missing permission"
+        why = (
+            f"{waits}; its Workload, which has the reason, cannot be read: the cluster has no such kind, or the"
+            " permission is missing"
+        )
         return Reason("", job.message, why, "`pulumi-trainer rbac` prints the permissions; is Kueue installed?")
     if job.age < PATIENCE:
         return Reason("", job.message, f"{waits}, and Kueue has not looked at it yet")
     return Reason(
         "NoWorkload",
-        f"Kueue has made no Workload for it in {duration(job.age)}",
-        f"it has the queue {job.queue}, and Kueue has made no Workload for it since {duration(job.age)}",
-        f"{_RUNNING} If it does: does its configuration have {job.kind} in integrations.frameworks, and does it take this"
-        " namespace (managedJobsNamespaceSelector)? kubectl get configmap -n kueue-system kueue-manager-config -o yaml",
+        f"Kueue has created no Workload for it in {duration(job.age)}",
+        f"it is in the queue {job.queue}, but Kueue has created no Workload for it in {duration(job.age)}",
+        f"{_RUNNING} If it does: does Kueue's configuration list {job.kind} in integrations.frameworks, and select"
+        " this namespace (managedJobsNamespaceSelector)? kubectl get configmap -n kueue-system kueue-manager-config"
+        " -o yaml",
     )
 
 
@@ -391,7 +395,7 @@ def _deactivated(work: Document, waits: str, message: str) -> Reason:
     if "maximum execution time" in message.lower():
         hint = "raise max_execution=, which it has used up, and run it again (run=)"
     why = f"{waits}, and its Workload has been deactivated: {without_full_stop(message)}"
-    return Reason(DEACTIVATED, message, why, f"Kueue does not try it again by itself: {hint}")
+    return Reason(DEACTIVATED, message, why, f"Kueue does not start it again by itself: {hint}")
 
 
 def _checking(work: Document, found: list[Document], quota: Document) -> Reason:
@@ -401,7 +405,7 @@ def _checking(work: Document, found: list[Document], quota: Document) -> Reason:
     return Reason(
         text(admitted.get("reason")) or "UnsatisfiedAdmissionChecks",
         unmet or text(admitted.get("message")) or text(quota.get("message")),
-        f"it has its quota, and waits for admission checks of its ClusterQueue: {unmet or 'none has answered yet'}",
+        f"it has quota and waits for admission checks of its ClusterQueue: {unmet or 'none has answered yet'}",
     )
 
 

@@ -103,7 +103,7 @@ def test_a_namespace_selector_by_labels(teams: Teams) -> None:
     teams.ready("red")
     assert "PT209" in planned(teams, queue="red") and "team In (red)" in planned(teams, queue="red")
     teams.submit("job", queue="red")
-    teams.says("job", "will never admit it as it is .*does not take jobs of this namespace")
+    teams.says("job", "will never admit it as it is .*does not admit jobs from this namespace")
     teams.root.patch(kinds.NAMESPACE, "", teams.namespace, {"metadata": {"labels": {"team": "red"}}})
     assert "PT209" not in planned(teams, queue="red")
     assert teams.root.get(CLUSTER_QUEUE, "", teams.name("red")) is not None

@@ -47,7 +47,7 @@ def test_two_teams_share_what_the_other_leaves(teams: Teams, mode: str) -> None:
     teams.becomes("borrows", "Queued", "Preempted")
     teams.says(
         "borrows",
-        f"stopped it for {teams.namespace}/reclaims, whose queue takes back quota that it had lent; it is queued again",
+        f"stopped it for {teams.namespace}/reclaims, whose queue reclaims quota that it had lent; it is queued again",
     )
     teams.submit("urgent", queue="red", priority=teams.name("high"))
     teams.becomes("urgent", "Running")

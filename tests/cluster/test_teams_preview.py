@@ -112,15 +112,15 @@ def test_a_rack_that_is_too_small_is_warned_of_and_why_says_so(teams: Teams, mod
         " 2 of 3 pods of node"
         f" (8 {teams.gpu} each), even when nothing else runs"
     )
-    assert told.startswith("PT211: queue: ") and f"{said}. Hint: ask for a wider level" in told
+    assert told.startswith("PT211: queue: ") and f"{said}. Hint: request a wider level" in told
     teams.submit("job", 3, queue="red", topology=trainer.Required(teams.rack))
     until(lambda: "allows to fit only 2 out of 3 pod(s)" in teams.words("job"))
     why = teams.cli("why", "job", "-n", teams.namespace).stdout
     assert "it waits in the LocalQueue red and does not fit the existing nodes: " in why
-    assert f"{said}. Ask for a wider level, fewer nodes" in " ".join(why.split())
+    assert f"{said}. Request a wider level, fewer nodes" in " ".join(why.split())
     why = teams.cli("why", "job", "-n", teams.namespace, kubeconfig=teams.own).stdout
     assert (
-        "only 2 of its 3 pods have room. If no domain is that large, the job never starts: ask for a wider level" in why
+        "only 2 of its 3 pods have room. If no domain is that large, the job never starts: request a wider level" in why
     )
 
 
@@ -134,7 +134,7 @@ def test_nodes_that_are_too_few_for_a_job_that_asks_for_no_topology(teams: Teams
     assert (
         told.startswith("PT211: queue: ")
         and said in told
-        and told.endswith(". Hint: ask for fewer nodes, or less a node")
+        and told.endswith(". Hint: request fewer nodes, or less per node")
     )
     teams.submit("job", 3, queue="red")
     until(lambda: "allows to fit only 2 out of 3 pod(s)" in teams.words("job"))

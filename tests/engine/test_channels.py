@@ -47,8 +47,8 @@ trainer.ClusterTrainingRuntime("plain", release=stable.urn, catalog=catalog, opt
 trainer.RuntimeChannel("later", release=stable.urn)
 """
 WRONG_SAYS = (
-    "catalog: RuntimeCatalog('x', 'url'): names no location of a catalogue. Hint: use RuntimeCatalog.from_dir(folder)",
-    'RuntimeChannel("none") (__main__.py:', "must be name@release", "not an address of a git repository",
+    "catalog: RuntimeCatalog('x', 'url'): not the location of a catalogue. Hint: use RuntimeCatalog.from_dir(folder)",
+    'RuntimeChannel("none") (__main__.py:', "must be name@release", "not a valid address of a git repository",
     'TrainJob("a") (__main__.py:', "follow: is for a runtime that is a RuntimeChannel",
     "must be one of pin, patch, minor, any, not 'all'", "runtime: is not an offer of a RuntimeChannel",
     "release: '3.0.0' is not a release of plain of the catalogue runtimes", "catalog: is for a release of it",
@@ -57,7 +57,7 @@ WRONG_SAYS = (
     ".release: must be name@release, such as torch-distributed@2.3.0, not Output",
     ".catalogue: unknown field. Hint: did you mean catalog?", ".catalog: must be a RuntimeCatalog, not 'runtimes'",
     ".release: 'Plain' is not a runtime of the catalogue runtimes. Hint: did you mean plain?",
-    ".catalog: runtimes/plain/1.0.0.yaml: has been edited since it was released",
+    ".catalog: runtimes/plain/1.0.0.yaml: was changed after its release",
 )  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     assert "template: is required" not in refused and " object at 0x" not in refused
     program(project, PLATFORM + JOBS, RELEASE="1.1.0", FORCE="False", RUN=runs)
     refused = project.preview(ok=False).out
-    assert "runtimes/plain/1.0.0.yaml: has been edited since it was released" in refused and "Traceback" not in refused
+    assert "runtimes/plain/1.0.0.yaml: was changed after its release" in refused and "Traceback" not in refused
     (catalog / "catalogue.lock").write_text("".join((catalog / "catalogue.lock").read_text().splitlines(True)[1:]))
     (catalog / "plain" / "1.0.0.yaml").unlink()
     refused = project.preview(ok=False).out
@@ -171,7 +171,7 @@ def test_a_deprecated_release_is_told_to_each_who_uses_it(project: Project) -> N
     (project.folder / "runtimes" / "about.yaml").write_text(about)
     project.program(DEPRECATED, head="")
     out = project.preview().out
-    told = "plain@1.0.0 is deprecated, and not offered any more from 2999-03-31 on; take 1.1.0"
+    told = "plain@1.0.0 is deprecated, and no longer offered from 2999-03-31 on; take 1.1.0"
     assert {line.strip() for line in out.partition("Diagnostics:")[2].splitlines() if "deprecated" in line} == {
         f'warning: RuntimeChannel("old"): {told}', f"warning: runtime: {told}"
     }, out  # fmt: skip
@@ -205,7 +205,7 @@ def test_a_git_ref_that_has_moved_changes_nothing(project: Project) -> None:
     where = (
         f'RuntimeChannel("stable") (__main__.py:2).catalog: {repository}@v1: has moved: runtimes.lock has {locked[:12]}'
     )
-    assert where in refused and "if that is meant, remove its line from runtimes.lock" in refused, refused
+    assert where in refused and "to accept the new commit, remove its line from runtimes.lock" in refused, refused
     assert "Traceback" not in refused and (project.folder / "runtimes.lock").read_text() == locked
     assert project.resources("Channel") == [channel]
     (project.folder / "runtimes.lock").unlink()

@@ -176,7 +176,7 @@ REFUSED = {
     ),
     "no address": (
         'source=trainer.Source(".", git="ftp://x", revision="v1"), script="train.py"',
-        "trainer.source.git: ftp://x: not an address of a git repository",
+        "trainer.source.git: ftp://x: not a valid address of a git repository",
     ),
     "no requirements": ('source="nano", script="train.py", requirements="no.txt"', "no such file"),
 }

@@ -43,7 +43,7 @@ def test_longest_names(job: str, longest: int) -> None:
     document["metadata"]["name"] += "a"
     (problem,) = review_jobset(document)
     assert problem.where == "metadata.name"
-    assert "and may have 63 characters" in problem.why
+    assert "must have at most 63 characters" in problem.why
     assert problem.hint == f"shorten it, or the name of {job}, by 1"
 
 
@@ -103,7 +103,7 @@ WRONG: list[tuple[list[tuple[str, Any]], str, str]] = [
     (
         [("successPolicy", {"operator": "Any", "targetReplicatedJobs": ["nod"]})],
         "spec.successPolicy.targetReplicatedJobs[0]",
-        "names no replicated job",
+        "unknown replicated job",
     ),
     ([("successPolicy", {"operator": "Some"})], "spec.successPolicy.operator", "'All' or 'Any'"),
     ([("failurePolicy", {"restartStrategy": "InPlaceRestart"})], "restartStrategy", "feature gate InPlaceRestart"),
@@ -122,7 +122,7 @@ WRONG: list[tuple[list[tuple[str, Any]], str, str]] = [
     (
         [("failurePolicy", {"rules": [{"action": "FailJobSet", "targetReplicatedJobs": ["x"]}]})],
         "rules[0].targetReplicatedJobs[0]",
-        "names no replicated job",
+        "unknown replicated job",
     ),
     (
         [("failurePolicy", {"rules": [{"action": "FailJobSet", "onJobFailureReasons": ["OOM"]}]})],
@@ -134,7 +134,7 @@ WRONG: list[tuple[list[tuple[str, Any]], str, str]] = [
         "rules[0].onJobFailureMessagePatterns[0]",
         "regular expression",
     ),
-    ([("coordinator", {"replicatedJob": "x"})], "spec.coordinator.replicatedJob", "names no replicated job"),
+    ([("coordinator", {"replicatedJob": "x"})], "spec.coordinator.replicatedJob", "unknown replicated job"),
     ([("coordinator", {"replicatedJob": "node", "podIndex": 2})], "spec.coordinator.podIndex", "less than 2"),
     ([("coordinator", {"replicatedJob": "node", "jobIndex": 1})], "spec.coordinator.jobIndex", "less than 1"),
     (

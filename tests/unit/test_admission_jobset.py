@@ -415,7 +415,7 @@ BOTH_WORDS = [
     ),
     (
         {"successPolicy": {"operator": "All", "targetReplicatedJobs": ["gone"]}},
-        ("spec.successPolicy.targetReplicatedJobs[0]", "names no replicated job. Hint: replicated jobs: node"),
+        ("spec.successPolicy.targetReplicatedJobs[0]", "unknown replicated job. Hint: replicated jobs: node"),
         internal("invalid replicatedJob name 'gone' does not appear in .spec.ReplicatedJobs"),
     ),
     (
@@ -437,7 +437,7 @@ BOTH_WORDS = [
     ),
     (
         {"coordinator": {"replicatedJob": "gone"}},
-        ("spec.coordinator.replicatedJob", "names no replicated job"),
+        ("spec.coordinator.replicatedJob", "unknown replicated job"),
         internal("coordinator replicatedJob gone does not exist"),
     ),
 ]

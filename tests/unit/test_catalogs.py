@@ -60,7 +60,7 @@ def refused(catalog: RuntimeCatalog, *call: Any) -> str:
 def test_a_catalogue_that_says_no_place_is_refused_where_it_is_used(given: tuple[Any, ...]) -> None:
     for made, shown in ((RuntimeCatalog(*given), given), (RuntimeCatalog(url="x"), ())):
         said = refused(made)
-        assert "names no location of a catalogue. Hint: use RuntimeCatalog.from_dir(folder), from_git(url, ref)" in said
+        assert "not the location of a catalogue. Hint: use RuntimeCatalog.from_dir(folder), from_git(url, ref)" in said
         assert "from_package(package)" in said and all(repr(value) in said for value in shown)
     assert "url='x'" in refused(RuntimeCatalog(url="x"))
 
@@ -95,7 +95,7 @@ def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
 def test_a_release_that_was_edited(folder: Path) -> None:
     file = folder / "mine" / "1.0.0.yaml"
     file.write_text(file.read_text() + "# a better comment\n")
-    assert "mine/1.0.0.yaml: has been edited since it was released" in refused(RuntimeCatalog.from_dir(folder))
+    assert "mine/1.0.0.yaml: was changed after its release" in refused(RuntimeCatalog.from_dir(folder))
     assert RuntimeCatalog.from_dir(folder).load("mine", "1.1.0")
 
 
@@ -109,8 +109,8 @@ def test_a_release_that_is_not_locked(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("lock", "text"),
     [
-        ("nonsense\n", "line 1: is not a line of sha256sum"),
-        (f"{'0' * 64}  ../../etc/passwd.yaml\n{'0' * 64}  mine/1.0.0.yaml\n", "has been edited"),
+        ("nonsense\n", "line 1: not a valid line of sha256sum"),
+        (f"{'0' * 64}  ../../etc/passwd.yaml\n{'0' * 64}  mine/1.0.0.yaml\n", "was changed after its release"),
         (f"{'0' * 64}  mine/1.0.0.yaml\n" * 2, "line 2: duplicate entry mine/1.0.0.yaml"),
         ("", "is not in catalogue.lock"),
     ],
@@ -123,7 +123,7 @@ def test_a_lock_that_does_not_match(folder: Path, lock: str, text: str) -> None:
 def test_no_lock_at_all(folder: Path) -> None:
     (folder / "catalogue.lock").unlink()
     said = refused(RuntimeCatalog.from_dir(folder))
-    assert "catalogue.lock: cannot be read: No such file" in said and "check --lock` makes the first" in said
+    assert "catalogue.lock: cannot be read: No such file" in said and "check --lock` creates the first one" in said
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_no_lock_at_all(folder: Path) -> None:
         (b"a: &a [*a]\n", "mine/2.0.0.yaml"),
         (b"- 1\n", "not an object of the API"),
         (b"apiVersion: v1\nkind: ConfigMap\n", "must hold one ClusterTrainingRuntime"),
-        (b"apiVersion: v1\nkind: ClusterTrainingRuntime\n", "metadata.name: must be mine, as its folder is called"),
+        (b"apiVersion: v1\nkind: ClusterTrainingRuntime\n", "metadata.name: must be mine, like the name of its folder"),
         (b"apiVersion: v1\nkind: ClusterTrainingRuntime\nmetadata: {name: mine}\n", "metadata.labels: must have"),
         (b"x" * (2**20 + 1), "is longer than 1024 KiB"),
     ],
@@ -148,7 +148,7 @@ def test_a_file_that_is_no_release(folder: Path, content: bytes, text: str) -> N
 
 def test_what_is_no_file_does_not_block(folder: Path) -> None:
     os.mkfifo(folder / "mine" / "2.0.0.yaml")
-    with pytest.raises(Invalid, match="is not a plain file"):
+    with pytest.raises(Invalid, match="not a regular file"):
         RuntimeCatalog.from_dir(folder).load_unlocked("mine", "2.0.0")
 
 
@@ -171,7 +171,7 @@ def test_deprecation_is_no_part_of_a_release(folder: Path) -> None:
     about.write_text('mine: {purpose: to try, deprecated: {"1.0.0": {date: 2026-12-01, successor: 1.1.0}}}\n')
     catalog = RuntimeCatalog.from_dir(folder)
     told = str(catalog.deprecation("mine", "1.0.0"))
-    assert told == "mine@1.0.0 is deprecated, and not offered any more from 2026-12-01 on; take 1.1.0"
+    assert told == "mine@1.0.0 is deprecated, and no longer offered from 2026-12-01 on; take 1.1.0"
     assert catalog.deprecation("mine", "1.1.0") is None and catalog.about("mine")["purpose"] == "to try"
     assert commands.check(str(folder), "text", lock=False) == 0
     for wrong, text in {
@@ -236,7 +236,7 @@ def test_check_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixtur
     code, told = check(folder, capsys)
     assert code == 1
     for text in (
-        "1.0.0.yaml: has been edited",
+        "1.0.0.yaml: was changed after its release",
         "'01.3.0' is not a release",
         "1.3.0.yml",
         "1.2.0.yaml: is not in catalogue",
@@ -244,7 +244,7 @@ def test_check_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixtur
     ):
         assert text in told
     (folder / "mine" / "1.0.0.yaml").unlink()
-    assert "mine/1.0.0.yaml: is in catalogue.lock, and its file is gone" in check(folder, capsys)[1]
+    assert "mine/1.0.0.yaml: is listed in catalogue.lock, but its file is missing" in check(folder, capsys)[1]
 
 
 def test_a_wrong_release_is_told_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,7 +265,7 @@ def test_an_edited_release_is_told_once(folder: Path, capsys: pytest.CaptureFixt
     assert check(folder, capsys, lock=True)[0] == 0
     written(folder, "1.1.0", command=["x"])
     code, told = check(folder, capsys)
-    assert code == 1 and "1.1.0.yaml: has been edited since it was released" in told
+    assert code == 1 and "1.1.0.yaml: was changed after its release" in told
     assert "is numbered as" not in told and "1.2.0: minor after 1.0.0" in told
     written(folder, "1.0.0", command=["x"])
     assert "1.2.0: the first without problems" in check(folder, capsys)[1]
@@ -385,7 +385,7 @@ def test_a_ref_that_has_moved(repository: Path) -> None:
     in_git(repository, "commit", "-qm", "second")
     in_git(repository, "tag", "-f", "v1")
     before = Path("runtimes.lock").read_text()
-    assert "@v1: has moved: runtimes.lock has" in refused(again(repository, "v1"))
+    assert "@v1: has moved: runtimes.lock pins commit" in refused(again(repository, "v1"))
     assert Path("runtimes.lock").read_text() == before
     Path("runtimes.lock").unlink()
     assert again(repository, "v1").releases("mine") == ["1.0.0", "1.1.0", "1.2.0"]
@@ -395,7 +395,7 @@ def test_without_the_network(repository: Path, capsys: pytest.CaptureFixture[str
     again(repository, "v1").names()
     repository.rename(repository.with_name("away"))
     assert again(repository, "v1").names() == ["mine"]
-    assert "cannot be fetched" in (told := capsys.readouterr().err) and "of runtimes.lock is used" in told
+    assert "cannot be fetched" in (told := capsys.readouterr().err) and "from runtimes.lock is used" in told
     assert "cannot be fetched" in refused(again(repository, "main"))
 
 
@@ -433,7 +433,11 @@ def test_addresses_and_refs_that_are_something_else(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = refused(again(url, ref))
-    assert "not an address" in said or "has credentials" in said or "not a tag, a branch or a whole commit" in said
+    assert (
+        "not a valid address" in said
+        or "has credentials" in said
+        or "not a valid tag, branch or full commit hash" in said
+    )
     assert "secret" not in said and not list(tmp_path.iterdir())
 
 
@@ -451,7 +455,7 @@ def test_links_and_other_files_of_a_repository_are_not_taken(repository: Path, t
     in_git(repository, "add", "-A")
     in_git(repository, "commit", "-qm", "a link")
     Path("runtimes.lock").unlink()
-    assert "mine/1.2.0.yaml: is a link or a submodule" in refused(again(repository, "main"))
+    assert "mine/1.2.0.yaml: must be a file, not a link or a submodule" in refused(again(repository, "main"))
 
 
 def test_hooks_and_settings_of_whoever_calls_do_not_matter(
@@ -516,7 +520,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(git, "SECONDS", 0.3)
     monkeypatch.setenv("GIT_SSH_COMMAND", f"{sys.executable} -c 'import time; time.sleep(60)'")
-    assert "did not come in" in refused(again("ssh://localhost/x", "v1"))
+    assert "did not arrive within" in refused(again("ssh://localhost/x", "v1"))
 
 
 def test_a_lock_of_commits_that_is_none(repository: Path) -> None:

@@ -50,8 +50,8 @@ TOLD: list[tuple[str, str, str, list[str], list[str]]] = [
     ("queued", "Queued", "Pending", ["insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed"],
      ["it waits in the LocalQueue team-a: 16 more of nvidia.com/gpu must become free in flavor h100. " + ROOM]),
     ("queued-never", "Queued", "Pending", ["maximum capacity (16)"],
-     ["Kueue will never admit it as it is (queue team-a): it asks for 24 of nvidia.com/gpu, and its queue can never have more"
-      " than 16 in flavor h100. Ask for less"]),
+     ["Kueue will never admit it as it is (queue team-a): it requests 24 of nvidia.com/gpu, but its queue can never have"
+      " more than 16 in flavor h100. Request less"]),
     ("queued-no-quota", "Queued", "Pending", ["resource amd.com/gpu unavailable in ClusterQueue"],
      ["will never admit", "no quota for amd.com/gpu at all"]),
     ("queued-no-queue", "Queued", "Inadmissible", ["LocalQueue nosuch doesn't exist"],
@@ -66,7 +66,7 @@ TOLD: list[tuple[str, str, str, list[str], list[str]]] = [
      ["Kueue has stopped it for another job in /a, which has a higher priority in its own queue",
       "it is queued again: 16 more of nvidia.com/gpu must become free"]),
     ("reclaimed", "Queued", "Preempted", ["preemptee path: /obs/y"],
-     ["in /obs/x, whose queue takes back quota that it had lent"]),
+     ["in /obs/x, whose queue reclaims quota that it had lent"]),
     ("train-job", "Succeeded", "AllJobsCompleted", [], []),
     ("train-job-queued", "Queued", "Inadmissible", ["LocalQueue nosuch doesn't exist"], []),
     ("train-job-suspended", "Suspended", "Suspended", ["TrainJob is suspended"], []),
@@ -379,7 +379,7 @@ class TestQueues:
 
     def test_workloads_that_may_not_be_read(self) -> None:
         found = replace(self.queued(), workload=None, unreadable=frozenset({"workloads"}))
-        assert told(found)[:2] == ("Queued", "") and "cannot be read here" in told(found)[3]
+        assert told(found)[:2] == ("Queued", "") and "cannot be read: the cluster has no such kind" in told(found)[3]
 
     def test_deactivated(self) -> None:
         evicted = {
@@ -390,7 +390,7 @@ class TestQueues:
         }
         found = self.queued(evicted, spec={"active": False})
         assert told(found)[:3] == ("Queued", "Deactivated", "The workload is deactivated")
-        assert "Kueue does not try it again by itself" in told(found)[3]
+        assert "Kueue does not start it again by itself" in told(found)[3]
 
     def test_admission_checks(self) -> None:
         reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}
@@ -424,9 +424,9 @@ class TestQueues:
         ("message", "never", "fragment"),
         [
             ("untolerated taint {gpu NoSchedule} in flavor a", True, "flavor a has the taint {gpu NoSchedule}"),
-            ("flavor a doesn't match node affinity", True, "the nodes of flavor a are not"),
+            ("flavor a doesn't match node affinity", True, "the nodes of flavor a do not match"),
             ("flavor a not found", True, "which does not exist"),
-            ("Workload namespace doesn't match ClusterQueue selector", True, "does not take jobs of this namespace"),
+            ("Workload namespace doesn't match ClusterQueue selector", True, "does not admit jobs from this namespace"),
             ('topology "t" doesn\'t allow to fit any of 4 pod(s)', False, "no domain of topology t"),
             ("waiting for all admitted workloads to be in PodsReady condition", False, "one job after the other"),
             ("something that nobody knows.", False, "something that nobody knows"),
