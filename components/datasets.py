@@ -123,7 +123,8 @@ class Fetched(FetchedData, Job):
         return pulumi.Output({self}, value(), known)
 
     another_run = (
-        "It is tried again once its arguments or the values of its secrets have changed. If something else failed, use"
+        "It runs again once its arguments or the values of its secrets have changed. To run it again without a"
+        " change, use"
     )
 
     async def _plan(self, logical: str, source: sources.DataSource, target: Destination | None) -> Plan:
@@ -353,8 +354,12 @@ def _files(job: PlacedJob, content: Mapping[str, Any], uri: str, ignore: list[st
     target = job.place.target
     source, kept = Path(uri.removeprefix("file://")).resolve(), Path(target["root"], "volumes").resolve()
     if source in (kept, *kept.parents):
-        why = f"{source} holds {kept}, to which it would be copied"
-        raise Invalid(Problem("storage_uri", why, "give a folder of its own, or another root: target=Local(root=)"))
+        why = f"{source} contains {kept}, the folder into which its files would be copied"
+        raise Invalid(
+            Problem(
+                "storage_uri", why, "move the data into its own folder, or choose another root: target=Local(root=)"
+            )
+        )
     revision = short_digest(content, VERSION)
     try:
         if any(

@@ -86,9 +86,7 @@ class Job(pulumi.ComponentResource):
     where: str
     misnamed: list[Problem]
     refused = False
-    another_run = (
-        "It is not run again while the program stays as it is: change what is wrong, give it another run= key, or use"
-    )
+    another_run = "It does not run again while the program stays the same: fix the cause, set another run= key, or use"
     """How to run a failed job again; a command follows."""
 
     _sweep: Any = ""
@@ -204,14 +202,16 @@ class Job(pulumi.ComponentResource):
         if aliases_of(self):
             if not {urn, urn_of_other.replace(f"${JOBSET}", "")} <= {str(outputs[URN]) for _, outputs in stack}:
                 return []
-            why = f"is the job of {other!r}, and a refused update has left {name!r} beside it: no alias applies"
+            why = (
+                f"belongs to {other!r}, but a rejected update has also left {name!r} in the stack, so no alias applies"
+            )
             return [Problem("name", f"{plan.namespace}/{plan.name} {why}", f"run `pulumi state delete '{urn}'` first")]
         if any(job.pulumi_resource_name == other for job in chain.from_iterable(session.current().named.values())):
             hint = "give this job another name with name="
         else:
             alias = f"opts=pulumi.ResourceOptions(aliases=[pulumi.Alias(name={other!r})])"
             hint = f"if {other!r} was renamed, set {alias}; else give this job another name with name="
-        return [Problem("name", f"the stack has {plan.namespace}/{plan.name} as the job of {other!r}", hint)]
+        return [Problem("name", f"in the stack, {plan.namespace}/{plan.name} belongs to {other!r}", hint)]
 
     async def _duplicate_name_problems(self) -> list[Problem]:
         """Return a problem for each other job of the program that has the same name at the same target."""
@@ -219,8 +219,8 @@ class Job(pulumi.ComponentResource):
         others = [job for job in session.current().named[name] if job is not self]
         mine = await _name_scope(target) if others else None
         same = [job for job in others if mine is not None and await _name_scope(job._named[1]) == mine]
-        hint = "give each job a name of its own"
-        return [Problem("name", f"{job.where} ({job._site}) is called {name!r} too", hint) for job in same]
+        hint = "give each job its own name"
+        return [Problem("name", f"{job.where} ({job._site}) has the name {name!r} too", hint) for job in same]
 
     def _object_conflicts(self, plan: Plan) -> list[Problem]:
         """Return a problem if another component of the program creates an object with the name of one of the job's."""
@@ -235,7 +235,7 @@ class Job(pulumi.ComponentResource):
         for key in sorted(keys):
             kind, _, name = key.partition("/")
             found += session.current().claim(plan.target, kind, plan.namespace, name, where)
-        return [replace(p, hint="give one of the two another name: name=") for p in found[:1]]
+        return [replace(p, hint="give one of the two another name with name=") for p in found[:1]]
 
     def _register(self, plan: Plan, target: dynamic.Target, urn: str) -> dynamic.JobSet:
         connection = session.target_input(plan.with_workers(plan.copied_objects), target)
@@ -326,7 +326,7 @@ class Job(pulumi.ComponentResource):
             raise messages.failure(f"{self.where}: {error}") from None
         if status is None:
             messages.warn(
-                f"{namespace}/{name} is not there any more: `pulumi refresh`, then `pulumi up` makes it again", self
+                f"{namespace}/{name} no longer exists. Run `pulumi refresh`, then `pulumi up`, to create it again", self
             )
         return await self._check_failure(status, wait_for)
 

@@ -162,10 +162,10 @@ def _rule_problems(rule: Mapping[str, Any]) -> Iterator[Problem]:
         if problem is not None:
             yield problem
         elif whole is not None and part is not None and not _is_within(part, whole):
-            lies = "is all of" if part == whole else "is not a part of"
-            yield Problem(f"excluded[{i}]", f"{part} {lies} cidr {whole}")
+            lies = "is the same as" if part == whole else "is not within"
+            yield Problem(f"excluded[{i}]", f"{part} {lies} the cidr {whole}")
     if rule.get("ports") == []:
-        yield Problem("ports", "is empty, which Kubernetes takes for all ports", "leave it out for all ports")
+        yield Problem("ports", "is empty, which Kubernetes treats as all ports", "leave it out to allow all ports")
     for i, each in enumerate(items(rule, "ports")):
         port = each.get("port")
         if isinstance(port, (int, float, str)) and (isinstance(port, bool) or port not in PORTS):
@@ -183,7 +183,7 @@ def _network(where: str, given: Any) -> tuple[IPv4Network | IPv6Network | None, 
     try:
         hint = f"write {ip_network(given, strict=False)}"
     except ValueError:
-        hint = "an address and a length, such as 10.20.0.0/16; NetworkPolicies know no host names"
+        hint = "expected for example 10.20.0.0/16; NetworkPolicies do not support host names"
     return None, Problem(where, f"not a valid range of addresses: {given!r}", hint)
 
 

@@ -72,7 +72,7 @@ def _part_problems(field: str, value: Any, wanted: Any) -> list[Problem]:
         fits = value.parts()[0] == camel(field)
         if fits:
             return []
-        return [Problem(field, f"{type(value).__name__} is for {value.serves}")]
+        return [Problem(field, f"{type(value).__name__} belongs in {value.serves}")]
     known = [policy.__name__ for policy in wanted.__subclasses__()]
     if isinstance(value, Args) and known:
         return [Problem(field, f"must be one of {', '.join(known)}, not {type(value).__name__}")]
@@ -238,7 +238,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
     @property
     def secrets(self) -> list[Problem]:
         """Return a problem for each secret: many can read a runtime in a cluster, and no Secret belongs to it."""
-        why = "is secret, and a runtime in a cluster is read by everybody"
+        why = "is secret, but many users of a cluster can read its runtimes"
         hint = "refer to a Secret of the cluster (valueFrom.secretKeyRef), or pass it in the TrainJob's env"
         return [Problem(f"env[{key}]", why, hint) for key in self._resolved.secrets]
 
@@ -295,15 +295,15 @@ def _plain_secrets(document: Mapping[str, Any]) -> list[Problem]:
 def _document(kind: str, args: RuntimeArgs, misnamed: Sequence[Problem] = ()) -> tuple[dict[str, Any], list[Problem]]:
     name, release, catalog = args.name or args.resource_name, args.release, args.catalog
     if catalog is not None and (not isinstance(catalog, RuntimeCatalog) or release is None):
-        why = "is for a release of it" if release is None else f"must be a RuntimeCatalog, not {shown_value(catalog)}"
+        why = "requires release" if release is None else f"must be a RuntimeCatalog, not {shown_value(catalog)}"
         return {}, [Problem("catalog", why, "give release= and catalog=RuntimeCatalog.from_dir(...)")]
     if release is not None and not isinstance(release, str):
         return {}, [Problem("release", f"must be text, such as 2.3.0, not {shown_value(release)}")]
     if release is not None:
         given = [k for k in ("ml_policy", "template", "pod_group_policy") if getattr(args, k) is not None]
         if given:
-            why = f"a release of the catalogue is fixed, and {' and '.join(given)} would change it"
-            return {}, [Problem("release", why, "leave release out, or the others")]
+            why = f"cannot be combined with {' and '.join(given)}: a release of the catalogue is immutable"
+            return {}, [Problem("release", why, f"leave out release, or {' and '.join(given)}")]
         try:
             document = (catalog or BUILT_IN).load(name, release)
             _deprecation(args)

@@ -76,9 +76,9 @@ class TorchTuneInstructDataset(Args):
         found += _no_flag(self, "train_on_input") + _no_text("split", self.split)
         found += _no_text("new_system_prompt", self.new_system_prompt)
         if isinstance(self.column_map, Mapping):
-            hint = 'the keys are "input" and "output"'
+            hint = 'use "input" and "output"'
             unknown = [key for key in self.column_map if key not in ("input", "output")]
-            found += [Problem(f'column_map["{key}"]', "is not a column of torchtune", hint) for key in unknown]
+            found += [Problem(f'column_map["{key}"]', "unknown key of torchtune's column_map", hint) for key in unknown]
             for key, value in self.column_map.items():
                 found += _no_text(f'column_map["{key}"]', value)
         return found
@@ -222,7 +222,7 @@ def _against(runtime: Mapping[str, Any], config: TorchTuneConfig) -> list[Proble
     nodes = (runtime.get("spec", {}).get("mlPolicy") or {}).get("numNodes")
     if config.num_nodes is None and config.peft_config is not None and isinstance(nodes, int) and nodes > 1:
         # Trainer only reads the TrainJob's count, and would silently train the whole model.
-        why = f"runtime {name} trains on {nodes} nodes, and torchtune has LoRA for one node only"
+        why = f"runtime {name} trains on {nodes} nodes, but torchtune supports LoRA on one node only"
         return [Problem("config.peft_config", why, "give num_nodes=1, or leave peft_config out")]
     return []
 

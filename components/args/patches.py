@@ -107,8 +107,12 @@ class PodPatch(Args):
         containers = self.containers if isinstance(self.containers, (list, tuple)) else ()
         for i, container in enumerate(containers):
             if isinstance(container, ContainerPatch) and container.name in OWN_ENV and container.env:
-                why = f"the variables of container {container.name} cannot be patched"
-                hint = "give them to the trainer" if container.name == "node" else "give them to the initializer"
+                why = f"Trainer does not allow patches of env for container {container.name}"
+                hint = (
+                    "set them in env of the trainer"
+                    if container.name == "node"
+                    else "set them in env of the initializer"
+                )
                 found.append(Problem(f"containers[{i}].env", why, hint))
         return found
 

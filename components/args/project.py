@@ -54,7 +54,7 @@ class Source(Args):
                         Problem(f"{field}[{i}]", f"not a valid pattern: {pattern!r}", "write it as in .gitignore")
                     )
         if (self.git is None) != (self.revision is None):
-            why = "is required with git" if self.revision is None else "is for a git repository"
+            why = "is required with git" if self.revision is None else "requires git"
             found.append(Problem("revision", why, 'give both: git="https://...", revision="v1.2"'))
         if isinstance(self.storage, str):
             found += [problem.below("storage") for problem in s3_problems(self.storage)]
@@ -74,10 +74,8 @@ def s3_problems(address: str) -> list[Problem]:
     """Return a problem if an address is not `s3://BUCKET/PREFIX`."""
     if _S3.fullmatch(address) and not {".", ".."} & {*address.split("/")}:
         return []
-    hint = (
-        "write s3://BUCKET/PREFIX, whose parts have letters, digits and . _ = + -, without credentials and parameters"
-    )
-    return [Problem("", f"not a valid place: {hide_credentials(address)!r}", hint)]
+    hint = "expected: s3://BUCKET/PREFIX with letters, digits and . _ = + - only, and without credentials or parameters"
+    return [Problem("", f"not a valid S3 location: {hide_credentials(address)!r}", hint)]
 
 
 _S3 = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9](/[A-Za-z0-9._=+-]+)*/?")

@@ -89,13 +89,13 @@ def problems(named: Mapping[str, Any], written: Any, merged: Any, suspend: Any) 
     given = {ARGUMENTS[name] for name, value in named.items() if value is not None}
     for name, label in ARGUMENTS.items():
         if label in given and isinstance(written, Mapping) and label in written:
-            yield Problem(name, f"is given by labels[{label}] as well", "give one of them")
+            yield Problem(name, f"is also set by labels[{label}]", "set only one of the two")
         value = merged.get(label) if isinstance(merged, Mapping) else None
         where = name if label in given else f"labels[{label}]"
         if name == "max_execution":
             yield from _seconds(where, value)
         elif isinstance(value, str) and not value and label in given:
-            yield Problem(name, "is empty", "leave it out for a job without one")
+            yield Problem(name, "is empty", f"leave it out for a job without a {name}")
         elif isinstance(value, str) and value:
             yield from (Problem(where, f"{value!r} is not a valid name: {why}") for why in dns_1123_subdomain(value))
     if isinstance(merged, Mapping) and merged.get(QUEUE) and suspend is not None and suspend is not False:

@@ -35,9 +35,9 @@ def bind(
     given = dict(zip((name for name in known if name not in by_name), unnamed, strict=False))
     surplus = unnamed[len(given) :]
     placed = {_meant(name, value, known): value for name, value in zip(by_name, surplus, strict=False)}
-    found = [Problem(name, "takes its value by name", f"give {name}=...") for name in placed]
+    found = [Problem(name, "must be passed by name", f"write {name}=...") for name in placed]
     if len(surplus) > len(by_name):
-        found.append(Problem("", f"takes {len(known)} arguments, and {len(unnamed)} were given"))
+        found.append(Problem("", f"takes {len(known)} arguments, but {len(unnamed)} were given"))
     given |= placed
     found += unknown_fields(named, known, elsewhere)
     found += [Problem(name, "is given twice", f"give {name}= once") for name in named if name in given]
@@ -86,7 +86,7 @@ def not_one_of(where: str, value: Any, allowed: Sequence[str]) -> list[Problem]:
 
 def _nearest(name: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> str:
     if name in elsewhere:
-        return f"give it as {elsewhere[name]}"
+        return f"use {elsewhere[name]}"
     written = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
     similar = [*known, *(name for name, there in elsewhere.items() if f"{name}=" in there)]
     near = difflib.get_close_matches(written, similar, n=1, cutoff=0.5)

@@ -60,7 +60,9 @@ class DataSource(Args):
         for i, pattern in enumerate(self.ignore_patterns if isinstance(self.ignore_patterns, (list, tuple)) else ()):
             if isinstance(pattern, str) and "," in pattern:
                 found.append(
-                    Problem(f"ignore_patterns[{i}]", "must not contain a comma", "give each pattern by itself")
+                    Problem(
+                        f"ignore_patterns[{i}]", "must not contain a comma", "make each pattern an item of the list"
+                    )
                 )
             elif not isinstance(pattern, (str, pulumi.Output)):
                 found.append(Problem(f"ignore_patterns[{i}]", f"must be a string, not {type(pattern).__name__}"))
@@ -80,9 +82,9 @@ class DataSource(Args):
                 continue
             known = variable in own and isinstance(value, str) and isinstance(env[variable], str)
             values = (
-                f"is {value!r}, and env[{variable!r}] is {env[variable]!r}"
+                f"is {value!r}, but env[{variable!r}] is {env[variable]!r}"
                 if known
-                else f"and env[{variable!r}] are given"
+                else f"env[{variable!r}] is set too"
             )
             field = own.get(variable) or {v: f for f, v in self.credentials.items()}.get(variable, "env")
             found.append(Problem(field, f"{values}: the argument wins", f"leave {variable} out of env"))
@@ -246,7 +248,9 @@ class DataCacheInitializer(DataSource):
         for field in ("head_cpu", "head_mem", "worker_cpu", "worker_mem"):
             found += problems_below(field, quantity_problems(getattr(self, field)))
         if self.ignore_patterns is not None:
-            found.append(Problem("ignore_patterns", "means nothing here: a cache holds whole tables", "leave it out"))
+            found.append(
+                Problem("ignore_patterns", "has no effect: a data cache always holds whole tables", "leave it out")
+            )
         return found
 
     def variables(self) -> dict[str, Any]:
@@ -311,13 +315,13 @@ def upstream_problems(uri: Any) -> list[Problem]:
     if "@" in name:
         name, _, revision = name.partition("@")
         why = f"Trainer's initializers do not support @REVISION: they would look for a repository {rest.partition('/')[0]!r}"
-        hint = f"give hf://{owner}/{name}, or an image= of your own that fetches {revision}"
+        hint = f"give hf://{owner}/{name}, or your own image= that fetches {revision}"
         return [Problem("storage_uri", why, hint)]
     if path:
         why = (
             f"Trainer's initializers do not support a path in a repository: all of hf://{owner}/{name} would be fetched"
         )
-        return [Problem("storage_uri", why, f"give hf://{owner}/{name}, with ignore_patterns= for what is not wanted")]
+        return [Problem("storage_uri", why, f"give hf://{owner}/{name}, and exclude other files with ignore_patterns=")]
     return []
 
 

@@ -131,4 +131,4 @@ def problems(topology: Mapping[str, Any] | None) -> Iterator[Problem]:
         yield Problem("topology.slice_size", f"must be a whole number of nodes above 0, not {size!r}")
     if (SLICE_LEVEL in known) != (SLICE_SIZE in known):
         missing = "slice_size" if SLICE_LEVEL in known else "slice_level"
-        yield Problem(f"topology.{missing}", "is missing", "give slice_level and slice_size, or none of them")
+        yield Problem(f"topology.{missing}", "is missing", "give both slice_level and slice_size, or neither")

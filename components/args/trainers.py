@@ -51,7 +51,7 @@ def image_problems(image: Any) -> list[Problem]:
     """Return why a text cannot be the name of an image."""
     if not isinstance(image, str) or (image and image == image.strip()):
         return []
-    why = "begins or ends with a blank" if image.strip() else "is empty"
+    why = "begins or ends with white space" if image.strip() else "is empty"
     return [Problem("image", why, "give the name of an image, or leave it out")]
 
 
@@ -72,9 +72,7 @@ def resources_given_twice(resources: Any) -> list[Problem]:
     for name in short if not short.keys() & {"limits", "requests", "claims"} else ():
         other = first.setdefault(_resource(str(name)), name)
         if isinstance(short[name], (str, int)) and str(short[name]) != str(short[other]):
-            why = (
-                f"{other} is {short[other]}, and {name} is {short[name]}, which is the same resource: the last one wins"
-            )
+            why = f"{other} is {short[other]}, but {name}, the same resource, is {short[name]}: the last one wins"
             found.append(Problem("resources_per_node", why, "leave one of the two out"))
     return found
 
@@ -107,9 +105,9 @@ def resource_problems(resources: Any) -> list[Problem]:
     names = [_resource(str(k)) for k in resources]
     migs = [n for n in names if n.startswith("nvidia.com/mig-")]
     if len(migs) > 1:
-        return [Problem("resources_per_node", f"more than one MIG profile: {', '.join(migs)}", "ask for one")]
+        return [Problem("resources_per_node", f"more than one MIG profile: {', '.join(migs)}", "request one profile")]
     if migs and "nvidia.com/gpu" in names:
-        return [Problem("resources_per_node", f"both gpu and {migs[0]}", "ask for one of them")]
+        return [Problem("resources_per_node", f"requests both gpu and {migs[0]}", "request one of the two")]
     return []
 
 
@@ -221,7 +219,7 @@ class Trainer(Args):
         found += env_problems(self.env)
         for place, env in enumerate(self.env if isinstance(self.env, (list, tuple)) else ()):
             if not isinstance(env, (Mapping, pulumi.Output)) and not is_input_type(env):
-                hint = 'env={"A": "1"}, or a list of such as {"name": "A", "value": "1"}'
+                hint = 'env={"A": "1"}, or a list, [{"name": "A", "value": "1"}]'
                 found.append(Problem(f"env[{place}]", f"must be a mapping, not {type(env).__name__}", hint))
         return found
 
@@ -291,11 +289,11 @@ class CustomTrainer(Trainer):
         if self.module is not None and self.source is None:
             found.append(Problem("module", "requires source", 'give the project: source=".", or use script='))
         if self.func_args is not None and self.func is None:
-            found.append(Problem("func_args", "are the arguments of func", "pass func, or use args for a script"))
+            found.append(Problem("func_args", "requires func", "pass func=, or use args= for a script"))
         if self.command is not None and not self.ships_code:
             for name in ("packages_to_install", "requirements"):
                 if self.__dict__.get(name) is not None:
-                    why = "requires func, script, module or source: their bootstrap installs it"
+                    why = "requires func, script, module or source: a command of your own does not install packages"
                     found.append(Problem(name, why, "use script=, or install it in the command"))
         return found
 

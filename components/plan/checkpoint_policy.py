@@ -72,7 +72,7 @@ class CheckpointPolicy(Args):
         if self._seconds() == 0 or (isinstance(self.every, int) and self.every < 0):
             return [Problem("every", f"must be at least one second, not {self.every!r}")]
         if self.every is not None and self.steps is not None:
-            return [Problem("steps", "takes the place of every, and both are given", "keep one of the two")]
+            return [Problem("steps", "cannot be combined with every", "set only one of the two")]
         return []
 
     def _seconds(self) -> int | None:

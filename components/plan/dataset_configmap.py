@@ -59,9 +59,10 @@ def pack(uri: str, ignore: Sequence[str]) -> Packed:
     root = Path(uri.removeprefix("file://"))
     if _size(root, ignore) > LIMIT:
         why = (
-            f"has more than {LIMIT} bytes: a cluster cannot read a path of this machine, and no more travels with a job"
+            f"is larger than {LIMIT} bytes, the most that can travel with a job; a cluster cannot read a path of"
+            " this machine"
         )
-        return Packed(problems=[Problem("storage_uri", why, "put it where pods can read it, and give s3:// or hf://")])
+        return Packed(problems=[Problem("storage_uri", why, "upload it, and give its s3:// or hf:// address")])
     contents: dict[str, bytes] = {}
     try:
         for path, file in _files(root, ignore):
@@ -73,7 +74,7 @@ def pack(uri: str, ignore: Sequence[str]) -> Packed:
         why = f"{outside[0]} is a symbolic link that leads out of the folder"
         return Packed(problems=[Problem("storage_uri", why, "put the file itself there")])
     if not contents:
-        return Packed(problems=[Problem("storage_uri", "has no files, or none that ignore_patterns leave")])
+        return Packed(problems=[Problem("storage_uri", "has no files, or ignore_patterns exclude all of them")])
     digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
     return Packed(digests, contents)
 

@@ -221,19 +221,17 @@ def _s3_problems(folders: Folders, fields: Mapping[str, Any], runtime: Mapping[s
     """Return why the checkpoints of a job cannot be uploaded to S3."""
     if folders.s3_folder is None:
         return []
-    where, instead = "checkpoint.to", "leave to= out: an output volume has the checkpoints then"
+    where, instead = "checkpoint.to", "leave to= out: an output volume then holds the checkpoints"
     address, steps = fields["checkpoint"]["to"], steps_of(runtime)
     found = [problem.below(where) for problem in s3_problems(address)] if isinstance(address, str) else []
     if not fields["code"]:
-        why = "is for jobs with func, script or source: nothing uploads the checkpoints of an image's own command"
+        why = "requires func, script or source: with an image's own command nothing uploads checkpoints"
         found.append(Problem(where, why, instead))
     elif _mpi(runtime) is not None:
         why = "is not supported with MPI: mpirun starts programs on the other nodes, and nothing uploads their checkpoints"
         found.append(Problem(where, why, instead))
     elif len(steps) > 1:
-        why = (
-            f"is not supported where code runs in several steps ({', '.join(steps)}), whose nodes have the same numbers"
-        )
+        why = f"is not supported if code runs in several steps ({', '.join(steps)}): their nodes have the same ranks"
         found.append(Problem(where, why, instead))
     return found
 
@@ -251,9 +249,9 @@ def _credentials_warnings(
             given |= {*_KEYS} if container.get("envFrom") else set()
     if given & {*_ROLES} or given >= {*_KEYS}:
         return []
-    why = "the job has no credentials for it, as jobs on this machine inherit none"
+    why = "the job has no credentials for S3: jobs on this machine do not inherit yours"
     if lacks := {*_KEYS} - given if given & {*_KEYS} else set():
-        why = f"the job has no credentials for it: its environment lacks {lacks.pop()}"
+        why = f"the job has no credentials for S3: its environment lacks {lacks.pop()}"
     hint = 'give env={"AWS_ACCESS_KEY_ID": config.require_secret("keyId"), "AWS_SECRET_ACCESS_KEY": ..., "AWS_REGION": ...}'
     return [Problem("checkpoint.to", why, hint)]
 
@@ -276,7 +274,7 @@ def _output_problems(folders: Folders, runtime: Mapping[str, Any], steps: Collec
     """Return a problem if each run gets a folder of its own, whose name not all steps can know."""
     if not folders.named_by_run or all(_takes_env(runtime, step) for step in steps):
         return []
-    why = "the nodes of this runtime take no variables, which a folder of its own for each run needs"
+    why = "resume=False needs environment variables on all nodes, which the nodes of this runtime do not get"
     return [Problem("resume", why, "set run_launcher_as_node in the runtime's MPIPolicy")]
 
 
@@ -365,7 +363,7 @@ def _ship(
         elif cluster and len(tree.archive) > capacity:
             problems.append(_too_large(tree, capacity))
     if _size(content) > user_code.LIMIT:
-        why = f"code and func_args have {_size(content)} bytes, and a ConfigMap holds {user_code.LIMIT}"
+        why = f"code and func_args have {_size(content)} bytes, but a ConfigMap holds at most {user_code.LIMIT}"
         problems.append(Problem("trainer", why, "pass large values as a file in a volume"))
     metadata: dict[str, Any] = {"name": name, "namespace": namespace}
     if annotations:
@@ -435,8 +433,8 @@ def patch_count_problems(patches: list[Any]) -> list[Problem]:
     if len(patches) <= PATCHES:
         return []
     own = sum(1 for patch in patches if section(patch).get("manager") in (MANAGER, HARDENING))
-    why = f"has {len(patches) - own} patches, and the program itself adds {own}: a TrainJob has at most {PATCHES}"
-    return [Problem("runtime_patches", why, "put some of them together")]
+    why = f"has {len(patches) - own} patches, and pulumi-trainer adds {own}, but a TrainJob has at most {PATCHES}"
+    return [Problem("runtime_patches", why, "merge some of the patches")]
 
 
 def _patch_problems(patches: list[Any], *, keeps_grace: bool) -> list[Problem]:
@@ -445,8 +443,8 @@ def _patch_problems(patches: list[Any], *, keeps_grace: bool) -> list[Problem]:
     for i, patch in enumerate(patches):
         manager = section(patch).get("manager")
         if manager in (MANAGER, HARDENING):
-            why = f"{manager} is the manager of a patch of the program itself"
-            found.append(Problem(f"runtime_patches[{i}].manager", why, "use a domain of your own"))
+            why = f"{manager} is reserved for patches of pulumi-trainer"
+            found.append(Problem(f"runtime_patches[{i}].manager", why, "use your own domain"))
         for job in patched_jobs(section(patch), f"runtime_patches[{i}]"):
             if "terminationGracePeriodSeconds" in job.pod.spec and not keeps_grace:
                 why = "is lost when Kueue admits a job in mode trainer, and the job would never start"

@@ -48,7 +48,9 @@ class Offer:
         try:
             return _read(json.dumps(given, sort_keys=True))  # the same for each of many jobs
         except (TypeError, ValueError, RecursionError):
-            raise Invalid(Problem("", "is not an offer of a RuntimeChannel: it holds what is not plain data")) from None
+            raise Invalid(
+                Problem("", "not a valid offer of a RuntimeChannel: it contains values that are not plain data")
+            ) from None
 
     @classmethod
     def from_document(cls, given: Any) -> Offer:
@@ -57,21 +59,21 @@ class Offer:
         Raises:
             Invalid: The data is not an offer.
         """
-        hint = 'export it there: pulumi.export("stable", channel.offer), and give runtime=platform.get_output("stable")'
+        hint = 'in the other stack: pulumi.export("stable", channel.offer); here: runtime=platform.get_output("stable")'
         parts = ("channel", "runtime", "release", "documents", "deprecated")
         if not isinstance(given, Mapping) or set(given) != set(parts):
-            raise Invalid(Problem("", "is not an offer of a RuntimeChannel", hint))
+            raise Invalid(Problem("", "not a valid offer of a RuntimeChannel", hint))
         texts, documents, deprecated = [given[p] for p in parts[:3]], _unpacked(given["documents"]), given["deprecated"]
         words = [*texts, *deprecated.values()] if isinstance(deprecated, Mapping) else [None]
         fine = all(isinstance(text, str) and 0 < len(text) < 300 and text.isprintable() for text in words)
         fine = fine and NAME.fullmatch(given["runtime"]) is not None
         if not fine or not isinstance(documents, Mapping) or given["release"] not in documents:
-            raise Invalid(Problem("", "is not a whole offer of a RuntimeChannel", hint))
+            raise Invalid(Problem("", "not a complete offer of a RuntimeChannel", hint))
         for number, document in documents.items():
             whole = isinstance(document, dict) and document.get("kind") == "ClusterTrainingRuntime"
             about = document.get("metadata") if whole else None
             if not VERSION.fullmatch(number) or not isinstance(about, dict) or about.get("name") != given["runtime"]:
-                raise Invalid(Problem(f"documents[{number}]", f"is not a release of {given['runtime']}", hint))
+                raise Invalid(Problem(f"documents[{number}]", f"not a valid release of {given['runtime']}", hint))
             if problems := [*control_character_problems(document), *refusals(document)]:
                 raise Invalid(*(p.below(f"documents[{number}]") for p in problems))
         return cls(texts[0], texts[1], texts[2], documents, {str(k): str(v) for k, v in deprecated.items()})

@@ -177,7 +177,7 @@ async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any
 
 def _too_early(job: Any) -> Problem:
     """Return the problem that the output of a job is None because nothing waits for the job."""
-    why = f"is None: {job.where} is asked when it is {job.wait_for}, and has another value later"
+    why = f"is None: {job.where} is read when the job is {job.wait_for}, before it has its value"
     return Problem("", why, 'give that job wait_for="complete", or use its completion')
 
 
@@ -185,10 +185,10 @@ def _uncomputed(error: Exception) -> Problem:
     """Return the problem that an Output has failed, and where. The error's message is left out, as its values may be secret."""
     frames = [*traceback.extract_tb(error.__traceback__)]
     if _is_of_mapping_keys(error):
-        return Problem("", "an Output of a mapping with a key that is not a string", "pass str(key)")
+        return Problem("", "the Output is a mapping with a key that is not a string", "pass str(key)")
     own = [f for f in frames if "site-packages" not in f.filename and Path(f.filename).name == "__main__.py"]
     place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
-    return Problem("", f"an Output that cannot be computed: {type(error).__name__}{place}", "see its traceback")
+    return Problem("", f"the Output cannot be computed: {type(error).__name__}{place}", "see its traceback")
 
 
 def _is_of_mapping_keys(error: Exception) -> bool:
@@ -229,7 +229,7 @@ def _variables(env: Any, path: str, result: Resolved) -> Any:
         return env.value
     listed = isinstance(env.value, list)
     if not listed or not all(isinstance(each, dict) and each.keys() == {"name", "value"} for each in env.value):
-        why = "is secret, and must be a mapping of strings, as no other variables go into a Secret"
+        why = "is secret, so it must be a mapping of strings: a Secret holds no other variables"
         result.problems.append(Problem(path, why))
         return Unknown(path)
     return [{**each, "value": _Secret(pulumi.Output.secret(each["value"]), each["value"])} for each in env.value]

@@ -75,8 +75,8 @@ def problems(given: Any, follow: Any) -> list[Problem]:
     if follow not in FOLLOW:
         return []
     if not isinstance(given, pulumi.Output) and not getattr(given, "followed", False):
-        hint = "leave it out; a runtime that is not a channel is followed by naming another release"
-        return [Problem("follow", "is for a runtime that is a RuntimeChannel", hint)]
+        hint = 'leave it out; to change the release, set runtime="NAME@RELEASE"'
+        return [Problem("follow", "requires a RuntimeChannel as runtime", hint)]
     return []
 
 
@@ -160,7 +160,7 @@ def _of_channel(offer: Offer, follow: str, job: PlacedJob) -> LoadedRuntime:
         if name == offer.runtime and current != release and VERSION.fullmatch(current):
             why = releases.follow_refusal(follow, current, release)
             if why and current in offer.documents:
-                moved = f"channel {offer.channel} has {name} {release}, and this job {current}"
+                moved = f"channel {offer.channel} has {name} {release}, but this job has {current}"
                 notes.append(f"{namespace}/{job.name}: {moved}. Nothing: {why}")
                 release = current
     deprecated = deprecation_warnings(offer.deprecated.get(release))
@@ -204,14 +204,17 @@ def _runtime_by_name(
     if live is None:
         document = known_document or _catalogued(reference)
         if asked:
-            why = f"the cluster has no ClusterTrainingRuntime {name!r}, and the job cannot be made without"
+            why = f"the cluster has no ClusterTrainingRuntime {name!r}, which the job needs"
             known = release or document["metadata"]["labels"][RELEASE]
             hint = f'declare it: runtime=ClusterTrainingRuntime("{name}", release="{known}")'
             warnings.append(Problem("runtime", why, hint))
         return document, warnings
     has = (live["metadata"].get("labels") or {}).get(RELEASE, "none of the catalogue's")
     if release and has != release:
-        why = f"the cluster's {name} has release {has}, not {release}; it is what the job is made from"
+        why = (
+            f"the runtime {name} in the cluster has release {has}, not {release}, and the job uses the one in the"
+            " cluster"
+        )
         warnings.append(Problem("runtime", why, f"give runtime={name!r}, or declare a runtime with that release"))
     document = {k: v for k, v in live.items() if k != "status"}
     if found := [*control_character_problems(document)]:

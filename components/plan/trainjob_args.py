@@ -101,11 +101,15 @@ class TrainJobArgs(ComponentArgs):
         found += runtime_ref.problems(self.runtime, self.follow)
         if isinstance(self.output, OutputVolume) and isinstance(getattr(self.checkpoint, "to", None), OutputVolume):
             found.append(
-                Problem("checkpoint.to", "takes the place of output, and both are given", "leave one of the two out")
+                Problem(
+                    "checkpoint.to",
+                    "cannot be combined with output: the policy has its own volume",
+                    "leave one of the two out",
+                )
             )
         if self.interrupt == "checkpoint" and self.checkpoint is None:
             hint = 'set checkpoint=CheckpointPolicy(...), or interrupt="allow"'
-            found.append(Problem("interrupt", "is 'checkpoint', and the job has no checkpoint policy", hint))
+            found.append(Problem("interrupt", "is 'checkpoint', but the job has no checkpoint policy", hint))
         if isinstance(self.trainer, ToolTrainer):
             policy = self.checkpoint if isinstance(self.checkpoint, CheckpointPolicy) else None
             fetched = [kind for kind, source in sources.parts(self.initializer).items() if source is not None]
@@ -134,7 +138,7 @@ _REQUIRED = 'name one that `pulumi-trainer runtime list` shows, such as runtime=
 def _hint(field: str, value: Any) -> str:
     """Return the hint for a value of another type, if the value shows what was meant."""
     if isinstance(value, pulumi.StackReference):
-        return 'give what it exports: get_output("NAME") of the StackReference'
+        return 'give one of its outputs: get_output("NAME") of the StackReference'
     if field == "trainer" and (callable(value) or isinstance(value, Mapping)):
         return "give CustomTrainer(func=...)"
     if field == "run" and type(value) is int:

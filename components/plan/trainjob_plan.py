@@ -178,8 +178,8 @@ def _given_twice(args: TrainJobArgs) -> list[Problem]:
         if isinstance(source, sources.DataSource):
             found += problems_below(f"initializer.{kind}", source.given_twice())
     if args.run == "":
-        why = "is empty: that is the key of a run like any other, and a finished job runs again where the key was another one"
-        found.append(Problem("run", why, "leave it out, or give a text"))
+        why = "is empty, but an empty key counts as a key: a finished job whose key was another one runs again"
+        found.append(Problem("run", why, "leave it out, or give a text that is not empty"))
     return found
 
 
@@ -245,7 +245,7 @@ def _document_problems(args: TrainJobArgs, train_job: dict[str, Any], verdict: V
     )
     found = _by_arguments(found, args)
     if train_job["spec"].get("suspend") is True and args.wait_for != "created":
-        why = f"holds the job, so wait_for={args.wait_for!r} would never be reached"
+        why = f"keeps the job suspended, so wait_for={args.wait_for!r} would never be reached"
         found.append(Problem("suspend", why, "leave out wait_for, or suspend"))
     return found
 
@@ -340,10 +340,10 @@ def _mount_problems(kind: str, source: FetchedData, pods: int) -> list[Problem]:
     mode = source.claim.spec["accessMode"]
     if pods <= 1 or mode == MANY or not isinstance(mode, str):
         return []
-    why = f"{pods} pods mount the volume of {source.where}, which is {mode}"
-    hint = f"give it access_mode={MANY!r}; it was made before this TrainJob was known"
+    why = f"{pods} pods mount the volume of {source.where}, but its access mode {mode} allows one node"
+    hint = f"give {source.where} access_mode={MANY!r}; its volume was planned before this TrainJob"
     if source.claim.spec.get("chosen"):
-        hint = f"give it access_mode={MANY!r}, or leave access_mode out"
+        hint = f"give {source.where} access_mode={MANY!r}, or leave access_mode out"
     return [Problem(f"initializer.{kind}", why, hint)]
 
 
@@ -464,7 +464,7 @@ _CACHED = "initializer.dataset.storage_uri"
 
 _NO_CACHE = Problem(
     _CACHED,
-    "the data cache is made of pods of a cluster, and this machine has none",
+    "the data cache runs as pods in a cluster, which the Local target does not have",
     "use the Kubernetes target, or hf://, s3:// or file:// here",
 )
 
@@ -480,8 +480,11 @@ def _cache_warnings(job: PlacedJob, source: dict[str, Any], runtime: dict[str, A
     """Return later failures of the data cache's initializer (pkg/initializers/dataset/cache.py)."""
     found = []
     if job.mode == "jobset":
-        why = "the cache belongs to a TrainJob object; mode jobset makes none, and the job would start without a cache"
-        found.append(Problem(_CACHED, why, "it needs mode trainer"))
+        why = (
+            "the data cache needs a TrainJob object, which mode jobset does not create: the job would start without"
+            " a cache"
+        )
+        found.append(Problem(_CACHED, why, "use mode trainer"))
     container = mounts.containers_of(runtime, mounts.INITIALIZER).get(mounts.INITIALIZER, {})
     env = [*listed(source.get("env")), *listed(container.get("env"))]
     others = [source.get("secretRef"), container.get("envFrom"), not isinstance(source.get("env", []), list)]

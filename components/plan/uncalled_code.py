@@ -30,8 +30,8 @@ def uncalled_code(where: str, name: str, body: Sequence[ast.stmt]) -> tuple[Prob
     used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     if not defined or used & {*defined} or any(_may_train(each, objects) for each in executed):
         return ()
-    why = f"{name} defines {join_names(defined)} and calls nothing: the job would succeed and train nothing"
-    return (Problem(where, why, "call what trains at its end"),)
+    why = f"{name} defines {join_names(defined)}, but calls nothing: the job would succeed without training"
+    return (Problem(where, why, "call the function that trains at the end of the file"),)
 
 
 def _executed(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

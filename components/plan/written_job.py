@@ -66,7 +66,7 @@ class WrittenJob:
         if self.compiled.check is not None:
             found += self.compiled.check(self.func_args.visible)
         if self.compiled.prints and self.func_args.document is None:
-            why = f"has a secret value, and {self.compiled.prints} writes its configuration into log and output"
+            why = f"has a secret value, but {self.compiled.prints} writes its configuration into log and output"
             found.append(Problem("config", why, "read it from a variable of env, which may be secret"))
         return [p.below("trainer") for p in found]
 

@@ -18,7 +18,7 @@ async def absent_output(output: pulumi.Output[Any]) -> Problem | None:
     stacks = await output.resources()
     for resource in stacks:
         if getattr(resource, "refused", False):
-            return Problem("", f"comes from {resource.where}, which is refused")  # type: ignore[attr-defined]
+            return Problem("", f"comes from {resource.where}, which was rejected")  # type: ignore[attr-defined]
     if not stacks or not all(isinstance(stack, pulumi.StackReference) for stack in stacks):
         return None
     stack: Any = next(iter(stacks))

@@ -51,7 +51,8 @@ def constructor(
             kind, name = type(self).__name__, args.resource_name
             if not isinstance(name, str) or not name:
                 raise messages.failure(
-                    f'{kind} ({session.call_site()}): needs a name of its own. Hint: give {kind}("NAME", ...)'
+                    f"{kind} ({session.call_site()}): needs a resource name as its first argument. Hint: give"
+                    f' {kind}("NAME", ...)'
                 )
             if args.opts is not None and not isinstance(args.opts, pulumi.ResourceOptions):
                 why = f"must be pulumi.ResourceOptions(...), not {type(args.opts).__name__}"

@@ -113,7 +113,7 @@ class ObjectOwner:
     def foreign_object(self, kind: Kind, metadata: Mapping[str, Any]) -> tuple[str, str]:
         """Return why an object that has the name of a new one cannot be taken, and what to do."""
         maker, namespace = mark_of(metadata), text(metadata.get("namespace"))
-        belongs = f"belongs to {self.called(maker)}" if maker else "was not made by this stack"
+        belongs = f"belongs to {self.called(maker)}" if maker else "was not created by this stack"
         place = f"{kind.plural}.{kind.group} {f'-n {namespace} ' if namespace else ''}{metadata['name']}"
         take = f"kubectl annotate --overwrite {place} {MADE_BY}={self.name}"
         if maker == self.name:  # kubectl does not become the manager of a value that it does not change

@@ -70,7 +70,7 @@ class Local(Args):
         return found
 
 
-_HERE = "a value that is known only later has no place there: write it out, or take it from pulumi.Config()"
+_HERE = "an Output is not supported here: write the value out, or take it from pulumi.Config()"
 
 
 class Worker(Args):
@@ -88,7 +88,7 @@ class Worker(Args):
         found = super().check()
         given = {name: getattr(self, name) for name in self.fields if getattr(self, name) is not None}
         if not given:
-            found.append(Problem("", "names no cluster", "give kubeconfig=, context= or both"))
+            found.append(Problem("", "requires kubeconfig or context", "give kubeconfig=, context= or both"))
         for name, value in given.items():
             if not isinstance(value, str) or not value or is_content(value):
                 what = "path" if name == "kubeconfig" else "name"
@@ -125,7 +125,7 @@ class Kubernetes(Args):
         if isinstance(self.kubeconfig, str) and is_content(self.kubeconfig):
             found.append(Problem("kubeconfig", "must be the path of a kubeconfig file, not its content", _HINT))
         if self.kubeconfig is not None and self.content is not None:
-            found.append(Problem("content", "is given, and kubeconfig too", "give one of them"))
+            found.append(Problem("content", "cannot be combined with kubeconfig", "set only one of the two"))
         provider = self.provider
         if provider is not None and getattr(provider, "package", None) != "kubernetes":
             found.append(Problem("provider", "must be a pulumi_kubernetes.Provider"))
@@ -345,8 +345,8 @@ def _limit_problems(root: str, limit: int | None) -> list[Problem]:
     first = _limits.setdefault(asyncio.get_event_loop(), {}).setdefault(root, limit)
     if first == limit:
         return []
-    why = f"is {limit} here and {first} elsewhere in the program, for the same root {root}"
-    return [Problem("target.max_parallel", why, "use one Local(...) for all jobs of a root")]
+    why = f"is {limit} here, but {first} elsewhere in the program for the same root {root}"
+    return [Problem("target.max_parallel", why, "use one Local(...) for all jobs with this root")]
 
 
 def _reach(

@@ -489,7 +489,7 @@ def _version(kind: str, served: Any) -> str:
         return NEWEST
     found = served_version(kind, served)
     if found is None:
-        warning = Problem("", f"the cluster has no {KINDS[kind]} of {GROUP}", "install Kueue 0.15 or newer before")
+        warning = Problem("", f"the cluster has no {KINDS[kind]} of {GROUP}", "install Kueue 0.15 or newer first")
         if session.current().is_unreported(warning):
             messages.warn(warning)
     return found or NEWEST

@@ -321,8 +321,8 @@ def _warn_of_priority_zero(where: str, values: Mapping[str, int]) -> None:
     """Log that one of an even number of priorities equals that of jobs without one. The values stay, as jobs use them."""
     name = next(each for each, value in values.items() if value == 0)
     shown = ", ".join(f"{each!r}: {value if value < 0 else value + STEP}" for each, value in values.items())
-    why = f"{name!r} has the value 0, the priority of jobs without a class"
-    messages.warn(Problem(f"{where}.priorities", why, f"give the values: priorities={{{shown}}}"))
+    why = f"{name!r} has the value 0, like jobs without a priority class"
+    messages.warn(Problem(f"{where}.priorities", why, f"set the values yourself: priorities={{{shown}}}"))
 
 
 _QUOTA = re.compile(r"resource_groups\[0\]\.flavors\[\d+\]\.resources\[(?P<resource>[^]]*)\]\.?(?P<field>\w*)")

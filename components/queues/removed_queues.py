@@ -50,7 +50,7 @@ def refusals(work: Mapping[str, list[Work]], stays: Callable[[Work], bool]) -> I
     hint = 'end or move these jobs; or leave the queue in the program with on_delete="drain" for one `pulumi up`'
     for name, found in work.items():
         if left := [each.text for each in found if stays(each)]:
-            why = f"is no longer in the program, and its deletion is refused while it has work: {several(left)}"
+            why = f"was removed from the program, but is not deleted while it has jobs: {several(left)}"
             yield Problem(f"ClusterQueue {name}", why, hint)
 
 
@@ -71,17 +71,22 @@ def removal_warnings(
         gone.add(name)
         work = [each.text for each in queries.list_queue_work(target, name, version)] if _how(found) == "drain" else []
         if work:
-            why = f"is no longer in the program, and is drained before it is deleted: {several(work)}"
+            why = f"was removed from the program, and is drained before its deletion: {several(work)}"
             yield Problem(
-                f"ClusterQueue {name}", why, "what runs is suspended; it waits for another queue of that name"
+                f"ClusterQueue {name}",
+                why,
+                "running jobs are suspended, and wait until a queue with this name exists again",
             )
     for found in _left(target, "LocalQueue", version, owner, named):
         place, behind = _place("LocalQueue", found), (found.get("spec") or {}).get("clusterQueue")
         queue = f"{place[1]}/{place[2]}"
         there = queries.list_queue_work(target, behind, version) if behind and behind not in gone else []
         if work := [each.text for each in there if each.queue == queue]:
-            why = f"is no longer in the program, and goes while it has work: {several(work)}"
-            hint = "what runs goes on; what waits, or is suspended later, waits for a LocalQueue of that name"
+            why = f"was removed from the program, and is deleted although it has jobs: {several(work)}"
+            hint = (
+                "running jobs continue; jobs that wait, or are suspended later, wait until a LocalQueue with this"
+                " name exists again"
+            )
             yield Problem(f"LocalQueue {queue}", why, hint)
 
 
@@ -118,7 +123,10 @@ def transferred_objects(
                 continue
             maker = mark_of(found["metadata"])
             if maker and not owner.owns(target, api_resource(kind, versions[kind]), found["metadata"]):
-                why = f"is no longer in the program, and belongs to {owner.called(maker)} now: it would be deleted"
+                why = (
+                    f"was removed from the program, but belongs to {owner.called(maker)} now: this stack would"
+                    " delete it"
+                )
                 yield Problem(f"{kind} {name}", why, f"make this stack forget it: pulumi state delete '{urn}'")
 
 

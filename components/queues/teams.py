@@ -63,7 +63,7 @@ def team_problems(given: Mapping[str, Any], resource: str, own: str) -> Iterator
             yield Problem(f"gpus[{kind}]", f"must be labels of nodes or a ResourceFlavor, not {labels!r}")
         elif topology is not None and not labels:
             hint = f'for example gpus={{"{kind}": {{"label": "value"}}}}'
-            yield Problem(f"gpus[{kind}]", "needs a label of its nodes, as there is a topology", hint)
+            yield Problem(f"gpus[{kind}]", "needs a label of its nodes, since topology= is set", hint)
     if topology is not None and (isinstance(topology, str) or not isinstance(topology, (Topology, Sequence))):
         yield Problem("topology", f"must be a list of node labels or a Topology, not {topology!r}")
     yield from _limit("borrowing", given["borrowing"])
@@ -132,14 +132,14 @@ def duplicate_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
         for where in dict.fromkeys(where for where, _ in both):
             again = ", ".join(p for w, p in both if w == where)
             hint = "give the second one priorities=() or other names"
-            yield Problem("priorities", f"{where} makes {again} too", hint)
+            yield Problem("priorities", f"{where} creates {again} too", hint)
     for kind, labels in kinds.items() if isinstance(kinds, Mapping) else ():
         if not isinstance(labels, ResourceFlavor) and ("ResourceFlavor", kind) in made:
             hint = "choose another name, or create one ResourceFlavor for both"
-            yield Problem(f"gpus[{kind}]", f"{made['ResourceFlavor', kind]} makes a flavor {kind} too", hint)
+            yield Problem(f"gpus[{kind}]", f"{made['ResourceFlavor', kind]} creates a flavor {kind} too", hint)
     if isinstance(cohort, str) and ("Cohort", cohort) in made:
         hint = "create one Cohort for both, or choose another name"
-        yield Problem("cohort", f"{made['Cohort', cohort]} makes a cohort {cohort} too", hint)
+        yield Problem("cohort", f"{made['Cohort', cohort]} creates a cohort {cohort} too", hint)
 
 
 def without_invalid(given: Mapping[str, Any], found: Sequence[Problem]) -> dict[str, Any]:
@@ -164,11 +164,11 @@ def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:
     gpus = share.__dict__.get("gpus")
     if isinstance(gpus, Mapping):
         for kind in gpus.keys() - set(kinds):
-            yield Problem(f"gpus[{kind}]", "is not a kind of GPU here", f"known: {', '.join(kinds)}")
+            yield Problem(f"gpus[{kind}]", "unknown kind of GPU", f"available: {', '.join(kinds)}")
     elif len(kinds) > 1:
         yield Problem(
             "gpus",
-            "must be a mapping from kinds of GPUs to numbers, as there are several kinds",
+            "must be a mapping from kinds of GPUs to numbers, since gpus= names several kinds",
             f"for example {{{kinds[0]!r}: {gpus!r}}}",
         )
     for where, number in gpus.items() if isinstance(gpus, Mapping) else (("", gpus),):
@@ -194,10 +194,10 @@ def _renaming(team: str, share: Team, teams: Mapping[str, Any]) -> Iterator[Prob
         return
     yield from _name("renamed_from", earlier)
     if share.__dict__.get("namespace") is None:
-        why = "needs the namespace of the team, as jobs stay in it"
+        why = "requires namespace=, since the team's jobs stay in their namespace"
         yield Problem("renamed_from", why, f"give Team(namespace={earlier!r}) if the team had no other")
     if earlier in teams:
-        yield Problem("renamed_from", f"{earlier} is a team here", "leave that team out")
+        yield Problem("renamed_from", f"{earlier} is still one of the teams", f"remove the team {earlier}")
     for other, each in teams.items():
         if other != team and isinstance(each, Team) and each.__dict__.get("renamed_from") == earlier:
             yield Problem("renamed_from", f"{other} is renamed from {earlier} too")

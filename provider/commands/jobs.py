@@ -104,8 +104,8 @@ def of_stack(wanted: str | None, where: Where) -> bool:
         Invalid: The options name both.
     """
     if where.stack and where.cluster:
-        why = "names a stack, and -n, -A, --context and --kubeconfig a cluster"
-        raise Invalid(Problem("--stack", why, "give one of them"))
+        why = "names a stack, but -n, -A, --context and --kubeconfig name a cluster"
+        raise Invalid(Problem("--stack", why, "pass only one of the two"))
     return bool(where.stack) or not (where.cluster or "/" in (wanted or "") or not in_project(where.project))
 
 

@@ -188,7 +188,7 @@ trainer.TrainJob(
     said = lab.preview(ok=False).out
     for words in (
         'DatasetInitializer("revision")', "do not support @REVISION", "do not support a path in a repository",
-        "no more travels with a job",
+        "the most that can travel with a job",
         "access_mode: must be one of", "is a path of this machine, which a cluster cannot read",
         'DatasetInitializer("chosen"), which is ReadWriteOnce',
     ):  # fmt: skip

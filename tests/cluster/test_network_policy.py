@@ -56,5 +56,5 @@ def test_a_policy_that_others_made_is_not_taken(owner: Lab) -> None:
     owner.root_client.create(NETWORK_POLICY, {**theirs, "spec": {"podSelector": {}}})
     owner.program(PROGRAM, "")
     refused = owner.preview(ok=False).out
-    assert "NetworkPolicy train exists since" in refused and "was not made by this stack" in refused, refused
+    assert "NetworkPolicy train exists since" in refused and "was not created by this stack" in refused, refused
     assert f"networkpolicies.networking.k8s.io -n {owner.namespace} train" in " ".join(refused.split()), refused

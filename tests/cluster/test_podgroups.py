@@ -150,7 +150,8 @@ def test_a_podgroup_of_another_stack_or_of_a_job_is_not_taken(stack: Lab, root: 
     stack.stack = "second"
     stack.program(own + own.replace("gang", "hand"), head)
     assert (
-        "PodGroup hand exists since" in (shown := stack.preview(ok=False).out) and "was not made by this stack" in shown
+        "PodGroup hand exists since" in (shown := stack.preview(ok=False).out)
+        and "was not created by this stack" in shown
     )
     assert groups(root, stack.namespace)["hand"] == {"minMember": 3}
     gang = """

@@ -133,28 +133,30 @@ def test_a_plan_says_what_work_a_queue_has_that_leaves(lab: Lab) -> None:  # noq
     lab.job("first")
     lab.job("second")
     until(lambda: lab.running() == {"first"} and len(lab.root_client.list(WORKLOAD, lab.namespace)[0]) == 2)
-    assert f"{name}: is no longer" not in told({name: {}}, {name: name})
+    assert f"{name}: was removed" not in told({name: {}}, {name: name})
 
     before = lab.objects("ClusterQueue")[name]["metadata"]["generation"]
     found = told({}, {}, ok=False)
-    assert "is no longer in the program" in lab.up(ok=False).out and lab.count()["ClusterQueue"] == 2, (
+    assert "was removed from the program" in lab.up(ok=False).out and lab.count()["ClusterQueue"] == 2, (
         "nothing is touched"
     )
     assert lab.objects("ClusterQueue")[name]["metadata"]["generation"] == before
-    assert f"ClusterQueue {name}: is no longer in the program, and its deletion is refused while it has work: " in found
+    assert f"ClusterQueue {name}: was removed from the program, but is not deleted while it has jobs: " in found
     assert (
         said in found
         and f"(JobSet {lab.namespace}/second) waits" in found
         and f"LocalQueue {lab.namespace}/" not in found
     )
     found = told({name: {}}, {})
-    assert f"LocalQueue {lab.namespace}/{name}: is no longer in the program, and goes while it has work" in found
+    assert (
+        f"LocalQueue {lab.namespace}/{name}: was removed from the program, and is deleted although it has jobs" in found
+    )
     assert said in found and f"{name}-other: is" not in found
 
     lab.up_of(lab.text(LEAVING, teams={name: {"on_delete": "drain"}}, queues={name: name}))
     found = told({}, {})
     assert (
-        f"ClusterQueue {name}: is no longer in the program, and is drained before it is deleted: " in found
+        f"ClusterQueue {name}: was removed from the program, and is drained before its deletion: " in found
         and said in found
     )
     lab.up()
@@ -259,10 +261,7 @@ def test_a_team_is_held_and_renamed_while_it_has_jobs(lab: Lab) -> None:  # noqa
 
     lab.program(program("-new"))
     refused = lab.preview(ok=False).out
-    assert (
-        f"ClusterQueue {name}-{name}: is no longer in the program, and its deletion is refused while it has work"
-        in refused
-    )
+    assert f"ClusterQueue {name}-{name}: was removed from the program, but is not deleted while it has jobs" in refused
     lab.root_client.delete(JOBSET, lab.namespace, "second", propagation="Background")
     until(lambda: not lab.root_client.list(WORKLOAD, lab.namespace)[0])
     lab.up()

@@ -413,7 +413,7 @@ def test_what_another_stack_has_taken_over_is_left_alone(lab: Lab) -> None:
 
     give("WorkloadPriorityClass", "organization/lab/second")
     lab.program(lab.text(TAKEN))
-    gone = f"WorkloadPriorityClass {lab.prefix}: is no longer in the program, and belongs to the stack organization/lab/second"
+    gone = f"WorkloadPriorityClass {lab.prefix}: was removed from the program, but belongs to the stack organization/lab/second"
     for refused in (lab.preview(ok=False).out, lab.up(ok=False).out):
         assert gone in refused and "pulumi state delete 'urn:pulumi:test::lab::" in refused, refused
     give("WorkloadPriorityClass", "organization/lab/test")

@@ -235,7 +235,7 @@ class TestFaults:
         made = submission(target.namespace, held, code=False)
         slip(target.client, made)
         until(lambda: (found := observer.status("a")) is not None and found.phase == "Queued")
-        assert "cannot be read here" in observer.why("a")
+        assert "cannot be read: " in observer.why("a")
         until(lambda: proxy.count(path="/workloads") > 3)
         assert len(told) == 1 and told[0].startswith("why a job is queued is not shown: list of workloads")
 

@@ -257,7 +257,7 @@ def test_a_failed_fetch_is_tried_again_with_another_token(project: Project) -> N
         project.program(LOCKED.replace("HUB", hub))
         project.config("token", "hf_wrong", "--secret")
         first = project.up(ok=False).out
-        assert "tried again once its arguments or the values of its secrets have changed" in first, first
+        assert "runs again once its arguments or the values of its secrets have changed" in first, first
         assert "pulumi up --replace '**data'" in first and "run=" not in first, first
         assert set(tokens) == {"Bearer hf_wrong"}
         tokens.clear()

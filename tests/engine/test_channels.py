@@ -49,9 +49,9 @@ trainer.RuntimeChannel("later", release=stable.urn)
 WRONG_SAYS = (
     "catalog: RuntimeCatalog('x', 'url'): not the location of a catalogue. Hint: use RuntimeCatalog.from_dir(folder)",
     'RuntimeChannel("none") (__main__.py:', "must be name@release", "not a valid address of a git repository",
-    'TrainJob("a") (__main__.py:', "follow: is for a runtime that is a RuntimeChannel",
-    "must be one of pin, patch, minor, any, not 'all'", "runtime: is not an offer of a RuntimeChannel",
-    "release: '3.0.0' is not a release of plain of the catalogue runtimes", "catalog: is for a release of it",
+    'TrainJob("a") (__main__.py:', "follow: requires a RuntimeChannel as runtime",
+    "must be one of pin, patch, minor, any, not 'all'", "runtime: not a valid offer of a RuntimeChannel",
+    "release: '3.0.0' is not a release of plain of the catalogue runtimes", "catalog: requires release",
     ".catalog: runtims: is not a folder. Hint: did you mean runtimes? a catalogue has one folder a runtime",
     ".relase: unknown field. Hint: did you mean release?", ".release: must be text, such as 2.3.0, not Output",
     ".release: must be name@release, such as torch-distributed@2.3.0, not Output",

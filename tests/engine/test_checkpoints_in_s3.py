@@ -144,11 +144,11 @@ def test_what_cannot_be_uploaded_is_a_problem(project: Project) -> None:
     fine = '"s3://bucket/x"'
     for text, why in (
         (job.format('pulumi.Output.from_input("s3:/bucket")', f"runtime=plain, {trains}"), "write s3://BUCKET/PREFIX"),
-        (job.format(fine, 'runtime=plain, trainer=trainer.Trainer(command=["true"])'), "of an image's own command"),
+        (job.format(fine, 'runtime=plain, trainer=trainer.Trainer(command=["true"])'), "with an image's own command"),
         (job.format(fine, f'runtime="deepspeed-distributed", {trains}'), "is not supported with MPI"),
     ):
         project.program(text)
         out = project.preview(ok=False).out
         assert "checkpoint.to: " in out and why in out and "Traceback" not in out, out
     project.program(job.format(fine, f"runtime=plain, {trains}"))
-    assert "checkpoint.to: the job has no credentials for it" in project.preview().out
+    assert "checkpoint.to: the job has no credentials for S3" in project.preview().out

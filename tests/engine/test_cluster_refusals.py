@@ -104,7 +104,7 @@ TEAMS = """
 import pulumi_trainer as trainer
 trainer.GpuQueues("gpus", teams={teams})
 """
-LEAVES = "ClusterQueue gpus-nlp: is no longer in the program, and its deletion is refused while it has work: "
+LEAVES = "ClusterQueue gpus-nlp: was removed from the program, but is not deleted while it has jobs: "
 
 
 @pytest.mark.core
@@ -221,5 +221,5 @@ def test_jobs_whose_objects_have_one_name_are_refused_in_the_plan(
     assert "Traceback" not in shown
     if both:
         assert f'TrainJob("sweep") (__main__.py:23) makes {both} too' in shown, shown
-        assert "give one of the two another name: name=" in shown, shown
+        assert "give one of the two another name with name=" in shown, shown
     assert api.writes == []

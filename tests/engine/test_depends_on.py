@@ -115,5 +115,5 @@ def test_all_outputs_of_a_job_tell_of_its_end_if_the_program_waits_for_that(proj
 def test_an_output_that_comes_too_early_is_told(project: Project) -> None:
     project.program(SEARCH.replace("BEST", "best"))
     told = project.up().out
-    assert "trainer.func_args" in told and 'is None: TrainJob("search") is asked when it is created' in told, told
+    assert "trainer.func_args" in told and 'is None: TrainJob("search") is read when the job is created' in told, told
     assert "trained with None" in project.logs("final")

@@ -160,4 +160,4 @@ def test_a_job_without_a_policy_cannot_save_first(project: Project) -> None:
     plain = JOB.replace("    checkpoint=trainer.CheckpointPolicy(grace=20),\n", '    interrupt="checkpoint",\n')
     project.program(plain)
     refused = project.preview(ok=False).out
-    assert "is 'checkpoint', and the job has no checkpoint policy" in refused, refused
+    assert "is 'checkpoint', but the job has no checkpoint policy" in refused, refused

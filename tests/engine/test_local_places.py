@@ -131,5 +131,5 @@ def test_a_limit_that_is_not_valid_is_a_problem_of_the_plan(project: Project) ->
 def test_a_root_has_one_limit(project: Project) -> None:
     project.program(DIFFERENT)
     out = project.preview(ok=False).out
-    assert "target.max_parallel: is 3 here and 2 elsewhere in the program, for the same root" in out
-    assert "use one Local(...) for all jobs of a root" in out
+    assert "target.max_parallel: is 3 here, but 2 elsewhere in the program for the same root" in out
+    assert "use one Local(...) for all jobs with this root" in out

@@ -209,7 +209,10 @@ def test_another_run_is_not_adopted(project: Project) -> None:
 def test_a_source_that_holds_the_volumes_is_refused_in_the_plan(project: Project) -> None:
     project.program(f'trainer.DatasetInitializer("data", storage_uri="file://{project.folder}")')
     refused = project.preview(ok=False).out
-    assert f"storage_uri: {project.folder} holds {project.root}/volumes, to which it would be copied" in refused
+    assert (
+        f"storage_uri: {project.folder} contains {project.root}/volumes, the folder into which its files would be copied"
+        in refused
+    )
     assert "Traceback" not in refused
 
 

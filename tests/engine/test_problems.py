@@ -52,7 +52,7 @@ trainer.VolcanoPodGroup("h", min_member=2, target=5)
 trainer.GpuQueues("u", teams={"a": 1}, resource=[], name={})
 """
 NAMED = [
-    'TrainJob("four") (__main__.py:7).num_nodes: unknown field. Hint: give it as trainer=CustomTrainer(num_nodes=...)',
+    'TrainJob("four") (__main__.py:7).num_nodes: unknown field. Hint: use trainer=CustomTrainer(num_nodes=...)',
     'TrainJob("four") (__main__.py:7).envv: unknown field. Hint: did you mean trainer=CustomTrainer(env=...)?',
     "TrainJob(\"four\") (__main__.py:7).follow: must be one of pin, patch, minor, any, not 'mayor'. Hint: did you mean minor?",
     "TrainJob(\"four\") (__main__.py:7).runtime: 'torch-distributd' is not a runtime of the catalogue. "
@@ -68,10 +68,10 @@ NAMED = [
     'TrainJob("nested") (__main__.py:8).trainer.func: ',
     'TrainJob("e") (__main__.py:10).runtime: is required. Hint: name one that `pulumi-trainer runtime list` shows, such as',
     'TrainJob("e") (__main__.py:10).trainer: must be CustomTrainer, Trainer or BuiltinTrainer, not ellipsis',
-    'TrainJob("n") (__main__.py:11).runtime: takes its value by name. Hint: give runtime=...',
+    'TrainJob("n") (__main__.py:11).runtime: must be passed by name. Hint: write runtime=...',
     'TrainJob("c") (__main__.py:12).opts: must be pulumi.ResourceOptions(...), not int',
     'TrainJob("c") (__main__.py:12).checkpoint: must be CheckpointPolicy, not True. Hint: give CheckpointPolicy(...)',
-    'TrainJob("c") (__main__.py:12).trainer.func: takes its value by name. Hint: give func=...',
+    'TrainJob("c") (__main__.py:12).trainer.func: must be passed by name. Hint: write func=...',
     'ClusterTrainingRuntime("r") (__main__.py:13).ml_polcy: unknown field. Hint: did you mean ml_policy?',
     'ClusterTrainingRuntime("r") (__main__.py:13).templat: unknown field. Hint: did you mean template?',
     'ClusterTrainingRuntime("s") (__main__.py:14).template: must be a JobSetTemplate or a mapping, not ellipsis',
@@ -112,11 +112,11 @@ trainer.TrainJob("f", runtime="plain", trainer=token)
 trainer.TrainJob("g", runtime="plain", trainer=command, target=trainer.Kubernetes(namespace="Team_A"))
 """
 HINTED = [
-    'TrainJob("a") (__main__.py:10).trainer.gpus: unknown field. Hint: give it as resources_per_node={"gpu": ...}',
-    'TrainJob("a") (__main__.py:10).trainer.nproc_per_node: unknown field. Hint: give it as num_proc_per_node=...',
-    'TrainJob("a") (__main__.py:10).trainer.environment: unknown field. Hint: give it as env=...',
-    'TrainJob("a") (__main__.py:10).nodes: unknown field. Hint: give it as trainer=CustomTrainer(num_nodes=...)',
-    'TrainJob("a") (__main__.py:10).namespace: unknown field. Hint: give it as target=Kubernetes(namespace=...)',
+    'TrainJob("a") (__main__.py:10).trainer.gpus: unknown field. Hint: use resources_per_node={"gpu": ...}',
+    'TrainJob("a") (__main__.py:10).trainer.nproc_per_node: unknown field. Hint: use num_proc_per_node=...',
+    'TrainJob("a") (__main__.py:10).trainer.environment: unknown field. Hint: use env=...',
+    'TrainJob("a") (__main__.py:10).nodes: unknown field. Hint: use trainer=CustomTrainer(num_nodes=...)',
+    'TrainJob("a") (__main__.py:10).namespace: unknown field. Hint: use target=Kubernetes(namespace=...)',
     "TrainJob(\"b\") (__main__.py:11).trainer: must be CustomTrainer, Trainer or BuiltinTrainer, not {'func': 1}. "
     "Hint: give CustomTrainer(func=...)",
     'TrainJob("b") (__main__.py:11).initializer: must be Initializer, not HuggingFaceModelInitializer. '
@@ -146,7 +146,8 @@ RAISES = {
     "error: __main__.py:7: module 'pulumi_trainer' has no attribute 'TrainJbs'. Hint: did you mean TrainJob?":
         'from pulumi_trainer import TrainJbs',
     "ZeroDivisionError: division by zero": 'pulumi.Output.from_input(0).apply(lambda n: 1 / n)',
-    'TrainJob (__main__.py:7): needs a name of its own. Hint: give TrainJob("NAME", ...)': 'trainer.TrainJob(runtime="plain")',
+    'TrainJob (__main__.py:7): needs a resource name as its first argument. Hint: give TrainJob("NAME", ...)':
+        'trainer.TrainJob(runtime="plain")',
     'TrainJob("bad") (__main__.py:7): another TrainJob at __main__.py:6 has the same name. Hint: give each a name of its own':
         'trainer.TrainJob("bad", runtime="torch-distributed", trainer=command)',
 }  # fmt: skip
@@ -181,7 +182,7 @@ def test_no_function_of_the_program_gets_the_outputs_of_a_refused_job(project: P
 def test_no_job_is_made_with_an_output_of_a_refused_job(project: Project) -> None:
     project.program(USES.replace("bad.phase.apply(lambda phase: phase.lower())", ""), head=HEAD)
     result = project.up(ok=False)
-    assert told(result)[1].endswith('.trainer.env[0].value: comes from TrainJob("bad"), which is refused')
+    assert told(result)[1].endswith('.trainer.env[0].value: comes from TrainJob("bad"), which was rejected')
     assert not project.target.jobs() and not project.resources()
 
 
@@ -197,14 +198,14 @@ trainer.TrainJob("e", runtime="torch-distributed", trainer=command, opts=pulumi.
 
 
 def test_two_jobs_of_one_name_are_problems(project: Project) -> None:
-    lines, hint = told(refused(project, NAMES)), "give each job a name of its own"
+    lines, hint = told(refused(project, NAMES)), "give each job its own name"
     assert lines[:2] == [
-        f'TrainJob("a") (__main__.py:7).name: TrainJob("b") (__main__.py:8) is called \'one\' too. Hint: {hint}',
-        f'TrainJob("b") (__main__.py:8).name: TrainJob("a") (__main__.py:7) is called \'one\' too. Hint: {hint}',
+        f'TrainJob("a") (__main__.py:7).name: TrainJob("b") (__main__.py:8) has the name \'one\' too. Hint: {hint}',
+        f'TrainJob("b") (__main__.py:8).name: TrainJob("a") (__main__.py:7) has the name \'one\' too. Hint: {hint}',
     ]
     assert [re.sub(r"'e-\w+'", "it", line) for line in lines[2:]] == [
-        f'TrainJob("e") (__main__.py:12).name: TrainJob("e") (__main__.py:13) is called it too. Hint: {hint}',
-        f'TrainJob("e") (__main__.py:13).name: TrainJob("e") (__main__.py:12) is called it too. Hint: {hint}',
+        f'TrainJob("e") (__main__.py:12).name: TrainJob("e") (__main__.py:13) has the name it too. Hint: {hint}',
+        f'TrainJob("e") (__main__.py:13).name: TrainJob("e") (__main__.py:12) has the name it too. Hint: {hint}',
     ]
 
 
@@ -246,8 +247,8 @@ def test_two_objects_of_one_name_are_problems(project: Project) -> None:
     ], lines
     volumes = [line for line in lines if "Initializer(" in line]
     assert [re.sub(r"'digits-\w+'", "it", line.split(". Hint")[0]) for line in volumes] == [
-        'DatasetInitializer("digits") (__main__.py:22).name: ModelInitializer("digits") (__main__.py:23) is called it too',
-        'ModelInitializer("digits") (__main__.py:23).name: DatasetInitializer("digits") (__main__.py:22) is called it too',
+        'DatasetInitializer("digits") (__main__.py:22).name: ModelInitializer("digits") (__main__.py:23) has the name it too',
+        'ModelInitializer("digits") (__main__.py:23).name: DatasetInitializer("digits") (__main__.py:22) has the name it too',
     ], lines
     assert len(lines) == 6, lines
 
@@ -340,7 +341,7 @@ def test_a_held_job_never_runs(project: Project) -> None:
     )  # fmt: skip
     lines = told(refused(project, waits))
     assert [re.sub(r" \(.*?\)", "", line) for line in lines] == [
-        f'TrainJob("{wait}").suspend: holds the job, so wait_for={wait!r} would never be reached. '
+        f'TrainJob("{wait}").suspend: keeps the job suspended, so wait_for={wait!r} would never be reached. '
         "Hint: leave out wait_for, or suspend"
         for wait in ("admitted", "running", "complete")
     ]

@@ -138,7 +138,7 @@ BY_ARGUMENT = [
         'priorities: GpuQueues("gpus") (__main__.py:4) makes low, normal, high too. Hint: give the second one priorities=() or',
     ),
     ("third", 'priorities: GpuQueues("gpus") (__main__.py:4) makes low, normal, high too'),
-    ("third", 'cohort: GpuQueues("gpus") (__main__.py:4) makes a cohort gpus too. Hint: create one Cohort for both'),
+    ("third", 'cohort: GpuQueues("gpus") (__main__.py:4) creates a cohort gpus too. Hint: create one Cohort for both'),
     ("Bad Name", "name: 'Bad Name' is not a valid name: a lowercase RFC 1123 subdomain"),
     ("third", "others[cpu]: must be a quantity, not {'of': 1}"),
 ]
@@ -232,8 +232,11 @@ def test_a_renamed_team_keeps_its_cluster_queue(project: Project) -> None:
         "rows": [["research", "gpus-rl"], ["nlp", "gpus-nlp"]],
     }
     for given, said in (
-        ('renamed_from="rl"', "teams[research].renamed_from: needs the namespace of the team, as jobs stay in it"),
-        ('namespace="x", renamed_from="nlp"', "teams[research].renamed_from: nlp is a team here"),
+        (
+            'renamed_from="rl"',
+            "teams[research].renamed_from: requires namespace=, since the team's jobs stay in their namespace",
+        ),
+        ('namespace="x", renamed_from="nlp"', "teams[research].renamed_from: nlp is still one of the teams"),
         ('namespace="x", renamed_from="R L"', "teams[research].renamed_from: 'R L' is not a valid name"),
         ('hold="yes"', "teams[research].hold: must be True or False, not 'yes'"),
     ):
@@ -266,7 +269,10 @@ def test_one_of_two_priorities_has_the_value_of_jobs_without_one(project: Projec
     project.config("trainer:target", "local")
     project.program(TWO_PRIORITIES % '("batch", "prod")', HEAD)
     told = " ".join(project.up().out.split())
-    assert ".priorities: 'prod' has the value 0, the priority of jobs without a class. Hint: give the values: " in told
+    assert (
+        ".priorities: 'prod' has the value 0, like jobs without a priority class. Hint: set the values yourself: "
+        in told
+    )
     assert "priorities={'batch': -1000, 'prod': 1000}" in told
     assert project.outputs()["values"] == {"batch": -1000, "prod": 0}, "stacks of earlier versions have these values"
     for named in ("{'batch': -1000, 'prod': 1000}", "('low', 'normal', 'high')"):

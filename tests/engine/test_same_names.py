@@ -116,7 +116,9 @@ def test_a_rename_that_was_refused_says_how_its_alias_applies(project: Project) 
     project.program(writes("second", 'aliases=[pulumi.Alias(name="first")]', more='name="x",'))
     for ask in (project.preview, project.up):
         refused = ask(ok=False).out
-        assert "a refused update has left 'second' beside it" in refused and "Traceback" not in refused, refused
+        assert "a rejected update has also left 'second' in the stack" in refused and "Traceback" not in refused, (
+            refused
+        )
     urn = refused.partition("pulumi state delete '")[2].partition("'")[0]
     assert project.run("state", "delete", urn, "--yes").code == 0
     project.preview()

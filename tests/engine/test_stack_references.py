@@ -86,6 +86,6 @@ def test_an_output_that_the_other_stack_does_not_have(tmp_path: Path, pulumi_hom
         "organization/platform/none has no such output. Hint: it has no outputs: run `pulumi up` in that stack first"
         in refused
     )
-    assert 'not StackReference. Hint: give what it exports: get_output("NAME") of the StackReference' in refused
+    assert 'not StackReference. Hint: give one of its outputs: get_output("NAME") of the StackReference' in refused
     assert '"g") (__main__.py:27).queue: must be a string, not {' in refused, refused
     assert "Traceback" not in refused

@@ -273,7 +273,7 @@ def test_what_is_no_json_and_secrets_elsewhere_are_problems_with_their_place(pro
         "secret-label": 'labels["x.y/z"]: is secret',
         "secret-labels": "labels: is secret",
         "secret-number": "trainer.env[0].value: must be a string, not int",
-        "secret-list": "trainer.env: is secret, and must be a mapping of strings",
+        "secret-list": "trainer.env: is secret, so it must be a mapping of strings",
         "secret-image": "trainer.image: is secret",
     }.items():
         assert said in job_lines(out, name), f"{name}\n{out}"
@@ -319,7 +319,7 @@ def test_what_is_no_json_in_runtimes_and_datasets_is_a_problem_with_its_place(pr
         ("DatasetInitializer", "endpoint", "endpoint: must be a string, not dict"),
         ("DatasetInitializer", "endpoint", "size: must be a string, not date"),
         ("DatasetInitializer", "env", 'env["A"]: must be a string, not int'),
-        ("ModelInitializer", "secret", "env: is secret, and must be a mapping of strings"),
+        ("ModelInitializer", "secret", "env: is secret, so it must be a mapping of strings"),
     ):
         lines = [line for line in out.splitlines() if f'{kind}("{name}")' in line]
         assert any(said in line for line in lines), f"{name}: {said}\n{out}"
@@ -422,11 +422,11 @@ def test_outputs_that_fail_are_problems_with_their_place(project: Project) -> No
     out = project.preview(ok=False).out
     print(out)
     assert 'TrainJob("keys") (__main__.py:' in out
-    assert 'func_args["o"]: an Output of a mapping with a key that is not a string' in out, out
+    assert 'func_args["o"]: the Output is a mapping with a key that is not a string' in out, out
     line = (HEAD + FAILING).splitlines().index(
         'job("fails", o=Output.secret("canary").apply(lambda value: {}[value]))'
     ) + 1
-    assert f'func_args["o"]: an Output that cannot be computed: KeyError (__main__.py:{line})' in out, out
+    assert f'func_args["o"]: the Output cannot be computed: KeyError (__main__.py:{line})' in out, out
 
 
 KEYS = """
@@ -449,11 +449,11 @@ def test_keys_that_are_no_strings_in_outputs_are_problems_without_a_traceback(pr
     project.program(KEYS)
     for out in (project.preview(ok=False).out, project.up(ok=False).out):
         for name, said in {
-            "whole": "func_args: an Output of a mapping with a key that is not a string",
-            "leaf": 'func_args["a"][0]: an Output of a mapping with a key that is not a string',
+            "whole": "func_args: the Output is a mapping with a key that is not a string",
+            "leaf": 'func_args["a"][0]: the Output is a mapping with a key that is not a string',
             "applied": "func_args[1]: not a JSON key: int (expected str)",
             "nested": 'func_args["a"]["b"][1]: not a JSON key: int (expected str)',
-            "beside": 'func_args["a"]: an Output of a mapping with a key that is not a string',
+            "beside": 'func_args["a"]: the Output is a mapping with a key that is not a string',
         }.items():
             assert f"trainer.{said}. Hint: pass str(key)" in job_lines(out, name), f"{name}\n{out}"
         assert "Traceback" not in out and "canary" not in out and "5 problems" in out, out

@@ -160,7 +160,7 @@ def test_short_forms_of_resources() -> None:
         ),
         (trainer.CustomTrainer(), "takes exactly one of func, script, module and command, not none"),
         (trainer.CustomTrainer(func=print, script="x"), "not func and script"),
-        (trainer.CustomTrainer(script="x", func_args={}), "func_args: are the arguments of func"),
+        (trainer.CustomTrainer(script="x", func_args={}), "func_args: requires func"),
         (trainer.CustomTrainer(func=print, resources_per_node={"gpu": 1, "mig-1g.5gb": 1}), "both gpu and"),
         (
             trainer.CustomTrainer(func=print, resources_per_node={"mig-1g.5gb": 1, "mig-2g.10gb": 1}),

@@ -37,7 +37,7 @@ def test_a_project_means_its_stack_unless_a_cluster_is_named(project: bool) -> N
     for where in (Where(namespace="team"), Where(context="c"), Where(kubeconfig="f"), Where(everywhere=True)):
         assert not of_stack(None, where)
     assert not of_stack("jobset/digits", Where())
-    with pytest.raises(Invalid, match="give one of them"):
+    with pytest.raises(Invalid, match="pass only one of the two"):
         of_stack(None, Where(stack="dev", namespace="team"))
 
 

@@ -80,8 +80,8 @@ def test_what_cannot_travel_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(bytes(dataset_configmap.LIMIT + 1))
     (folder / "out").symlink_to(tmp_path / "big")
     for uri, ignore, why in (
-        (tmp_path / "big", [], "no more travels with a job"),
-        (folder, [], "no more travels with a job"),
+        (tmp_path / "big", [], "the most that can travel with a job"),
+        (folder, [], "the most that can travel with a job"),
         (folder, ["*"], "has no files"),
     ):
         (problem,) = dataset_configmap.pack(f"file://{uri}", ignore).problems

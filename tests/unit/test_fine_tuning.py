@@ -533,7 +533,7 @@ class TestJob:
             )
         )
         assert said == (
-            "trainer.config: has a secret value, and torchtune writes its configuration into log and output. "
+            "trainer.config: has a secret value, but torchtune writes its configuration into log and output. "
             "Hint: read it from a variable of env, which may be secret"
         )
 

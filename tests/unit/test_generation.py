@@ -124,7 +124,7 @@ class TestProblems:
             (served(None, config=["x"]), "generation.config: must be a mapping"),
             (served(None, env={"A": None}), 'generation.env["A"]: must be a string, not None'),
             (served({"gpus": {}}), "generation.resources_per_node"),
-            (served(None, num_nodes=2), "generation.num_nodes: unknown field. Hint: give it as resources_per_node="),
+            (served(None, num_nodes=2), "generation.num_nodes: unknown field. Hint: use resources_per_node="),
             (grpo(config={"use_vllm": True}), 'config["use_vllm"]: is True: vLLM would run in the nodes'),
             (
                 grpo(config={"use_vllm": True, "vllm_mode": "server"}, packages_to_install=["vllm"]),

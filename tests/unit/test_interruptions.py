@@ -87,7 +87,7 @@ class TestRules:
         assert not tolerates(jobs_of(made)[1])
 
 
-PLACE = "write s3://BUCKET/PREFIX, whose parts have letters, digits and . _ = + -, without credentials and parameters"
+PLACE = "expected: s3://BUCKET/PREFIX with letters, digits and . _ = + - only, and without credentials or parameters"
 
 
 class TestPolicy:
@@ -112,10 +112,7 @@ class TestPolicy:
             ({"every": "0s"}, "every: must be at least one second, not '0s'"),
             ({"every": -5}, "every: must be at least one second, not -5"),
             ({"every": 1.5}, "every: must be int or a string, not 1.5"),
-            (
-                {"every": "1m", "steps": 5},
-                "steps: takes the place of every, and both are given. Hint: keep one of the two",
-            ),
+            ({"every": "1m", "steps": 5}, "steps: cannot be combined with every. Hint: set only one of the two"),
             ({"steps": 0}, "steps: must be at least 1, not 0"),
             ({"keep": 0}, "keep: must be at least 1, not 0"),
             ({"grace": -1}, "grace: must be at least 0, not -1"),
@@ -125,8 +122,8 @@ class TestPolicy:
             ({"grace": 10**6}, "grace: must be at most 604800 seconds (7 days), not 1000000"),
             ({"max_restarts": -1}, "max_restarts: must be at least 0, not -1"),
             ({"to": 3}, "to: must be OutputVolume or a string or Output, not 3"),
-            ({"to": "gs://bucket"}, f"to: not a valid place: 'gs://bucket'. Hint: {PLACE}"),
-            ({"to": "s3://b/../x"}, f"to: not a valid place: 's3://b/../x'. Hint: {PLACE}"),
+            ({"to": "gs://bucket"}, f"to: not a valid S3 location: 'gs://bucket'. Hint: {PLACE}"),
+            ({"to": "s3://b/../x"}, f"to: not a valid S3 location: 's3://b/../x'. Hint: {PLACE}"),
             ({"evry": "1m"}, "evry: unknown field. Hint: did you mean every?"),
         ],
     )

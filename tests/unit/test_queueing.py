@@ -86,15 +86,15 @@ def test_labels_that_are_not_known_yet_keep_the_queue(planned: Any) -> None:
     assert main(planned(labels=known, queue="team"))["metadata"]["labels"] == {QUEUE: "team", "a": "b"}
     both = lambda: pulumi.Output.from_input({QUEUE: "other"})  # noqa: E731
     (problem,) = planned(labels=both, queue="team").problems
-    assert problem.where == "queue" and "as well" in problem.why
+    assert problem.where == "queue" and "also set" in problem.why
 
 
 @pytest.mark.parametrize(
     ("given", "where", "why"),
     [
-        ({"queue": "a", "labels": {QUEUE: "b"}}, "queue", f"is given by labels[{QUEUE}] as well"),
-        ({"queue": "a", "labels": {QUEUE: "a"}}, "queue", "as well"),
-        ({"priority": "a", "labels": {PRIORITY: "b"}}, "priority", "as well"),
+        ({"queue": "a", "labels": {QUEUE: "b"}}, "queue", f"is also set by labels[{QUEUE}]"),
+        ({"queue": "a", "labels": {QUEUE: "a"}}, "queue", "also set"),
+        ({"priority": "a", "labels": {PRIORITY: "b"}}, "priority", "also set"),
         ({"queue": "Team_A"}, "queue", "'Team_A' is not a valid name"),
         ({"priority": "High"}, "priority", "'High' is not a valid name"),
         ({"labels": {QUEUE: "Team_A"}}, f"labels[{QUEUE}]", "is not a valid name"),
@@ -106,7 +106,7 @@ def test_labels_that_are_not_known_yet_keep_the_queue(planned: Any) -> None:
         ({"max_execution": True}, "max_execution", "a whole number of seconds"),
         ({"max_execution": "1h"}, "max_execution", "a whole number of seconds from 1 to 2147483647, not 1h"),
         ({"max_execution": 2**31}, "max_execution", "a whole number of seconds"),
-        ({"max_execution": 60, "labels": {LIMIT: "60"}}, "max_execution", "as well"),
+        ({"max_execution": 60, "labels": {LIMIT: "60"}}, "max_execution", "also set"),
         ({"labels": {LIMIT: "x"}}, f"labels[{LIMIT}]", "a whole number of seconds"),
         ({"topology": "rack"}, "topology", "must be Topology"),
         ({"topology": trainer.Required("a b")}, "topology.level", "is not a node label"),

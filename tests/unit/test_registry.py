@@ -497,7 +497,7 @@ def test_what_is_wrong_in_a_program_has_its_path() -> None:
 
 def test_a_policy_in_the_wrong_place_is_told() -> None:
     (problem,) = RuntimeArgs("r", ml_policy=GangPolicy(size=3), pod_group_policy=GangPolicy(size=3)).check()
-    assert str(problem) == "ml_policy: GangPolicy is for podGroupPolicy.gang"
+    assert str(problem) == "ml_policy: GangPolicy belongs in podGroupPolicy.gang"
 
 
 def test_a_policy_whose_plugin_is_missing_is_refused() -> None:

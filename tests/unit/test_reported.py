@@ -69,7 +69,7 @@ def test_a_command_that_replaces_sshd_of_the_workers(mode: str, ask: Ask) -> Non
     """The launcher had nobody to connect to: https://github.com/kubeflow/trainer/issues/4030"""
     found = ask("mpi-label-on-workers-replaces-sshd", mode)
     assert found.codes == (0, 0)
-    assert "warning: PT154: spec.trainer.command: reaches node and launcher" in found.said
+    assert "warning: PT154: spec.trainer.command: applies to node and launcher" in found.said
     assert "replaces /usr/sbin/sshd -De of node" in found.said
     (node,) = (each for each in jobs_of(found.jobset) if each.name == "node")
     assert node.pod.containers[0].document["command"] == ["mpirun", "python", "train.py"], "as Trainer renders it"

@@ -401,10 +401,10 @@ def test_a_script_that_only_defines_functions_is_warned_of(tmp_path: Path, text:
     for told in (shipped.warnings, project_code.uncalled_file("script", project, "mine.py")):
         found = [str(each) for each in told if "calls nothing" in str(each)]
         assert len(found) == warned
-        assert all("and calls nothing: the job would succeed and train nothing" in each for each in found)
+        assert all("but calls nothing: the job would succeed without training" in each for each in found)
 
 
 def test_a_function_that_only_defines_functions_is_warned_of(load: Load) -> None:
     work = load("def work():\n    def train():\n        return 1\n")
     (warning,) = user_code.from_function(work).warnings
-    assert "func: work defines train and calls nothing" in str(warning)
+    assert "func: work defines train, but calls nothing" in str(warning)

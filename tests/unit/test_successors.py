@@ -125,7 +125,7 @@ def test_a_field_that_no_version_had_is_dropped_as_a_server_does(run: Any) -> No
 def test_the_argument_of_a_program() -> None:
     given = TrainJobArgs("job", runtime="torch-distributed", pod_template_overrides=[])  # type: ignore[call-arg]
     assert [str(p) for p in given.misnamed] == [
-        "pod_template_overrides: unknown field. Hint: give it as runtime_patches=[RuntimePatch(...)]"
+        "pod_template_overrides: unknown field. Hint: use runtime_patches=[RuntimePatch(...)]"
     ]
 
 

@@ -167,7 +167,7 @@ def wrong(**config: Any) -> list[str]:
         ({"loss": "mse"}, "loss: must be one of torchtune.modules.loss.CEWithChunkedOutputLoss, not 'mse'"),
         ({"epoch": 1}, "epoch: unknown field. Hint: did you mean epochs?"),
         ({"resources_per_node": {"gpu": "two"}}, 'resources_per_node["gpu"]: '),
-        ({"resources_per_node": {"gpu": 1, "mig-1g.5gb": 1}}, "resources_per_node: both gpu and"),
+        ({"resources_per_node": {"gpu": 1, "mig-1g.5gb": 1}}, "resources_per_node: requests both gpu and"),
         ({"peft_config": {"lora_rank": 8}}, "peft_config: must be LoraConfig(...), not {'lora_rank': 8}"),
         ({"dataset_preprocess_config": 1}, "dataset_preprocess_config: must be TorchTuneInstructDataset(...), not 1"),
         ({"peft_config": trainer.LoraConfig(lora_rank=0)}, "peft_config.lora_rank: must be a whole number of at least"),
@@ -197,7 +197,7 @@ def wrong(**config: Any) -> list[str]:
         ),
         (
             {"dataset_preprocess_config": trainer.TorchTuneInstructDataset(column_map={"question": "q"})},
-            'dataset_preprocess_config.column_map["question"]: is not a column of torchtune',
+            'dataset_preprocess_config.column_map["question"]: unknown key of torchtune\'s column_map',
         ),
     ],
 )

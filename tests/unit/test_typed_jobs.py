@@ -457,7 +457,7 @@ def test_an_initializer_without_a_role(
 def test_this_machine_has_no_data_cache(planned: Any) -> None:
     plan = planned(CACHED, initializer=cached(), target=trainer.Local())
     assert [str(p) for p in plan.problems] == [
-        "initializer.dataset.storage_uri: the data cache is made of pods of a cluster, and this machine has none. Hint: "
+        "initializer.dataset.storage_uri: the data cache runs as pods in a cluster, which the Local target does not have. Hint: "
         "use the Kubernetes target, or hf://, s3:// or file:// here"
     ]
     assert plan.objects == {} and plan.warnings == []
@@ -479,7 +479,7 @@ def test_this_machine_has_no_data_cache(planned: Any) -> None:
         ({"head_mem": "1 GiB"}, "head_mem: "),
         ({"worker_cpu": 0.5}, "worker_cpu: "),
         ({"worker_mem": "x"}, "worker_mem: "),
-        ({"ignore_patterns": ["*"]}, "ignore_patterns: means nothing here"),
+        ({"ignore_patterns": ["*"]}, "ignore_patterns: has no effect"),
         ({"workers": 1}, "workers: unknown field"),
     ],
 )
@@ -541,7 +541,7 @@ def test_a_uri_is_no_initializer(planned: Any, field: str) -> None:
 
 def test_arguments_have_names() -> None:
     (problem,) = nested_problems(trainer.MPIPolicy(2))  # type: ignore[misc]
-    assert str(problem) == "num_nodes: takes its value by name. Hint: give num_nodes=..."
+    assert str(problem) == "num_nodes: must be passed by name. Hint: write num_nodes=..."
 
 
 def test_a_warning_about_the_runtime_has_the_path_of_its_document(planned: Any) -> None:
@@ -591,7 +591,7 @@ def test_an_argument_of_a_source_that_contains_itself_is_named(planned: Any, fie
 
 
 @pytest.mark.parametrize(
-    ("image", "why"), [("", "is empty"), (" ", "is empty"), ("a:1 ", "begins or ends with a blank")]
+    ("image", "why"), [("", "is empty"), (" ", "is empty"), ("a:1 ", "begins or ends with white space")]
 )
 def test_an_image_that_is_none_is_named_by_its_argument(planned: Any, image: str, why: str) -> None:
     plan = planned(runtime(), trainer=trainer.CustomTrainer(func=work, image=image))
@@ -616,7 +616,7 @@ def test_other_texts_for_seconds_are_named(planned: Any, given: Any) -> None:
 
 def test_an_empty_key_of_a_run_is_warned_of(planned: Any) -> None:
     (warning,) = planned(runtime(), trainer=trainer.CustomTrainer(func=work), run="").warnings
-    assert str(warning).startswith("run: is empty: that is the key of a run like any other")
+    assert str(warning).startswith("run: is empty, but an empty key counts as a key")
     assert planned(runtime(), trainer=trainer.CustomTrainer(func=work)).warnings == []
 
 
@@ -631,7 +631,7 @@ def test_resources_under_two_names(planned: Any) -> None:
 
     (warning,) = job(gpu=1, **{"nvidia.com/gpu": 2})
     assert (
-        "trainer.resources_per_node: gpu is 1, and nvidia.com/gpu is 2, which is the same resource: the last one wins"
+        "trainer.resources_per_node: gpu is 1, but nvidia.com/gpu, the same resource, is 2: the last one wins"
         in warning
     )
     assert job(cpu=1, CPU="1", memory="1Gi") == []
@@ -665,8 +665,8 @@ def test_arguments_of_a_source_that_env_sets_to_another_value(planned: Any) -> N
     )
     plan = planned(document, trainer=trainer.Trainer(command=["true"]), initializer=trainer.Initializer(dataset=source))
     assert [each.partition(". Hint")[0] for each in twice(plan)] == [
-        "initializer.dataset.region: is 'east', and env['REGION'] is 'west': the argument wins",
-        "initializer.dataset.ignore_patterns: is '*.pt', and env['IGNORE_PATTERNS'] is '*.bin': the argument wins",
+        "initializer.dataset.region: is 'east', but env['REGION'] is 'west': the argument wins",
+        "initializer.dataset.ignore_patterns: is '*.pt', but env['IGNORE_PATTERNS'] is '*.bin': the argument wins",
         "PT161: initializer.dataset.storage_uri: is s3://a/b, and STORAGE_URI in env is s3://c/d: env wins",
     ]
 

@@ -252,8 +252,14 @@ LONG = "x" * 254
         ),
         (container(volume_mounts=[{"mountPath": "/"}]), "jobs[0].pod.containers[0].volume_mounts[0].name: is required"),
         (container(security_context=1), "jobs[0].pod.containers[0].security_context: must be a mapping, not 1"),
-        (container(name="node", env={"A": "1"}), "jobs[0].pod.containers[0].env: the variables of container node"),
-        (container(name="model-initializer", env={"A": "1"}), "jobs[0].pod.containers[0].env: the variables of"),
+        (
+            container(name="node", env={"A": "1"}),
+            "jobs[0].pod.containers[0].env: Trainer does not allow patches of env for container node",
+        ),
+        (
+            container(name="model-initializer", env={"A": "1"}),
+            "jobs[0].pod.containers[0].env: Trainer does not allow patches of env",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_patch(given: trainer.RuntimePatch, says: str) -> None:

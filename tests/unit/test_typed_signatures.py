@@ -69,7 +69,7 @@ def test_a_call_is_held_against_the_signature() -> None:
     given, found = bind(signature, ["a", 1, "c"], {"fourht": True})
     assert given == {"first": "a", "second": 1, "third": "c"}
     assert [str(p) for p in found] == [
-        "third: takes its value by name. Hint: give third=...", "fourht: unknown field. Hint: did you mean fourth?",
+        "third: must be passed by name. Hint: write third=...", "fourht: unknown field. Hint: did you mean fourth?",
     ]  # fmt: skip
     given, found = bind(signature, [], {"second": 1})
     assert given == {"first": None, "second": 1, "third": None}
@@ -78,7 +78,7 @@ def test_a_call_is_held_against_the_signature() -> None:
         "first: is given twice. Hint: give first= once"
     ]
     assert [p.why for p in bind(signature, [1, 2, 3, 4, 5], {})[1]] == [
-        "takes its value by name", "takes its value by name", "takes 4 arguments, and 5 were given",
+        "must be passed by name", "must be passed by name", "takes 4 arguments, but 5 were given",
     ]  # fmt: skip
 
 

@@ -370,10 +370,10 @@ def test_an_env_that_is_one_secret_and_not_known_yet_hides_nothing_else() -> Non
         (lambda: {"annotations": {"a": [[Output.secret("canary")]]}}, "annotations.a[0][0]: is secret"),
         (lambda: {"suspend": Output.secret("canary")}, "suspend: is secret"),
         (lambda: {"env": {"A": Output.secret(("canary",))}}, "trainer.env[0].value: must be a string, not tuple"),
-        (lambda: {"env": Output.secret(["canary"])}, "trainer.env: is secret, and must be a mapping of strings"),
+        (lambda: {"env": Output.secret(["canary"])}, "trainer.env: is secret, so it must be a mapping of strings"),
         (
             lambda: {"env": Output.secret([{"name": "A", "valueFrom": "canary"}])},
-            "trainer.env: is secret, and must be a mapping",
+            "trainer.env: is secret, so it must be a mapping",
         ),
         (lambda: {"env": {"A": None}}, 'trainer.env["A"]: must be a string, not None'),
         (
