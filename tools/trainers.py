@@ -40,6 +40,7 @@ TORCHTUNE = (
 )  # fmt: skip
 _NULL_IN_ALL = {"seed": "int | None", "max_steps_per_epoch": "int | None", "clip_grad_norm": "float | str | None"}
 """Types of the fields of torchtune that its configurations leave empty."""
+_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations")
 _OF_THE_IMAGE = re.compile(r"(torch|triton|nvidia-\S+|cuda-\S+)==")
 _OTHER_PLATFORM = re.compile(r"sys_platform == '(win32|emscripten|darwin)'")
 _LINUX = re.compile(r"sys_platform == 'linux'|'linux' in sys_platform")
@@ -116,12 +117,21 @@ def _trl() -> dict[str, dict[str, str]]:
 
 
 def _trl_parts() -> dict[str, Any]:
-    """Return the digests of the chat `templates` to which TRL adds the markers of `assistant_only_loss` by itself."""
+    """Return the digests of the chat `templates` to which TRL adds the markers of `assistant_only_loss` by itself, and the
+    defaults of what makes a batch of the methods that generate completions (`batches`)."""
     folder = Path(str(importlib.import_module("trl").__file__)).with_name("chat_templates")
     marked = {file.name.replace("_training.", ".") for file in folder.glob("*_training.jinja")}
     texts = [(folder / name).read_text(encoding="utf-8") for name in marked if (folder / name).exists()]
     digests = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts)  # check_data.py template_digest
-    return {"templates": sorted(digests)}
+    batches = {}
+    for name in ("grpo", "rloo"):
+        config = next(
+            cls
+            for cls in importlib.import_module(f"trl.scripts.{name}").make_parser().dataclass_types
+            if any(field.name == "num_generations" for field in dataclasses.fields(cls))
+        )
+        batches[name] = {field.name: field.default for field in dataclasses.fields(config) if field.name in _BATCH}
+    return {"templates": sorted(digests), "batches": batches}
 
 
 def _transformers() -> dict[str, dict[str, str]]:

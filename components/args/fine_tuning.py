@@ -432,6 +432,25 @@ class TRLTrainer(ToolTrainer):
         return kind == "dataset" and isinstance(self.config, Mapping) and bool(self.config.get("datasets"))
 
 
+_PASSED = frozenset(
+    {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
+)
+"""What TRL passes to a reward function besides the columns of the dataset."""
+_KEPT = ("prompt", "completion")
+"""Columns that TRL does not pass to a reward function."""
+
+
+def reward_columns(function: Callable[..., Any]) -> list[str]:
+    """Return the columns of the dataset that a reward function takes without a default."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters.values()
+    return [
+        each.name
+        for each in parameters
+        if each.kind in named and each.default is each.empty and each.name not in _PASSED
+    ]
+
+
 def _reward_problems(function: Any) -> list[Problem]:
     """Return why TRL cannot call a reward function: it passes `completions`, and any columns of the dataset by name."""
     if not inspect.isfunction(function):
@@ -444,7 +463,7 @@ def _reward_problems(function: Any) -> list[Problem]:
     if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         why = f"{function.__name__} takes no **kwargs, and TRL also passes the columns of the dataset"
         return [Problem("", why, f"def {function.__name__}(completions, **kwargs)")]
-    known = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
+    known = _PASSED
     kinds = (inspect.Parameter.POSITIONAL_ONLY,)
     if any(each.kind in kinds for each in parameters.values()):
         return [
@@ -454,6 +473,10 @@ def _reward_problems(function: Any) -> list[Problem]:
                 f"one of {', '.join(sorted(known))}",
             )
         ]
+    for name in reward_columns(function):
+        if name in _KEPT:
+            why = f"{function.__name__} takes {name}, which TRL does not pass"
+            return [Problem("", why, f"did you mean {name}s, the list of all of them?")]
     return []
 
 

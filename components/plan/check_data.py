@@ -70,11 +70,31 @@ def split_fault(field: str, split: str, known: Collection[str]) -> Fault | None:
 
 def dataset_fault(path: str, method: str, config: Mapping[str, Any]) -> Fault | None:
     """Return why a method cannot use the JSON lines at a path; None if they are not known or other files decide."""
+    columns = known_columns(path, config)
+    return None if columns is None else columns_fault(method, config, columns)
+
+
+def known_columns(path: str, config: Mapping[str, Any]) -> set[str] | None:
+    """Return the columns of the JSON lines at a path; None if they are not known or other files decide."""
     if config.get("dataset_config") or config.get("dataset_train_split") not in (None, "train"):
         return None
     file = _train_file(path)
-    columns = _columns(file) if file else None
-    return None if columns is None else columns_fault(method, config, columns)
+    return _columns(file) if file else None
+
+
+def reward_fault(name: str, taken: Collection[str], columns: Collection[str]) -> Fault | None:
+    """Return that a reward function takes columns without a default that the dataset lacks.
+
+    Args:
+        name: Name of the function.
+        taken: Columns that it takes.
+        columns: Columns of the dataset.
+    """
+    lacking = [each for each in taken if each not in columns]
+    if not lacking:
+        return None
+    why = f"the reward function {name} takes {_listed(lacking)}, and the dataset has the columns {_listed(sorted(columns))}"
+    return why, f"rename the columns of the dataset, or give the parameter a default: {lacking[0]}=None"
 
 
 def model_fault(folder: str) -> Fault | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.args import sources
 from pulumi_trainer.args.arguments import quoted
-from pulumi_trainer.args.fine_tuning import ToolTrainer, table
+from pulumi_trainer.args.fine_tuning import ToolTrainer, reward_columns, table
 from pulumi_trainer.plan import check_data
 from pulumi_trainer.plan.local_files import is_folder
 from pulumi_trainer.provider.api import code
@@ -63,3 +64,6 @@ def _dataset_faults(
             yield f"trainer.config[{quoted(field)}]", fault
     elif path:
         yield "initializer.dataset", check_data.dataset_fault(path, trainer.method_name(), config)
+        columns = check_data.known_columns(path, config)
+        for function in filter(inspect.isfunction, trainer.functions() if columns is not None else ()):
+            yield "trainer.reward", check_data.reward_fault(function.__name__, reward_columns(function), columns or ())

@@ -11,7 +11,7 @@ from typing import Any
 
 from pulumi_trainer.args import plaintext_secrets, queue_labels, sources
 from pulumi_trainer.args.arguments import nested_problems, walk
-from pulumi_trainer.args.fine_tuning import ToolTrainer
+from pulumi_trainer.args.fine_tuning import ToolTrainer, table
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import Trainer
 from pulumi_trainer.plan import generation_role, mounts, runtime_ref
@@ -25,6 +25,7 @@ from pulumi_trainer.plan.review import classified_warnings, none_problems, queue
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.plan.summary import summarize
+from pulumi_trainer.plan.tool_job import batch_problems, path_warnings
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs, name_of
 from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, count_mounting_pods
 from pulumi_trainer.plan.written_job import (
@@ -124,7 +125,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     warned = _find_warnings(args, runtime, complete, rendered, job, queues)
     claimed = _claim_volumes(args, job, rendered, folders)
     jobsets = [*rendered.jobsets.values()]
-    result = result.add(rendered).add(warned).add(claimed).add(_judge_precision(args, written, jobsets, queues))
+    result = result.add(rendered).add(warned).add(claimed).add(_judge_tool(args, written, job, jobsets, queues))
     return replace(
         result,
         made=rendered.made,
@@ -291,12 +292,22 @@ def _find_warnings(
     )
 
 
-def _judge_precision(
-    args: TrainJobArgs, written: WrittenJob, jobsets: list[dict[str, Any]], queues: Queues
+def _judge_tool(
+    args: TrainJobArgs, written: WrittenJob, job: PlacedJob, jobsets: list[dict[str, Any]], queues: Queues
 ) -> StepResult:
-    arguments = written.func_args.visible if isinstance(args.trainer, ToolTrainer) else None
+    """Return what the rendered job lacks for the fields of a fine-tuning tool."""
+    trainer, arguments = args.trainer, written.func_args.visible
+    if not isinstance(trainer, ToolTrainer):
+        return StepResult()
     config = arguments.get("config") if isinstance(arguments, Mapping) else None
-    return StepResult(problems=precision_problems(config, jobsets, queues))
+    batch = table(trainer.tool).get("batches", {}).get(trainer.method_name(), {})
+    return StepResult(
+        problems=[
+            *precision_problems(config, jobsets, queues),
+            *problems_below("trainer", batch_problems(config, batch, jobsets)),
+        ],
+        warnings=path_warnings((trainer.model, trainer.dataset), config, jobsets) if job.cluster else [],
+    )
 
 
 def _share_subdomains(jobsets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -50,6 +50,10 @@ async def later(completions: Any, **columns: Any) -> list[float]:
     return [1.0 for _ in completions]
 
 
+def single(completion: Any, **columns: Any) -> list[float]:
+    return [float(len(completion))]
+
+
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Plans a TrainJob for a cluster, as a component would."""
@@ -387,6 +391,7 @@ class TestRewards:
         [
             (few, "reward: few takes no **kwargs, and TRL also passes the columns of the dataset"),
             (later, "reward: later is an async function. Hint: def later(completions, **kwargs)"),
+            (single, "reward: single takes completion, which TRL does not pass. Hint: did you mean completions"),
             (3, "reward: must be"),
             ([score, len], "reward[1]: must be a plain function, not builtin_function_or_method"),
             ([score, score], "reward[1]: a second function score"),
@@ -553,6 +558,72 @@ class TestJob:
     def test_a_value_that_is_not_json(self, planned: Any) -> None:
         (said,) = problems(planned(sft(model_init_kwargs={"x": {1, 2}})))
         assert 'trainer.config["model_init_kwargs"]["x"]' in said and "set" in said
+
+
+class TestRenderedJob:
+    """What the number of processes and the volumes of a job mean for the tool's fields."""
+
+    @pytest.mark.parametrize(
+        ("method", "config", "nodes", "gpus", "expected"),
+        [
+            ("grpo", {"per_device_train_batch_size": 4}, 1, 1, "the generation batch (4 per device * 1 rank * 1 step)"),
+            ("grpo", {"per_device_train_batch_size": 4}, 2, 8, ""),
+            ("grpo", {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}, 1, 1, ""),
+            ("grpo", {"per_device_train_batch_size": 2, "steps_per_generation": 3}, 1, 1, "(2 per device * 1 rank * 3 steps)"),
+            ("grpo", {"generation_batch_size": 20}, 1, 2, "is 20, and the global batch size (8 per device * 2 ranks)"),
+            ("grpo", {"generation_batch_size": 16, "num_generations": 3}, 1, 2, "is 3, and generation_batch_size (16) must"),
+            ("grpo", {"generation_batch_size": 16, "steps_per_generation": 1}, 1, 2, "is set, and so is steps_per_generation"),
+            ("rloo", {"per_device_train_batch_size": 3}, 1, 1, 'config["num_generations"]: is 2, and'),
+            ("rloo", {"num_generations": 1}, 1, 1, 'config["num_generations"]: must be at least 2, not 1'),
+            ("rloo", {}, 3, 3, ""),
+        ],
+    )  # fmt: skip
+    def test_a_batch_has_all_generations_of_each_prompt(
+        self, method: Any, config: dict[str, Any], nodes: int, gpus: int, expected: str, planned: Any
+    ) -> None:
+        resources = {"gpu": gpus}
+        made = trainer.TRLTrainer(
+            method=method, config={**MODEL, **config}, reward=score, num_nodes=nodes, resources_per_node=resources
+        )
+        said = problems(planned(made))
+        assert len(said) == bool(expected) and expected in "".join(said), said
+
+    def test_the_number_of_processes_is_that_of_the_job(self, planned: Any) -> None:
+        given: dict[str, Any] = {"method": "grpo", "config": {**MODEL, "num_generations": 5}, "reward": score}
+        made = trainer.TRLTrainer(**given, num_nodes=5, num_proc_per_node=3)
+        assert problems(planned(made)) == []
+        made = trainer.TRLTrainer(**given, num_nodes=1, resources_per_node={"cpu": 3})
+        assert "(8 per device * 3 ranks * 1 step)" in problems(planned(made))[0]
+        unknown = {**given, "config": {**MODEL, "per_device_train_batch_size": Unknown("x")}}
+        assert problems(planned(trainer.TRLTrainer(**unknown, num_nodes=1, num_proc_per_node=3))) == []
+
+    def test_a_path_of_this_machine_that_no_pod_has(self, planned: Any, tmp_path: Path) -> None:
+        def warned(config: dict[str, Any], **arguments: Any) -> list[str]:
+            plan = planned(sft(**config), **arguments)
+            assert problems(plan) == []
+            return [str(each) for each in plan.warnings if "is on this machine" in str(each)]
+
+        (said,) = warned({"model_name_or_path": str(tmp_path)})
+        assert said.startswith(f'trainer.config["model_name_or_path"]: {tmp_path} is on this machine, and no volume of')
+        assert warned({"model_name_or_path": str(tmp_path / "absent"), "dataset_name": "tests/unit"}) == []
+        assert warned({"dataset_name": str(tmp_path)}, target=trainer.Local()) == []
+        mounted = trainer.RuntimePatch(
+            manager="program.dev/here",
+            jobs=[
+                trainer.JobPatch(
+                    name="node",
+                    pod=trainer.PodPatch(
+                        volumes=[{"name": "own", "emptyDir": {}}],
+                        containers=[
+                            trainer.ContainerPatch(
+                                name="node", volume_mounts=[{"name": "own", "mountPath": str(tmp_path.parent)}]
+                            )
+                        ],
+                    ),
+                )
+            ],
+        )
+        assert warned({"model_name_or_path": str(tmp_path)}, runtime_patches=[mounted]) == []
 
 
 CASES = {

@@ -92,6 +92,24 @@ class TestColumns:
         assert "or body" in said and 'config={"dataset_text_field": ...}' in said
         assert found(trainer.TransformersTrainer(config={}), tiny / "data" / "text") == []
 
+    def test_a_reward_function_takes_columns_that_there_are(self, tmp_path: Path) -> None:
+        (tmp_path / "train.jsonl").write_text('{"prompt": "1 + 1", "answer": "2"}\n')
+
+        def exact(prompts: Any, completions: Any, answer: Any, level: Any = None, **columns: Any) -> list[float]:
+            return [1.0 for _ in completions]
+
+        def strict(completions: Any, *, answers: Any, **columns: Any) -> list[float]:
+            return [1.0 for _ in completions]
+
+        assert found(trainer.TRLTrainer(method="grpo", config={}, reward=exact), tmp_path) == []
+        (said,) = found(trainer.TRLTrainer(method="grpo", config={}, reward=[exact, strict]), tmp_path)
+        assert said == (
+            "trainer.reward: the reward function strict takes answers, and the dataset has the columns answer, prompt. "
+            "Hint: rename the columns of the dataset, or give the parameter a default: answers=None"
+        )
+        other = trainer.TRLTrainer(method="grpo", config={"dataset_train_split": "other"}, reward=strict)
+        assert found(other, tmp_path) == []
+
     def test_a_part_of_the_dataset(self, tiny: Path) -> None:
         (said,) = found(trl("dpo", dataset_name="/workspace/dataset/chat"), tiny / "data")
         assert "has the columns messages" in said

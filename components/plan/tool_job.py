@@ -1,0 +1,114 @@
+"""What the rendered job of a fine-tuning tool lacks for the fields: batches of whole groups, and the paths of its inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pulumi_trainer.args.arguments import quoted
+from pulumi_trainer.args.torchtune import flat, nested
+from pulumi_trainer.provider.api.code import WORKSPACE
+from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import Document, section, text
+from pulumi_trainer.provider.kube.values.wording import plural
+from pulumi_trainer.provider.kube.views import Container, jobs_of
+
+_MODELS = (
+    "teacher_model_name_or_path",
+    "reward_model_name_or_path",
+    "teacher_checkpointer.checkpoint_dir",
+    "ref_checkpointer.checkpoint_dir",
+)
+"""Fields that name a further model."""
+
+
+def batch_problems(config: Any, defaults: Mapping[str, int], jobsets: Iterable[Document]) -> list[Problem]:
+    """Return why TRL would refuse the batches of GRPO or RLOO, which contain all generations of each of their prompts.
+
+    Args:
+        config: Fields of TRL that are known.
+        defaults: TRL's defaults for the method; empty for one that generates nothing.
+        jobsets: The rendered JobSets.
+    """
+    if not defaults or not isinstance(config, Mapping):
+        return []
+    given = {**defaults, **{name: value for name, value in config.items() if value is not None}}
+    group, whole, steps = (given.get(n) for n in ("num_generations", "generation_batch_size", "steps_per_generation"))
+    if whole is not None and steps is not None:
+        why = "is set, and so is steps_per_generation, which determines it"
+        return [Problem('config["generation_batch_size"]', why, "leave one of the two out")]
+    if type(group) is not int or group < 2:
+        why = f"must be at least 2, not {group}: scores are compared within the generations of a prompt"
+        return [Problem('config["num_generations"]', why)] if type(group) is int else []
+    processes = next(filter(None, map(_processes, jobsets)), 0)
+    factors = [given["per_device_train_batch_size"], processes, steps or given["gradient_accumulation_steps"]]
+    if not all(type(each) is int and each > 0 for each in factors):
+        return _indivisible(whole, group, f"generation_batch_size ({whole})") if type(whole) is int else []
+    batch, made = factors[0] * processes, f"{factors[0]} per device * {plural(processes, 'rank')}"
+    if type(whole) is int and whole % batch:
+        why = f"is {whole}, and the global batch size ({made}) does not divide it"
+        return [Problem('config["generation_batch_size"]', why, "change one of the three")]
+    if whole is not None:
+        return _indivisible(whole, group, f"generation_batch_size ({whole})") if type(whole) is int else []
+    return _indivisible(math.prod(factors), group, f"the generation batch ({made} * {plural(factors[2], 'step')})")
+
+
+def _indivisible(size: int, group: int, shown: str) -> list[Problem]:
+    if size % group == 0:
+        return []
+    why = f"is {group}, and {shown} must be divisible by it: a batch contains all generations of a prompt"
+    return [Problem('config["num_generations"]', why, "change batch size, number of ranks or num_generations")]
+
+
+def _processes(jobset: Document) -> int:
+    """Return the number of processes that torchrun starts; 0 if it is not known."""
+    for node in _nodes(jobset):
+        env = {text(each.get("name")): each.get("value") for each in node.env}
+        count = env.get("PET_NPROC_PER_NODE")
+        if count in ("auto", "gpu"):
+            limits = section(node.document, "resources", "limits")
+            count = next((str(value) for name, value in limits.items() if str(name).endswith("/gpu")), "")
+        if str(count).isdecimal() and str(env.get("PET_NNODES")).isdecimal():
+            return int(str(count)) * int(str(env["PET_NNODES"]))
+    return 0
+
+
+def path_warnings(fields: Iterable[str], config: Any, jobsets: Iterable[Document]) -> list[Problem]:
+    """Return the models and datasets of this machine that no volume of the Pods of a cluster has.
+
+    Args:
+        fields: The tool's fields for model and dataset.
+        config: Fields of the tool that are known.
+        jobsets: The rendered JobSets.
+    """
+    known, mounted = dict(flat(nested(config))), [WORKSPACE, *_mount_paths(jobsets)]
+    found = []
+    for name in (*fields, *_MODELS):
+        path = known.get(name)
+        if not isinstance(path, str) or not path.startswith(("/", "./", "../", "~")):
+            continue
+        if not any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in mounted) and _is_here(path):
+            why = f"{path} is on this machine, and no volume of the Pods has it"
+            hint = "fetch it by initializer=, mount a volume there, or ignore this if the image has it"
+            found.append(Problem(f"trainer.config[{quoted(name)}]", why, hint))
+    return found
+
+
+def _is_here(path: str) -> bool:
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def _mount_paths(jobsets: Iterable[Document]) -> Iterator[str]:
+    for jobset in jobsets:
+        for node in _nodes(jobset):
+            yield from filter(None, (text(each.get("mountPath")) for each in node.mounts))
+
+
+def _nodes(jobset: Document) -> Iterator[Container]:
+    for job in jobs_of(jobset):
+        yield from (each for each in job.pod.containers if each.name == "node")
