@@ -18,9 +18,11 @@ import inspect
 import json
 import re
 import subprocess
+import sys
 import tempfile
 import types
 import typing
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +119,12 @@ def _trl() -> dict[str, dict[str, str]]:
 
 
 def _trl_parts() -> dict[str, Any]:
-    """Return the digests of the chat `templates` to which TRL adds the markers of `assistant_only_loss` by itself, and the
-    defaults of what makes a batch of the methods that generate completions (`batches`)."""
+    """Return what else the table of TRL has.
+
+    Returns:
+        Digests of the chat `templates` to which TRL adds the markers of `assistant_only_loss` by itself, the defaults of what
+        makes a batch of the methods that generate completions (`batches`), and the options of TRL's own program for vLLM.
+    """
     folder = Path(str(importlib.import_module("trl").__file__)).with_name("chat_templates")
     marked = {file.name.replace("_training.", ".") for file in folder.glob("*_training.jinja")}
     texts = [(folder / name).read_text(encoding="utf-8") for name in marked if (folder / name).exists()]
@@ -131,7 +137,41 @@ def _trl_parts() -> dict[str, Any]:
             if any(field.name == "num_generations" for field in dataclasses.fields(cls))
         )
         batches[name] = {field.name: field.default for field in dataclasses.fields(config) if field.name in _BATCH}
-    return {"templates": sorted(digests), "batches": batches}
+    server = fields_of(importlib.import_module("trl.scripts.vllm_serve").ScriptArguments)
+    return {"templates": sorted(digests), "batches": batches, "vllm_options": [*server]}
+
+
+def vllm_options(package: str) -> set[str]:
+    """Return the options of `vllm serve`, read from the wheel, since vLLM cannot be imported without a GPU.
+
+    Args:
+        package: vLLM with its version, as pip takes it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        platform = ["--platform", "manylinux_2_28_x86_64", "--python-version", "3.12", "--only-binary", ":all:"]
+        subprocess.run(
+            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *platform, "-d", folder, package],
+            check=True,
+        )
+        (wheel,) = Path(folder).iterdir()
+        with zipfile.ZipFile(wheel) as files:
+            return set().union(*(options(files.read(f"vllm/{name}").decode()) for name in _WITH_OPTIONS))
+
+
+_WITH_OPTIONS = ("engine/arg_utils.py", "entrypoints/launchers/cli_args.py")
+
+
+def options(source: str) -> set[str]:
+    """Return the long options that a source adds to a parser, and the fields of its classes of arguments, with underscores."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            words = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            found |= {str(word)[2:].replace("-", "_") for word in words if str(word).startswith("--")}
+        elif isinstance(node, ast.ClassDef) and node.name.endswith("Args"):
+            fields = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
+            found |= {each.id for each in fields if isinstance(each, ast.Name)}
+    return found
 
 
 def _transformers() -> dict[str, dict[str, str]]:
@@ -340,6 +380,7 @@ def write(tool: str, found: dict[str, Any]) -> None:
     made = {"runtime": runtime.name, **found, "packages": [each for each in packages if each]}
     if (vllm := runtime / "vllm.txt").exists():
         made["vllm"] = vllm.read_text().split()
+        made["vllm_options"] = sorted({*found["vllm_options"], *vllm_options(made["vllm"][0])})
     (TABLES / f"{tool}.json").write_text(json.dumps(made, indent=1) + "\n")
 
 

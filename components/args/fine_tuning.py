@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, cast
 import pulumi
 from pulumi_trainer.args.arguments import quoted, to_document, type_problems
 from pulumi_trainer.args.builtin import LoraConfig
-from pulumi_trainer.args.generation import GenerationServer, server_problems, vllm_problems
+from pulumi_trainer.args.generation import GenerationServer, option_problems, server_problems, vllm_problems
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import Trainer
 from pulumi_trainer.provider.api import code
@@ -389,7 +389,11 @@ class TRLTrainer(ToolTrainer):
             installed = self.image is not None or self._installs("vllm")
             return vllm_problems(config, trains_on_gpu=trains_on_gpu, installs_vllm=installed)
         on_gpu = asks_for_gpu(server.resources_per_node)
-        return server_problems(server, self.method, config, trains_on_gpu=trains_on_gpu, generates_on_gpu=on_gpu)
+        found = server_problems(server, self.method, config, trains_on_gpu=trains_on_gpu, generates_on_gpu=on_gpu)
+        if server.image is None and self.image is None and not self._installs("vllm"):  # else it may be another release
+            about = table(self.tool)
+            found += option_problems(server, about["vllm_options"], about["vllm"][0].partition("==")[2])
+        return found
 
     def arguments(self) -> dict[str, Any]:
         if not isinstance(self.generation, GenerationServer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -16,7 +16,7 @@ from pulumi_trainer.args.trainers import (
     resource_requirements,
 )
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.wording import short_repr
+from pulumi_trainer.provider.kube.values.wording import did_you_mean, short_repr
 
 METHODS = ("grpo", "rloo")
 """Methods of TRL whose completions a server can generate."""
@@ -96,6 +96,27 @@ class GenerationServer(Args):
         """Return what the server's program gets as JSON."""
         given = {"tensor_parallel_size": self.tensor_parallel_size, "config": to_document(self.config)}
         return {name: value for name, value in given.items() if value is not None}
+
+
+def option_problems(server: GenerationServer, known: Sequence[str], release: str) -> list[Problem]:
+    """Return the options of a server that vLLM does not have.
+
+    Args:
+        server: The server.
+        known: Options of `vllm serve` in the release that the job installs.
+        release: That release.
+    """
+    given = server.config if isinstance(server.config, Mapping) else {}
+    options = {name: name.replace("-", "_") for name in given if isinstance(name, str) and _OPTION.fullmatch(name)}
+    return [
+        Problem(
+            f"generation.config[{quoted(name)}]",
+            f"unknown option of vLLM {release}",
+            did_you_mean(option, known, "`vllm serve --help` lists them"),
+        )
+        for name, option in options.items()
+        if option.removeprefix("no_") not in known
+    ]
 
 
 def server_problems(

@@ -134,6 +134,24 @@ def test_what_the_annotations_of_a_tool_mean() -> None:
     }  # fmt: skip
 
 
+def test_the_options_of_vllm_are_read_from_its_source() -> None:
+    source = """
+class EngineArgs:
+    max_model_len: int = 3
+    other = 4
+
+    @staticmethod
+    def add_cli_args(parser):
+        parser.add_argument("--tensor-parallel-size", "-tp", type=int)
+        parser.add_argument(f"--{made}", *["--x"])
+
+class Other:
+    name: str
+"""
+    assert trainers.options(source) == {"max_model_len", "tensor_parallel_size"}
+    assert table("trl")["vllm"][0].startswith("vllm==") and "max_model_len" in table("trl")["vllm_options"]
+
+
 class TestFields:
     def test_a_misspelt_field_is_refused_with_the_nearest_name_and_the_release(self) -> None:
         (said,) = found(sft(learning_rat=1e-4))

@@ -119,6 +119,11 @@ class TestProblems:
                 "generation.tensor_parallel_size: must be a whole number of at least 1",
             ),
             (served(GPU, config={"max-logprobs": 3}), 'generation.config["max-logprobs"]: is set by the job'),
+            (
+                served(GPU, config={"max_modl_len": 3}),
+                'generation.config["max_modl_len"]: unknown option of vLLM 0.30.0. Hint: did you mean max_model_len?',
+            ),
+            (served(None, config={"x-y-z": 3}), "unknown option of vLLM 0.30.0. Hint: `vllm serve --help` lists them"),
             (served(GPU, config={"tensor_parallel_size": 3}), "give tensor_parallel_size= beside config"),
             (served(GPU, config={"--x": 3}), 'generation.config["--x"]: not a name of an option of vLLM'),
             (served(None, config=["x"]), "generation.config: must be a mapping"),
@@ -145,6 +150,8 @@ class TestProblems:
         [
             served(),
             served(GPU, tensor_parallel_size=2, config={"max_model_len": 4096}, env={"A": "1"}, image="own"),
+            served(GPU, config={"async-scheduling": True, "no_enable_prefix_caching": True, "chat_template": "x"}),
+            served(GPU, config={"of_another_release": 1}, image="own"),
             grpo(trainer.GenerationServer(), {"vllm_server_timeout": 60.0}, method="rloo"),
             grpo(config={"use_vllm": False}),
             grpo(config={"use_vllm": True}, resources_per_node=GPU, packages_to_install=["vllm"]),
