@@ -161,7 +161,7 @@ def _of_channel(offer: Offer, follow: str, job: PlacedJob) -> LoadedRuntime:
             why = releases.follow_refusal(follow, current, release)
             if why and current in offer.documents:
                 moved = f"channel {offer.channel} has {name} {release}, but this job has {current}"
-                notes.append(f"{namespace}/{job.name}: {moved}. Nothing: {why}")
+                notes.append(f"{namespace}/{job.name}: {moved}. No change: {why}")
                 release = current
     deprecated = deprecation_warnings(offer.deprecated.get(release))
     return LoadedRuntime(document=offer.documents[release], warnings=deprecated, notes=notes)

@@ -374,7 +374,7 @@ _LOCAL_PHASES = {
     Phase.SUCCEEDED: "all is done",
     Phase.RUNNING: "its processes run",
     Phase.STARTING: "its processes are starting",
-    Phase.SUSPENDED: "its suspend is true; set suspend to False to go on",
+    Phase.SUSPENDED: "its suspend is true; set suspend to False to continue",
 }
 
 

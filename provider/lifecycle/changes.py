@@ -115,7 +115,7 @@ def _queue_changes(key: str, before: Any, after: Any, while_suspended: Effect) -
     if first_unknown(after.get("spec")) is not None:  # a missing annotation may be in an unknown value
         placed = only(placed, places)
     for path in differences(placed, places):
-        yield Change(f"{key}: {path}", "replace", "Kueue has read it, and does not read it again")
+        yield Change(f"{key}: {path}", "replace", "Kueue reads it only once")
     old, new = _labels(before), _labels(after)
     for label in _READ:
         was, now = old.get(label), new.get(label)
@@ -124,7 +124,9 @@ def _queue_changes(key: str, before: Any, after: Any, while_suspended: Effect) -
             continue
         if label == QUEUE and not (was and now):
             why = (
-                "a job that joins a queue has to be suspended from the start" if now else "nobody would resume the job"
+                "a job that joins a queue has to be suspended from the start"
+                if now
+                else "without its queue nothing would resume the job"
             )
             yield Change(where, "replace", why)
         elif label == PRIORITY and was and now:

@@ -43,7 +43,7 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
         news = {**news, "formerly": sorted(formerly)}
     where = f"channel {news['channel']}"
     if olds["runtime"] != news["runtime"]:
-        why = f"is of {olds['runtime']}, and its jobs would get {news['runtime']}"
+        why = f"offers {olds['runtime']}, so its jobs would switch to {news['runtime']}"
         return Checked(news, (str(Problem(where, why, "create another channel for it")),))
     moved = olds["release"] != news["release"]
     removed = sorted(set(olds.get("releases", ())) - set(news["releases"]))
@@ -59,8 +59,8 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     notes = tuple(f"{where}: {line}" for line in lines)
     users = [c for c in found if c.release in removed]
     if users and not news.get("force"):
-        why = f"the catalogue has no release {', '.join(removed)} any more, and {_usage(users)}"
-        hint = "put it back, give those jobs another release first, or set force=True"
+        why = f"the catalogue no longer has release {', '.join(removed)}, but {_usage(users)}"
+        hint = "restore the release, give those jobs another release first, or set force=True"
         return Checked(news, (str(Problem(where, why, hint)),), notes)
     return Checked(news, notes=notes)
 
@@ -127,7 +127,7 @@ def runtime_notes(olds: Props, news: Props, connect: Connect) -> list[str]:
     except TrainerError as fault:
         jobs, note = [], f"could not list the jobs that use it: {fault}"
     if jobs:
-        lines.append(f"jobs here that keep what they were made with until they run again: {len(jobs)}")
+        lines.append(f"jobs in this cluster that keep their current version until they run again: {len(jobs)}")
         lines.append(f"  {name_list(job.where for job in jobs)}")
     if note:
         lines.append(note)
@@ -164,12 +164,12 @@ def _move_notes(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str
         else:
             outcome = "on their next run, or at once where interrupt allows it"
         groups.setdefault(outcome, []).append(_label(job, news))
-    lines.append(f"jobs here that take releases from it: {len(followers)}")
+    lines.append(f"jobs at this target that follow the channel: {len(followers)}")
     for outcome, jobs in sorted(groups.items()):
         lines.append(f"  {len(jobs)} {outcome}: {name_list(jobs)}")
     others = [_label(c, news) for c in found if not _follows(c, news["channel"], names)]
     if others:
-        lines.append(f"jobs with {news['runtime']} and without the channel, which keep what they have: {len(others)}")
+        lines.append(f"jobs that use {news['runtime']} without the channel, and keep their release: {len(others)}")
         lines.append(f"  {name_list(others)}")
     return lines
 

@@ -195,7 +195,7 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
         notes = (*notes, f"{_where(olds)} was {presence.note}")
     if not checked.failures and checked.inputs["generation"] != olds["generation"]:
         if presence is not None and presence.note.startswith("suspended"):
-            notes = (*notes, f"{_where(olds)} was {presence.note}; the new run starts all the same")
+            notes = (*notes, f"{_where(olds)} was {presence.note}; the new run starts nevertheless")
     elif not checked.failures:
         if changed:
             notes = (*notes, _secret_note(olds, changed, connect))
@@ -269,7 +269,7 @@ def _moved_root_refusals(olds: Props, news: Props, inputs: Props, presence: Pres
     if Path(before).exists():
         if not _mounts_claims(inputs):
             return ()
-        why = f"{_where(olds)} has its volumes in {before}, and the new run would be in {now}, without them"
+        why = f"{_where(olds)} has its volumes in {before}, but the new run would be in {now}, without these volumes"
         return (f"{why}: {keep_root_hint(olds, news)}",)
     if presence is None or presence.owner is None:
         return ()
@@ -295,8 +295,8 @@ def _name_conflicts(olds: Props, inputs: Props) -> tuple[str, ...]:
     same_name = (olds["namespace"], olds["name"]) == (inputs["namespace"], inputs["name"])
     if inputs["generation"] == olds["generation"] or not same_name or not (olds.get("retain") or inputs.get("retain")):
         return ()
-    hint = "give the new run another name (name=), or remove retain_on_delete with an `up` of its own first"
-    return (f"{_where(olds)} stays where it is (retain_on_delete), and a new run would have its name: {hint}",)
+    hint = "give the new run another name (name=), or first remove retain_on_delete in a separate `pulumi up`"
+    return (f"{_where(olds)} is kept (retain_on_delete), but a new run would have the same name: {hint}",)
 
 
 def with_known_digest(olds: Props, news: Props) -> Props:
@@ -389,8 +389,8 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
     changed_data = data_changes(olds, news) if same else []
     stale = (*data_notes(olds, changed_data), *code_note)
     if presence is not None and presence.another:
-        why = f"{_where(olds)}: somebody has deleted it, and another job has its name since, which is left alone"
-        hint = "delete that one, or give the TrainJob another name"
+        why = f"{_where(olds)}: somebody has deleted it, and another job has the same name now, which is left alone"
+        hint = "delete the other job, or give the TrainJob another name"
         return Checked(_same_run(olds, news), failures=(f"{why}: {hint}",))
     if presence is not None and (again := _recreate_mark(olds, presence)):
         if same and not stale:
@@ -404,7 +404,10 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
         if presence.alone is None or not _owner(olds).owns(presence.alone) or _may_interrupt(olds, news):
             return Checked(new_run, notes=_resume_note(olds, news))
         shown = "; ".join(_replacement_reasons(olds, news, connect))
-        why = f"{_where(olds)} goes on although its record is gone, and this change would end it and start a new run: {shown}"
+        why = (
+            f"{_where(olds)} is still running although its record is gone, but this change would end it and start a"
+            f" new run: {shown}"
+        )
         return Checked(new_run, failures=(f"{why}. {_WAIT}",))
     rerun_on = news.get("rerunOn", ())
     changes = [
@@ -441,7 +444,7 @@ def _kept_code_note(olds: Props, news: Props) -> tuple[str, ...]:
     before, after = read_inputs(olds.get("runInputs")), read_inputs(news.get("runInputs"))
     changes = changed_inputs(before, after)
     shown = ", ".join(f"{name} {changes[name]}" for name in _OF_CODE if name in changes) or "its code has changed"
-    return (f"{_where(olds)}: {shown}; {next_run(olds['run'])} runs it (rerun_on)",)
+    return (f"{_where(olds)}: {shown}; {next_run(olds['run'])} runs the new code (rerun_on)",)
 
 
 _OF_CODE = ("code", "arguments", "packages")
@@ -492,8 +495,8 @@ def _check_fetch(olds: Props, news: Props, checked: Checked, changed: Collection
     status = _status_if_reachable(olds, connect)
     phase = status.phase if status is not None else "out of reach"
     if phase == Phase.FAILED or (new_image and phase in (Phase.PENDING, Phase.STARTING)):
-        change = "its image is another one" if new_image else f"new secret value in Secret {', '.join(changed)}"
-        return Checked(_new_run(olds, news), notes=(f"{_where(olds)} is {phase}, and {change}: it is tried again",))
+        change = "its image has changed" if new_image else f"new secret value in Secret {', '.join(changed)}"
+        return Checked(_new_run(olds, news), notes=(f"{_where(olds)} is {phase}, and {change}: it runs again",))
     if not new_image or any(key.startswith("ConfigMap/") for key in olds["objects"]):  # the image of some job
         return checked
     name = str(news.get("component")).rpartition("::")[2]
@@ -564,21 +567,22 @@ def _is_recreated(outputs: Props, news: Props) -> bool:
 def _why_again(outputs: Props, again: str) -> str:
     if again.startswith(_TAKEN):
         return (
-            f"somebody has deleted its {again.partition(' ')[2]}, and another object has that name, which was not made by this"
-            " program and is left alone: `up` is refused until it is deleted; the job itself stays as it is"
+            f"somebody has deleted its {again.partition(' ')[2]}, and another object has that name, which this"
+            " program did not create and leaves alone: `pulumi up` is refused until that object is deleted; the job"
+            " itself is unchanged"
         )
     if again.startswith(_MISSING):
         return (
-            f"somebody has deleted its {again.partition(' ')[2]}, which is created again; the job itself stays as it is"
+            f"somebody has deleted its {again.partition(' ')[2]}, which is created again; the job itself is unchanged"
         )
     if again.startswith(_NOT_STARTED):
         return "its supervisor was killed or has never been started; this update starts it"
     if not again.startswith(_NO_RECORD):
         return "somebody has deleted it before it ended; it is created again"
     phase = outputs.get("phase")
-    lost = "as when its namespace was deleted"
+    lost = "for example because its namespace was deleted"
     if outputs["target"].get("kind") == "local":
-        lost = "as when its folder was removed"
+        lost = "for example because its folder was removed"
     text = _ENDED_WITHOUT_RECORD if phase in _ENDS else _LOST_WITH_RECORD
     return text.format(phase=phase or Phase.PENDING, lost=lost)
 
@@ -593,13 +597,14 @@ _TAKEN = "taken-"
 _NOT_STARTED = "not-started-"
 """Prefix of the mark of a job that should run, and that nothing has started; a number follows."""
 _LOST_WITH_RECORD = (
-    "its record is gone, {lost}, so nobody can tell whether it has ended. When the stack last wrote its state (after creation or"
-    " a refresh), the job was {phase}: it is taken for unfinished and created again. If it must not run again, remove the"
+    "its record is gone, {lost}, so it is unknown whether it has ended. When the stack last wrote its state (after"
+    " creation or a refresh), the job was {phase}: it counts as unfinished and is created again. If it must not run"
+    " again, remove the"
     " TrainJob from the program, or set suspend=True"
 )
 _ENDED_WITHOUT_RECORD = (
-    "its record is gone, {lost}. The stack saw it {phase} at last: it stays finished and is not created"
-    " again. To run it again, give it another run= key"
+    "its record is gone, {lost}. It was {phase} when the stack last saw it: it counts as finished and is not"
+    " created again. To run it again, give it another run= key"
 )
 
 
@@ -685,8 +690,8 @@ def moved_root_note(props: Props) -> str:
     if not was or Path(was).parent.exists():
         return ""
     return (
-        f"stays as it was in the state of this stack: {Path(was).parent} is not there. If it was moved, `pulumi up` goes on"
-        " where the program is; if it was removed, `pulumi up` creates it again"
+        f"is unchanged in the state of this stack: {Path(was).parent} does not exist. If it was moved with the"
+        " program, `pulumi up` continues in its new place; if it was removed, `pulumi up` creates it again"
     )
 
 
@@ -757,7 +762,7 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
     try:
         status = target.status(namespace, name)
     except Unreadable as fault:
-        return outputs, [f"{_where(outputs)} stays as it was in the state of this stack: {fault}"]
+        return outputs, [f"{_where(outputs)} is unchanged in the state of this stack: {fault}"]
     if status is not None and not _owner(outputs).owns(status.whose):
         return None, [
             f"{_where(outputs)} {status.whose.adopted_from(_owner(outputs))}. It is left alone and {_FORGOTTEN}"
@@ -825,7 +830,7 @@ def _replacement_reasons(olds: Props, news: Props, connect: Connect) -> list[str
     if changed := _changed_arguments(olds, news):
         reasons.append(f"func_args: {', '.join(changed)}")
     if olds.get("fills", news.get("fills")) != news.get("fills"):
-        reasons.append("its volume is made anew")
+        reasons.append("its volume is created again")
     if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
         kept = f' (name="{olds["name"]}" keeps it)' if olds["namespace"] == news["namespace"] else ""
         reasons.insert(0, f"name {olds['namespace']}/{olds['name']} => {news['namespace']}/{news['name']}{kept}")
@@ -894,9 +899,9 @@ def _unknown_note(olds: Props, news: Props, connect: Connect) -> str:
         return f"{_where(olds)}: {note}"
     if status.terminal:
         return f"{_where(olds)} is {status.phase}: {note}"
-    ends = "which would end the running one"
+    ends = "which would end the current run"
     if not _may_interrupt(olds, news):
-        ends = f"which is refused as long as this one is unfinished. {_wait_hint(status, olds, news)}"
+        ends = f"which is refused until the current run has finished. {_wait_hint(status, olds, news)}"
     return f"{_where(olds)} is {status.phase}: {note}, {ends}"
 
 
@@ -907,7 +912,7 @@ def _moved_queue_note(olds: Props, news: Props) -> tuple[str, ...]:
         return ()
     return (
         f"{_where(olds)} waits in queue {before} and moves to queue {after} without a new run; if Kueue admits it before the"
-        " update, the update is refused and the job goes on",
+        " update, the update is refused and the job continues",
     )
 
 
@@ -931,7 +936,8 @@ def interruptions(outputs: Props, connect: Connect) -> tuple[str, ...]:
     if status is None or status.terminal or not _owner(outputs).owns(status.whose):
         return ()
     return (
-        f"{_where(outputs)} is {_unfinished(status)}, and has left the program: this update ends it and deletes it",
+        f"{_where(outputs)} is {_unfinished(status)}, and was removed from the program: this update ends it and"
+        " deletes it",
     )
 
 
@@ -966,7 +972,7 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
     except Refused as refused:
         return _Interruption((str(refused),))
     except TrainerError as fault:
-        return _Interruption((f"cannot see whether {_where(olds)} is still running: {fault}",))
+        return _Interruption((f"cannot find out whether {_where(olds)} is still running: {fault}",))
     if status is None or status.terminal or not _owner(olds).owns(status.whose):
         return resumed
     if status.reason == NOT_STARTED and not status.started:
@@ -979,7 +985,7 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
         shown += f"; and {len(reasons) - 5} more"
     return _Interruption(
         (
-            f"{_where(olds)} is {_unfinished(status)}, and this change would end it and start a new run: {shown}."
+            f"{_where(olds)} is {_unfinished(status)}, but this change would end it and start a new run: {shown}."
             f"{f' It {loss}.' if loss else ''} {_wait_hint(status, olds, news)}",
         )
     )
@@ -1006,11 +1012,11 @@ def _checkpoint_note(olds: Props, news: Props, status: JobStatus, loss: str) -> 
     if status.phase not in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
         return ()
     grace = max(map(_grace, from_state(olds["objects"]).values()), default=0) or DEFAULT_GRACE
-    after = "The new run goes on from it"
+    after = "The new run continues from it"
     if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
-        after = "The new run goes on from it if it has the same output volume"
+        after = "The new run continues from it if it has the same output volume"
     if any(has_variable(from_state(each["objects"]), RUN_ENV) for each in (olds, news)):
-        after = "The new run does not find it: with resume=False each run has a folder of its own"
+        after = "The new run does not use it: with resume=False each run has its own folder"
     failed = f"; if that fails, it {loss}" if loss else ""
     return (
         f"{_where(olds)} is {_unfinished(status)}, and this change ends it: its Pods get SIGTERM, and up to {grace} s to save a"
@@ -1048,7 +1054,7 @@ _WAIT = 'Wait until it has finished, or set interrupt="allow" on the TrainJob'
 def _wait_hint(status: JobStatus, olds: Props, news: Props) -> str:
     """Return what to do about a change that would end an unfinished run."""
     if news.get("interrupt") == "checkpoint":
-        why = 'interrupt="checkpoint" is for runs with a checkpoint policy, and this one has none'
+        why = 'interrupt="checkpoint" needs a checkpoint policy, which this run does not have'
         return f"{_wait_hint(status, olds, without(news, 'interrupt'))}: {why} (checkpoint=)"
     if status.phase == Phase.RUNNING and saves_checkpoints(from_state(olds["objects"])):
         return f'{_WAIT}, or interrupt="checkpoint" to save a checkpoint first'
@@ -1076,10 +1082,10 @@ def _check_channel_move(olds: Props, news: Props, connect: Connect) -> Checked:
     if len(found) > 1:
         shown += f" and {len(found) - 1} more"
     summary = f"{_where(olds)}: {runtime['channel']} has {runtime['name']} {after}"
-    summary += f", and this job {before or 'none of its releases'} ({level_of(found)}{shown})"
+    summary += f", but this job has {before or 'none of its releases'} ({level_of(found)}{shown})"
     kept = with_current_connection(olds, news)
     if before and (why := follow_refusal(runtime["follow"], before, after, level_of(found))):
-        return Checked(kept, notes=(f"{summary}. Nothing: {why}",))
+        return Checked(kept, notes=(f"{summary}. No change: {why}",))
     how = news.get("interrupt")
     if how == "checkpoint" and not saves_checkpoints(from_state(olds["objects"])):
         why = 'it has no checkpoint policy, which interrupt="checkpoint" needs'
@@ -1089,11 +1095,11 @@ def _check_channel_move(olds: Props, news: Props, connect: Connect) -> Checked:
     try:
         status = connect(olds["target"]).status(olds["namespace"], olds["name"])
     except TrainerError as fault:
-        return Checked(kept, notes=(f"{summary}. On its next run: whether it runs now cannot be seen: {fault}",))
+        return Checked(kept, notes=(f"{summary}. On its next run: it is unknown whether it runs now: {fault}",))
     if status is None or status.terminal or not _owner(olds).owns(status.whose):
         phase = status.phase if status is not None else "gone"
         return Checked(
-            kept, notes=(f"{summary}. On its next run: it is {phase}, and a job that has ended is not run again",)
+            kept, notes=(f"{summary}. On its next run: it is {phase}, and a finished job does not run again by itself",)
         )
     replaced = f'{summary}. Replaced: it is {status.phase} and has interrupt="{how}"'
     return Checked(_new_run(olds, news), notes=(replaced, *_interruption(olds, news, [], connect).notes))
@@ -1111,9 +1117,9 @@ def _unavailable_release(olds: Props, news: Props) -> str:
     if not why:
         return ""
     return (
-        f"{_where(olds)}: channel {runtime['channel']} has {runtime['name']} {after}, and {why}. Its own"
-        f" {before} is not at hand: either the channel carries it no longer, or the job's record could not be read. Put the"
-        f' release back into the catalogue, or set follow="any", or runtime="{runtime["name"]}@RELEASE"'
+        f"{_where(olds)}: channel {runtime['channel']} has {runtime['name']} {after}, and {why}. The job's own release"
+        f" {before} is not available: either the channel no longer has it, or the job's record could not be read."
+        f' Restore the release in the catalogue, or set follow="any", or runtime="{runtime["name"]}@RELEASE"'
     )
 
 

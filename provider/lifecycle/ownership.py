@@ -139,7 +139,7 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
     }  # fmt: skip
     again = [("removes it from the state", REFRESH), ("creates it again, if the program still has it", UP)]
     if found is None:
-        yield Finding("gone", **about, message="is in the state and does not exist any more", settle=again)
+        yield Finding("gone", **about, message="is in the state, but does not exist any more", settle=again)
     elif found.record_gone:
         effect = "creates what is missing, if the program still has the job"
         yield Finding("no-record", **about, message="exists, but its record is gone", settle=[(effect, UP)])
@@ -151,9 +151,9 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
             settle.insert(0, ("gives it to this stack", found.take))
         yield Finding("other-owner", **about, message=f"belongs to {found.owner.called_by(each.owner)}", settle=settle)
     elif each.identity and found.identity and each.identity != found.identity:
-        message = "is another one than the state has: the state is older, or it was created again"
+        message = "is not the object in the state: the state is older, or the object was created again"
         yield Finding(
-            "other-run", **about, message=message, settle=[("records the one that exists", REFRESH), again[1]]
+            "other-run", **about, message=message, settle=[("records the existing object", REFRESH), again[1]]
         )
 
 
@@ -170,7 +170,7 @@ def _of_found(found: Found, labels: Collection[str], program: str) -> Iterator[F
         settle.insert(0, ("gives it to this stack, if the program has it", found.take))
     if (label and label in labels) or (same_name and not label):
         yield Finding(
-            "not-in-state", **about, message="was created by this stack and is not in its state", settle=settle
+            "not-in-state", **about, message="was created by this stack, but is not in its state", settle=settle
         )
     elif alike or same_name:
         yield Finding("namesake", **about, message=f"belongs to {NAMESAKE}", settle=settle)

@@ -92,12 +92,12 @@ def follow_refusal(follow: str, before: str, after: str, effect: Level = "none")
     if follow == "any" or not VERSION.fullmatch(before) or not VERSION.fullmatch(after):
         return ""
     if by_version(after) < by_version(before):
-        return f'{after} is older than its {before}, and only follow="any" goes back'
+        return f'{after} is older than its {before}, and only follow="any" allows a downgrade'
     numbered = version_step(before, after)
     level = larger(numbered, effect)
     if level == "major" or (level == "minor" and follow == "patch"):
-        beyond = "" if level == numbered else f", although its number only announces {numbered}"
-        return f'to this job it is {level}{beyond}, and it has follow="{follow}"'
+        beyond = "" if level == numbered else f", although its version number only announces {numbered}"
+        return f'the change is {level} for this job{beyond}, but it has follow="{follow}"'
     return ""
 
 
@@ -125,9 +125,9 @@ def _compared(before: str, after: str) -> tuple[Effect, ...]:
         if isinstance(one, dict) and isinstance(other, dict):
             found.update(dict.fromkeys(effects(one, other)))
         elif isinstance(other, str) and isinstance(one, dict):
-            found[Effect("major", "", f"refuses jobs that it took: {other}")] = None
+            found[Effect("major", "", f"rejects jobs that it admitted: {other}")] = None
         elif isinstance(one, str) and isinstance(other, dict):
-            found[Effect("minor", "", f"takes jobs that it refused: {one}")] = None
+            found[Effect("minor", "", f"admits jobs that it rejected: {one}")] = None
         elif one != other or old.get("spec") != new.get("spec"):  # such as one with a plugin that only programs have
             found[Effect("major", "spec", f"changes, and cannot be rendered here: {other}")] = None
     return tuple(sorted(found, key=lambda e: (-LEVELS.index(e.level), e.path)))

@@ -78,7 +78,7 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     if edited is not None:
         shown = ", ".join(edited[:5])
         shown += f" and {len(edited) - 5} more" if len(edited) > 5 else ""
-        what = f"somebody has changed {shown}; it is put back as the program has it"
+        what = f"somebody has changed {shown}; this update restores the values of the program"
     return Checked({**inputs, "again": olds.get("again", 0) + 1}, notes=(f"{kind} {name}: {what}",))
 
 

@@ -67,7 +67,7 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     if _is_another(olds, news):
         was, now = root(olds), root(news)
         if was and now and was != now and Path(was).exists():
-            why = f"is in {was}, and what replaces it would be in {now}, without the volumes of its jobs"
+            why = f"is in {was}, but its replacement would be in {now}, without the volumes of its jobs"
             return Checked(news, failures=(f"{_where(olds)} {why}: {keep_root_hint(olds, news)}",))
         return Checked(news, notes=_replaced_notes(olds, connect))
     known, notes, taken = _check_loss(olds, news, connect)
@@ -92,8 +92,8 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
 def _replaced_notes(olds: Props, connect: Connect) -> tuple[str, ...]:
     """Return what becomes of a volume that is replaced. The `retain` of its last update decides, not that of the program."""
     if is_retained(olds):
-        return remains(olds, connect, "stays, as it is retained, and another volume is created:")
-    return losses(olds, connect, "is to be deleted")
+        return remains(olds, connect, "is kept because it is retained, and another volume is created:")
+    return losses(olds, connect, "will be deleted")
 
 
 def _with_retention(olds: Props, news: Props, known: Props) -> Props:
@@ -111,8 +111,8 @@ def _retention_notes(olds: Props, news: Props, connect: Connect) -> tuple[str, .
     if before == after or not (content := _content(olds, connect)):
         return ()
     if after:
-        return (f"{_where(olds)} is kept from this update on when its job is deleted: {content}{_place(olds)}",)
-    return (f"{_where(olds)} is deleted with its job from this update on, with what is in it: {content}",)
+        return (f"{_where(olds)} will be kept when its job is deleted: {content}{_place(olds)}",)
+    return (f"{_where(olds)} will be deleted with its job and its content: {content}",)
 
 
 def is_retained(props: Props) -> bool:
@@ -142,7 +142,10 @@ def _owner_conflicts(news: Props, connect: Connect) -> tuple[str, ...]:
     me, current_owner = Owner(news["component"], label_of(news)), found[1]
     if me.id == current_owner.id or me.stack == current_owner.stack != "":
         return ()
-    why = f"exists and belongs to {current_owner.called_by(me)}. A volume is not handed over, nor is a job that writes to it"
+    why = (
+        f"exists and belongs to {current_owner.called_by(me)}. A volume cannot change its owner, nor can a job that"
+        " writes to it"
+    )
     return (f"{_where(news)}: {why}; give the resource another name",)
 
 
@@ -177,8 +180,8 @@ def _check_loss(olds: Props, news: Props, connect: Connect) -> tuple[Props, tupl
         lasting = without(known, "generation")
         return {**lasting, AGAIN: int(olds.get(AGAIN, 0)) + 1}, (note,), ()
     if lost is Loss.LEAVING:
-        note = f"{_where(olds)}: somebody has deleted it. It goes, with what is in it, when no Pod mounts it any more"
-        return known, (f"{note}; copy what you need before",), ()
+        note = f"{_where(olds)}: somebody has deleted it. It disappears with its content when no Pod mounts it any more"
+        return known, (f"{note}; copy what you need before that",), ()
     return known, (), ()
 
 
@@ -188,7 +191,7 @@ _LOST = {
 }
 """Whether jobs write to a volume -> what was lost with it."""
 _TAKEN = (
-    "Another claim has its name, which was not made by this program and is left alone; if nothing needs what is in it:"
+    "Another claim has its name, which this program did not create and leaves alone; if its content is not needed:"
     " kubectl delete pvc -n {namespace} {name}, and `pulumi up`; or give the resource another name"
 )
 AGAIN = "again"
@@ -206,10 +209,10 @@ def _impossible(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     found = []
     modes = before["accessMode"], after["accessMode"]
     if modes[0] != modes[1] and modes != (MANY, ONE):
-        found.append(f"it has {before['accessMode']} and needs {after['accessMode']}, and an access mode cannot change")
+        found.append(f"it has {before['accessMode']} but needs {after['accessMode']}, and an access mode is immutable")
     if after.get("storageClass") and after["storageClass"] != before.get("storageClass"):
         was = before.get("storageClass") or "the cluster's default"
-        found.append(f"its storage class is {was}, and cannot become {after['storageClass']}")
+        found.append(f"its storage class is {was}, which cannot be changed to {after['storageClass']}")
     sizes = [Quantity.parse(str(c["size"])).amount for c in (before, after) if c.get("size")]
     if len(sizes) == 2 and sizes[1] < sizes[0]:
         found.append(f"it has {before['size']}, and a volume cannot shrink to {after['size']}")
@@ -320,8 +323,8 @@ def _where(props: Props) -> str:
 def removal_notes(outputs: Props, connect: Connect) -> tuple[str, ...]:
     """Return what becomes of a volume that leaves the program. outputs: As in the state."""
     if is_retained(outputs):
-        return remains(outputs, connect, "has left the program and stays, as it is retained:")
-    becomes = "has left the program, and is to be deleted unless it was retained,"
+        return remains(outputs, connect, "was removed from the program, and is kept because it is retained:")
+    becomes = "was removed from the program, and will be deleted unless it was retained,"
     return losses(outputs, connect, becomes)
 
 
@@ -357,7 +360,7 @@ def _is_written(props: Props) -> bool:
 
 OUTPUTS = ("", "claim")
 """Digests of the volumes that jobs write to; the digest of a fetched volume is hexadecimal."""
-_KEEP = ". OutputVolume(retain=True), applied by an `up` before, keeps one"
+_KEEP = ". To keep it, apply OutputVolume(retain=True) with `pulumi up` first"
 
 
 def _stored(inputs: Props) -> Props:

@@ -264,7 +264,7 @@ def ours(kubeconfig: Path, each: SetUp, client: Client) -> tuple[list[str], Docu
     found = [str(w) for w in warnings(runtime, job, objects, queues=queues) if _is_verdict(w.code)]
     refused, noted = target.review(Draft(each.name, "job", "digest", objects))
     found += map(str, refused)
-    found += (str(p) for p in noted if "takes no jobs now" in str(p))
+    found += (str(p) for p in noted if "admits no jobs now" in str(p))
     return found, jobset
 
 

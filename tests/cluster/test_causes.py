@@ -80,7 +80,7 @@ def test_a_gang_larger_than_the_quota_and_one_that_waits_for_others(teams: Teams
     teams.seeing(teams.own)
     made = teams.plan("other", 1)
     _, noted = made.review()
-    assert any("of the 8 of ResourceQuota quota 8 are in use" in str(p) for p in noted)
+    assert any("8 of the 8 that ResourceQuota quota allows are in use" in str(p) for p in noted)
 
 
 def test_no_node_and_the_closest_miss(teams: Teams) -> None:

@@ -82,7 +82,7 @@ def test_of_running_jobs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
     until(lambda: lab.root_client.get(JOBSET, lab.namespace, "record") is None)
     shown = lab.preview().out
     assert (
-        f"{lab.namespace}/record: its record is gone" in shown and "is taken for unfinished and created again" in shown
+        f"{lab.namespace}/record: its record is gone" in shown and "counts as unfinished and is created again" in shown
     )
     assert f"{lab.namespace}/jobset: somebody has deleted it before it ended; it is created again" in shown
     for part, name in (("code", "ConfigMap/code-code"), ("secret", "Secret/secret-env")):
@@ -112,7 +112,10 @@ def test_of_finished_jobs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F81
     for _ in range(2):
         shown = lab.preview("--expect-no-changes").out
         assert f"{lab.namespace}/record: its record is gone" in shown
-        assert "The stack saw it Succeeded at last: it stays finished" in shown and "another run= key" in shown
+        assert (
+            "It was Succeeded when the stack last saw it: it counts as finished" in shown
+            and "another run= key" in shown
+        )
         assert "somebody has deleted" not in shown
         lab.up()
         assert lab.outputs() == dict.fromkeys(PARTS, "Succeeded")
@@ -128,7 +131,7 @@ def test_of_a_finished_job_that_nobody_saw_end(lab: Lab, user_kubeconfig: Path) 
     remove(lab, ("record",))
     until(lambda: lab.root_client.get(JOBSET, lab.namespace, "record") is None)
     shown = lab.preview().out
-    assert "nobody can tell whether it has ended" in shown and "If it must not run again" in shown
+    assert "it is unknown whether it has ended" in shown and "If it must not run again" in shown
     lab.up()
     until(lambda: phases(lab, user_kubeconfig) == {"record": "Succeeded"}, 60)
 
@@ -143,7 +146,7 @@ def test_of_a_job_whose_record_alone_is_gone(lab: Lab, user_kubeconfig: Path) ->
     program = (lab.folder / "__main__.py").read_text()
     lab.program(program.replace("part, name=part,", 'part, name=part, run="2",'))
     for ask in (lab.preview, lab.up):
-        assert "goes on although its record is gone, and this change would end it" in ask(ok=False).out
+        assert "is still running although its record is gone, but this change would end it" in ask(ok=False).out
     lab.program(program)
     lab.up()
     assert pods(lab)["record"] == before
@@ -162,7 +165,7 @@ def test_of_a_namespace_that_is_deleted_and_made_again(lab: Lab, cluster: Any) -
     lab.root_client.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": lab.namespace}})
     account = Kind("v1", "ServiceAccount", "serviceaccounts")
     until(lambda: lab.root_client.get(account, lab.namespace, "default"))
-    assert "its record is gone, as when its namespace was deleted" in lab.preview().out
+    assert "its record is gone, for example because its namespace was deleted" in lab.preview().out
     lab.up()
     assert until(lambda: pods(lab).get("code")) != before
     lab.preview("--expect-no-changes")
@@ -204,10 +207,10 @@ def test_of_the_output_of_a_running_job(lab: Lab, user_kubeconfig: Path, storage
     lab.up()
     before = until(lambda: pods(lab).get("job"))
     remove_claims(lab)
-    words = "somebody has deleted {}. It goes, with what is in it, when no Pod mounts it any more"
+    words = "somebody has deleted {}. It disappears with its content when no Pod mounts it any more"
     for run in (lab.preview, lab.up):
         shown = run("--expect-no-changes").out
-        assert f"volume {lab.namespace}/job-output: {words.format('it')}; copy what you need before" in shown
+        assert f"volume {lab.namespace}/job-output: {words.format('it')}; copy what you need before that" in shown
     assert pods(lab)["job"] == before
     for command in ("why", "status"):
         assert "somebody has deleted volume job-output" in cli(lab, user_kubeconfig, command, "job").lower()
@@ -225,7 +228,7 @@ def test_of_the_output_of_a_finished_job(lab: Lab, user_kubeconfig: Path, storag
     until(lambda: lab.root_client.get(CLAIM, lab.namespace, "job-output") is None)
     for command in ("why", "status"):
         told = cli(lab, user_kubeconfig, command, "job").lower()
-        assert "succeeded" in told and "volume job-output is gone, with what was in it" in told
+        assert "succeeded" in told and "volume job-output is gone with its content" in told
     assert "volume job-output is gone" in cli(lab, user_kubeconfig, "status")
     for _ in range(2):
         shown = lab.preview().out
@@ -299,7 +302,7 @@ def test_of_a_pod_group(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
     before, group = until(lambda: pods(lab).get("job"), 60), uids(lab, POD_GROUP)
     lab.root_client.delete(POD_GROUP, lab.namespace, "job")
     shown = lab.preview().out
-    assert "somebody has deleted its PodGroup/job, which is created again; the job itself stays as it is" in shown
+    assert "somebody has deleted its PodGroup/job, which is created again; the job itself is unchanged" in shown
     assert "1 to update" in shown
     until(lambda: phases(lab, user_kubeconfig) == {"job": "Running"}, 60)
     lab.up()
@@ -359,10 +362,12 @@ def test_a_stranger_in_the_place_of_a_job_is_not_taken_for_it(lab: Lab, user_kub
     lab.root_client.create(JOBSET, {**stranger, "metadata": {"name": "jobset", "namespace": lab.namespace}})
     assert phases(lab, user_kubeconfig) == {"jobset": "Deleted"}
     told = cli(lab, user_kubeconfig, "why", "jobset")
-    assert "the JobSet of that name is another one, which is left alone" in told and "Delete the other one" in told
+    assert "the JobSet of that name is another one, which is left alone" in told and "Delete the other job" in told
     for ask in (lab.preview, lab.up):
         refused = ask(ok=False).out
-        assert "another job has its name since, which is left alone" in refused and "Traceback" not in refused, refused
+        assert "another job has the same name now, which is left alone" in refused and "Traceback" not in refused, (
+            refused
+        )
     record = lab.root_client.get(CONFIG_MAP, lab.namespace, "jobset")
     assert record is None or "phase" not in record["data"]
     assert lab.root_client.delete(JOBSET, lab.namespace, "jobset")

@@ -210,7 +210,7 @@ def test_a_scheduler_that_is_silent_is_told_while_somebody_waits(
         return status.reason if found and (status := observer.status("job")) is not None else ""
 
     assert until(lambda: reason() == "NoScheduler")
-    assert "the scheduler nobody, which its pods name, has not looked at 2 pods" in observer.why("job")
+    assert "the scheduler nobody, which its pods name, has not tried to place 2 pods" in observer.why("job")
 
 
 def test_a_role_without_podgroups_is_told_once(
@@ -232,12 +232,9 @@ def test_a_role_without_podgroups_is_told_once(
 
 
 SCHEDULED = {
-    "nothing shows it": (
-        [],
-        "nothing shows a scheduler {name}: no Deployment, no Lease, and no pod that it has placed",
-    ),
+    "nothing shows it": ([], "scheduler {name} not found: it has no Deployment and no Lease, and has placed no pod"),
     "a fresh lease": ([("lease", 0)], ""),
-    "an old lease": ([("lease", 600)], "scheduler {name} has shown itself 10m"),
+    "an old lease": ([("lease", 600)], "scheduler {name} last renewed its Lease 10m"),
     "of two schedulers one leads": ([("lease", 600), ("lease", 0)], ""),
     "a Deployment without pods": (
         [("deployment", 0)],

@@ -121,7 +121,7 @@ class TestCreate:
         ):
             target.create(submission(namespace, jobset("a"), owner="other", sweep="theirs"))
         with pytest.raises(
-            Conflict, match=r"from an `up` of this stack that was cut off or .* kubectl delete jobset,configmap"
+            Conflict, match=r"from an interrupted `pulumi up` of this stack or .* kubectl delete jobset,configmap"
         ):
             target.create(submission(namespace, jobset("a"), owner="other"))
         for owner in ("owner", "other"):

@@ -222,7 +222,7 @@ def test_a_worker_that_goes_away_is_told_and_the_job_goes_on_when_it_is_back(
     west.kill("apiserver")
     manager = platform.root_client
     until(lambda: active(manager) == "False", 60)
-    lost = until(said(platform, "Kueue has lost it (ClientConnectionFailed"), 60)
+    lost = until(said(platform, "Kueue has lost the connection to it (ClientConnectionFailed"), 60)
     assert "worker cluster west" in lost or "on west" in lost, lost
     assert "workerLostTimeout" in lost, lost
     until(lambda: cluster_name(manager) == "", 90)

@@ -230,7 +230,7 @@ def test_names_that_nobody_of_ours_holds_are_refused_in_the_plan_beside_jobs_tha
         assert "3 problems" in refused, refused
         assert "JobSet/hand: exists since" in refused
         assert "settings: a ConfigMap of that name exists since" in refused and "is not a record of a job" in refused
-        assert "kept-output: exists and was not made by this program" in refused
+        assert "kept-output: exists and was not created by this program" in refused
 
 
 def test_a_cluster_queue_of_another_stack_is_neither_drained_nor_released(root: Client, namespace: str) -> None:

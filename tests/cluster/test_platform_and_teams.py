@@ -110,7 +110,7 @@ def test_a_channel_moved_previewed_trained_with_and_rolled_back(
     assert f"1 on their next run, or at once where interrupt allows it: {namespace}/sorter-" in told
     platform.up()
     told = team.preview().out
-    assert "stable has torch-team 1.1.0, and this job 1.0.0 (minor: " in told and "On its next run" in told
+    assert "stable has torch-team 1.1.0, but this job has 1.0.0 (minor: " in told and "On its next run" in told
     assert jobset(root, namespace) == ("1.0.0", "1", False)
 
     team.config("run", "2")

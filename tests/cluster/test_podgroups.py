@@ -165,6 +165,6 @@ runtime = trainer.ClusterTrainingRuntime(
 trainer.TrainJob("hand", name="hand", runtime=runtime)
 """
     stack.program(own + gang, head)
-    assert "PodGroup/hand: exists and was not made by this program" in (shown := stack.preview(ok=False).out), shown
+    assert "PodGroup/hand: exists and was not created by this program" in (shown := stack.preview(ok=False).out), shown
     stack.up(ok=False)
     assert groups(root, stack.namespace)["hand"] == {"minMember": 3}

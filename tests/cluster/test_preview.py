@@ -88,7 +88,7 @@ def in_order(document: Document) -> None:
 
 NO_FIELD = (
     "the cluster's JobSet has no such field. "
-    "Hint: a newer JobSet may know it: upgrade the cluster's, or leave the field out"
+    "Hint: a newer JobSet may have it: upgrade JobSet in the cluster, or leave the field out"
 )
 DENIED = 'admission webhook "vjobset.kb.io" denied the request: '
 REFUSED: list[tuple[str, Change, list[str]]] = [
@@ -228,7 +228,7 @@ def test_a_queue_that_takes_no_jobs(target: KubernetesTarget, namespace: str) ->
     assert told(target, draft(namespace, document)) == (
         [],
         [
-            "JobSet/a.metadata.labels[kueue.x-k8s.io/queue-name]: LocalQueue team takes no jobs now: Can't submit new"
+            "JobSet/a.metadata.labels[kueue.x-k8s.io/queue-name]: LocalQueue team admits no jobs now: Can't submit new"
             " workloads to clusterQueue (ClusterQueueDoesNotExist)"
         ],
     )
@@ -512,7 +512,9 @@ class TestChangedClusters:
             spec.pop("x-kubernetes-validations")
 
         with changed_definition(root, older):
-            why = "the cluster's JobSet has no such field. Hint: it came with JobSet 0.8: upgrade the cluster's"
+            why = (
+                "the cluster's JobSet has no such field. Hint: JobSet 0.8 introduced it: upgrade JobSet in the cluster"
+            )
             assert ask(document) == ([f"JobSet/a.spec.replicatedJobs[1].dependsOn: {why}"], [])
 
     def test_a_webhook_that_is_down(self, changed: Cluster, tmp_path: Path) -> None:
@@ -565,7 +567,7 @@ class TestChangedClusters:
         changed.kill("kueue")
         install = "install Kueue 0.15 or newer (its API v1beta2)"
         serve(root, "v1beta1")
-        old = f"queue team: the cluster serves kueue.x-k8s.io in v1beta1 and not in v1beta2. Hint: {install}"
+        old = f"queue team: the cluster serves kueue.x-k8s.io in v1beta1, but not in v1beta2. Hint: {install}"
         refusals, warnings = ask(document)
         assert old in refusals + warnings, (refusals, warnings)
         for each in root.list(DEFINITION)[0]:

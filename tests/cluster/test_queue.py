@@ -130,7 +130,9 @@ def test_kueue_suspends_and_resumes_and_no_apply_of_ours_does(
 
     with pytest.raises(TrainerError) as moved:
         target.update(job(monkeypatch, namespace, mode, queue="other", priority=namespace, annotations={"a": "c"}))
-    assert "field is immutable. Hint: Kueue has admitted the job since; `pulumi preview` shows" in str(moved.value)
+    assert "field is immutable. Hint: Kueue has admitted the job in the meantime; `pulumi preview` shows" in str(
+        moved.value
+    )
     assert (client.get(kind, namespace, "job") or {})["spec"] == after["spec"], "it goes on"
 
 

@@ -236,7 +236,7 @@ def test_a_queue_with_work_is_not_deleted_unless_it_is_to_be_drained(lab: Lab) -
     until(lambda: len(lab.root_client.list(WORKLOAD, lab.namespace)[0]) == 2)
     told = lab.destroy(ok=False).out
     assert f"(JobSet {lab.namespace}/first) holds 1 cpu since 20" in told and f"{lab.namespace}/second) waits" in told
-    assert f"ClusterQueue {lab.prefix}: is not deleted, as it has work" in told and 'on_delete="drain"' in told
+    assert f"ClusterQueue {lab.prefix}: is not deleted because it has jobs" in told and 'on_delete="drain"' in told
     assert lab.count() == {"ResourceFlavor": 1, "ClusterQueue": 1, "LocalQueue": 1} and lab.running() == {"first"}
     assert lab.objects("ClusterQueue")[lab.prefix]["metadata"]["generation"] == 1
     lab.program(lab.text(WORK.replace('"cpu": 1', '"cpu": -1')))
@@ -377,7 +377,7 @@ def test_a_job_that_multikueue_sends_away_without_what_it_needs_is_refused(lab: 
     try:
         lab.program(lab.text(DISPATCHED, check=check))
         own_objects = "ConfigMap job-code, PersistentVolumeClaim job-output, Secret job-env"
-        told = f"and what its pods need stays in this cluster: {own_objects}"
+        told = f"but these objects, which its pods need, stay in this cluster: {own_objects}"
         for refused in (lab.preview(ok=False).out, lab.up(ok=False).out):
             where = (
                 f"MultiKueue sends the job to {lab.prefix} (AdmissionCheck {lab.prefix} of ClusterQueue {lab.prefix}),"

@@ -57,7 +57,7 @@ def test_of_a_new_job(lab: Lab) -> None:  # noqa: F811
     for run in (lab.preview, lab.up, lab.preview):
         refused = run(ok=False).out
         for key in ENDS.values():
-            assert f"{key}: exists and was not made by this program" in refused, refused
+            assert f"{key}: exists and was not created by this program" in refused, refused
     assert uids(lab, JOBSET) == {}
     lab.destroy()
     assert is_untouched(lab.root_client, SECRET, secret) and is_untouched(lab.root_client, CONFIG_MAP, code)
@@ -76,7 +76,7 @@ def test_of_running_jobs(lab: Lab) -> None:  # noqa: F811
         )
     assert "created again" not in shown
     refused = lab.up(ok=False).out
-    assert "exists and was not made by this program" in refused and "Traceback" not in refused, refused
+    assert "exists and was not created by this program" in refused and "Traceback" not in refused, refused
     assert all_run(lab) == before
     assert is_untouched(lab.root_client, SECRET, secret) and is_untouched(lab.root_client, CONFIG_MAP, code)
     remove(lab, ENDS)
@@ -92,14 +92,14 @@ def test_of_running_jobs(lab: Lab) -> None:  # noqa: F811
 def test_of_a_pod_group(lab: Lab) -> None:  # noqa: F811
     lab.program(GANG.format(sim={"sim/outcome": "forever"}), IMPORTS)
     group = make(lab.root_client, POD_GROUP, lab.namespace, "job", spec={"minMember": 1})
-    assert "PodGroup/job: exists and was not made by this program" in lab.preview(ok=False).out
+    assert "PodGroup/job: exists and was not created by this program" in lab.preview(ok=False).out
     lab.root_client.delete(POD_GROUP, lab.namespace, "job", propagation="Background")
     lab.up()
     lab.root_client.delete(POD_GROUP, lab.namespace, "job", propagation="Background")
     until(lambda: lab.root_client.get(POD_GROUP, lab.namespace, "job") is None)
     group = make(lab.root_client, POD_GROUP, lab.namespace, "job", spec={"minMember": 1})
     assert "deleted its PodGroup/job, and another object has that name" in lab.preview().out
-    assert "exists and was not made by this program" in lab.up(ok=False).out
+    assert "exists and was not created by this program" in lab.up(ok=False).out
     lab.destroy()
     assert is_untouched(lab.root_client, POD_GROUP, group)
 
@@ -111,7 +111,7 @@ def test_of_mpi_s_keys(user_kubeconfig: Any, root: Client, namespace: str) -> No
     wanted = submission(namespace, jobset("a", suspend=True))
     wanted.objects["Secret/a-mpi-ssh-auth"] = keys_secret("a-mpi-ssh-auth")
     for _ in range(2):
-        with pytest.raises(Conflict, match="exists and was not made by this program"):
+        with pytest.raises(Conflict, match="exists and was not created by this program"):
             target.create(wanted)
     assert is_untouched(root, SECRET, made)
     root.delete(SECRET, namespace, "a-mpi-ssh-auth")
@@ -170,7 +170,7 @@ def test_of_fetched_data(lab: Lab, storage: str) -> None:  # noqa: F811
 def _refused(lab: Lab) -> None:  # noqa: F811
     for run in (lab.preview, lab.up):
         refused = run(ok=False).out
-        assert "exists and was not made by this program" in refused, refused
+        assert "exists and was not created by this program" in refused, refused
 
 
 def test_of_an_output(lab: Lab, storage: str) -> None:  # noqa: F811

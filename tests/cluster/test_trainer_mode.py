@@ -305,7 +305,7 @@ def test_a_runtime_held_by_a_finalizer_is_named(
     uid, name = target.apply_runtime(own, "owner", ""), own["metadata"]["name"]
     finalizer = {"metadata": {"finalizers": ["tests/held"]}}
     root.patch(CLUSTER_RUNTIME, "", name, finalizer)
-    with pytest.raises(TrainerError, match=r"is being deleted, and held by tests/held. Hint: "):
+    with pytest.raises(TrainerError, match=r"is being deleted, but blocked by tests/held. Hint: "):
         target.delete_runtime(own, uid, OWNER)
     root.patch(CLUSTER_RUNTIME, "", name, {"metadata": {"finalizers": None}})
 
@@ -390,7 +390,7 @@ def test_what_others_do_to_a_runtime_is_seen_by_the_plan_and_taken_back(
     lab.preview("--expect-no-changes")
     template = ("PATCH", CLUSTER_RUNTIME.path("", name), {"fieldManager": "kubectl-edit"})
     root._json(*template, {"spec": {"mlPolicy": {"numNodes": 4}}}, "application/merge-patch+json", where="edit")
-    note = f"ClusterTrainingRuntime {name}: somebody has changed spec.mlPolicy.numNodes; it is put back"
+    note = f"ClusterTrainingRuntime {name}: somebody has changed spec.mlPolicy.numNodes; this update restores"
     lab.program(added % "e", top)
     assert note in lab.preview().out
     assert note in lab.up().out
@@ -581,7 +581,10 @@ def test_another_stack_adopts_a_train_job_with_code_and_is_refused_its_runtime(
     lab.up()
     pods = lab.pods(2)
     second(lab)
-    belongs = f"ClusterTrainingRuntime {name}: exists and is another program's. Hint: to use it as it is, give TrainJobs runtime="
+    belongs = (
+        f"ClusterTrainingRuntime {name}: exists and is another program's. Hint: to use the"
+        " existing runtime, give TrainJobs runtime="
+    )
     lab.program(program('), name="a1",'), top)
     assert belongs in lab.preview(ok=False).out
     theirs = program('), name="a0", adopt=True,').replace("runtime=simulated", f'runtime="{name}"')

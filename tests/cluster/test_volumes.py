@@ -109,7 +109,7 @@ def test_a_claim_of_others_is_left_alone(target: KubernetesTarget, root: Client,
     made = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
     with pytest.raises(Conflict, match="exists and belongs to another program \\(urn:a\\)"):
         target.create_volume(namespace, "data", "urn:b", "stack", ONE)
-    with pytest.raises(Conflict, match="its access mode \\(ReadWriteOnce\\) of a claim cannot change"):
+    with pytest.raises(Conflict, match="its access mode \\(ReadWriteOnce\\) cannot change"):
         target.create_volume(namespace, "data", "urn:a", "stack", MANY)
     with pytest.raises(Conflict, match=r"belongs to another stack of this name.* pulumi-trainer.dev/retain=true"):
         target.create_volume(namespace, "data", "urn:a", "another", ONE)
@@ -132,7 +132,7 @@ def test_a_claim_of_others_is_left_alone(target: KubernetesTarget, root: Client,
     }
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     root.create(kinds.CLAIM, {**by_hand, "spec": spec})
-    with pytest.raises(Conflict, match="was not made by this program"):
+    with pytest.raises(Conflict, match="was not created by this program"):
         target.create_volume(namespace, "hand", "urn:a", "stack", ONE)
     assert target.volume(namespace, "hand") is None
 
@@ -234,7 +234,7 @@ def test_what_holds_a_deletion_is_said(
     monkeypatch.setattr(claims, "GONE_SECONDS", 0.3)
     volume = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
     root.patch(kinds.CLAIM, namespace, "data", {"metadata": {"finalizers": ["tests/held"]}})
-    with pytest.raises(TrainerError, match="is being deleted, and held by tests/held"):
+    with pytest.raises(TrainerError, match="is being deleted, but blocked by tests/held"):
         target.delete_volume(namespace, "data", volume["generation"])
     with pytest.raises(TrainerError, match="is being deleted"):
         target.create_volume(namespace, "data", "urn:a", "stack", ONE)

@@ -43,7 +43,7 @@ def test_a_job_that_somebody_has_deleted_is_created_again_and_waited_for(lab: La
     lab.program(program('), wait_for="running",'), head())
     told = lab.up().out
     assert (
-        f"{lab.namespace}/{name}: its record is gone" in told and "it is taken for unfinished and created again" in told
+        f"{lab.namespace}/{name}: its record is gone" in told and "it counts as unfinished and is created again" in told
     )
     assert "Running" in told.partition("Outputs:")[2] and "Traceback" not in told
     lab.pods(2)

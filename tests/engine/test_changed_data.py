@@ -205,7 +205,10 @@ def test_output_that_goes_is_told(project: Project) -> None:
     assert "with the output in it" not in project.preview("--expect-no-changes").out
     project.program(writers("two"))
     planned = project.preview().out
-    warning = "volume default/one-b3ff0-output has left the program, and is to be deleted unless it was retained, with the output"
+    warning = (
+        "volume default/one-b3ff0-output was removed from the program, and will be deleted"
+        " unless it was retained, with the output"
+    )
     assert warning in planned and "1 file, 1.2 kB, last written 20" in planned, planned
     assert "two-b3ff0-output" not in planned
     done = project.up().out

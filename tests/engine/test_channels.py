@@ -108,12 +108,12 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     out = preview.out
     assert "channel stable: plain 1.0.0 => 1.1.0: minor for jobs" in out
     assert "minor step[node].containers[node].env[LEVEL]: added" in out
-    assert "jobs here that take releases from it: 4" in out
+    assert "jobs at this target that follow the channel: 4" in out
     said = {
-        line.partition("default/")[2].partition("-")[0]: line for line in out.splitlines() if "and this job" in line
+        line.partition("default/")[2].partition("-")[0]: line for line in out.splitlines() if "but this job has" in line
     }
-    assert 'Nothing: it is pinned to 1.0.0 (follow="pin")' in said["pinned"]
-    assert 'Nothing: to this job it is minor, and it has follow="patch"' in said["patched"]
+    assert 'No change: it is pinned to 1.0.0 (follow="pin")' in said["pinned"]
+    assert 'No change: the change is minor for this job, but it has follow="patch"' in said["patched"]
     assert "On its next run" in said["minor"]
     assert "Replaced: it is Running" in said["now"]
     project.up()
@@ -123,14 +123,14 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     runs = '"2" if name in ("pinned", "minor") else "1"'
     program(project, PLATFORM + JOBS, RELEASE="1.1.0", FORCE="False", RUN=runs)
     out = project.up().out
-    assert 'Nothing: it is pinned to 1.0.0 (follow="pin")' in out
+    assert 'No change: it is pinned to 1.0.0 (follow="pin")' in out
     found = {r["inputs"]["name"].rpartition("-")[0]: r["inputs"]["runtime"]["release"] for r in project.resources()}
     assert found == {"pinned": "1.0.0", "patched": "1.0.0", "minor": "1.1.0", "now": "1.1.0"}
 
     again = runs.replace('"2"', '"3"')
     program(project, PLATFORM + JOBS, RELEASE="1.0.0", FORCE="False", RUN=again)
     out = project.preview().out
-    assert 'Nothing: 1.0.0 is older than its 1.1.0, and only follow="any" goes back' in out
+    assert 'No change: 1.0.0 is older than its 1.1.0, and only follow="any" allows a downgrade' in out
     assert "1 on their next run, or at once where interrupt allows it: default/now-" in out
 
     (catalog / "plain" / "1.0.0.yaml").write_text((catalog / "plain" / "1.0.0.yaml").read_text() + "# better\n")
@@ -145,7 +145,7 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     (catalog / "catalogue.lock").write_text("".join((catalog / "catalogue.lock").read_text().splitlines(True)[1:]))
     (catalog / "plain" / "1.0.0.yaml").unlink()
     refused = project.preview(ok=False).out
-    assert "the catalogue has no release 1.0.0 any more, and 2 jobs use it" in refused
+    assert "the catalogue no longer has release 1.0.0, but 2 jobs use it" in refused
     assert "default/patched-" in refused and "default/pinned-" in refused
     project.destroy()
 

@@ -161,9 +161,12 @@ def test_a_job_that_multikueue_sends_away_without_what_it_needs(project: Project
     api.objects = multikueue()
     project.program(JOB.replace("OUTPUT", "True").replace("CODE", "True"))
     out = " ".join(project.preview(ok=False).out.split())
-    why = "queue: MultiKueue sends the job to w1, w2 (AdmissionCheck elsewhere of ClusterQueue gpus), and what its pods need"
+    why = (
+        "queue: MultiKueue sends the job to w1, w2 (AdmissionCheck elsewhere of ClusterQueue"
+        " gpus), but these objects, which its pods need,"
+    )
     what = (
-        "stays in this cluster: ConfigMap job-code, PersistentVolumeClaim job-output, Secret job-env. Hint: name w1, w2"
+        "stay in this cluster: ConfigMap job-code, PersistentVolumeClaim job-output, Secret job-env. Hint: name w1, w2"
     )
     assert f"{why} {what}" in out
     project.program(JOB.replace("OUTPUT", "False").replace("CODE", "False"))

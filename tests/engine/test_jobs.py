@@ -267,7 +267,7 @@ def test_a_plan_names_unfinished_jobs_that_leave_the_program(project: Project) -
     project.up()
     name = project.job("old").name
     ends = re.compile(
-        rf"warning: default/{name} is Running since 20.* UTC, and has left the program: this update ends it"
+        rf"warning: default/{name} is Running since 20.* UTC, and was removed from the program: this update ends it"
     )
     assert not ends.search(project.preview().out)
     project.program(LASTS.replace("NAME", "new"))

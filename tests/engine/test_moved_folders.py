@@ -148,7 +148,7 @@ def test_a_project_whose_source_moves_along_goes_on(project: Project, tmp_path: 
     moved = replace(project, folder=tmp_path.with_name(f"{tmp_path.name}-moved"), env={})
     project.folder.rename(moved.folder)
     if first == "refresh":
-        told = f"default/one-b3ff0 stays as it was in the state of this stack: {project.folder} is not there"
+        told = f"default/one-b3ff0 is unchanged in the state of this stack: {project.folder} is not there"
         assert told in (shown := moved.refresh().out), shown
     shown = moved.preview().out
     assert "create" not in shown and "replace" not in shown, shown

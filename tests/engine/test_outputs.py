@@ -46,19 +46,22 @@ def test_the_plan_says_what_is_kept(project: Project) -> None:
     project.program(program(one="retained", two=True))
     planned = project.preview().out
     content = "1 file, 1.2 kB, last written 20"
-    assert f"volume default/one-output is kept from this update on when its job is deleted: {content}" in planned
-    assert f"volume default/two-output is deleted with its job from this update on, with what is in it: {content}" in (
-        planned
-    )
+    assert f"volume default/one-output will be kept when its job is deleted: {content}" in planned
+    assert f"volume default/two-output will be deleted with its job and its content: {content}" in (planned)
     project.up()
-    assert "from this update on" not in project.preview("--expect-no-changes").out
+    assert "will be kept when" not in project.preview("--expect-no-changes").out
 
     project.program(program(three=False))
     planned = project.preview().out
-    assert f"volume default/one-output has left the program and stays, as it is retained: {content}" in planned
+    assert (
+        f"volume default/one-output was removed from the program, and is kept because it is retained: {content}"
+        in planned
+    )
     (folder,) = project.root.glob("volumes/default/one-output/data")
     assert f"in {folder}" in planned
-    assert "volume default/two-output has left the program, and is to be deleted unless it was retained" in planned
+    assert (
+        "volume default/two-output was removed from the program, and will be deleted unless it was retained" in planned
+    )
     project.up()
     assert (folder / "model.pt").exists()
     assert not [*project.root.glob("volumes/default/two-output/data")]
@@ -88,7 +91,7 @@ def test_a_job_with_retain_on_delete_keeps_its_output_and_its_data(project: Proj
 
     run("None")
     told = run("pulumi.ResourceOptions(retain_on_delete=True)")
-    assert "volume default/one-output is kept from this update on when its job is deleted: 1 file, 1.2 kB" in told
+    assert "volume default/one-output will be kept when its job is deleted: 1 file, 1.2 kB" in told
     project.preview("--expect-no-changes")
     project.destroy()
     kept = {path.name: path.stat().st_size for path in project.root.glob("volumes/default/*/data/*.*")}
@@ -158,7 +161,7 @@ def test_what_stays_when_a_volume_is_replaced_is_what_the_plan_says(project: Pro
     project.program(program(one="retained", two=True))
     planned = project.preview().out
     assert "volume default/one-output is to be deleted with the output in it: 1 file" in planned
-    assert "volume default/two-output stays, as it is retained, and another volume is created: 1 file" in planned
+    assert "volume default/two-output is kept because it is retained, and another volume is created: 1 file" in planned
     project.up()
     assert not [*project.root.glob("volumes/default/one-output/data/model.pt")]
     assert [*project.root.glob("volumes/default/two-output/data/model.pt")]

@@ -120,7 +120,7 @@ def test_a_running_job_whose_folder_somebody_has_removed_is_made_again(project: 
         shutil.rmtree(folder(project))
         eventually(lambda: not project.processes(), what="its processes have ended")
         shown = project.preview()
-        assert "its record is gone" in shown.out and "is taken for unfinished and created again" in shown.out
+        assert "its record is gone" in shown.out and "counts as unfinished and is created again" in shown.out
         assert "1 to update" in shown.out
         project.up()
         assert project.job("a0").uid != uid
@@ -136,7 +136,10 @@ def test_a_finished_job_whose_folder_somebody_has_removed_stays_finished(project
     shutil.rmtree(folder(project))
     for _ in range(2):
         shown = project.preview("--expect-no-changes")
-        assert "The stack saw it Succeeded at last: it stays finished" in shown.out and "run= key" in shown.out
+        assert (
+            "It was Succeeded when the stack last saw it: it counts as finished" in shown.out
+            and "run= key" in shown.out
+        )
         project.up()
         assert project.job("a0") is None
     project.program(job('wait_for="complete", run="2",', sleep=False))
@@ -182,7 +185,8 @@ def test_a_job_with_a_volume_of_another_stack_is_not_taken_over(project: Project
     project.program(job("output=True, adopt=True,"))
     for refused in (project.preview(ok=False).out, project.up(ok=False).out):
         assert (
-            "volume default/a0-output: exists and belongs to the stack lab/test. A volume is not handed over" in refused
+            "volume default/a0-output: exists and belongs to the stack lab/test. A volume cannot change its owner"
+            in refused
         )
         assert "Traceback" not in refused
     assert project.job("a0").uid == uid and project.job("a0").program == "lab/test"

@@ -95,7 +95,7 @@ def test_changed_code_waits_for_the_next_run(project: Project, data: Any) -> Non
     project.up()  # nothing but rerun_on has changed
     project.program(program("0.2", kept))
     planned = project.preview("--expect-no-changes").out
-    assert 'arguments {"lr": 0.1} -> {"lr": 0.2}; run="2" runs it (rerun_on)' in planned
+    assert 'arguments {"lr": 0.1} -> {"lr": 0.2}; run="2" runs the new code (rerun_on)' in planned
     project.up()
     assert "lr 0.1" in logs(project)
     data.write_text("two")

@@ -143,7 +143,7 @@ def test_retain_on_delete_counts_from_the_update_that_says_so(project: Project) 
         + sleeps("long", "opts=pulumi.ResourceOptions(retain_on_delete=True)")
     )
     refused = project.preview(ok=False).out
-    assert "stays where it is (retain_on_delete)" in refused and "name=" in refused
+    assert "is kept (retain_on_delete)" in refused and "name=" in refused
     project.program(both(""))
     project.up()
     project.program(writes("done", run="2") + sleeps("long"))

@@ -125,7 +125,7 @@ def test_renamed_jobs_keep_their_run_and_get_new_values(lab: Project) -> None:
     assert lab.logs("finished").count("read ") == lab.logs("running").count("read ") == 2
     job = lab.job("running")
     lab.target.delete(job.namespace, job.name)
-    assert "it is taken for unfinished and created again" in lab.up().out
+    assert "it counts as unfinished and is created again" in lab.up().out
     eventually(lambda: lab.logs("running").count(READ["second-canary"]) == 2)
 
 
@@ -162,7 +162,7 @@ def test_values_that_are_not_known_yet_are_no_new_secrets_and_may_start_a_new_ru
     lab.env["ROWS"] = "2"
     shown = lab.preview("--diff").out
     assert "new secret value" not in shown, shown
-    note = "is Running: it depends on values that are not known yet, and may start a new run, which would end the running one"
+    note = "is Running: it depends on values that are not known yet, and may start a new run, which would end the current run"
     assert note in shown, shown
     lab.up()
     assert lab.job("job").uid != uid

@@ -60,7 +60,7 @@ def test_the_page(tmp_path: Path, pulumi_home: Path, monkeypatch: pytest.MonkeyP
     platform.program(programs[1].replace("@1.0.0", "@1.1.0"), head="")
     assert "torch-team 1.0.0 => 1.1.0: minor for jobs" in platform.up().out
     preview = team.preview().out
-    assert "stable has torch-team 1.1.0, and this job 1.0.0 (minor: " in preview and "On its next run" in preview
+    assert "stable has torch-team 1.1.0, but this job has 1.0.0 (minor: " in preview and "On its next run" in preview
 
     platform.program(programs[1], head="")
     warning = PAGE.read_text().rpartition("Each plan with such a job then warns: `")[2].split("`")[0]

@@ -154,8 +154,8 @@ def unscheduled() -> Any:
     [
         (container("terminated", "StartError", 'exec: "python3": not found'), "--image names one with python3"),
         (container("waiting", "ImagePullBackOff", "no such image"), "ImagePullBackOff: no such image"),
-        (container("waiting", "ContainerCreating"), "copy the output when it has ended"),
-        (unscheduled(), "already used.*copy the output when it has ended"),
+        (container("waiting", "ContainerCreating"), "copy the output when that pod has ended"),
+        (unscheduled(), "already used.*copy the output when that pod has ended"),
         (None, "somebody has deleted it"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_missing_right_is_named_with_the_role_that_grants_it() -> None:
 
 @pytest.mark.parametrize("uri", ["pvc://", "pvc://digits-output/../../etc"])
 def test_a_path_of_a_changed_record_is_refused(uri: str) -> None:
-    with pytest.raises(TargetFault, match="is not the path of an output"):
+    with pytest.raises(TargetFault, match="not a valid path of an output"):
         read(Cluster(), uri)
 
 

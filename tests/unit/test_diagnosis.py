@@ -28,7 +28,7 @@ TOLD: list[tuple[str, str, str, list[str], list[str]]] = [
     ("restarted", "Succeeded", "AllJobsCompleted", [], []),
     ("failed", "Failed", "FailedJobs",
      ["(first failed job: fail-worker-0)", "container main of pod fail-worker-0-1-52hj6 on node gpu-1: exit code 3: boom"],
-     ["exit code 3: boom. Correct it, and run it again (run=)."]),
+     ["exit code 3: boom. Fix the cause, and run the job again (run=)."]),
     ("failed-max-restarts", "Failed", "ReachedMaxRestarts", ["on node gpu-0: exit code 137 (OOMKilled)"],
      ["It needs more memory than its limit"]),
     ("failed-pod-gone", "Failed", "FailedJobs",
@@ -38,14 +38,15 @@ TOLD: list[tuple[str, str, str, list[str], list[str]]] = [
      ["2 of its 2 pods find no node", "Free or add such nodes"]),
     ("gated", "Starting", "SchedulingGated", ["non-empty scheduling gates"], ["1 pod may not be scheduled yet"]),
     ("gang", "Starting", "WaitingForGang", ["0 of 9 pods of PodGroup gang (Scheduling) have a node: 0/8 nodes", "Insufficient"],
-     ["its 9 pods start together or not at all, and 0 have a node (Scheduling)"]),
-    ("no-scheduler", "Starting", "NoScheduler", ["2 pods of scheduler nobody-scheduler pending since"],
-     ["has not looked at 2 pods", "Is a scheduler of that name installed and running?"]),
+     ["its 9 pods start together or not at all, but only 0 have a node (Scheduling)"]),
+    ("no-scheduler", "Starting", "NoScheduler", ["2 pods of scheduler nobody-scheduler pending for"],
+     ["has not tried to place 2 pods", "Is the scheduler nobody-scheduler installed and running?"]),
     ("image-pull", "Starting", "ImagePullBackOff",
      ['container main of pod pull-worker-0-0-wppv5 on node gpu-0: Back-off pulling image "sim/train:1"'],
      ["its image sim/train:1 cannot be pulled", "imagePullSecret"]),
     ("depends-on", "Running", "DependsOn", ["worker waits for leader to be completed"], ["worker waits for leader"]),
-    ("suspended", "Suspended", "SuspendedJobs", ["jobset is suspended"], ["its suspend is true", "Set suspend to False"]),
+    ("suspended", "Suspended", "SuspendedJobs", ["jobset is suspended"], [("it is suspended (suspend is"
+    " true)"), "Set suspend to False"]),
     ("running", "Running", "", [], ["its pods run"]),
     ("queued", "Queued", "Pending", ["insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed"],
      ["it waits in the LocalQueue team-a: 16 more of nvidia.com/gpu must become free in flavor h100. " + ROOM]),
@@ -486,7 +487,7 @@ class TestEnds:
         )
         found = JobView("team", "job", recorded=record)
         assert diagnose(found, NOW) == record
-        assert "it is no more (exit code 3). Give the TrainJob another run=" in told(found)[3]
+        assert "it no longer exists (exit code 3). Give the TrainJob another run=" in told(found)[3]
 
     def test_a_job_that_nobody_knows(self) -> None:
         assert told(JobView("team", "job"))[:2] == ("Deleted", "NotFound")
@@ -503,7 +504,7 @@ class TestEnds:
         assert told(seen(jobset={**JOBSET, "metadata": meta}))[:3] == (
             "Deleted",
             "Deleting",
-            f"it is being deleted since {BEFORE}; held by foregroundDeletion",
+            f"it is being deleted since {BEFORE}; waiting for the finalizer foregroundDeletion",
         )
 
 
@@ -632,9 +633,10 @@ def test_what_an_empty_node_lacks_is_told_instead_of_the_schedulers_count() -> N
 @pytest.mark.parametrize(
     ("message", "hint"),
     [
-        ("exceeded quota: q, requested: requests.cpu=4, used: requests.cpu=1, limited: requests.cpu=4", "it is tried again as"),
+        (("exceeded quota: q, requested: requests.cpu=4, used: requests.cpu=1,"
+        " limited: requests.cpu=4"), "the controller tries again when other jobs"),
         ("exceeded quota: q, requested: pods=1,requests.cpu=8, used: pods=0,requests.cpu=0, limited: pods=9,requests.cpu=4",
-         "one Pod needs more than the ResourceQuota has"),
+         "one Pod requests more than the ResourceQuota allows"),
         ("maximum cpu usage per Container is 1, but limit is 2", "kubectl describe limitrange -n team"),
         ("failed quota: q: must specify limits.cpu for: node", "a LimitRange with defaults"),
         ('Internal error occurred: failed calling webhook "mpod.kb.io": no endpoints', "kubectl get pods -n kueue-system"),

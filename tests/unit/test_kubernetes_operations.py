@@ -302,7 +302,7 @@ def test_jobs_without_a_record(server: Server) -> None:
         set_suspend(server, SUSPEND)
     set_suspend(server, SUSPEND, owner=None)
     assert jobset(server)["spec"]["suspend"] is True
-    with pytest.raises(Refused, match="was not made by pulumi-trainer"):
+    with pytest.raises(Refused, match="was not created by pulumi-trainer"):
         stop(server, owner=None)
     assert server.get(JOBSET, "team", "job") is not None
 

@@ -151,7 +151,7 @@ def test_versions() -> None:
         " the job",
     ]
     assert [str(p) for p in versions.outdated_products(queued, {**served, "kueue.x-k8s.io": ["v1beta1"]})] == [
-        "queue team: the cluster serves kueue.x-k8s.io in v1beta1 and not in v1beta2. Hint: install Kueue 0.15 or newer (its API"
+        "queue team: the cluster serves kueue.x-k8s.io in v1beta1, but not in v1beta2. Hint: install Kueue 0.15 or newer (its API"
         " v1beta2)"
     ]
     assert versions.absent_products({"JobSet/digits": jobset()}, {"jobset.x-k8s.io": ["v1alpha2"]}) == []
@@ -196,7 +196,7 @@ def test_a_clusters_own_schema() -> None:
     ]
     assert openapi.schema({"components": {"schemas": {}}}, JOBSET, {}) is None
     assert versions.upgrade_hint(JOBSET, "spec.replicatedJobs[1].dependsOn") == (
-        "it came with JobSet 0.8: upgrade the cluster's"
+        "JobSet 0.8 introduced it: upgrade JobSet in the cluster"
     )
 
 

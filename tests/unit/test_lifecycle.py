@@ -297,7 +297,7 @@ def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
     assert (
         "its Pods get SIGTERM, and up to 310 s to save a checkpoint; if that fails, it would lose all 1 step (" in note
     )
-    assert note.endswith("The new run goes on from it")
+    assert note.endswith("The new run continues from it")
     target.jobs["j"].phase = "Queued"
     assert not checked(made, inputs(objects=with_policy(), run="2", digest="d2", interrupt="checkpoint"), target).notes
 
@@ -326,7 +326,7 @@ def test_a_folder_for_each_run_hides_the_checkpoint_from_the_next() -> None:
     own, target = in_own_folder(), Target("Running")
     made, _ = first(target, objects=own)
     (note,) = checked(made, inputs(objects=own, run="2", digest="d2", interrupt="checkpoint"), target).notes
-    assert note.endswith("The new run does not find it: with resume=False each run has a folder of its own")
+    assert note.endswith("The new run does not use it: with resume=False each run has its own folder")
 
 
 @pytest.mark.parametrize(("declared", "seconds"), [({"terminationGracePeriodSeconds": 310}, 310), ({}, 30)])
@@ -347,8 +347,8 @@ def test_a_run_without_a_checkpoint_policy_saves_none() -> None:
     made, _ = first(target)
     (refusal,) = checked(made, inputs(run="2", digest="d2", interrupt="checkpoint"), target).failures
     assert refusal.endswith(
-        'or set interrupt="allow" on the TrainJob: interrupt="checkpoint" is for runs with a checkpoint policy, and this one'
-        " has none (checkpoint=)"
+        'or set interrupt="allow" on the TrainJob: interrupt="checkpoint" needs a checkpoint policy, which this run does'
+        " not have (checkpoint=)"
     )
     target.jobs["j"].phase = "Succeeded"
     assert not checked(made, inputs(run="2", digest="d2", interrupt="checkpoint"), target).failures
@@ -547,7 +547,7 @@ def test_a_job_whose_record_is_gone_is_made_again(phase: str) -> None:
         result = checked(made, inputs(), target)
         diff = crud.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces
-        assert f"the job was {phase}: it is taken for unfinished" in diff.notes[0] and "suspend=True" in diff.notes[0]
+        assert f"the job was {phase}: it counts as unfinished" in diff.notes[0] and "suspend=True" in diff.notes[0]
         outs = crud.update(outs, result.inputs, lambda _: target)
         assert [what for what, _ in target.asked] == ["create"] and target.jobs["j"].owner == made["owner"]
         made = result.inputs
@@ -601,7 +601,9 @@ def test_what_somebody_has_deleted_beside_a_job_is_made_again() -> None:
         assert target.beside == ["ConfigMap/j-code", "Secret/j-env"]
         diff = crud.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces and result.inputs["again"].startswith(f"missing-{count} ")
-        assert "its ConfigMap/j-code, Secret/j-env, which is created again; the job itself stays" in diff.notes[0]
+        assert (
+            "its ConfigMap/j-code, Secret/j-env, which is created again; the job itself is unchanged" in diff.notes[0]
+        )
         outs, made = crud.update(outs, result.inputs, lambda _: target), result.inputs
         assert target.asked[-1][0] == "create"
         target.missing = ()
@@ -666,7 +668,7 @@ def test_how_a_record_is_lost_depends_on_the_target(kind: str, lost: str, phase:
     _, outs = crud.create(made, lambda _: target)
     outs = lose(target, outs, phase)
     (note,) = crud.diff(outs, checked(made, inputs(target={"kind": kind}), target).inputs).notes
-    assert f"its record is gone, as when {lost}" in note and phase in note
+    assert f"its record is gone, for example because {lost}" in note and phase in note
 
 
 def test_what_others_have_put_in_its_place_is_told() -> None:
@@ -740,7 +742,7 @@ def of_queue(
     ("change", "effect", "why"),
     [
         ({"kueue.x-k8s.io/queue-name": "blue"}, "waiting", "while the job waits"),
-        ({"kueue.x-k8s.io/queue-name": ""}, "replace", "nobody would resume the job"),
+        ({"kueue.x-k8s.io/queue-name": ""}, "replace", "without its queue nothing would resume the job"),
         ({"kueue.x-k8s.io/priority-class": "high"}, "update", "at any time"),
         ({"kueue.x-k8s.io/priority-class": ""}, "replace", "cannot be taken"),
         ({"kueue.x-k8s.io/max-exec-time-seconds": "60"}, "waiting", "while the job waits"),
@@ -761,7 +763,7 @@ def test_a_job_does_not_join_a_queue_later() -> None:
 
 def test_kueue_reads_a_topology_once() -> None:
     (found,) = compare(of_queue(level="rack"), of_queue(level="block"))
-    assert found.effect == "replace" and LEVEL in found.path and "does not read it again" in found.why
+    assert found.effect == "replace" and LEVEL in found.path and "reads it only once" in found.why
     (found,) = compare(of_queue(), of_queue(level="block"))
     assert found.effect == "replace"
     (found,) = compare(of_queue(level="rack"), of_queue(level="rack", selector="2"))
@@ -1013,7 +1015,7 @@ def test_a_suspended_job_that_is_replaced_is_named() -> None:
     made, _ = first(target)
     target.note = "suspended by ada"
     refused = checked(made, inputs(digest="d2", objects=objects(image="x:2")), target)
-    assert refused.failures and not any("starts all the same" in note for note in refused.notes)
+    assert refused.failures and not any("starts nevertheless" in note for note in refused.notes)
     changed = checked(made, inputs(digest="d2", objects=objects(image="x:2"), interrupt="allow"), target)
     assert changed.inputs["generation"] == 2
-    assert changed.notes[0] == "default/j was suspended by ada; the new run starts all the same"
+    assert changed.notes[0] == "default/j was suspended by ada; the new run starts nevertheless"

@@ -96,7 +96,10 @@ def test_a_change_is_made_in_place_unless_it_is_another_object(
     ("edited", "note"),
     [
         (None, "r: somebody has deleted it; it is created again"),
-        (["spec.a", "spec.b"], "r: somebody has changed spec.a, spec.b; it is put back as the program has it"),
+        (
+            ["spec.a", "spec.b"],
+            "r: somebody has changed spec.a, spec.b; this update restores the values of the program",
+        ),
         (list("abcdefg"), "somebody has changed a, b, c, d, e and 2 more;"),
     ],
 )

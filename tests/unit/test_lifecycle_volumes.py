@@ -223,14 +223,14 @@ def test_output_that_another_target_makes_go_is_told_in_the_plan(digest: str) ->
     was = {**OUTPUT, "digest": digest}
     after = {**was, "digest": "claim" if not digest else "", "name": "other"}
     (note,) = volumes.check(was, after, Target("2 files")).notes
-    assert note.startswith("volume team/job-output is to be deleted with the output in it: 2 files in team/job-output")
+    assert note.startswith("volume team/job-output will be deleted with the output in it: 2 files in team/job-output")
     assert volumes.check(was, after, Target()).notes == (), "nothing is lost of an empty one"
     (note,) = volumes.check(was, {**after, "retain": True}, Target("2 files")).notes
-    assert "is to be deleted" in note, "the engine does what was said by the last update"
+    assert "will be deleted" in note, "the engine does what was said by the last update"
     kept = {**was, "retain": True, "claim": {**was["claim"], "retain": True}, "path": "/data"}
     (note,) = volumes.check(kept, after, Target("2 files")).notes
     assert note.endswith(
-        "stays, as it is retained, and another volume is created: 2 files in team/job-output, in /data"
+        "is kept because it is retained, and another volume is created: 2 files in team/job-output, in /data"
     )
     (note,) = volumes.check(was, after, Target("unreachable")).notes
     assert "its content cannot be listed: no answer" in note
@@ -299,7 +299,10 @@ def test_a_change_of_retain_says_what_it_means_once(cluster: bool, retain: bool)
     before, news = state(not retain), state(retain)
     found = volumes.check(before, news, lambda _: target)
     (note,) = found.notes
-    assert "2 files" in note and ("is kept from this update on" if retain else "is deleted with its job from") in note
+    assert (
+        "2 files" in note
+        and ("will be kept when its job is deleted" if retain else "will be deleted with its job") in note
+    )
     assert found.failures == () and volumes.diff(before, found.inputs).changes
     after = volumes.update(before, found.inputs, lambda _: target)
     (change,) = target.asked
@@ -318,14 +321,15 @@ def test_a_change_of_retain_says_what_it_means_once(cluster: bool, retain: bool)
 def test_a_retained_volume_that_leaves_the_program_stays_where_it_is(key: str) -> None:
     (note,) = volumes.removal_notes({**FOLDER, key: True}, Target("2 files"))
     assert note == (
-        "volume team/job-output has left the program and stays, as it is retained: 2 files in team/job-output, in /data"
+        "volume team/job-output was removed from the program, and is kept because it is"
+        " retained: 2 files in team/job-output, in /data"
     )
     (note,) = volumes.removal_notes({**FOLDER, key: True}, Target())
-    assert "stays, as it is retained: it is empty, in /data" in note
+    assert "is kept because it is retained: it is empty, in /data" in note
     (note,) = volumes.removal_notes({**FOLDER, "retain": True, "retained": False}, Target("2 files"))
-    assert "is to be deleted" in note
+    assert "will be deleted" in note
     (note,) = volumes.removal_notes({**OUTPUT, "claim": {**OUTPUT["claim"], "retain": True}}, Target("unreachable"))
-    assert "stays, as it is retained: its content cannot be listed: no answer" in note
+    assert "is kept because it is retained: its content cannot be listed: no answer" in note
 
 
 def test_inputs_of_earlier_versions_stay_as_they_are() -> None:

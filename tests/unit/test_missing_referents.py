@@ -197,17 +197,16 @@ class TestMultiKueue:
         asked.objects["ConfigMap/a-code"] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a-code"}}
         (refusal,), _ = told(Cluster(), asked)
         assert refusal == (
-            f"queue: MultiKueue sends the job to {self.WORKERS}, and what its pods need stays in this cluster: ConfigMap a-code,"
-            " PersistentVolumeClaim data, Secret a-env. "
-            "Hint: name w1, w2 in target=Kubernetes(workers=...) or trainer:workers, then"
-            " they get copies; or choose a queue without MultiKueue, or put code into the image and name what the worker"
-            " clusters have"
+            f"queue: MultiKueue sends the job to {self.WORKERS}, but these objects, which its pods need, stay in this"
+            " cluster: ConfigMap a-code, PersistentVolumeClaim data, Secret a-env. Hint: name w1, w2 in"
+            " target=Kubernetes(workers=...) or trainer:workers, so that they get copies; or choose a queue without"
+            " MultiKueue, or put the code into the image and use objects that exist in the worker clusters"
         )
 
     def test_what_it_names_alone_has_to_be_there_too(self) -> None:
         refusals, warnings = told(Cluster(there=["Secret/s"]), draft("Secret/s", dispatch=self.WORKERS))
-        why = f"queue: MultiKueue sends the job to {self.WORKERS}, which need to have in its namespace: Secret s"
-        assert refusals == [] and warnings == [f"{why}. Hint: create them there as well"]
+        why = f"queue: MultiKueue sends the job to {self.WORKERS}, where its namespace must have: Secret s"
+        assert refusals == [] and warnings == [f"{why}. Hint: create these objects there"]
 
     def test_a_job_that_needs_nothing_is_sent(self) -> None:
         assert told(Cluster(), draft("", {}, dispatch=self.WORKERS)) == ([], [])

@@ -43,7 +43,7 @@ def test_an_object_that_is_gone() -> None:
     [
         ({"owner": Owner("x", OTHER, "lab/prod")}, "other-owner", "belongs to the stack lab/prod"),
         ({"owner": Owner("id", CLONE, PROGRAM)}, "other-owner", NAMESAKE),
-        ({"identity": "uid-2"}, "other-run", "another one than the state has"),
+        ({"identity": "uid-2"}, "other-run", "is not the object in the state"),
         ({"record_gone": True}, "no-record", "its record is gone"),
     ],
 )

@@ -161,11 +161,11 @@ def test_numbers() -> None:
         ("pin", "1.2.4", "patch", "pinned to 1.2.3"),
         ("pin", "1.2.3", "none", ""),
         ("patch", "1.2.4", "patch", ""),
-        ("patch", "1.3.0", "none", "it is minor"),
-        ("patch", "1.2.4", "minor", "minor, although its number only announces patch"),
+        ("patch", "1.3.0", "none", "the change is minor"),
+        ("patch", "1.2.4", "minor", "minor for this job, although its version number only announces patch"),
         ("minor", "1.3.0", "minor", ""),
-        ("minor", "1.3.0", "major", "major, although its number only announces minor"),
-        ("minor", "2.0.0", "none", "it is major"),
+        ("minor", "1.3.0", "major", "major for this job, although its version number only announces minor"),
+        ("minor", "2.0.0", "none", "the change is major"),
         ("minor", "1.2.2", "none", "1.2.2 is older than its 1.2.3"),
         ("any", "1.2.2", "major", ""),
         ("any", "2.0.0", "major", ""),
@@ -225,10 +225,16 @@ def moved(after: str, target: Target, before: str = "1.2.3", **given: Any) -> cr
 @pytest.mark.parametrize(
     ("after", "given", "phase", "note", "replaced"),
     [
-        ("1.3.0", {"follow": "pin"}, "Running", "Nothing: it is pinned to 1.2.3", False),
-        ("1.3.0", {"follow": "patch"}, "Running", "Nothing: to this job it is minor", False),
-        ("1.3.0", {"broken": True}, "Running", "Nothing: to this job it is major, although its number", False),
-        ("1.2.2", {"interrupt": "allow"}, "Running", "Nothing: 1.2.2 is older", False),
+        ("1.3.0", {"follow": "pin"}, "Running", "No change: it is pinned to 1.2.3", False),
+        ("1.3.0", {"follow": "patch"}, "Running", "No change: the change is minor for this job", False),
+        (
+            "1.3.0",
+            {"broken": True},
+            "Running",
+            "No change: the change is major for this job, although its version number",
+            False,
+        ),
+        ("1.2.2", {"interrupt": "allow"}, "Running", "No change: 1.2.2 is older", False),
         ("1.3.0", {}, "Running", "On its next run: another run= key", False),
         ("1.3.0", {"interrupt": "allow"}, "Succeeded", "On its next run: it is Succeeded", False),
         ("1.3.0", {"interrupt": "allow"}, "Failed", "On its next run: it is Failed", False),
@@ -242,7 +248,7 @@ def test_a_job_when_its_channel_moves(after: str, given: dict[str, Any], phase: 
     assert not checked.failures and note in checked.notes[0]
     assert checked.inputs["generation"] == 1 + replaced
     assert checked.inputs["runtime"]["release"] == (after if replaced else "1.2.3")
-    assert target.asked == (given.get("interrupt") == "allow" and not note.startswith("Nothing"))
+    assert target.asked == (given.get("interrupt") == "allow" and not note.startswith("No change"))
 
 
 def test_a_new_run_takes_the_release_of_its_channel() -> None:
@@ -256,7 +262,7 @@ def test_a_new_run_takes_the_release_of_its_channel() -> None:
 def test_a_new_run_never_takes_a_release_that_it_does_not_follow(after: str, follow: str) -> None:
     """Where the program could not render it with its own."""
     checked = moved(after, Target("Succeeded"), follow=follow, digest="another", run="2")
-    assert "Its own 1.2.3 is not at hand" in checked.failures[0]
+    assert "The job's own release 1.2.3 is not available" in checked.failures[0]
 
 
 # A channel
@@ -287,12 +293,12 @@ def test_what_a_move_says() -> None:
     assert failures == ""
     assert "channel stable: torch 1.0.0 => 1.1.0: minor for jobs" in notes
     assert "minor step[node].containers[node].env[B]: added" in notes
-    assert "jobs here that take releases from it: 302" in notes
+    assert "jobs at this target that follow the channel: 302" in notes
     assert "300 on their next run, or at once where interrupt allows it: team/job-000, team/job-001," in notes
     assert "team/job-009 and 290 more" in notes and "job-010" not in notes
     assert '1 staying with 1.0.0 (follow="pin"): team/p' in notes
     assert "1 on 1.1.0 already: team/mine (of this stack)" in notes
-    assert "without the channel, which keep what they have: 1\nchannel stable:   team/x" in notes
+    assert "without the channel, and keep their release: 1\nchannel stable:   team/x" in notes
 
 
 def test_a_move_without_the_cluster() -> None:
@@ -308,7 +314,9 @@ def test_nothing_is_asked_where_nothing_moves() -> None:
 def test_a_release_in_use_is_not_removed() -> None:
     gone = channel("1.1.0", ("1.1.0",))
     _, failures = check(channel("1.1.0"), gone, job("a"), job("b", release="1.1.0"), job("c", ended=True))
-    assert "no release 1.0.0 any more, and 2 jobs use it, 1 of which may still run: team/a (1.0.0), team/c" in failures
+    assert (
+        "no longer has release 1.0.0, but 2 jobs use it, 1 of which may still run: team/a (1.0.0), team/c" in failures
+    )
     assert "1 job uses it" in check(channel("1.1.0"), gone, job("a", channel=""))[1], "without the channel, too"
     assert check(channel("1.1.0"), gone, job("b", release="1.1.0")) == ("", "")
     assert check(channel("1.1.0"), {**gone, "force": True}, job("a")) == ("", "")
@@ -421,8 +429,8 @@ def test_a_channel_counts_no_jobs_of_a_channel_of_another_stack() -> None:
         channels.delete(outputs, lambda _: target)
     notes, _ = check(given, channel("1.1.0", component=urn("dev")), *jobs)
     assert (
-        "jobs here that take releases from it: 2" in notes
-        and "without the channel, which keep what they have: 1" in notes
+        "jobs at this target that follow the channel: 2" in notes
+        and "without the channel, and keep their release: 1" in notes
     )
     older = {k: v for k, v in outputs.items() if k != "names"}
     assert not channels.diff(older, given).changes

@@ -32,9 +32,10 @@ _HINTS = {
     "StartError": "correct its command",
 }
 _SIGNALS = {
-    135: "often /dev/shm is too small: mount a volume of medium Memory there",
-    TERMINATED: "something has asked it to stop; with checkpoint= such an end restarts the job without using max_restarts",
-    137: "something has killed it; a node that ran out of memory does so too",
+    135: "often because /dev/shm is too small: mount an emptyDir of medium Memory there",
+    TERMINATED: "it was asked to stop (SIGTERM); with checkpoint= this restarts the job without counting towards"
+    " max_restarts",
+    137: "it was killed (SIGKILL), for example because its node ran out of memory",
 }
 
 

@@ -46,7 +46,7 @@ def failed_finding(view: JobView, found: Observed) -> Finding:
         failure = guilty.failure
         how = f"{guilty.place()}: {exit_text(failure)}{_disrupted(guilty.pod)}"
         lines = last_lines(view, guilty.pod)
-        hint = exit_hint(failure) or "correct it, and run it again (run=)"
+        hint = exit_hint(failure) or "fix the cause, and run the job again (run=)"
         return Finding(
             Phase.FAILED, found.reason, f"{found.message}\n{how}{lines}", f"{found.message}; {how}{lines}", hint
         )
@@ -55,7 +55,7 @@ def failed_finding(view: JobView, found: Observed) -> Finding:
     message, why = found.message, without_full_stop(found.message)
     if more:
         message, why = f"{message}\n{more}", f"{why}; {more}"
-    return Finding(Phase.FAILED, found.reason, message, why, "correct it, and run it again (run=)")
+    return Finding(Phase.FAILED, found.reason, message, why, "fix the cause, and run the job again (run=)")
 
 
 def culprit(view: JobView, message: str = "") -> Container | None:
@@ -114,7 +114,9 @@ def ending_finding(view: JobView) -> Finding | None:
         if found:
             why = without_full_stop(text(found.get("message")))
             message = f"Job {name_of(job)} has failed: {why} ({text(found.get('reason'))})"
-            return Finding(Phase.RUNNING, "Ending", message, f"{message}, and JobSet decides what becomes of it")
+            return Finding(
+                Phase.RUNNING, "Ending", message, f"{message}, and JobSet is deciding whether to restart the job"
+            )
     return None
 
 
@@ -132,7 +134,7 @@ def gone_finding(view: JobView) -> Finding:
         Phase(known.phase),
         known.reason,
         known.message,
-        f"it is no more ({without_full_stop(known.message)})" if known.message else "it is no more",
+        f"it no longer exists ({without_full_stop(known.message)})" if known.message else "it no longer exists",
         _again(view, known),
     )
 
@@ -144,7 +146,7 @@ def _again(view: JobView, known: JobStatus) -> str:
     if known.phase != Phase.DELETED or known.reason == OUTCOME_UNKNOWN:
         return "give the TrainJob another run= key to run it again"
     if view.another:
-        return "delete the other one, or give the TrainJob another name"
+        return "delete the other job, or give the TrainJob another name"
     return "`pulumi up` creates it again"
 
 
@@ -156,7 +158,7 @@ def deleting_finding(view: JobView) -> Finding | None:
     finalizers = [f for f in meta.get("finalizers") or [] if isinstance(f, str)]
     message = f"it is being deleted since {meta['deletionTimestamp']}"
     if finalizers:
-        message += f"; held by {', '.join(finalizers)}"
+        message += f"; waiting for the finalizer {', '.join(finalizers)}"
     return Finding(Phase.DELETED, "Deleting", message, message)
 
 

@@ -38,7 +38,7 @@ def best_finding(view: JobView, now: float) -> Finding:
         now: Seconds since the epoch.
     """
     if view.main is None:
-        why = "its record was just made, and the job itself follows"
+        why = "its record was just created, and the job itself follows"
         return Finding(Phase.PENDING, why=why) if view.awaited else outcome.gone_finding(view)
     state = derive_phase(view.jobset, view.train_job)
     if state.phase == Phase.SUCCEEDED:
@@ -52,9 +52,9 @@ def best_finding(view: JobView, now: float) -> Finding:
     if state.phase == Phase.SUSPENDED and view.override:
         return Finding(state.phase, SUSPENDED, view.override, view.override)
     if state.phase == Phase.SUSPENDED:
-        why = "its suspend is true" + _suspended_since(view)
+        why = "it is suspended (suspend is true)" + _suspended_since(view)
         return Finding(
-            state.phase, state.reason or "SuspendedJobs", state.message, why, "set suspend to False to go on"
+            state.phase, state.reason or "SuspendedJobs", state.message, why, "set suspend to False to continue"
         )
     if view.cluster and view.worker_fault is not None:
         return _unseen(view, state)
@@ -69,9 +69,9 @@ def best_finding(view: JobView, now: float) -> Finding:
         return replace(waits, phase=state.phase)
     whys = {
         Phase.RUNNING: "its pods run",
-        Phase.ADMITTED: "Kueue has admitted it, and its pods are being made",
-        Phase.STARTING: "its pods are starting: nothing is known to be wrong",
-        Phase.PENDING: "its controller has not made its pods yet: nothing is known to be wrong",
+        Phase.ADMITTED: "Kueue has admitted it, and its pods are being created",
+        Phase.STARTING: "its pods are starting: no problem is known",
+        Phase.PENDING: "its controller has not created its pods yet: no problem is known",
     }
     return Finding(state.phase, state.reason, state.message, whys.get(state.phase, ""))
 

@@ -69,7 +69,7 @@ def _cannot_start(view: JobView, found: list[Container], hint: str) -> Finding:
     if first.waiting == "ImagePullBackOff":
         message = _pull_error(view, first) or message
     image = text(first.status.get("image"))
-    what = f"its image {image} cannot be pulled" if first.waiting in IMAGES else "it cannot be made"
+    what = f"its image {image} cannot be pulled" if first.waiting in IMAGES else "its container cannot be created"
     others = _others(found)
     return Finding(
         Phase.STARTING,
@@ -149,7 +149,7 @@ def _unscheduled(view: JobView, pods: Sequence[Document], now: float) -> Finding
     )
 
 
-_NO_NODE_HINT = "add such nodes, ask for less a node, or correct node selector, tolerations and volumes"
+_NO_NODE_HINT = "add such nodes, request less per node, or correct node selector, tolerations and volumes"
 
 
 def _unfit(view: JobView) -> str:
@@ -182,12 +182,14 @@ def _no_scheduler(view: JobView, pods: list[Document], now: float) -> Finding | 
     if queue := text(section(view.pod_group, "spec").get("queue")):
         hint = f"is {scheduler} running, and does the queue {queue} exist: kubectl get queues.scheduling.volcano.sh {queue}?"
     elif scheduler != DEFAULT_SCHEDULER:
-        hint = f"is a scheduler of that name installed and running? Otherwise correct schedulerName, or leave {scheduler} out"
+        hint = f"is the scheduler {scheduler} installed and running? Otherwise correct schedulerName, or leave it out"
     return Finding(
         Phase.STARTING,
         "NoScheduler",
-        f"{plural(len(pods), 'pod')} of scheduler {scheduler} pending since {since}, and nobody has tried to schedule them",
-        f"the scheduler {scheduler}, which its pods name, has not looked at {plural(len(pods), 'pod')} for {since}",
+        f"{plural(len(pods), 'pod')} of scheduler {scheduler} pending for {since}, and no scheduler has tried to"
+        " place them",
+        f"the scheduler {scheduler}, which its pods name, has not tried to place {plural(len(pods), 'pod')} for"
+        f" {since}",
         hint,
     )
 
@@ -198,7 +200,7 @@ def _gated(pods: list[Document], message: str) -> Finding:
         "SchedulingGated",
         message,
         f"{plural(len(pods), 'pod')} may not be scheduled yet, such as {pod_name(pods[0])}: {without_full_stop(message)}",
-        "whoever has set the schedulingGates removes them (Kueue does, for a topology)",
+        "the controller that set the schedulingGates removes them (Kueue does so for a topology)",
     )
 
 
@@ -243,13 +245,13 @@ def _gang(view: JobView, pods: Sequence[Document], message: str) -> Finding:
         retry = f"{retry} as soon as its queue {queue} and the cluster have room for all of them"
     if any(map(is_coscheduled, members)):
         touch = f"kubectl annotate -n {view.namespace} podgroups.scheduling.x-k8s.io {name} --overwrite woken=1"
-        retry = f"the scheduler looks at new nodes after some minutes, or at once if the PodGroup is touched: {touch}"
+        retry = f"the scheduler tries again after some minutes, or at once if the PodGroup changes: {touch}"
     why = without_full_stop(_readable(message))
     return Finding(
         Phase.STARTING,
         WAITING_FOR_GANG,
         f"{with_node} of {least} pods of PodGroup {name}{state} have a node: {message}",
-        f"its {least} pods start together or not at all, and {with_node} have a node{state}: {why}",
+        f"its {least} pods start together or not at all, but only {with_node} have a node{state}: {why}",
         f"free or add nodes for all of them, or use fewer nodes; {retry}",
     )
 
@@ -277,7 +279,7 @@ def _unmounted(view: JobView, pods: Sequence[Document]) -> Finding | None:
             "a volume cannot be mounted",
             "create what it refers to (claim, Secret, ConfigMap), or correct the reference",
         ),
-        (_SANDBOX, "its node cannot make it", "look at the node: network plugin, runtime class"),
+        (_SANDBOX, "its node cannot create its sandbox", "check the network plugin and the runtime class of the node"),
     ):
         events = [e for e in view.warnings("Pod", *reasons) if subject(e) in names]
         if events:

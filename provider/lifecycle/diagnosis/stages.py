@@ -61,7 +61,7 @@ def _no_jobset(view: JobView, now: float) -> Finding | None:
             Phase.PENDING,
             text(events[0].get("reason")),
             message,
-            f"Trainer's controller cannot make its JobSet: {without_full_stop(message)}",
+            f"Trainer's controller cannot create its JobSet: {without_full_stop(message)}",
             "correct the TrainJob or its runtime",
         )
     if view.age(now) < PATIENCE:
@@ -71,7 +71,7 @@ def _no_jobset(view: JobView, now: float) -> Finding | None:
         Phase.PENDING,
         "NoController",
         f"the TrainJob has no JobSet after {since}",
-        f"no controller has created a JobSet for the TrainJob since {since}",
+        f"no controller has created a JobSet for the TrainJob in {since}",
         "is Trainer's controller running in this cluster?" + _managed(view),
     )
 
@@ -84,14 +84,14 @@ def _no_controller(view: JobView, now: float) -> Finding | None:
         Phase.PENDING,
         "NoController",
         f"no controller has touched the JobSet in {since}",
-        f"no controller has touched its JobSet since {since}",
+        f"no controller has touched its JobSet in {since}",
         "is the JobSet controller running in this cluster?" + _managed(view),
     )
 
 
 def _managed(view: JobView) -> str:
     manager = text(section(view.main, "spec").get("managedBy"))
-    return f" managedBy gives it to {manager}" if manager else ""
+    return f" Its managedBy names {manager}" if manager else ""
 
 
 def _refused_jobs(view: JobView) -> Finding | None:
@@ -105,7 +105,7 @@ def _refused_jobs(view: JobView) -> Finding | None:
         Phase.PENDING,
         text(events[0].get("reason")),
         message,
-        f"the cluster refuses what JobSet's controller wants to make for it: {without_full_stop(message)}",
+        f"the cluster rejects what JobSet's controller creates for it: {without_full_stop(message)}",
         _webhook_hint(match[1]) if match else "correct the job; JobSet's controller tries again by itself",
     )
 
@@ -130,7 +130,7 @@ def _refused_pods(view: JobView) -> Finding | None:
         Phase.STARTING,
         "FailedCreate",
         f"{some}{message}",
-        f"the cluster refuses {which}: {without_full_stop(message)}",
+        f"the cluster rejects {which}: {without_full_stop(message)}",
         _refusal_hint(view, message),
     )
 
@@ -145,23 +145,26 @@ def _refusal_hint(view: JobView, message: str) -> str:
     if match := _QUOTA.search(message):
         show = f"kubectl describe resourcequota -n {view.namespace} {match[1]}"
         if _exceeds_alone(match[2], match[4]):
-            return f"one Pod needs more than the ResourceQuota has: ask for less, or have it raised; {show}"
-        return f"it is tried again as others end; {show}"
+            return (
+                f"one Pod requests more than the ResourceQuota allows: request less, or have the quota raised; {show}"
+            )
+        return f"the controller tries again when other jobs have ended; {show}"
     if _LIMITS.search(message):
-        return f"ask for what the LimitRange allows: kubectl describe limitrange -n {view.namespace}"
+        return f"request what the LimitRange allows: kubectl describe limitrange -n {view.namespace}"
     if "must specify " in message:
         return "set these in resources_per_node, or give the namespace a LimitRange with defaults"
     if match := _WEBHOOK.search(message):
         return _webhook_hint(match[1])
     return (
-        "correct what the message names (quota of the namespace, service account, security policy); it is tried again"
+        "correct what the message names (quota of the namespace, service account, security policy); the controller"
+        " tries again"
     )
 
 
 def _webhook_hint(webhook: str) -> str:
     controller = "Kueue" if webhook.endswith("kb.io") else "the controller of this webhook"
     where = "kubectl get pods -n kueue-system" if controller == "Kueue" else "kubectl get pods -A"
-    return f"does {controller} run? {where}; it is tried again"
+    return f"does {controller} run? {where}; the request is repeated"
 
 
 def _exceeds_alone(requested: str, limited: str) -> bool:
@@ -196,8 +199,8 @@ def _no_pods(view: JobView, now: float) -> Finding | None:
     return Finding(
         Phase.PENDING,
         "NoJobController",
-        f"its Jobs exist since {since}, and no controller has created pods for them",
-        f"its Jobs exist since {since}, and no controller has created pods for them",
+        f"its Jobs have existed for {since}, but no controller has created pods for them",
+        f"its Jobs have existed for {since}, but no controller has created pods for them",
         "is kube-controller-manager running?",
     )
 
@@ -238,7 +241,7 @@ def restart(view: JobView) -> Finding | None:
     if "AndIgnoreMaxRestarts" in message:
         count = f"restart {all_}, which does not count towards the maximum of {most}"
     rule = reason.removeprefix("FailurePolicy_")
-    by = "for want of a rule" if rule == reason else f"by rule {rule} of its failure policy"
+    by = "because no rule of its failure policy matches" if rule == reason else f"by rule {rule} of its failure policy"
     if rule == INTERRUPTED_RULE:
         by += f", since a Pod was disrupted or its program was asked to stop (exit code {TERMINATED})"
     return Finding(

@@ -68,7 +68,7 @@ def archive(client: Client, record: Record, uri: str, image: str) -> Iterator[It
     """
     claim, _, folder = uri.removeprefix(claims.path("")).partition("/")
     if not claim or ".." in folder.split("/"):
-        raise TargetFault(Problem(uri, "is not the path of an output"))
+        raise TargetFault(Problem(uri, "not a valid path of an output"))
     node = _node(client.get(JOBSET, record.namespace, record.name))
     document = _document(record, node, claim, image)
     document["spec"].update(_placement(client, record.namespace, claim))
@@ -267,6 +267,7 @@ def _warnings(client: Client, namespace: str, name: str) -> list[str]:
 def _hint(why: str) -> str:
     if "Multi-Attach" in why or "ReadWriteOncePod" in why or "already used" in why:
         return (
-            "a pod on another node uses the volume, which one node alone can mount; copy the output when it has ended"
+            "a pod on another node uses the volume, which only one node can mount; copy the output when that pod"
+            " has ended"
         )
     return "see the events of the Pod: kubectl describe"

@@ -54,7 +54,7 @@ def set_suspend(client: Client, namespace: str, name: str, override: Override, o
     if status.terminal or view.main is None:
         return status
     if view.queue and view.workload is None:
-        why = f"waits in the queue {view.queue}, and has no Workload that could be suspended"
+        why = f"waits in the queue {view.queue}, but has no Workload to suspend"
         raise Refused(Problem(f"{namespace}/{name}", why, "is Kueue running? `pulumi-trainer why` explains it"))
     if found is not None:
         suspend = False if view.queue else found.applied.get("spec.suspend")
@@ -94,7 +94,7 @@ def stop(client: Client, namespace: str, name: str, owner: Owner | None, message
     found = _find_record(client, namespace, name, owner)
     if found is None:
         hint = "`pulumi-trainer suspend` keeps it, `kubectl delete` deletes it"
-        why = "was not made by pulumi-trainer, so nothing would record that it was stopped"
+        why = "was not created by pulumi-trainer, so nothing would record that it was stopped"
         raise Refused(Problem(f"{namespace}/{name}", why, hint))
     view, status = _diagnosed(client, namespace, name, found)
     if status.terminal and found.ended.get("reason") != STOPPED:

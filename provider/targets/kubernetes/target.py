@@ -386,7 +386,7 @@ class KubernetesTarget:
             if job is None or _outlived_record(job, submission):
                 return ""
             _check_foreign(job, kind, submission, adopt=True)
-            return adoption.adoption_note(f"was made by {adoption.field_managers(job)}", submission)
+            return adoption.adoption_note(f"was created by {adoption.field_managers(job)}", submission)
         if not found.is_record:
             raise Conflict(found.foreign_problem(f"{submission.namespace}/{submission.name}"))
         if found.deleting or (found.owner == me.id and found.stack in ("", me.stack)):
@@ -755,7 +755,7 @@ class KubernetesTarget:
             if found is not None:
                 if time.monotonic() > deadline:
                     why, _ = blocking_reason(self.client, submission.namespace, submission.name)
-                    raise TargetFault(Problem(where, f"an earlier job of that name is still going: {why}"))
+                    raise TargetFault(Problem(where, f"an earlier job with this name is still being deleted: {why}"))
                 departures = self._records_leaving(submission.namespace)
                 departures.wait(found.uid, time.monotonic(), deadline - time.monotonic())
 
@@ -778,7 +778,10 @@ class KubernetesTarget:
             why = f"exists since {since} from an earlier state of this program"
             raise Conflict(Problem(where, why, "run `pulumi refresh`, then `pulumi up`"))
         if not adopt and found.stack and here:
-            why = f"exists since {since}, from an `up` of this stack that was cut off or from another TrainJob of that name"
+            why = (
+                f"exists since {since}, from an interrupted `pulumi up` of this stack or from another TrainJob with"
+                " this name"
+            )
             hint = (
                 f"give the TrainJob another name, or end that job: kubectl delete {found.kind.kind.lower()},configmap"
             )
@@ -805,7 +808,11 @@ class KubernetesTarget:
                 return found
             if time.monotonic() > deadline:
                 why, _ = blocking_reason(self.client, namespace, name)
-                raise TargetFault(Problem(kind.where(namespace, name), f"an earlier one is still going: {why}"))
+                raise TargetFault(
+                    Problem(
+                        kind.where(namespace, name), f"an earlier object with this name is still being deleted: {why}"
+                    )
+                )
             time.sleep(0.25)
 
     def _await_gone(self, found: Record, asked: float) -> None:

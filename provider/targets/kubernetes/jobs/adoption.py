@@ -64,7 +64,7 @@ def field_managers(live: Mapping[str, Any]) -> str:
 
 def unadopted_problem(live: Mapping[str, Any], where: str) -> Problem:
     """Return the problem that the name of a job is taken by a job without a record, and `adopt` is not set."""
-    why = f"exists since {live['metadata'].get('creationTimestamp')} and was made by {field_managers(live)}"
+    why = f"exists since {live['metadata'].get('creationTimestamp')} and was created by {field_managers(live)}"
     return Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True")
 
 

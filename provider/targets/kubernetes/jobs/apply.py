@@ -228,13 +228,13 @@ def apply_error(error: ApiError, kind: Kind, document: Mapping[str, Any], *, liv
     where = kind.where(document["metadata"].get("namespace", ""), document["metadata"]["name"])
     conflicts = [(field, message) for field, reason, message in error.causes if reason == _CONFLICT]
     if error.code == 409 and not conflicts and live:
-        return Changed(Problem(where, "somebody else changes it again and again", "run the same command again"))
+        return Changed(Problem(where, "another client keeps changing it", "run the same command again"))
     if live and f"metadata.labels[{QUEUE}]" in error.message:  # the check has found the job waiting
-        hint = "Kueue has admitted the job since; `pulumi preview` shows what the other queue means for it now"
+        hint = "Kueue has admitted the job in the meantime; `pulumi preview` shows what a change of the queue does now"
         return Invalid(Problem(where, error.message, hint))
     if kind is SECRET and error.code not in (401, 403):  # the message may contain the values that were sent
         fields = ", ".join(field for field, _, _ in error.causes) or error.reason
-        return Invalid(Problem(where, f"the server refuses it ({fields})"))
+        return Invalid(Problem(where, f"the server rejects it ({fields})"))
     if error.code == 409 and conflicts:
         hint = "undo that change, or make the same change in the program, or take the field over with adopt=True"
         return Conflict(
@@ -247,7 +247,7 @@ def apply_error(error: ApiError, kind: Kind, document: Mapping[str, Any], *, liv
         return Invalid(Problem(where, error.message, hint))
     if error.code == 404:
         hint = f"is {kind.group} installed in this cluster, in version {kind.api_version.rpartition('/')[2]}?"
-        return Invalid(Problem(where, f"the cluster knows no {kind.kind} ({kind.api_version})", hint))
+        return Invalid(Problem(where, f"the cluster does not serve {kind.kind} ({kind.api_version})", hint))
     return error
 
 

@@ -148,7 +148,7 @@ def blocking_reason(client: Client, namespace: str, name: str) -> tuple[str, flo
         reasons.append(f"the namespace {namespace} is being deleted as well")
     found = "; ".join(dict.fromkeys(s for s in reasons if s))
     return (
-        found or "nothing is left that would hold it: is the garbage collector (kube-controller-manager) running?",
+        found or "no finalizer or Pod blocks the deletion: is the garbage collector (kube-controller-manager) running?",
         grace,
     )
 

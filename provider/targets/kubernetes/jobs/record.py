@@ -220,7 +220,7 @@ class Record:
             status.progress = _object(ended.get("progress")) or None
             return status
         if self.ttl:
-            why = "it has a TTL and is gone: it has ended, and nobody was there to see how"
+            why = "it was deleted by its TTL after its end, and its result was not recorded"
             return self.status(Phase.DELETED, OUTCOME_UNKNOWN, why)
         return self.status(Phase.DELETED, "DeletedByOthers", "somebody has deleted it before it ended")
 
@@ -442,6 +442,6 @@ def name_taken_problem(found: Mapping[str, Any], where: str = "") -> Problem:
     why = (
         f"exists and belongs to the job {job}"
         if (job := job_name_of(found))
-        else "exists and was not made by this program"
+        else "exists and was not created by this program"
     )
     return Problem(where, why, "delete it if nothing needs it, or give the TrainJob another name")

@@ -136,9 +136,14 @@ def delete(client: Client, document: Mapping[str, Any], uid: str, owner: Owner, 
     deadline = time.monotonic() + GONE_SECONDS
     while (found := client.get(kind, namespace, name)) is not None and found["metadata"].get("uid") == uid:
         if time.monotonic() > deadline:
-            finalizers = ", ".join(found["metadata"].get("finalizers") or ["nothing that shows"])
-            hint = "it goes when that is removed; trainer.kubeflow.org/resource-in-use waits for TrainJobs that refer to it"
-            raise TargetFault(Problem(kind.where(namespace, name), f"is being deleted, and held by {finalizers}", hint))
+            finalizers = ", ".join(found["metadata"].get("finalizers") or ["an unknown cause"])
+            hint = (
+                "remove the cause; trainer.kubeflow.org/resource-in-use waits for the TrainJobs that refer to the"
+                " runtime"
+            )
+            raise TargetFault(
+                Problem(kind.where(namespace, name), f"is being deleted, but blocked by {finalizers}", hint)
+            )
         time.sleep(_POLL)
     return None
 
@@ -183,7 +188,7 @@ def _raise_if_foreign(found: Document, kind: kinds.Kind, owner: str, sweep: str 
     others = "another program's" if labels.get(owner_labels.MANAGED_BY) == FIELD_MANAGER else "somebody's"
     whose = f"of {NAMESAKE}" if own else others
     where = kind.where(str(metadata.get("namespace") or ""), metadata["name"])
-    hint = f'to use it as it is, give TrainJobs runtime="{metadata["name"]}"; else give this one another name='
+    hint = f'to use the existing runtime, give TrainJobs runtime="{metadata["name"]}"; else give this one another name='
     raise Conflict(Problem(where, f"exists and is {whose}", hint))
 
 

@@ -114,9 +114,9 @@ def _losses(view: JobView, claims: Sequence[str], there: Mapping[volumes.Place, 
     for claim in claims:
         lost = volumes.loss_of(there, (view.namespace, claim))
         if lost is Loss.GONE:
-            yield f"volume {claim} is gone, with what was in it"
+            yield f"volume {claim} is gone with its content"
         elif lost is Loss.LEAVING:
-            yield f"somebody has deleted volume {claim}: it goes, with what is in it, when no Pod mounts it any more"
+            yield f"somebody has deleted volume {claim}: it disappears with its content when no Pod mounts it any more"
 
 
 def _with_refusals(client: Client, namespace: str, found: list[JobView]) -> list[JobView]:

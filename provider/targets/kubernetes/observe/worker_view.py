@@ -116,12 +116,15 @@ def _lost(client: Client, name: str = "") -> Problem | None:
     for each in found:
         active = condition(conditions(each), "Active")
         if active.get("status") == "False":
-            why = f"Kueue has lost it ({text(active.get('reason'))}: {without_full_stop(text(active.get('message')))})"
+            why = (
+                f"Kueue has lost the connection to it ({text(active.get('reason'))}:"
+                f" {without_full_stop(text(active.get('message')))})"
+            )
             return Problem(f"worker cluster {name_of(each)}", why, _LOST)
     return None
 
 
 _LOST = (
-    "Kueue waits for it (multiKueue.workerLostTimeout of its configuration, 15 minutes by default), then takes the job back and"
-    " sends it to a worker cluster of its queue that answers; without one the job waits"
+    "Kueue waits for it (multiKueue.workerLostTimeout of its configuration, 15 minutes by default), then takes the"
+    " job back and sends it to another worker cluster of its queue that it reaches, or the job waits"
 )

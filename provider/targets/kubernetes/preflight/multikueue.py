@@ -38,11 +38,17 @@ def refusals(draft: Draft, workers: Collection[str] = ()) -> list[Problem]:
     if not own:
         return []
     what = ", ".join(sorted(key.replace("/", " ") for key in own))
-    why = f"MultiKueue sends the job to {draft.dispatch}, and what its pods need stays in this cluster: {what}"
-    hint = "choose a queue without MultiKueue, or put code into the image and name what the worker clusters have"
+    why = (
+        f"MultiKueue sends the job to {draft.dispatch}, but these objects, which its pods need, stay in this"
+        f" cluster: {what}"
+    )
+    hint = (
+        "choose a queue without MultiKueue, or put the code into the image and use objects that exist in the worker"
+        " clusters"
+    )
     if unreached or not workers:
         names = ", ".join(unreached) or "them"
-        hint = f"name {names} in target=Kubernetes(workers=...) or trainer:workers, then they get copies; or {hint}"
+        hint = f"name {names} in target=Kubernetes(workers=...) or trainer:workers, so that they get copies; or {hint}"
     return [Problem("queue", why, hint)]
 
 
@@ -59,8 +65,8 @@ def warnings(draft: Draft, workers: Collection[str] = ()) -> Iterator[Problem]:
     brought = {*draft.promised, *(f"{kinds.SECRET.kind}/{name}" for name in draft.secrets)}
     named = [key.replace("/", " ", 1) for key in map(_key, _needed(draft)) if key not in brought]
     if named:
-        why = f"MultiKueue sends the job to {draft.dispatch}, which need to have in its namespace: {', '.join(named)}"
-        yield Problem("queue", why, "create them there as well")
+        why = f"MultiKueue sends the job to {draft.dispatch}, where its namespace must have: {', '.join(named)}"
+        yield Problem("queue", why, "create these objects there")
 
 
 def _key(referent: Referent) -> str:

@@ -22,7 +22,7 @@ from pulumi_trainer.provider.kube.views import jobs_of
 DEFAULT = "default-scheduler"
 _DEPLOYMENTS = {"volcano": "volcano-scheduler", "kai-scheduler": "kai-scheduler-default"}
 """schedulerName -> name of its usual Deployment, if the two differ."""
-_HINT = "is it installed and running? Its pods would stay Pending, and no event would show why"
+_HINT = "is it installed and running? Without it the job's pods stay Pending, and no event shows why"
 
 
 def scheduler_problems(facts: Facts, objects: Objects) -> list[Problem]:
@@ -54,15 +54,15 @@ def _why_not(facts: Facts, name: str) -> str:
         last, patience = max(map(_beat, leases))
         silent = time.time() - last
         if silent > patience:
-            return f"scheduler {name} has shown itself {duration(silent)} ago for the last time"
+            return f"scheduler {name} last renewed its Lease {duration(silent)} ago"
         return ""
     if deployments:
         about = section(deployments[0], "metadata")
         where = f"{text(about.get('namespace'))}/{text(about.get('name'))}"
-        return f"scheduler {name} does not run: its Deployment {where} has no pod that is available"
+        return f"scheduler {name} does not run: its Deployment {where} has no available pod"
     placed = facts.everywhere(POD, f"spec.schedulerName={name},spec.nodeName!=", most=1)
     if deployments == leases == placed == []:
-        return f"nothing shows a scheduler {name}: no Deployment, no Lease, and no pod that it has placed"
+        return f"scheduler {name} not found: it has no Deployment and no Lease, and has placed no pod"
     return ""
 
 

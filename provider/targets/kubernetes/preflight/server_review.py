@@ -249,10 +249,10 @@ def _jobsets(draft: Draft, namespace: str) -> Iterator[tuple[str, dict[str, Any]
 
 def _quota_in_use(each: Exceeded, namespace: str) -> Problem:
     why = (
-        f"the job needs {each.requested} of {each.resource}, and of the {each.hard} of ResourceQuota {each.quota} {each.used} are"
-        " in use: some of its Pods are not created until others have ended"
+        f"the job requests {each.requested} of {each.resource}, but {each.used} of the {each.hard} that"
+        f" ResourceQuota {each.quota} allows are in use: some of its Pods are not created until other Pods have ended"
     )
-    return Problem("namespace", why, f"what uses it: kubectl get pods -n {namespace}")
+    return Problem("namespace", why, f"kubectl get pods -n {namespace} lists the Pods that use the quota")
 
 
 def _described(
@@ -324,7 +324,7 @@ def _inactive(found: Any, referent: Referent) -> Iterator[Problem]:
     for condition in conditions:
         if condition.get("type") == "Active" and condition.get("status") == "False":
             reason = dryrun.brief(f"{condition.get('message')} ({condition.get('reason')})")
-            yield Problem(referent.where, f"LocalQueue {referent.name} takes no jobs now: {reason}")
+            yield Problem(referent.where, f"LocalQueue {referent.name} admits no jobs now: {reason}")
 
 
 def _tried(facts: Facts, objects: Objects, draft: Draft, record: Record | None) -> Found:

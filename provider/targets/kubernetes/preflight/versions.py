@@ -89,7 +89,7 @@ def _unserved(objects: Objects, served: Served) -> Iterator[tuple[Problem, bool]
             continue
         install = f"install {product.name}" + (f" {product.since} or newer ({product.why})" if product.since else "")
         if versions:
-            why = f"the cluster serves {group} in {', '.join(versions)} and not in {version}"
+            why = f"the cluster serves {group} in {', '.join(versions)}, but not in {version}"
             yield Problem(where, why, install), True
         else:
             yield (
@@ -113,5 +113,6 @@ def upgrade_hint(kind: Kind, path: str) -> str:
     if product is None:
         return ""
     release = next((product.fields[name] for name in reversed(names) if name in product.fields), "")
-    upgrade = f"it came with {product.name} {release}: upgrade the cluster's" if release else ""
-    return upgrade or f"a newer {product.name} may know it: upgrade the cluster's, or leave the field out"
+    upgrade = f"{product.name} {release} introduced it: upgrade {product.name} in the cluster" if release else ""
+    newer = f"a newer {product.name} may have it: upgrade {product.name} in the cluster, or leave the field out"
+    return upgrade or newer

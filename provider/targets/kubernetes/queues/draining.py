@@ -105,8 +105,8 @@ def release(
     where = kind.where("", name)
     if not drain:
         if left := _emptied(client, name, version, SETTLING, waiting=True):
-            hint = 'end or move these jobs; or give the queue on_delete="drain" and run `pulumi up` before it goes'
-            raise Refused(Problem(where, f"is not deleted, as it has work: {_shown(left)}", hint))
+            hint = 'end or move these jobs; or give the queue on_delete="drain" and run `pulumi up` before its deletion'
+            raise Refused(Problem(where, f"is not deleted because it has jobs: {_shown(left)}", hint))
         return []
     while found is not None and (found.get("spec") or {}).get("stopPolicy") != STOPPED:
         stopped = {**_bare(kind, found), "spec": {"stopPolicy": STOPPED}}
@@ -123,8 +123,8 @@ def release(
     if left := [h for h in _emptied(client, name, version, seconds, waiting=False) if h.amounts is not None]:
         why = f"is not deleted: after {seconds:g} s of {STOPPED}, {_shown(left)}"
         hint = (
-            f"it stays stopped, so nothing new starts in it; end these jobs and delete it again, or let it go on: kubectl "
-            f"""patch clusterqueue {name} --type merge -p '{{"spec":{{"stopPolicy":"None"}}}}'"""
+            "it stays stopped, so no new jobs start in it; end these jobs and delete it again, or let it admit jobs again:"
+            f""" kubectl patch clusterqueue {name} --type merge -p '{{"spec":{{"stopPolicy":"None"}}}}'"""
         )
         raise TargetFault(Problem(where, why, hint))
     if not before:

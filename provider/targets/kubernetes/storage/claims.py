@@ -83,7 +83,7 @@ def create(
                 continue
         _check_owner(found, owner, sweep)
         if differing := _immutable(found, wanted):
-            why = f"exists, and {' and '.join(differing)} of a claim cannot change"
+            why = f"exists, but {' and '.join(differing)} cannot change"
             raise Conflict(Problem(_where(namespace, name), why, _ANEW.format(namespace=namespace, name=name)))
         change = {"metadata": {k: wanted["metadata"][k] for k in ("labels", "annotations")}}
         about = {
@@ -228,7 +228,7 @@ def delete(client: Client, namespace: str, name: str, generation: str) -> Owner 
                 raise
             continue
         users = ", ".join(f"JobSet {namespace}/{job['name']}" for job in jobsets)
-        return f"{_where(namespace, name)} stays for {users}, unfinished, and goes with it"
+        return f"{_where(namespace, name)} is kept for {users}, which has not finished, and is deleted with it"
     found = client.delete_if(kinds.CLAIM, namespace, name, mine)
     if found is None:
         return ""
@@ -372,7 +372,7 @@ def _document(namespace: str, name: str, owner: str, sweep: str, claim: Mapping[
 
 
 _ANEW = (
-    "give the values that it has; or, to begin anew without its data: kubectl delete pvc -n {namespace} {name},"
+    "use its values; or, to start with an empty volume: kubectl delete pvc -n {namespace} {name},"
     " then `pulumi refresh` and `pulumi up`"
 )
 
@@ -393,9 +393,13 @@ def ownership_problems(found: Document, owner: str) -> list[Problem]:
     theirs = _annotation(found, owner_labels.OWNER)
     if theirs == owner:
         return []
-    why = f"exists and belongs to {owner_of(found)} ({theirs})" if theirs else "exists and was not made by this program"
+    why = (
+        f"exists and belongs to {owner_of(found)} ({theirs})"
+        if theirs
+        else "exists and was not created by this program"
+    )
     where = _where(found["metadata"]["namespace"], found["metadata"]["name"])
-    return [Problem(where, why, "give the TrainJob another name; whoever deletes the claim deletes what is in it")]
+    return [Problem(where, why, "give the TrainJob another name; deleting the claim deletes its content")]
 
 
 def _check_owner(found: Document, owner: str, sweep: str) -> None:
@@ -474,9 +478,9 @@ def _await_gone(client: Client, namespace: str, name: str, uid: str, *, lingerin
         if lingering and finalizers == [_PROTECTION] and pods:
             return
         if late:
-            blockers = ", ".join([*finalizers, *pods]) or "nothing that shows"
-            hint = "it goes when that has gone; is the controller manager running?"
-            raise TargetFault(Problem(_where(namespace, name), f"is being deleted, and held by {blockers}", hint))
+            blockers = ", ".join([*finalizers, *pods]) or "an unknown cause"
+            hint = "remove the cause; is the controller manager running?"
+            raise TargetFault(Problem(_where(namespace, name), f"is being deleted, but blocked by {blockers}", hint))
         time.sleep(_POLL)
 
 

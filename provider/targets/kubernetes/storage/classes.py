@@ -72,12 +72,15 @@ def review(client: Client, where: str, storage_class: str, access_mode: str, *, 
     name, provisioner = _picked(found, storage_class)
     if not name:
         why = "names no StorageClass, and the cluster has no default one"
-        hint = f"give storage_class= ({_names(found)})" if found else "make one, or a PersistentVolume"
+        hint = f"give storage_class= ({_names(found)})" if found else "create a StorageClass or a PersistentVolume"
         return [], [Problem(where, why, hint)]
     known = ONE_NODE.get(provisioner)
     if access_mode != MANY or known is None:
         return [], []
-    why = f"several nodes mount it, which StorageClass {name} cannot do: {provisioner} serves one at a time ({known.source})"
+    why = (
+        f"several nodes mount it, which StorageClass {name} does not support: {provisioner} serves one node at a"
+        f" time ({known.source})"
+    )
     hint = "give storage_class= with a shared file system, such as NFS, CephFS, EFS, Filestore or Azure Files"
     if known.shared:
         hint = f"{hint}; with {known.shared}, set access_mode={MANY!r} yourself"
