@@ -154,6 +154,7 @@ class Compiled:
         exact: Bytes of a script file.
         tree: Files of the project.
         line: Line of the program's file in which the function begins.
+        file: Name of the file of the function or script in tracebacks.
         training: Whether the code imports `pulumi_trainer.training`, which then travels with it.
         check: Returns the problems of the arguments of a tool, once they are known.
         server: Document of the generation server of a tool.
@@ -168,6 +169,7 @@ class Compiled:
     exact: bytes | None = None
     tree: SourceTree | None = None
     line: int = 1
+    file: str = ""
     training: bool = False
     check: Callable[[Any], list[Problem]] | None = None
     server: dict[str, Any] | None = None

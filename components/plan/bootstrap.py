@@ -7,21 +7,28 @@ sys.path.insert(0, here)
 launch = json.load(open(here + "/launch.json"))
 launch.update(launch.get("roles", {}).get(os.environ.get("TRAINER_ROLE"), {}))
 argv = [*launch["launcher"], *launch.get("entry", [here + "/main.py"])]
-if "lines" in launch and "across" not in launch:
+slot = "across" in launch and "OMPI_COMM_WORLD_RANK" in os.environ
+if "file" in launch and (slot or "across" not in launch):
     try:
-        folder = tempfile.mkdtemp(prefix="main-")
-        with open(here + "/main.py", encoding="utf-8", newline="") as script:
-            lines = script.read().split("\n")
-        lines[launch["lines"][0] : launch["lines"][0]] = [""] * launch["lines"][1]
-        with open(folder + "/main.py", "w", encoding="utf-8", newline="") as script:
-            script.write("\n".join(lines))
+        folder, text = tempfile.mkdtemp(prefix="main.py-"), here + "/main.py"
+        file = folder + "/" + launch["file"]
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        if "lines" in launch:
+            with open(text, encoding="utf-8", newline="") as script:
+                lines = script.read().split("\n")
+            lines[launch["lines"][0] : launch["lines"][0]] = [""] * launch["lines"][1]
+            text = folder + "/.text/main.py"
+            os.mkdir(os.path.dirname(text))
+            with open(text, "w", encoding="utf-8", newline="") as script:
+                script.write("\n".join(lines))
+        os.symlink(text, file)
         if os.path.exists(here + "/func_args.json"):
-            os.symlink(here + "/func_args.json", folder + "/func_args.json")
-        argv[-1] = folder + "/main.py"
-    except OSError:
+            os.symlink(here + "/func_args.json", os.path.dirname(file) + "/func_args.json")
+        argv[-1] = file
+    except (OSError, ValueError):
         pass
 layer = os.environ.get("PULUMI_TRAINER_LAYER")
-if "across" in launch and "OMPI_COMM_WORLD_RANK" not in os.environ:
+if "across" in launch and not slot:
     argv = [*launch["across"], __file__]
 else:
     if "source" in launch:
@@ -50,7 +57,6 @@ else:
 argv += sys.argv[1:]
 if argv[0] == "torchrun" and os.environ.get("PET_NPROC_PER_NODE", "1") != "1":
     os.environ.setdefault("PET_TEE", "3")
-slot = "across" in launch and "OMPI_COMM_WORLD_RANK" in os.environ
 try:
     if slot:
         os.execvp(argv[0], argv)

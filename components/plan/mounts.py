@@ -375,7 +375,9 @@ def _ship(
 def _content(
     code: dict[str, Any], compiled: Compiled, env: list[str], stored: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    data = user_code.files(**code, env=env, stored=stored, line=compiled.line, training=compiled.training)
+    data = user_code.files(
+        **code, env=env, stored=stored, line=compiled.line, file=compiled.file, training=compiled.training
+    )
     if compiled.exact is not None:
         return user_code.with_exact_script(data, compiled.exact)
     return {"data": data}

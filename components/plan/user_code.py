@@ -48,6 +48,7 @@ from pulumi_trainer.plan.project_code import (
     uncalled_file,
 )
 from pulumi_trainer.plan.uncalled_code import uncalled_code
+from pulumi_trainer.program.targets import project_folder
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
@@ -105,6 +106,7 @@ class Shipped:
         entry: File of the project that the launcher starts instead of the script.
         path: Folders of the project that modules are imported from.
         line: Line of the program's file in which the function begins.
+        file: Name of the file of the function or script, as `file_name` returns it.
         training: Whether the code imports `pulumi_trainer.training`.
     """
 
@@ -115,6 +117,7 @@ class Shipped:
     entry: tuple[str, ...] | None = None
     path: tuple[str, ...] = (".",)
     line: int = 1
+    file: str = ""
     training: bool = False
 
 
@@ -156,6 +159,7 @@ def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any
         shipped.exact,
         project.tree if project else None,
         shipped.line,
+        shipped.file,
         shipped.training if project is None else project.ships_training(shipped.training),
     )  # fmt: skip
 
@@ -303,8 +307,15 @@ def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozens
             *uncalled_code("func", func.__name__, function.body),
         ),
         line=first,
+        file=file_name(file),
         training=imports.imports_training(source),
     )
+
+
+def file_name(file: Path) -> str:
+    """Return the name of a file in tracebacks of a job: its path in the project, else its name without any folder."""
+    path, project = file.resolve(), project_folder()
+    return path.relative_to(project).as_posix() if project in path.parents else path.name
 
 
 _AS_WRITTEN = "what is shipped is its def: write there what the job is to do"
@@ -641,7 +652,7 @@ def from_script(path: str | Path) -> Shipped:
         line = getattr(error, "lineno", None) or 0
         return _refused("script", f"{file.name}:{line}: {getattr(error, 'msg', error)}")
     doubts = (*imports.missing_imports("script", text, file), *uncalled_code("script", file.name, tree.body))
-    return Shipped(text, warnings=doubts, exact=exact, training=imports.imports_training(text))
+    return Shipped(text, warnings=doubts, exact=exact, file=file_name(file), training=imports.imports_training(text))
 
 
 def _text(source: bytes) -> str:
@@ -706,8 +717,8 @@ _FILE_OR_URL = re.compile(r"^\.|/|\.(whl|zip|tar|tgz|tbz|tar\.\w+)(\[|$)", re.IG
 def files(
     script: str, func_args: Any, packages: Any, index_urls: Any, framework: str, source: str | None = None,
     entry: Sequence[str] | None = None, path: Sequence[str] | None = None, requirements: str | None = None,
-    env: Sequence[str] = (), stored: Mapping[str, Any] | None = None, line: int = 1, checkpoints: bool = False,
-    s3: bool = False, training: bool = False, tool: str | None = None,
+    env: Sequence[str] = (), stored: Mapping[str, Any] | None = None, line: int = 1, file: str = "",
+    checkpoints: bool = False, s3: bool = False, training: bool = False, tool: str | None = None,
     modules: Mapping[str, str] | None = None, server: str | None = None,
     secrets: Sequence[Sequence[str | int]] = (),
 ) -> dict[str, Any]:  # fmt: skip
@@ -726,6 +737,7 @@ def files(
         env: Names of the trainer's variables, which mpirun passes to other nodes.
         stored: Address of the project's archive and the limit of its bytes, if it is not in the ConfigMap.
         line: Line of the program's file in which the function begins.
+        file: Name of the script in tracebacks.
         checkpoints: Whether the job has a checkpoint policy.
         s3: Whether its checkpoints go to S3.
         training: Whether the code imports `pulumi_trainer.training`.
@@ -762,7 +774,9 @@ def files(
         data |= {name: _script_text(name) for name in (code.FETCH_FILE, code.S3_FILE)}
     if entry is None:
         data[code.MAIN_FILE] = script
-        launch |= {"lines": blank} if (blank := _blank_lines(script, line)) else {}
+        blank = _blank_lines(script, line)
+        if file or blank:
+            launch |= {"file": file or code.MAIN_FILE, **({"lines": blank} if blank else {})}
     else:
         launch |= {"entry": list(entry), **({} if entry else {"launcher": []})}
     if requirements:

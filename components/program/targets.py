@@ -267,7 +267,7 @@ async def place(destination: Destination) -> Place:
     config = pulumi.Config("trainer")
     connection.configure({k: config.get(k) for k in ("kubeconfig", "context")})
     if isinstance(destination, Local):
-        root = destination.root or _project() / ".pulumi-trainer"
+        root = destination.root or project_folder() / ".pulumi-trainer"
         local = connection.local(
             str(root),
             str(destination.python or sys.executable),
@@ -382,7 +382,7 @@ def _provider_input(provider: pulumi.ProviderResource, name: str) -> Any:
     return provider.__dict__.get(name) if name != "content" else None
 
 
-def _project() -> Path:
+def project_folder() -> Path:
     """Return the folder of the project; the program may run in a folder below it, which may be a project of its own as well."""
     if root := pulumi.get_root_directory():
         return Path(root).resolve()

@@ -59,8 +59,9 @@ ARGS_FILE = "func_args.json"
 LAUNCH_FILE = "launch.json"
 """JSON: {"install": [arguments of pip install], "launcher": ["torchrun"]}; "across": what starts that on all nodes. With a
 project: "source": its digest, "folder": where it is unpacked, "address" and "size": of an archive that no ConfigMap holds,
-"path": its folders for PYTHONPATH, "entry": what the launcher gets instead of `MAIN_FILE`. With a function: "lines": where
-the bootstrap inserts how many blank lines into a copy of `MAIN_FILE`, so that tracebacks have the line numbers of the program.
+"path": its folders for PYTHONPATH, "entry": what the launcher gets instead of `MAIN_FILE`. With a function or script: "file": its
+name in the project, under which the bootstrap starts `MAIN_FILE`, so that tracebacks name it. With a function: "lines": where the
+bootstrap inserts how many blank lines into a copy of `MAIN_FILE`, so that tracebacks have the line numbers of the program.
 With a checkpoint policy: "checkpoints". "roles": what replaces these for a value of TRAINER_ROLE. "modules": `MODULES`, if the
 code imports one of them. "secrets": paths in `ARGS_FILE` of what is secret, if that file is in a Secret."""
 
@@ -75,8 +76,8 @@ SOURCE_DIGEST = "pulumi-trainer.dev/source"
 """Annotation of the code ConfigMap: the digest of the project's files."""
 SOURCE_VOLUME = "trainer-source"
 SOURCE_PATH = "/opt/pulumi-trainer/source"
-_SOURCE_FILE_NAME = re.compile(rf'(?<=File ")[^"\n]*?(?:{SOURCE_PATH}|/volumes/{SOURCE_VOLUME})/project/')
-"""Beginning of the name of a project's file in a traceback."""
+_FOLDER = re.compile(rf'(?<=File ")[^"\n]*?(?:(?:{SOURCE_PATH}|/volumes/{SOURCE_VOLUME})/project|/main\.py-\w+)/')
+"""Beginning of the name of a project's, function's or script's file in a traceback."""
 
 WORKSPACE = "/workspace"
 DATASET_PATH = "/workspace/dataset"
@@ -118,8 +119,8 @@ def _at_paths(arguments: Any, paths: Sequence[Sequence[Any]]) -> list[str]:
 
 
 def with_project_paths(output: str) -> str:
-    """Return the output of a container whose tracebacks name the files of a project as the project does: `src/model.py`."""
-    return _SOURCE_FILE_NAME.sub("", output)
+    """Return the output of a container whose tracebacks name the files of the user as the project does: `src/model.py`."""
+    return _FOLDER.sub("", output)
 
 
 def manifest_of(data: Path) -> Path:

@@ -48,7 +48,28 @@ trainer.TrainJob("digits", runtime=plain, name="digits", wait_for="complete", tr
     project.program(program)
     lines = (project.folder / "__main__.py").read_text().splitlines()
     line = 1 + lines.index('    raise ValueError("here")')
-    assert f'main.py", line {line}, in train' in project.up(ok=False).out
+    assert f'File "__main__.py", line {line}, in train' in project.up(ok=False).out
+
+
+def test_a_traceback_names_the_file_of_the_function(project: Project) -> None:
+    """A function that moves to another line or file starts no other run."""
+    program = """
+from {module} import train
+
+trainer.TrainJob("digits", runtime=plain, name="digits", wait_for="complete", trainer=trainer.CustomTrainer(func=train,
+    func_args={{"bad": {bad}}}))
+"""
+    text = 'def train(bad: bool):\n    if bad:\n        raise ValueError("here")\n'
+    (project.folder / "jobs").mkdir()
+    (project.folder / "jobs" / "digits.py").write_text("\n\n" + text)
+    (project.folder / "other.py").write_text(text)
+    project.program(program.format(module="jobs.digits", bad=False))
+    project.up()
+    project.program(program.format(module="other", bad=False))
+    project.preview("--expect-no-changes")
+    project.program(program.format(module="jobs.digits", bad=True))
+    shown = project.up(ok=False).out
+    assert 'File "jobs/digits.py", line 5, in train' in shown and str(project.folder) not in shown.split("log: ")[0]
 
 
 def test_how_much_of_a_log_is_kept(project: Project) -> None:

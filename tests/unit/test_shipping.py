@@ -57,11 +57,11 @@ def closure() -> Any:
     return inner
 
 
-def started(folder: Path, data: dict[str, Any], *args: str) -> subprocess.CompletedProcess[str]:
+def started(folder: Path, data: dict[str, Any], *args: str, **env: str) -> subprocess.CompletedProcess[str]:
     for name, text in data.items():
         (folder / name).write_text(text)
     argv = [sys.executable, str(folder / code.BOOTSTRAP_FILE), *args]
-    return subprocess.run(argv, capture_output=True, text=True, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, **env})
 
 
 def test_a_function_arrives_byte_for_byte(tmp_path: Path) -> None:
@@ -260,6 +260,36 @@ def test_tracebacks_have_the_line_of_the_file(tmp_path: Path, line: int, start: 
     done = started(tmp_path, user_code.files(script, {"x": 1}, None, None, "", line=line))
     expected = max(line, 2 if start else 1) + 1
     assert f'main.py", line {expected}, in train\n    raise ValueError(x)' in done.stderr
+
+
+@pytest.mark.parametrize("slot", [False, True])
+@pytest.mark.parametrize(
+    ("line", "name"), [(40, "jobs/json.py"), (1, "jobs/json.py"), (1, "größe.py"), (9, ".text/main.py")]
+)
+def test_tracebacks_name_the_file_of_the_project(tmp_path: Path, line: int, name: str, slot: bool) -> None:
+    """Other files of its name are still imported: json here."""
+    script = (
+        "def train(x: int):\n    raise ValueError(x)\n\nimport json, sys; print(json.dumps(sys.argv[1:]))\ntrain(1)\n"
+    )
+    data = user_code.files(script, {"x": 1}, None, None, "mpi" if slot else "", line=line, file=name)
+    if slot:
+        data["launch.json"] = json.dumps({**json.loads(data["launch.json"]), "launcher": [sys.executable]})
+    done = started(tmp_path, data, "--a", OMPI_COMM_WORLD_RANK="1") if slot else started(tmp_path, data, "--a")
+    assert done.stdout == '["--a"]\n', done.stderr
+    shown = code.with_project_paths(done.stderr)
+    if name != ".text/main.py":
+        assert f'File "{name}", line {line + 1}, in train\n    raise ValueError(x)' in shown
+    assert "FileExistsError" not in shown and "ValueError: 1\n" in shown
+
+
+def test_a_function_has_its_file_in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_code, "project_folder", lambda: Path(__file__).resolve().parents[1])
+    assert user_code.from_function(plain).file == "unit/test_shipping.py"
+    monkeypatch.setattr(user_code, "project_folder", lambda: tmp_path)
+    assert user_code.from_function(plain).file == "test_shipping.py", "no folder of this machine"
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "train.py").write_text("print(1)\n")
+    assert user_code.from_script(tmp_path / "jobs" / "train.py").file == "jobs/train.py"
 
 
 def test_a_container_that_cannot_write_runs_the_script_as_it_is(tmp_path: Path) -> None:

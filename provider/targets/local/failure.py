@@ -154,7 +154,7 @@ class Repeats:
         self._newest.clear()
 
 
-_VARYING = re.compile(r"0x[0-9a-f]+|pulumi-trainer-[0-9a-f]{8}-\w+|(?<=/)(?:main|modules)-\w+(?=/)")
+_VARYING = re.compile(r"0x[0-9a-f]+|pulumi-trainer-[0-9a-f]{8}-\w+|(?<=/)(?:main(?:\.py)?|modules)-\w+(?=/)")
 """Parts of a message that differ between attempts: addresses in memory, temporary folders."""
 
 
