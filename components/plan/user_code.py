@@ -774,9 +774,7 @@ def files(
         data |= {name: _script_text(name) for name in (code.FETCH_FILE, code.S3_FILE)}
     if entry is None:
         data[code.MAIN_FILE] = script
-        blank = _blank_lines(script, line)
-        if file or blank:
-            launch |= {"file": file or code.MAIN_FILE, **({"lines": blank} if blank else {})}
+        launch |= _place(script, file, line)
     else:
         launch |= {"entry": list(entry), **({} if entry else {"launcher": []})}
     if requirements:
@@ -814,16 +812,19 @@ def _tool_packages(tool: str, packages: Any, server: str | None) -> Any:
     return [*(each for each in table(tool)["packages"] if not each.startswith(names)), *others, *(packages or [])]
 
 
-def _blank_lines(script: str, line: int) -> list[int]:
-    """Return where blank lines give a script the line numbers of the function's file, and how many; empty if none do.
+def _place(script: str, file: str, line: int) -> dict[str, Any]:
+    """Return the entries of the launch file with which tracebacks name the user's file and its lines.
 
     Args:
         script: The script.
+        file: Name of the file in tracebacks; empty for none.
         line: Line of the file in which the function begins.
     """
     place = int(script.startswith(_POSTPONED))
     missing = line - 1 - place
-    return [place, missing] if missing > 0 else []
+    if missing > 0:
+        return {"file": file or code.MAIN_FILE, "lines": [place, missing]}
+    return {"file": file} if file else {}
 
 
 def with_exact_script(data: dict[str, Any], script: bytes) -> dict[str, Any]:
