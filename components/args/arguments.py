@@ -158,14 +158,26 @@ def _is_class_var(cls: type, name: str) -> bool:
 
 
 def metadata(labels: Any, annotations: Any) -> dict[str, Any]:
-    """Return a document's `metadata` with labels and annotations; empty if it has neither."""
+    """Return a document's `metadata` with labels and annotations; empty if it has neither.
+
+    Args:
+        labels: Labels of the object; None or empty for none.
+        annotations: Annotations of the object; None or empty for none.
+    """
     given = {"labels": labels, "annotations": annotations}
     found = {k: to_document(v) for k, v in given.items() if v is not None and v != {}}
     return {"metadata": found} if found else {}
 
 
 def nested_problems(value: Any, path: str = "", above: tuple[int, ...] = ()) -> list[Problem]:
-    """Return the problems of arguments, including nested ones."""
+    """Return the problems of arguments, including nested ones.
+
+    Args:
+        value: The arguments: an `Args`, a list or a mapping; any other value has no nested arguments.
+        path: Path of the value in the call, which the paths of its problems start with; empty for the arguments of the call
+            itself.
+        above: Identities (`id`) of the values around this one, to find a value that contains itself; only the recursion sets it.
+    """
     if isinstance(value, str):
         if value.isascii() or _is_text(value):
             return []
@@ -239,7 +251,12 @@ def nesting_problems(value: Any, path: str, above: tuple[int, ...]) -> list[Prob
 
 
 def without_refused(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """Return arguments with `Unknown` in place of the values that `check` rejects, so that the others can be checked."""
+    """Return arguments with `Unknown` in place of the values that `check` rejects, so that the others can be checked.
+
+    Args:
+        value: The arguments: an `Args`, a list or a dict; any other value is returned as it is.
+        above: Identities (`id`) of the values around this one, to find a value that contains itself; only the recursion sets it.
+    """
     if isinstance(value, (Args, list, tuple, dict)) and nesting_problems(value, "", above):
         return Unknown("")
     above = (*above, id(value))
@@ -306,7 +323,12 @@ _WORD = re.compile(rf"{_KEY}|\w+")
 
 
 def child_path(path: str, key: Any) -> str:
-    """Return the path of a key: `a.b`, or `a["x.y/z"]` if the key is not a plain name."""
+    """Return the path of a key: `a.b`, or `a["x.y/z"]` if the key is not a plain name.
+
+    Args:
+        path: Path of the mapping that has the key; empty for the outermost one.
+        key: The key, which may be of any type.
+    """
     if isinstance(key, str) and _PLAIN.fullmatch(key):
         return f"{path}.{key}" if path else key
     return f"{path}[{quoted(key)}]"

@@ -96,7 +96,12 @@ those that search a text again from each of its characters (JWT, npm, OpenAI): `
 
 
 def problems(value: Any, where: str) -> list[Problem]:
-    """Return the plain-text secrets in a value of a document: a mapping, a list of EnvVars or of words, or a text."""
+    """Return the plain-text secrets in a value of a document: a mapping, a list of EnvVars or of words, or a text.
+
+    Args:
+        value: The value; names of keys and variables count too, so `password: x` is found.
+        where: Path of the value, which the paths of its problems start with; empty for a whole document.
+    """
     return [Problem(place, _WHY, _hint(place)) for place in dict.fromkeys(_places(value, where, ""))]
 
 
@@ -105,7 +110,12 @@ def _hint(place: str) -> str:
 
 
 def problems_of_source(text: Any, where: str) -> list[Problem]:
-    """Return a problem if a program contains a token; names are not checked: `password` may be a function."""
+    """Return a problem if a program contains a token; names are not checked: `password` may be a function.
+
+    Args:
+        text: Source code of the program; a value other than a text, such as an unknown one, is not checked.
+        where: The argument that has the program.
+    """
     if isinstance(text, str) and is_token(text):
         return [Problem(where, _WHY, _HINT)]
     return []

@@ -57,7 +57,13 @@ def _meant(name: str, value: Any, known: Sequence[str]) -> str:
 def unknown_fields(
     given: Iterable[str], known: Sequence[str], elsewhere: Mapping[str, str] | None = None
 ) -> list[Problem]:
-    """Return a problem for each unknown name, with the nearest known one."""
+    """Return a problem for each unknown name, with the nearest known one.
+
+    Args:
+        given: The names to check, for example the keywords of a call or the unknown paths of a document.
+        known: The names that exist.
+        elsewhere: Name that belongs somewhere else -> what to write instead, for the hint; None for none.
+    """
     return [
         Problem(name, _unknown(name), _nearest(name, known, elsewhere or {})) for name in given if name not in known
     ]
@@ -71,13 +77,24 @@ def _unknown(name: str) -> str:
 
 
 def merge_problems(misnamed: Sequence[Problem], found: Iterable[Problem]) -> list[Problem]:
-    """Return the problems of a call and of its values, with one source of problems for each argument."""
+    """Return the problems of a call and of its values, with one source of problems for each argument.
+
+    Args:
+        misnamed: Problems of the call: unknown and missing arguments.
+        found: Problems of the values; left out if the call has a problem with the same path.
+    """
     known = {p.where for p in misnamed}
     return [*misnamed, *(p for p in found if p.where not in known)]
 
 
 def not_one_of(where: str, value: Any, allowed: Sequence[str]) -> list[Problem]:
-    """Return a problem if a value is not one of the allowed words, with the nearest one."""
+    """Return a problem if a value is not one of the allowed words, with the nearest one.
+
+    Args:
+        where: Path of the value.
+        value: The value, which may be of any type.
+        allowed: The allowed words, in the order in which the message lists them.
+    """
     if isinstance(value, str) and value in allowed:
         return []
     hint = did_you_mean(value, allowed) if isinstance(value, str) else ""

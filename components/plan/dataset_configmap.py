@@ -55,7 +55,12 @@ class Packed:
 
 
 def pack(uri: str, ignore: Sequence[str]) -> Packed:
-    """Return the file, or all files below the folder, of a `file://` URI, without names that match a pattern."""
+    """Return the file, or all files below the folder, of a `file://` URI, without names that match a pattern.
+
+    Args:
+        uri: The `file://` URI, with an absolute path.
+        ignore: Patterns of names to leave out, for example `*.tmp`.
+    """
     root = Path(uri.removeprefix("file://"))
     if _size(root, ignore) > LIMIT:
         why = (

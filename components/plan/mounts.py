@@ -285,13 +285,23 @@ def is_cached(source: Any) -> bool:
 
 
 def containers_of(runtime: Mapping[str, Any], step: str) -> dict[str, Mapping[str, Any]]:
-    """Return the containers of a step by name."""
+    """Return the containers of a step by name; empty if the runtime does not have the step.
+
+    Args:
+        runtime: The runtime's document.
+        step: Name of the step's replicated job, for example `node` or `dataset-initializer`.
+    """
     containers = _replicated_job(runtime, step).pod.containers
     return {container.name: container.document for container in containers if "name" in container.document}
 
 
 def pod_of(runtime: Mapping[str, Any], step: str) -> Mapping[str, Any]:
-    """Return the spec of a step's pods."""
+    """Return the spec of a step's pods; empty if the runtime does not have the step.
+
+    Args:
+        runtime: The runtime's document.
+        step: Name of the step's replicated job, for example `node` or `dataset-initializer`.
+    """
     return _replicated_job(runtime, step).pod.spec
 
 

@@ -23,7 +23,12 @@ from pulumi_trainer.provider.pipeline import Mode
 
 
 def refusals(document: dict[str, Any], lookup: Lookup | None = None) -> list[Problem]:
-    """Return the problems of a runtime or a TrainJob, by path."""
+    """Return the problems of a runtime or a TrainJob, by path.
+
+    Args:
+        document: The runtime or the TrainJob.
+        lookup: Returns other objects of the cluster, such as the runtime of a TrainJob; None if no other object is known.
+    """
     verdict = review(document, lookup=lookup)
     return [*unknown_field_problems(document, verdict.unknown), *verdict.problems()]
 

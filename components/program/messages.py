@@ -12,7 +12,12 @@ from pulumi_trainer.provider.kube.terminal import message, safe_line
 
 
 def warn(text: object, row: pulumi.Resource | None = None) -> None:
-    """Log a warning. row: The resource that it is about."""
+    """Log a warning.
+
+    Args:
+        text: The warning; anything that `str` makes a text of, such as a `Problem`.
+        row: The resource that the engine shows it with; None for the stack.
+    """
     pulumi.log.warn(message(str(text)), row)
 
 

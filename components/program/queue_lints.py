@@ -22,6 +22,12 @@ ABOUT_QUEUES = ("LocalQueue ", "ClusterQueue ", "Cohort ", "ResourceFlavor ")
 async def find_queues(documents: Documents, target: Mapping[str, Any], namespace: Any, queue: Any) -> Queues:
     """Return what decides whether a job starts, of the program and of the job's cluster, as far as the cluster is reachable: the
     limits of its namespace, the nodes, and for a job with a queue the queues.
+
+    Args:
+        documents: The documents of the program, by the resources that have them.
+        target: Connection settings of the job's cluster; a target on this machine has no queues.
+        namespace: Namespace of the job; may be unknown.
+        queue: LocalQueue of the job; empty or None for none.
     """
     if not isinstance(namespace, str):
         return Queues()

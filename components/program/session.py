@@ -409,7 +409,12 @@ def _names(connection: Mapping[str, Any]) -> Iterator[str]:
 
 
 def target_input(connection: Mapping[str, Any], target: dynamic.Target) -> dict[str, Any]:
-    """Return the `target` input for resources of a target, which belong to its cluster and no other."""
+    """Return the `target` input for resources of a target, which belong to its cluster and no other.
+
+    Args:
+        connection: Connection settings of the target, as `targets.py` makes them from arguments and configuration.
+        target: The resource of the target, which has the identity of its cluster and the label of its stack.
+    """
     cluster = {"cluster": target.cluster} if connection["kind"] == "kubernetes" else {}
     return {**of_job(connection), **cluster, "sweep": target.sweep}
 

@@ -240,7 +240,12 @@ def mode_of(destination: Destination) -> str:
 
 
 def is_restricted(hardening: str | None, destination: Destination) -> bool:
-    """Return whether Pods are hardened. hardening: The argument of the job; None for `trainer:hardening` of the stack."""
+    """Return whether Pods are hardened.
+
+    Args:
+        hardening: The argument of the job; None for `trainer:hardening` of the stack.
+        destination: Where the job runs; on this machine no Pod is hardened.
+    """
     wanted = hardening or pulumi.Config("trainer").get("hardening")
     return wanted == "restricted" and isinstance(destination, Kubernetes)
 
