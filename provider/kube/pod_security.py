@@ -65,7 +65,12 @@ def harden(spec: Document) -> Document:
 
 
 def runs_as_image_user(spec: Document, container: Container) -> bool:
-    """Return whether a container runs as the user of its image, and nothing says that this is not root."""
+    """Return whether a container runs as the user of its image, and nothing says that this is not root.
+
+    Args:
+        spec: Spec of the Pod, whose securityContext counts where the container's sets nothing.
+        container: A container of the Pod.
+    """
     for field, by_image in (("runAsUser", None), ("runAsNonRoot", False)):
         value = _effective(spec, container, field)
         if value not in (None, by_image):

@@ -74,7 +74,12 @@ def print_line(text: object = "", *, error: bool = False) -> None:
 
 
 def print_lines(rows: Iterable[str], *, error: bool = False) -> None:
-    """Print each of several texts as one line with its colours, such as the rows of a table. error: Print to stderr."""
+    """Print each of several texts as one line with its colours, such as the rows of a table.
+
+    Args:
+        rows: The texts; line breaks and control characters in them are made harmless.
+        error: Whether to print them to stderr.
+    """
     file = sys.stderr if error else sys.stdout
     if error:
         sys.stdout.flush()

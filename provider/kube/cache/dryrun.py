@@ -47,6 +47,10 @@ def shape_digest(document: Mapping[str, Any], name: str) -> str:
     """Return a digest that is equal for objects which a server accepts or rejects alike.
 
     Such objects differ only in the name of their job, or in the contents of a ConfigMap.
+
+    Args:
+        document: The object that is sent to the server.
+        name: Name of its job, which does not count wherever the object has it.
     """
     if document["kind"] == "ConfigMap":
         document = {**document, "data": sorted(document.get("data") or {})}

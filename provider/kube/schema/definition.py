@@ -38,7 +38,12 @@ class Kind:
 
 
 def read_kinds(file: Path, predicates: Predicates) -> dict[str, Kind]:
-    """Return the kinds in a file by name. Schemas are built when a document first needs them."""
+    """Return the kinds in a file by name. Schemas are built when a document first needs them.
+
+    Args:
+        file: The file, as `provider/admission/generate/schemas.py` writes it: JSON with `nodes` (schemas) and `kinds`.
+        predicates: Text of a CEL rule -> the function that checks it.
+    """
     data = json.loads(file.read_text())
     nodes: list[dict[str, Any]] = data["nodes"]
     for node in nodes:  # child schemas come before their parents

@@ -106,7 +106,12 @@ def object_name(metadata: Document) -> str | Unknown:
 
 
 def faults(metadata: Document, old: Document | None) -> Iterator[Fault]:
-    """Yield the errors of decoded metadata. old: Metadata of the stored object; None on creation."""
+    """Yield the errors of decoded metadata.
+
+    Args:
+        metadata: Metadata of the object to be stored.
+        old: Metadata of the stored object; None on creation.
+    """
     if old is None:
         yield from _names(metadata)
     else:

@@ -110,6 +110,13 @@ def _new(faults: Iterable[Fault], stored: Document, old: Document | None, schema
 
 
 def rejected(stage: Stage, problems: Iterable[Problem], unknown: list[str], warnings: Iterable[str] = ()) -> Verdict:
-    """Return a rejecting verdict, with the errors sorted and without duplicates."""
+    """Return a rejecting verdict, with the errors sorted and without duplicates.
+
+    Args:
+        stage: The step that rejects the document.
+        problems: The errors of that step.
+        unknown: Paths of the fields that the server drops.
+        warnings: The server's warnings; default: none.
+    """
     errors = sorted(set(problems), key=lambda problem: (problem.where, problem.type, problem.why))
     return Verdict(False, stage, tuple(errors), tuple(warnings), tuple(sorted(unknown)))

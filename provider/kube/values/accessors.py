@@ -20,7 +20,12 @@ def section(document: Any, *path: str) -> Document:
 
 
 def only(document: Mapping[str, Any], names: Collection[str]) -> Document:
-    """Return the fields of a document with these names."""
+    """Return the fields of a document with these names.
+
+    Args:
+        document: The document; it is not changed.
+        names: Names of the fields to keep; a name that the document does not have is left out.
+    """
     return {name: value for name, value in document.items() if name in names}
 
 
@@ -40,7 +45,12 @@ def text(value: Any) -> str:
 
 
 def number(value: Any, default: int = 0) -> int:
-    """Return a whole number; `default` for any other value."""
+    """Return a whole number; `default` for any other value.
+
+    Args:
+        value: The value of a field; a bool does not count as a number.
+        default: Result for a missing field and for a value of another type; default: 0.
+    """
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
@@ -50,18 +60,33 @@ def conditions(document: Document | None) -> list[dict[str, Any]]:
 
 
 def condition(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any]:
-    """Return the condition of a type; empty if not found."""
+    """Return the condition of a type; empty if not found.
+
+    Args:
+        among: The conditions of an object, as in `status.conditions`.
+        type_: Type of the condition, for example `Failed`.
+    """
     return next((c for c in among if c.get("type") == type_), {})
 
 
 def true_condition(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any]:
-    """Return the condition of a type if its status is True; else empty."""
+    """Return the condition of a type if its status is True; else empty.
+
+    Args:
+        among: The conditions of an object, as in `status.conditions`.
+        type_: Type of the condition, for example `Failed`.
+    """
     found = condition(among, type_)
     return found if found.get("status") == "True" else {}
 
 
 def epoch_seconds(time: Any, default: float = 0.0) -> float:
-    """Return seconds since the epoch of an RFC 3339 time; `default` for any other value."""
+    """Return seconds since the epoch of an RFC 3339 time; `default` for any other value.
+
+    Args:
+        time: The value of a field such as `creationTimestamp`.
+        default: Result for a missing field and for a text that is not a time; default: 0.
+    """
     if not isinstance(time, str):
         return default
     whole = re.sub(
@@ -94,7 +119,12 @@ def texts(value: Any) -> list[str]:
 
 
 def equal_as_go(one: Any, other: Any) -> bool:
-    """Return whether two documents that Go has printed are equal, types included. Unknown leaves are equal to everything."""
+    """Return whether two documents that Go has printed are equal, types included (1 differs from 1.0).
+
+    Args:
+        one: A document, or a part of it; an unknown leaf is equal to everything.
+        other: The other one, likewise.
+    """
     if isinstance(one, Unknown) or isinstance(other, Unknown):
         return True
     if isinstance(one, dict) and isinstance(other, dict):
@@ -105,5 +135,10 @@ def equal_as_go(one: Any, other: Any) -> bool:
 
 
 def items(document: Any, name: str) -> list[dict[str, Any]]:
-    """Return the mappings in the list at a field; empty if the list is not found or unknown."""
+    """Return the mappings in the list at a field; empty if the list is not found or unknown.
+
+    Args:
+        document: The object that has the field; any other value has no items.
+        name: Name of the field.
+    """
     return mappings(section(document).get(name))

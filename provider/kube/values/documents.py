@@ -76,6 +76,10 @@ def control_character_problems(document: Any, where: str = "") -> Iterator[Probl
     """Yield a problem for each text of a foreign document with control characters.
 
     `pulumi preview --diff` prints texts of several lines unchanged, so a text could hide others.
+
+    Args:
+        document: The document, or a part of it; keys count too.
+        where: Path of the part, which the paths of its problems start with; empty for a whole document.
     """
     if isinstance(document, str) and (found := control_character(document)):
         why = f"holds the control character {found}, which could hide a part of the plan on a terminal"
@@ -132,7 +136,15 @@ def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Docu
 
 
 def parse(text: str | bytes, name: str = "text") -> Iterator[Document]:
-    """Yield the documents of a text. name: The name of the text in errors."""
+    """Yield the documents of a text, which is YAML with any number of documents, or JSON.
+
+    Args:
+        text: The text; bytes are UTF-8.
+        name: Name of the text in errors, for example that of its file.
+
+    Raises:
+        Invalid: The text is not valid YAML, or a document is not an object with a kind.
+    """
     yield from _stream(io.BytesIO(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text), name)
 
 

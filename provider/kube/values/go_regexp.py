@@ -12,7 +12,15 @@ _OPTIONS.log_errors = False
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Return whether the pattern is found anywhere in the text. Raises ValueError as `compiled` does."""
+    """Return whether a pattern is found anywhere in a text.
+
+    Args:
+        pattern: A regular expression in the syntax of RE2, which Go has.
+        text: The text; half a surrogate pair counts as a replacement character.
+
+    Raises:
+        ValueError: The pattern is not valid.
+    """
     without_surrogates = text.encode("utf-8", "replace").decode()
     return compiled(pattern).search(without_surrogates) is not None
 

@@ -9,13 +9,23 @@ from typing import Any
 
 
 def join_names(names: list[str], most: int = 3) -> str:
-    """Return the first names and the number of the others: "a, b, c and 2 more"."""
+    """Return the first names and the number of the others: "a, b, c and 2 more".
+
+    Args:
+        names: The names, in the order in which they are shown.
+        most: Number of names to show; default: 3.
+    """
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def plural(number: int, what: str) -> str:
-    """Return a number with its noun: "1 pod", "2 pods"."""
+    """Return a number with its noun: "1 pod", "2 pods".
+
+    Args:
+        number: How many there are.
+        what: The noun in the singular; its plural ends with s.
+    """
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
@@ -42,7 +52,14 @@ def parse_duration(text: str) -> int | None:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
-    """Return a question for the known name that is most similar; `otherwise` if none is similar enough."""
+    """Return a question for the known name that is most similar; `otherwise` if none is similar enough.
+
+    Args:
+        name: The name that was given.
+        known: The names that exist.
+        otherwise: Result if no name is similar enough; default: empty.
+        cutoff: Least similarity, from 0 (any name) to 1 (the same name), as for `difflib.get_close_matches`.
+    """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"did you mean {near[0]}?" if near else otherwise
 
