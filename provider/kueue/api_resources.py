@@ -18,5 +18,10 @@ MULTIKUEUE_CONFIG = Kind("kueue.x-k8s.io/v1beta2", "MultiKueueConfig", "multikue
 
 
 def api_resource(kind: str, version: str = NEWEST) -> Kind:
-    """Return the API resource of one of `KINDS` in a version of Kueue's API."""
+    """Return the API resource of one of `KINDS` in a version of Kueue's API.
+
+    Args:
+        kind: A key of `KINDS`, for example `ClusterQueue`.
+        version: Version of the API that the cluster serves; default: the newest known one.
+    """
     return Kind(f"{GROUP}/{version}", kind, KINDS[kind], kind == NAMESPACED)

@@ -69,7 +69,13 @@ class _Try:
 
 
 def reason_not_fitting(jobset: Document, cluster_queue: Document, queues: Queues) -> NotFitting | None:
-    """Return why a queue never admits a job, as `reason_pods_not_fitting`."""
+    """Return why a queue never admits a job, as `reason_pods_not_fitting` does for pod sets; None if it may admit the job.
+
+    Args:
+        jobset: The JobSet of the job.
+        cluster_queue: The ClusterQueue that the job's LocalQueue leads to.
+        queues: Known objects: flavors, cohorts, nodes, LimitRanges and RuntimeClasses.
+    """
     return reason_pods_not_fitting(pod_sets(jobset, queues), cluster_queue, queues)
 
 

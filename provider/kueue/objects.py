@@ -133,12 +133,22 @@ _RENAMED = {
 
 
 def served_version(kind: str, served: Mapping[str, Iterable[str]]) -> str | None:
-    """Return the newest known version that has a kind; None if not found. served: version -> plurals."""
+    """Return the newest known version of Kueue's API that has a kind; None if not found.
+
+    Args:
+        kind: A key of `KINDS`, for example `ClusterQueue`.
+        served: Version -> the plurals of the kinds that the cluster serves in it, for example `clusterqueues`.
+    """
     return next((v for v in VERSIONS if KINDS[kind] in served.get(v, ())), None)
 
 
 def at_version(document: Document, version: str) -> tuple[Document, list[Problem]]:
-    """Return a v1beta2 document in another version, and the fields that this version lacks. The argument is not changed."""
+    """Return a v1beta2 document in another version, and the fields that this version lacks.
+
+    Args:
+        document: The document; it is not changed.
+        version: The version that the cluster serves, for example `v1beta1`.
+    """
     if version == NEWEST:
         return document, []
     spec, problems = dict(section(document, "spec")), list[Problem]()
@@ -198,7 +208,13 @@ _OLDER: dict[str, Callable[[Document, list[Problem], str], None]] = {
 
 def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resource: str) -> list[Document]:
     """Return a row for each team and flavor: own quota, limits for borrowing and lending (None: no limit), and the total of
-    its own and what the others lend."""
+    its own and what the others lend.
+
+    Args:
+        queues: The ClusterQueues, one for each team.
+        teams: Names of the teams, in the order of `queues`.
+        resource: The resource that is counted, for example `nvidia.com/gpu`.
+    """
     quotas = [_quotas(queue, resource) for queue in queues]
     lent: dict[str, Fraction] = {}
     for each in quotas:

@@ -351,7 +351,13 @@ def _larger(one: Mapping[Slot, Fraction], other: Mapping[Slot, Fraction]) -> dic
 
 
 def usage_by_slot(workload: Document, covered: Collection[Slot]) -> dict[Slot, Fraction]:
-    """Return the quota that a Workload has reserved, by the flavors that its ClusterQueue has now."""
+    """Return the quota that a Workload has reserved, by the flavors that its ClusterQueue has now.
+
+    Args:
+        workload: The Workload, with its admission.
+        covered: The flavors and resources of which its ClusterQueue has quota now. Quota of a flavor that was replaced counts as
+            quota of its successor.
+    """
     present, before = _by_time(_assigned(workload), covered)
     return {slot: present.get(slot, ZERO) + before.get(slot, ZERO) for slot in {**present, **before}}
 

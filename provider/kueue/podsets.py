@@ -103,6 +103,11 @@ def _as_counted(template: Document, ranges: Sequence[Document], known: Queues) -
 
 
 def with_overhead(pod_spec: Document, known: Queues) -> Document:
-    """Return the spec of a Pod with the overhead of its RuntimeClass, if that is known."""
+    """Return the spec of a Pod with the overhead of its RuntimeClass, if that is known.
+
+    Args:
+        pod_spec: Spec of the Pod; it is not changed. An overhead that it has already stays.
+        known: Known objects, with the RuntimeClasses.
+    """
     overhead = section(known.find("RuntimeClass", pod_spec.get("runtimeClassName")), "overhead", "podFixed")
     return {**pod_spec, "overhead": overhead} if overhead and not pod_spec.get("overhead") else pod_spec

@@ -197,7 +197,12 @@ def amount(value: Any) -> Fraction | None:
 
 
 def format_amount(resource: str, value: Fraction) -> str:
-    """Return an amount of a resource as Kueue prints it (pkg/resources/resource_formatter.go)."""
+    """Return an amount of a resource as Kueue prints it (pkg/resources/resource_formatter.go).
+
+    Args:
+        resource: Name of the resource, which decides the unit: `cpu` is printed in cores, memory in binary units.
+        value: The amount: cores, bytes or a number; rounded up.
+    """
     if resource == "cpu":
         return Quantity.parse(f"{math.ceil(value * 1000)}m").text
     whole = math.ceil(value)

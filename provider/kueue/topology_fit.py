@@ -64,7 +64,13 @@ HINT = "request a wider level, fewer nodes, or less per node"
 
 
 def find_unfitting_podset(sets: Sequence[PodSet], cluster_queue: Document, queues: Queues) -> TooSmall | None:
-    """Return the first pod set that fits into no flavor of a queue; None if all may fit, or if not enough is known."""
+    """Return the first pod set that fits into no flavor of a queue; None if all may fit, or if not enough is known.
+
+    Args:
+        sets: The pod sets of the job.
+        cluster_queue: The ClusterQueue that the job's LocalQueue leads to.
+        queues: Known objects: flavors, topologies and nodes; nothing is known unless all nodes are.
+    """
     if not queues.has_all("Node") or first_unknown(section(cluster_queue, "spec")) is not None:
         return None
     for pods in sets:

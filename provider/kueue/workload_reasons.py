@@ -291,7 +291,12 @@ _PREEMPTIONS = {
 
 
 def explain_preemption(message: str, by: str = "") -> str:
-    """Return which job has preempted a job, from the message of its eviction. by: The preempting job, if its name is known."""
+    """Return which job has preempted a job, from the message of its eviction; another message is returned without a full stop.
+
+    Args:
+        message: Message of the Workload's condition `Preempted`, or of `Evicted`.
+        by: Name of the preempting job; empty if unknown.
+    """
     match = _PREEMPTOR.search(message)
     if not match:
         return without_full_stop(message)
