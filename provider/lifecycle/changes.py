@@ -57,7 +57,12 @@ class Change:
 
 
 def compare(old: Objects, new: Objects) -> list[Change]:
-    """Return every difference between two sets of rendered objects. Unknown values of `new` are compared once they are known."""
+    """Return every difference between two sets of rendered objects, and what an update has to do for it.
+
+    Args:
+        old: The objects as submitted, by "Kind/name".
+        new: The objects that the program has now; their unknown values are compared once they are known.
+    """
     changes: list[Change] = []
     suspended = _suspended(old) or (_suspended(new) and main_key(new).startswith("JobSet/"))
     while_suspended: Effect = "waiting" if queue_of(old) and queue_of(new) else "replace"

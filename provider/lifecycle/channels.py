@@ -98,10 +98,11 @@ def delete(outputs: Props, connect: Connect) -> list[str]:
 
 
 def removal_refusals(outputs: Props, connect: Connect, uses: Callable[[str], bool]) -> list[Problem]:
-    """Return why a channel cannot be removed.
+    """Return why a channel cannot be removed; empty if it can.
 
     Args:
         outputs: Outputs of the channel.
+        connect: Returns the target of a `target` input.
         uses: Returns whether the job (namespace/name) that uses the channel now still uses it after the removal.
     """
     if outputs.get("force"):
@@ -115,7 +116,13 @@ def removal_refusals(outputs: Props, connect: Connect, uses: Callable[[str], boo
 
 
 def runtime_notes(olds: Props, news: Props, connect: Connect) -> list[str]:
-    """Return what a changed runtime of mode trainer does to jobs, and which jobs were created from it."""
+    """Return what a changed runtime of mode trainer does to jobs, and which jobs were created from it.
+
+    Args:
+        olds: Outputs of the runtime in the state; without a document, nothing is known of the change.
+        news: Checked inputs of the runtime.
+        connect: Returns the target of a `target` input.
+    """
     before, after = olds.get("document"), news["document"]
     if before is None or first_unknown([before, after]) is not None or before.get("spec") == after.get("spec"):
         return []

@@ -929,7 +929,12 @@ def _own_status(olds: Props, connect: Connect) -> JobStatus | None:
 
 
 def interruptions(outputs: Props, connect: Connect) -> tuple[str, ...]:
-    """Return a note if a job that is removed from the program is unfinished, so that its deletion ends it."""
+    """Return a note if a job that is removed from the program is unfinished, so that its deletion ends it.
+
+    Args:
+        outputs: Outputs of the job in the state.
+        connect: Returns the target of a `target` input; an unreachable one gives no note.
+    """
     if outputs.get("retain"):
         return ()
     status = _status_if_reachable(outputs, connect)

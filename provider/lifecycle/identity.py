@@ -15,6 +15,11 @@ def job_name(logical: str, project: str, stack: str) -> str:
 
     The digest keeps two stacks apart. The name is deterministic and has at most 33 characters, because
     `<jobset>-dataset-initializer-0-0-abcde` may have 63.
+
+    Args:
+        logical: Name of the resource in the program.
+        project: Name of the Pulumi project.
+        stack: Name of the stack, without organization and project.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", logical.lower()).strip("-")
     stem = stem if stem[:1].isalpha() else f"j-{stem}".strip("-")
@@ -28,7 +33,12 @@ def digest(value: Any) -> str:
 
 
 def short_digest(value: Any, length: int) -> str:
-    """Return the first characters of a digest; starts with any hexadecimal digit."""
+    """Return the first characters of a digest; starts with any hexadecimal digit.
+
+    Args:
+        value: Any JSON value; equal values have equal digests, whatever the order of their keys.
+        length: Number of hexadecimal digits, at most 64.
+    """
     return digest(value)[:length]
 
 

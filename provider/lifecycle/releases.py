@@ -72,7 +72,12 @@ def effects(before: Objects, after: Objects) -> list[Effect]:
 
 
 def compare(before: Document, after: Document) -> list[Effect]:
-    """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first."""
+    """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first.
+
+    Args:
+        before: The runtime's document.
+        after: Its document in the other release.
+    """
     return list(_compared(json.dumps(before, sort_keys=True), json.dumps(after, sort_keys=True)))
 
 

@@ -141,7 +141,12 @@ def _left_alone(outputs: Props, new_owner: Owner) -> str:
 
 
 def current_fields(written: Any, live: Any) -> Any:
-    """Return the current values of the fields that the program wrote, without defaults and other managers' fields."""
+    """Return the current values of the fields that the program wrote, without defaults and other managers' fields.
+
+    Args:
+        written: The document as the program wrote it, or a part of it.
+        live: The document as the server has it, or the same part. A list of another length counts as a whole.
+    """
     if isinstance(written, dict) and isinstance(live, dict):
         return {k: current_fields(v, live[k]) for k, v in written.items() if k in live}
     if isinstance(written, list) and isinstance(live, list) and len(written) == len(live):

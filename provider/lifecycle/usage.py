@@ -150,6 +150,10 @@ def team_of(local_queue: str, cluster_queue: str) -> str:
     """Return the team of a LocalQueue.
 
     `GpuQueues` names ClusterQueues NAME-TEAM and their LocalQueues TEAM; in all other cases the ClusterQueue counts as the team.
+
+    Args:
+        local_queue: Name of the LocalQueue.
+        cluster_queue: Name of its ClusterQueue; empty if unknown, so that the LocalQueue counts as the team.
     """
     named_like_team = cluster_queue.endswith(f"-{local_queue}")
     return local_queue if named_like_team or not cluster_queue else cluster_queue
@@ -159,8 +163,10 @@ def earlier_runs(namespace: str, name: str, runs: Sequence[Run], created: float)
     """Yield the earlier runs of a job.
 
     Args:
+        namespace: Namespace of the job.
+        name: Name of the job.
         runs: The earlier runs, the newest last.
-        created: When the current run was created, which has ended the one before it.
+        created: When the current run was created, in seconds since the epoch, which has ended the one before it.
     """
     later = [*(run.created for run in runs), created][1:]
     for run, next_ in zip(runs, later, strict=True):
@@ -174,8 +180,11 @@ def recorded_run(namespace: str, name: str, demand: Demand, started: float, fini
     """Yield the run of a job by what its record says.
 
     Args:
+        namespace: Namespace of the job.
+        name: Name of the job.
+        demand: What the run has requested.
         started: When it began to run, in seconds since the epoch; 0 if it has not.
-        finished: When it ended; 0 if it still runs.
+        finished: When it ended, in seconds since the epoch; 0 if it still runs.
     """
     if begin := demand.since or started:
         yield Ran(namespace, name, demand, begin, finished)
@@ -187,6 +196,9 @@ def observed_runs(
     """Yield the times for which a job has run, as its JobSet and its Workload show them.
 
     Args:
+        namespace: Namespace of the job.
+        name: Name of the job.
+        demand: What the job requests.
         jobset: The JobSet.
         workload: The Workload of the job; None if it has none, or if Workloads cannot be read.
     """
@@ -215,7 +227,14 @@ def began_at(jobset: Document) -> float:
 
 
 def other_workload(workload: Document, namespace: str, name: str, demand: Demand) -> Iterator[Ran]:
-    """Yield the time of a Workload that is neither of a JobSet nor of a TrainJob, by its conditions."""
+    """Yield the time of a Workload that is neither of a JobSet nor of a TrainJob, by its conditions.
+
+    Args:
+        workload: The Workload.
+        namespace: Its namespace.
+        name: Name of its owner, such as a Pod or a RayJob; that of the Workload if it has none.
+        demand: What the Workload requests.
+    """
     begin = _admitted_at(workload)
     if begin:
         finished = true_condition(conditions(workload), "Finished")
@@ -237,7 +256,15 @@ def _ended_at(jobset: Document) -> float:
 
 
 def to_json(rows: Sequence[Row], total: Row, by: By, since: float, now: float) -> dict[str, Any]:
-    """Return usage as JSON."""
+    """Return usage as `--output json` prints it.
+
+    Args:
+        rows: The rows, the largest usage first.
+        total: The sum of the rows.
+        by: What a row stands for.
+        since: Begin of the window, in seconds since the epoch.
+        now: End of the window, in seconds since the epoch.
+    """
     return {
         "by": by,
         "since": since,

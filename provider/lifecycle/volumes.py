@@ -321,7 +321,12 @@ def _where(props: Props) -> str:
 
 
 def removal_notes(outputs: Props, connect: Connect) -> tuple[str, ...]:
-    """Return what becomes of a volume that leaves the program. outputs: As in the state."""
+    """Return what becomes of a volume that leaves the program.
+
+    Args:
+        outputs: Outputs of the volume in the state.
+        connect: Returns the target of a `target` input.
+    """
     if is_retained(outputs):
         return remains(outputs, connect, "was removed from the program, and is kept because it is retained:")
     becomes = "was removed from the program, and will be deleted unless it was retained,"

@@ -303,7 +303,12 @@ _IRRELEVANT = ("Initialized", "ContainersReady", "PodReadyToStartContainers")
 
 
 def keep(kind: str, document: Document) -> dict[str, Any]:
-    """Return the fields of a document that a diagnosis reads. The kinds are those of `KEPT`."""
+    """Return the fields of a document that a diagnosis reads.
+
+    Args:
+        kind: Kind of the document, a key of `KEPT`.
+        document: The document as the server returns it; it is not changed.
+    """
     kept: dict[str, Any] = _picked(document, KEPT[kind])
     if kind == "Event":
         kept["message"] = text(kept.get("message"))[:LONGEST]
