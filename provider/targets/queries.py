@@ -46,6 +46,11 @@ def cached_status(
 def current_release(target: Mapping[str, Any], namespace: str, name: str) -> tuple[str, str]:
     """Return name and release of the runtime that a job was created from; empty strings if unknown.
 
+    Args:
+        target: The `target` input of a resource.
+        namespace: Namespace of the job.
+        name: Name of the job.
+
     Raises:
         TrainerError: The target cannot be reached.
     """
@@ -87,7 +92,12 @@ def cluster_mismatch(target: Mapping[str, Any], cluster: str) -> list[Problem]:
 
 
 def review_job(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], list[Problem]]:
-    """Return why a target refuses a job, and its warnings. For an unreachable cluster, the only warning reports that."""
+    """Return why a target refuses a job, and its warnings. For an unreachable cluster, the only warning reports that.
+
+    Args:
+        target: The `target` input of a resource.
+        draft: The job as the program submits it.
+    """
     try:
         try:
             found = connect(target)
@@ -138,7 +148,14 @@ def find_queues(target: Mapping[str, Any], namespace: str = "", queue: str = "")
 
 
 def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str) -> tuple[bool, dict[str, Any] | None]:
-    """Return whether the cluster has answered, and its runtime of that name; None if not found."""
+    """Return whether the cluster has answered, and its runtime of that name; None if not found.
+
+    Args:
+        target: The `target` input of a resource of a cluster.
+        kind: `ClusterTrainingRuntime` or `TrainingRuntime`.
+        namespace: Namespace of the runtime; empty for a ClusterTrainingRuntime.
+        name: Name of the runtime.
+    """
     try:
         cluster = _cluster(target)
         cluster.reachable_client()
@@ -148,7 +165,14 @@ def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str
 
 
 def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
-    """Return an object of a cluster; None if not found, or for an unreachable cluster."""
+    """Return an object of a cluster; None if not found, or for an unreachable cluster.
+
+    Args:
+        target: The `target` input of a resource of a cluster.
+        kind: The API resource of the object.
+        namespace: Namespace of the object; empty for an object of the cluster.
+        name: Name of the object.
+    """
     try:
         return _cluster(target).find_object(kind, namespace, name)
     except TargetFault:
@@ -164,7 +188,13 @@ def queue_api_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]]
 
 
 def list_queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Sequence[Mapping[str, Any]]:
-    """Return the cluster's objects of one of Kueue's kinds; [] for an unreachable cluster."""
+    """Return the cluster's objects of one of Kueue's kinds; [] for an unreachable cluster.
+
+    Args:
+        target: The `target` input of a resource of a cluster.
+        kind: A kind of Kueue's API, for example `ClusterQueue`.
+        version: Version of the API that the cluster serves, for example `v1beta2`.
+    """
     try:
         return _cluster(target).queue_objects(kind, version)
     except TargetFault:
@@ -180,7 +210,13 @@ def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
 
 
 def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:
-    """Return the running and waiting jobs of a ClusterQueue; [] for an unreachable cluster."""
+    """Return the running and waiting jobs of a ClusterQueue; [] for an unreachable cluster.
+
+    Args:
+        target: The `target` input of a resource of a cluster.
+        name: Name of the ClusterQueue.
+        version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
+    """
     try:
         return _cluster(target).queue_work(name, version)
     except TargetFault:
@@ -188,7 +224,12 @@ def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Seque
 
 
 def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
-    """Return whether the cluster certainly lacks a namespace; False for an unreachable cluster."""
+    """Return whether the cluster certainly lacks a namespace; False for an unreachable cluster.
+
+    Args:
+        target: The `target` input of a resource of a cluster.
+        namespace: Name of the namespace.
+    """
     try:
         return _cluster(target).lacks_namespace(namespace)
     except TargetFault:
@@ -196,7 +237,13 @@ def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
 
 
 def volume_folders(target: Mapping[str, Any], namespace: str, revision: str) -> list[Path]:
-    """Return the folders of this machine's volumes that were fetched with a digest, by jobs of any name."""
+    """Return the folders of this machine's volumes that were fetched with a digest, by jobs of any name.
+
+    Args:
+        target: The `target` input of a resource of this machine.
+        namespace: Namespace of the volumes.
+        revision: Digest of what was fetched, with which the names of the volumes end.
+    """
     return cast("LocalTarget", connect(target)).fetched_folders(namespace, revision)
 
 

@@ -65,6 +65,13 @@ def source(target: Mapping[str, Any], namespace: str, stack: str, note: Callable
 def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, lines: int) -> Iterator[str]:
     """Yield the log lines of the first pod of a step until the job ends, of the existing ones the last `lines`.
 
+    Args:
+        target: The `target` input of the job.
+        namespace: Namespace of the job.
+        name: Name of the job.
+        step: Name of the step, for example `node`.
+        lines: Number of existing lines to yield first.
+
     Raises:
         TrainerError: The log cannot be read.
     """

@@ -322,7 +322,13 @@ def update_patch(submission: Submission, version: str) -> Document:
 
 
 def find(client: Client, namespace: str, name: str) -> Record | None:
-    """Return the ConfigMap of that name, whether it is a record or not; None if not found."""
+    """Return the ConfigMap of that name, whether it is a record or not; None if not found.
+
+    Args:
+        client: Client of the cluster.
+        namespace: Namespace of the job.
+        name: Name of the job, which is that of its record, too.
+    """
     found = client.get(CONFIG_MAP, namespace, name)
     return Record.of(found) if found is not None else None
 

@@ -35,9 +35,13 @@ def tail(
     """Yield the existing lines, by time.
 
     Args:
-        selection: Which lines.
-        follow: Then yield new lines until the job has ended.
-        note: Called with events such as a broken connection.
+        client: Client of the cluster to which the job was submitted; logs of a job that MultiKueue has sent on are read in its
+            worker cluster.
+        namespace: Namespace of the job.
+        name: Name of the job.
+        selection: Which lines to read.
+        follow: Whether to yield new lines, too, until the job has ended.
+        note: Called with events such as a broken connection; None to ignore them.
 
     Raises:
         TargetFault: The job has no such step, or the cluster fails.

@@ -77,7 +77,10 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
     Kinds that the cluster does not have or that the credentials may not read are left out (`JobView.unreadable`).
 
     Args:
-        owner: The job's record, if it was read already.
+        client: Client of the cluster to which the job was submitted.
+        namespace: Namespace of the job.
+        name: Name of the job.
+        owner: The job's record, if it was read already; None to read it.
 
     Raises:
         ApiError: The job itself may not be read.
@@ -135,7 +138,8 @@ def without_others(view: JobView, whose: Owner) -> JobView:
     """Return the view of a stack's job whose record is gone, without another job of the same name.
 
     Args:
-        whose: The owner of the job in the state of its stack.
+        view: The view of the job.
+        whose: Owner of the job in the state of its stack.
     """
     if view.main is None or view.recorded is not None:
         return view
@@ -149,7 +153,12 @@ def without_others(view: JobView, whose: Owner) -> JobView:
 
 
 def with_lines(client: Client, view: JobView) -> JobView:
-    """Return the view with the last log lines of the container that failed first, if it exists and has a log."""
+    """Return the view with the last log lines of the container that failed first, if it exists and has a log.
+
+    Args:
+        client: Client of the cluster to which the job was submitted.
+        view: The view of the job; it is not changed.
+    """
     found = failed_container(view)
     if found is None:
         return view
@@ -160,7 +169,12 @@ def with_lines(client: Client, view: JobView) -> JobView:
 
 def with_topology_reason(client: Client, view: JobView) -> JobView:
     """Return the view with why a pending job can never fit its topology request, if it cannot and nodes and queues are
-    readable."""
+    readable.
+
+    Args:
+        client: Client of the cluster to which the job was submitted, whose queues admit it.
+        view: The view of the job; it is not changed.
+    """
     if not no_topology_capacity(view.workload):
         return view
     with contextlib.suppress(TargetFault):
@@ -180,7 +194,12 @@ def with_topology_reason(client: Client, view: JobView) -> JobView:
 
 def with_node_reason(client: Client, view: JobView) -> JobView:
     """Return the view with why no node takes pods that the scheduler cannot place, even an empty one; unchanged if nodes may, or
-    cannot be read."""
+    cannot be read.
+
+    Args:
+        client: Client of the cluster to which the job was submitted; the nodes are those of the cluster in which it runs.
+        view: The view of the job; it is not changed.
+    """
     refused = [condition(conditions(p), "PodScheduled") for p in view.live if not node_of(p)]
     if not any(each.get("reason") == "Unschedulable" for each in refused):
         return view
@@ -196,7 +215,12 @@ def with_node_reason(client: Client, view: JobView) -> JobView:
 
 
 def with_inactive_queue(client: Client, view: JobView) -> JobView:
-    """Return the view with why the ClusterQueue of a pending job admits no jobs, if the queue is readable."""
+    """Return the view with why the ClusterQueue of a pending job admits no jobs, if the queue is readable.
+
+    Args:
+        client: Client of the cluster to which the job was submitted, whose queues admit it.
+        view: The view of the job; it is not changed.
+    """
     if not waits_for_queue(view.workload):
         return view
     facts = Facts.of(client)

@@ -151,7 +151,10 @@ def snapshot_job(client: Client, namespace: str, name: str, kind: Kind | None = 
     """Return one job.
 
     Args:
-        kind: JOBSET or TRAIN_JOB, if the job has to be of that kind.
+        client: Client of the cluster to which the job was submitted.
+        namespace: Namespace of the job.
+        name: Name of the job.
+        kind: JOBSET or TRAIN_JOB, if the job has to be of that kind; None for any.
 
     Raises:
         TargetFault: The job was not found; the message suggests similar names.
@@ -169,7 +172,10 @@ def list_events(client: Client, namespace: str, name: str, kind: Kind | None = N
     """Return the events about a job's objects; a deleted job may still have some.
 
     Args:
-        kind: JOBSET or TRAIN_JOB, if the job has to be of that kind.
+        client: Client of the cluster to which the job was submitted.
+        namespace: Namespace of the job.
+        name: Name of the job.
+        kind: JOBSET or TRAIN_JOB, if the job has to be of that kind; None for any.
 
     Raises:
         TargetFault: Neither events nor the job were found.

@@ -124,7 +124,12 @@ class Progress:
 
 
 def progress_of(client: Client, view: JobView) -> dict[str, Any] | None:
-    """Return the newest trainerStatus among the last lines of rank 0; None if not found."""
+    """Return the newest trainerStatus among the last log lines of rank 0; None if not found, or if the log cannot be read.
+
+    Args:
+        client: Client of the cluster to which the job was submitted.
+        view: The view of the job, with its Pods.
+    """
     found = rank_0(view)
     if found is None:
         return None

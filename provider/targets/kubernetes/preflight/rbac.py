@@ -75,7 +75,12 @@ class Permission:
 
 
 def job_permissions(mode: Mode = "jobset", *, queues: bool = True) -> list[Permission]:
-    """Return all permissions that jobs of a mode may need. queues: Whether Kueue admits them."""
+    """Return all permissions that jobs of a mode may need.
+
+    Args:
+        mode: `jobset`, or `trainer` for jobs that Trainer's controller renders.
+        queues: Whether Kueue admits the jobs.
+    """
     table = [*_TABLE, *(_TRAINER if mode == "trainer" else _JOBSET), *(_QUEUES if queues else ())]
     return sorted(table, key=lambda permission: permission.everywhere)
 

@@ -178,7 +178,13 @@ def _capacity(claim: Document) -> str:
 
 
 def output(client: Client, namespace: str, uri: str) -> Output | None:
-    """Return the facts about the output of a job; None if its claim is gone. uri: As `output_path` returns it."""
+    """Return the facts about the output of a job; None if its claim is gone.
+
+    Args:
+        client: Client of the cluster.
+        namespace: Namespace of the job.
+        uri: URI of the output, as `output_path` returns it.
+    """
     name = uri.removeprefix(path("")).partition("/")[0]
     found = client.get(kinds.CLAIM, namespace, name) if name else None
     if found is None:
