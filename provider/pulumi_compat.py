@@ -149,7 +149,12 @@ async def depends_on(options: pulumi.ResourceOptions) -> Sequence[pulumi.Resourc
 
 
 def add_child(parent: pulumi.Resource, child: pulumi.Resource) -> None:
-    """Add a child that the engine does not know: what depends on the parent awaits the URN of each child."""
+    """Add a child that the engine does not know: what depends on the parent awaits the URN of each child.
+
+    Args:
+        parent: The component.
+        child: A resource that is not registered; its `urn` resolves when the parent counts as done.
+    """
     children: set[pulumi.Resource] = getattr(parent, _children)
     children.add(child)
 

@@ -88,6 +88,10 @@ def address_of(document: Document) -> str:
 def upload(address: str, digest: str) -> None:
     """Write the archive of a digest to an S3 address, unless it exists.
 
+    Args:
+        address: The S3 address, s3://BUCKET/KEY.
+        digest: Digest of the archive, which is on this machine.
+
     Raises:
         TargetFault: The archive cannot be written; the message is the server's.
     """
@@ -117,5 +121,10 @@ def digest_of(document: Document) -> str:
 
 
 def with_archive(document: Document, archive: Any) -> Document:
-    """Return a ConfigMap with an archive in it."""
+    """Return a ConfigMap with an archive in it.
+
+    Args:
+        document: The ConfigMap of a job's source; it is not changed.
+        archive: The archive: base64 for a server, bytes for a job on this machine.
+    """
     return {**document, "binaryData": {**section(document, "binaryData"), SOURCE_FILE: archive}}

@@ -31,13 +31,23 @@ _OWN_ENV = {
 
 
 def unknown_field_problems(document: Mapping[str, Any], paths: Iterable[str]) -> list[Problem]:
-    """Return a problem for each unknown field of a document, given by its path."""
+    """Return a problem for each unknown field of a document, given by its path.
+
+    Args:
+        document: The runtime or the TrainJob.
+        paths: Paths of the fields that the schema does not have, for example `Verdict.unknown`.
+    """
     found = unknown_fields(schema_of(document["kind"]), paths)
     return [replace(p, **_successor(document, p.where)) if is_removed(document["kind"], p.where) else p for p in found]
 
 
 def is_removed(kind: str, path: str) -> bool:
-    """Return whether an earlier version of Trainer had a field of a TrainJob or a runtime."""
+    """Return whether an earlier version of Trainer had a field of a TrainJob or a runtime.
+
+    Args:
+        kind: `TrainJob`; any other kind is that of a runtime.
+        path: Path of the field, for example `spec.podTemplateOverrides`.
+    """
     return path in (_OF_TRAIN_JOBS if kind == "TrainJob" else _OF_RUNTIMES)
 
 

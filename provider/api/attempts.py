@@ -124,7 +124,14 @@ def furthest(attempts: Sequence[Attempt]) -> int | None:
 
 
 def ended(attempts: list[Attempt], now: float, cause: str, detail: str = "") -> list[Attempt]:
-    """Return attempts of which none runs: the newest one ends now if it has not ended."""
+    """Return attempts of which none runs: the newest one ends now if it has not ended.
+
+    Args:
+        attempts: The attempts of the job, the newest last.
+        now: When the newest attempt has ended, in seconds since the epoch.
+        cause: Why it has ended, in one word (`Attempt.cause`).
+        detail: Message about the cause, of which `LONGEST` characters are kept; default: none.
+    """
     if not attempts or attempts[-1].ended:
         return attempts
     return [*attempts[:-1], replace(attempts[-1], finished=now, cause=cause, detail=detail[:LONGEST])]

@@ -18,5 +18,10 @@ def saves_checkpoints(objects: Any) -> bool:
 
 
 def has_variable(objects: Any, name: str) -> bool:
-    """Return whether a container in objects of a job has an environment variable."""
+    """Return whether a container in objects of a job has an environment variable.
+
+    Args:
+        objects: Rendered objects of the job, of any shape.
+        name: Name of the variable.
+    """
     return f'"name": "{name}"' in json.dumps(objects, default=str)

@@ -25,12 +25,22 @@ EXTRAS = {
 
 
 def missing(module: str, where: str = "") -> list[Problem]:
-    """Return the problem that a module of an extra is not installed; nothing is imported."""
+    """Return the problem that a module of an extra is not installed, or no problem; nothing is imported.
+
+    Args:
+        module: Name of the module, a key of `EXTRAS`.
+        where: Place that the problem names, such as the argument that needs the module; empty for none.
+    """
     return [] if find_spec(module) else [_not_installed(module, where)]
 
 
 def not_installed(module: str, where: str = "") -> TargetFault:
-    """Return the error for a module of an extra whose import has failed."""
+    """Return the error for a module of an extra whose import has failed.
+
+    Args:
+        module: Name of the module, a key of `EXTRAS`.
+        where: Place that the error names, such as the address that needs the module; empty for none.
+    """
     return TargetFault(_not_installed(module, where))
 
 

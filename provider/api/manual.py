@@ -67,7 +67,12 @@ class Override:
 
 
 def stop_note(by: str, at: float) -> str:
-    """Return the message of a job that a user has stopped."""
+    """Return the message of a job that a user has stopped.
+
+    Args:
+        by: The user, as `current_user` names them.
+        at: When the job was stopped, in seconds since the epoch.
+    """
     return f"{_done('stop', by, at)}; `pulumi-trainer rerun` or another run= key starts it again"
 
 

@@ -56,7 +56,12 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
 
 
 def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[str, Any]:
-    """Return the newest report with step and checkpoint of an earlier one, if it has none: a program need not repeat them."""
+    """Return the newest report with step and checkpoint of an earlier one, if it has none: a program need not repeat them.
+
+    Args:
+        earlier: The earlier report; None if this is the first one.
+        newest: The newest report, whose values override those of the earlier one.
+    """
     return {**only(earlier or {}, ("step", "checkpoint")), **newest}
 
 

@@ -65,7 +65,12 @@ def read_runs(given: Any) -> list[Run]:
 
 
 def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """Return name -> "BEFORE -> AFTER" of the inputs in which two runs differ."""
+    """Return name -> "BEFORE -> AFTER" of the inputs in which two runs differ.
+
+    Args:
+        before: Inputs of the earlier run: name -> digest, version or short text (`Run.inputs`).
+        after: Inputs of the later run.
+    """
     return {
         name: f"{before.get(name) or 'none'} -> {after.get(name) or 'none'}"
         for name in dict.fromkeys([*before, *after])

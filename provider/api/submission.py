@@ -179,7 +179,13 @@ class Draft:
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of the fields in which two documents differ; unknown values in `new` count as equal."""
+    """Yield the paths of the fields in which two documents differ; unknown values in `new` count as equal.
+
+    Args:
+        old: The stored document; has no unknown values.
+        new: The planned document.
+        path: Path of the two documents, which all paths start with; empty for whole ones.
+    """
     if isinstance(new, Unknown) or old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
@@ -199,7 +205,12 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 
 
 def another_run(run: str, submission: Submission) -> list[str]:
-    """Return that a job is not the requested run; empty if no run is requested or known."""
+    """Return that a job is not the requested run; empty if no run is requested or known.
+
+    Args:
+        run: The `run=` key of the existing job; empty if it has none, or if it is not known.
+        submission: What the program submits; its `run` is empty if the program sets none.
+    """
     if not run or not submission.run or run == submission.run:
         return []
     return [f"run, which is {run!r} and not {submission.run!r}"]

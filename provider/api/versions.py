@@ -20,7 +20,12 @@ def by_version(release: str) -> list[int]:
 
 
 def version_step(before: str, after: str) -> Level:
-    """Return the level of a step between two releases, in either direction: 2.3.0 to 2.4.0 is minor."""
+    """Return the level of a step between two releases, in either direction: 2.3.0 to 2.4.0 is minor.
+
+    Args:
+        before: Number of a release, X.Y.Z or X.Y.Z-N.
+        after: Number of another release. A step between X.Y.Z and X.Y.Z-N is a patch.
+    """
     old, new = by_version(before), by_version(after)
     if old == new:
         return "none"
@@ -30,12 +35,22 @@ def version_step(before: str, after: str) -> Level:
 
 
 def larger(one: Level, other: Level) -> Level:
-    """Return the higher of two levels."""
+    """Return the higher of two levels.
+
+    Args:
+        one: A level, of `LEVELS`.
+        other: Another level.
+    """
     return LEVELS[max(LEVELS.index(one), LEVELS.index(other))]
 
 
 def next_version(release: str, level: Level) -> str:
-    """Return the next number for a change of a level."""
+    """Return the next number for a change of a level.
+
+    Args:
+        release: Number of the release that is changed, X.Y.Z or X.Y.Z-N; N is left out of the result.
+        level: Level of the change; `none` counts as a patch.
+    """
     major, minor, patch = by_version(release)[:3]
     if level == "major":
         return f"{major + 1}.0.0"

@@ -321,7 +321,13 @@ class RuntimeCatalog:
 
 
 def unknown_name(what: str, given: str, known: Sequence[str]) -> Problem:
-    """Return the problem that a name is unknown, with similar names and all known ones."""
+    """Return the problem that a name is unknown, with similar names and all known ones.
+
+    Args:
+        what: What the name is expected to be, for example "runtime of the catalogue".
+        given: The name that was given.
+        known: The names that exist; may be empty.
+    """
     available = f"available: {', '.join(known)}" if known else "none is available"
     return Problem("", f"{str(given)!r} is not a {what}", f"{_suggestion(str(given), known)}{available}")
 

@@ -102,7 +102,15 @@ def catalogue_folder(url: str, ref: str) -> Path:
 
 
 def project_folder(url: str, ref: str) -> Path:
-    """Return the folder with all files of a commit; arguments and errors as for `catalogue_folder`."""
+    """Return the folder with all files of a project at a commit.
+
+    Args:
+        url: Address of the repository.
+        ref: A tag, a branch or a commit.
+
+    Raises:
+        Invalid: The address or the ref is not valid, or the repository cannot be fetched.
+    """
     return _folder(url, ref, _PROJECT)
 
 

@@ -100,6 +100,10 @@ def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> l
 def of_stack(wanted: str | None, where: Where) -> bool:
     """Return whether the command is about jobs of a stack, and not about those of a cluster.
 
+    Args:
+        wanted: The job argument of the command; None for all jobs.
+        where: The options of the command that name a stack or a cluster.
+
     Raises:
         Invalid: The options name both.
     """
@@ -398,6 +402,10 @@ def _explain_local(job: Job, status: JobStatus | None) -> str:
 
 def check_single(jobs: Sequence[Job], what: str) -> None:
     """Check that a command got a single job.
+
+    Args:
+        jobs: The jobs that the command's arguments select.
+        what: The command, option or name that the error is about.
 
     Raises:
         Invalid: There are several jobs.

@@ -154,7 +154,15 @@ def check_rank(jobs: Sequence[Job], rank: int, step: str, where: str = "--rank")
 
 
 def log_lines(jobs: Sequence[Job], selection: Selection) -> Iterator[LogLine]:
-    """Return the selected lines of jobs: job by job, or as they come if several jobs are followed."""
+    """Return the selected lines of jobs: job by job, or as they come if several jobs are followed.
+
+    Args:
+        jobs: The jobs, on this machine or in a cluster.
+        selection: Which lines to show, and whether to follow the logs.
+
+    Raises:
+        TrainerError: A log cannot be read.
+    """
     streams = [filter(selection.shows, _stream(j, selection)) for j in jobs]
     return _merged(streams) if selection.follow and len(streams) > 1 else chain.from_iterable(streams)
 

@@ -41,7 +41,14 @@ def operate(operation: Operation, name: str, where: Where) -> None:
 
 
 def find_job(operation: Operation, name: str, where: Where) -> Job:
-    """Return the only job of a name. Only what starts it needs its secrets, which the state of its stack has.
+    """Return the only job of a name.
+
+    Only an operation that starts the job needs its Secrets, which the state of its stack has.
+
+    Args:
+        operation: What is to be done with it; `rerun` requires a job of a stack.
+        name: The job argument of the command: NAME or KIND/NAME, for example `trainjob/digits`.
+        where: The options of the command.
 
     Raises:
         TrainerError: The job is not found, or several jobs have the name.
@@ -55,6 +62,10 @@ def find_job(operation: Operation, name: str, where: Where) -> Job:
 
 def apply(operation: Operation, job: Job) -> JobStatus:
     """Apply an operation to a job, and return its status.
+
+    Args:
+        operation: What to do.
+        job: The job, as `find_job` returns it.
 
     Raises:
         Refused: The job is in a state that does not allow the operation.

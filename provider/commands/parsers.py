@@ -29,6 +29,10 @@ _EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be u
 def run(command: str, arguments: Sequence[str]) -> int:
     """Run one of COMMANDS, and return its exit code.
 
+    Args:
+        command: One of `COMMANDS`.
+        arguments: The words after the command.
+
     Raises:
         SystemExit: For --help, and for invalid arguments.
     """

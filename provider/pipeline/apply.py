@@ -12,7 +12,13 @@ from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 
 def upsert(current: Any, new: Any, key: str) -> Any:
-    """Return `current` with each item of `new` in place of the first item with an equal `key`, or at the end."""
+    """Return `current` with each item of `new` in place of the first item with an equal `key`, or at the end.
+
+    Args:
+        current: Items of the container, for example its `env`; if unknown, they are returned as they are.
+        new: Items to add, likewise; if unknown, the result is unknown.
+        key: Name of the field that identifies an item, for example `name`.
+    """
     if isinstance(current, Unknown) or isinstance(new, Unknown):
         return current if isinstance(current, Unknown) else new
     merged = list(current)
@@ -26,7 +32,12 @@ def upsert(current: Any, new: Any, key: str) -> Any:
 
 
 def upsert_ports(current: Any, new: Any) -> Any:
-    """Return `current` with the ports of `new`; ports are equal if their numbers or names are, two missing names included."""
+    """Return `current` with the ports of `new`; ports are equal if their numbers or names are, two missing names included.
+
+    Args:
+        current: `ports` of the container; if unknown, they are returned as they are.
+        new: Ports to add; if unknown, the result is unknown.
+    """
     if isinstance(current, Unknown) or isinstance(new, Unknown):
         return current if isinstance(current, Unknown) else new
     merged: list[Any] = []

@@ -16,7 +16,12 @@ from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, Info, TrainJob
 
 
 def resources_per_node(info: Info, train_job: TrainJob) -> Any:
-    """Return the resources to count: the TrainJob's resourcesPerNode if given, else the node's own resources."""
+    """Return the resources to count: the TrainJob's resourcesPerNode if given, else the node's own resources.
+
+    Args:
+        info: The merged job and runtime; the resources of a node are those of the container `node` of its training step.
+        train_job: The TrainJob.
+    """
     given = (train_job.trainer or {}).get("resourcesPerNode")
     if given is not None:
         return given

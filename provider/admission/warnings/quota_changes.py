@@ -48,7 +48,12 @@ def affected_jobs(document: Document, queues: Queues) -> Iterator[Problem]:
 
 
 def has_quota_changes(documents: Iterable[Document], before: Queues) -> bool:
-    """Return whether some of a program's ClusterQueues and Cohorts differ from those of the cluster."""
+    """Return whether some of a program's ClusterQueues and Cohorts differ from those of the cluster.
+
+    Args:
+        documents: Objects of the program; kinds other than ClusterQueue and Cohort are left out.
+        before: The objects of the cluster.
+    """
     return any(_is_changed(document, before) for document in documents)
 
 
