@@ -1,4 +1,6 @@
-"""What linters do not check of our code: dense expressions, and words that are not the field's (CONTRIBUTING.md, "Style").
+"""What linters do not check of our code: dense expressions, words that are not the field's, and arguments without a description.
+
+CONTRIBUTING.md, "Style", has the rules.
 
 python tools/style.py components provider runtimes
 """
@@ -10,8 +12,10 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import messages
 
@@ -94,16 +98,79 @@ def phrases(tree: ast.AST, text: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{phrase[0]!r}: say {instead}"
 
 
+class Module(NamedTuple):
+    """A module of ours: its name, the folder that is its package, and its code."""
+
+    name: str
+    package: str
+    tree: ast.Module
+
+    @classmethod
+    def read(cls, folder: Path, path: Path, tree: ast.Module) -> Module:
+        """Return a module named as imports do: `components/args/project.py` is `pulumi_trainer.args.project`."""
+        root = ("pulumi_trainer",) if folder.name == "components" else ("pulumi_trainer", folder.name)
+        parts = path.relative_to(folder).with_suffix("").parts
+        name = root + (parts[:-1] if parts[-1] == "__init__" else parts)
+        return cls(".".join(name), ".".join(root + parts[:-1][:1]), tree)
+
+    def imports(self) -> dict[str, tuple[str, str]]:
+        """Return the names of ours that this module imports, with the module and the name that each comes from."""
+        found: dict[str, tuple[str, str]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pulumi_trainer"):
+                found |= {alias.asname or alias.name: (str(node.module), alias.name) for alias in node.names}
+        return found
+
+    def uses(self) -> Iterator[tuple[str, str]]:
+        """Yield module and name of everything of ours that this module imports by name, or reads from an imported module."""
+        imported = self.imports()
+        yield from imported.values()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported:
+                yield ".".join(imported[node.value.id]), node.attr
+
+
+def undescribed(modules: Mapping[Path, Module]) -> Iterator[tuple[Path, int, str]]:
+    """Yield path, line and reason of each public function of several arguments that another package uses, and that does not
+    describe them all.
+
+    Functions of a module without a docstring are left out: such a script travels with a job, as text.
+    """
+    exports = {module.name: module.imports() for module in modules.values()}
+    users: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for module in modules.values():
+        for name in set(module.uses()):
+            users[name].add(module.package)
+            if origin := exports.get(name[0], {}).get(name[1]):  # A package exports the name from one of its modules.
+                users[origin].add(module.package)
+    for path, module in modules.items():
+        for node in module.tree.body if ast.get_docstring(module.tree) else ():
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name.startswith("_"):
+                continue
+            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            if len(names) < 2 or users[module.name, node.name] <= {module.package}:
+                continue
+            described = re.findall(r"^    (\w+): ", (ast.get_docstring(node) or "").partition("\nArgs:\n")[2], re.M)
+            if missing := [name for name in names if name not in described]:
+                yield path, node.lineno, f"{node.name}: describe {', '.join(missing)} below `Args:`"
+
+
 def main(folders: list[str]) -> int:
     found, lines, heavy = 0, 0, 0
-    for path in sorted(p for folder in folders for p in Path(folder).rglob("*.py")):
+    modules: dict[Path, Module] = {}
+    texts = {path: Path(folder) for folder in folders for path in Path(folder).rglob("*.py")}
+    for path, folder in sorted(texts.items()):
         text = path.read_text()
         tree = ast.parse(text)
+        modules[path] = Module.read(folder, path, tree)
         lines += text.count("\n")
         heavy += weight(tree)
         for line, why in sorted([*dense(tree), *words(text), *phrases(tree, text)]):
             found += 1
             print(f"{path}:{line}: {why}")
+    for path, line, why in undescribed(modules):
+        found += 1
+        print(f"{path}:{line}: {why}")
     print(f"{found} found; {heavy * 1000 / lines:.0f} dense expressions per 1,000 lines of {lines}", file=sys.stderr)
     return 1 if found else 0
 

@@ -1,4 +1,4 @@
-"""tools/style.py: each rule and each word of the list is found, and lines that are marked are left out."""
+"""tools/style.py: each rule, each word of the list and each missing description is found; lines that are marked are left out."""
 
 from __future__ import annotations
 
@@ -112,3 +112,59 @@ def test_words_of_marked_lines_are_kept(tmp_path: Path, capsys: pytest.CaptureFi
 def test_dense_expressions_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = "a = 1 if b else 2\nc = [d for d in e]\nif f := g:\n    pass\n"
     assert check(tmp_path, capsys, code) == (0, "", "0 found; 750 dense expressions per 1,000 lines of 4\n")
+
+
+DESCRIBED = '''"""A module."""
+
+
+def public(one, *, other=1):
+    """Do it.
+
+    Args:
+        one: First.
+        other: Second; default: 1.
+    """
+'''
+"""A module whose function describes its arguments."""
+
+
+@pytest.mark.parametrize(
+    ("definition", "missing"),
+    [
+        (DESCRIBED, ""),
+        (DESCRIBED.replace("        other: Second; default: 1.\n", ""), "other"),
+        (DESCRIBED.replace("    Args:\n", ""), "one, other"),
+        (DESCRIBED.replace("    Args:\n", "").replace("def", "async def"), "one, other"),
+        ('"""A module."""\ndef public(one, other): ...\n', "one, other"),
+        ('"""A module."""\ndef public(one, *others, **more): ...\n', ""),
+        ("def public(one, other): ...\n", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    ("user", "imported"),
+    [
+        ("second/user.py", "from pulumi_trainer.first.module import public\n"),
+        ("second/user.py", "from pulumi_trainer.first.module import public as other\n"),
+        ("second/user.py", "from pulumi_trainer.first import module\nmodule.public(1, 2)\n"),
+        ("second/user.py", "from pulumi_trainer.first import public\n"),
+        ("user.py", "from pulumi_trainer.first.module import public\n"),
+        ("first/user.py", "from pulumi_trainer.first.module import public\n"),
+        ("second/user.py", "from pulumi_trainer.first import module\nmodule.other(1, 2)\n"),
+        ("second/user.py", "from pulumi_trainer.first.other import public\n"),
+    ],
+)
+def test_functions_that_other_packages_use_describe_their_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], definition: str, missing: str, user: str, imported: str
+) -> None:
+    module = tmp_path / "components" / "first" / "module.py"
+    exported = "from pulumi_trainer.first.module import public\n"
+    for path, text in {"first/module.py": definition, "first/__init__.py": exported, user: imported}.items():
+        file = tmp_path / "components" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    status, out = style.main([str(tmp_path / "components")]), capsys.readouterr().out
+    if user == "first/user.py" or "other" in imported.replace(" as other", ""):
+        missing = ""
+    line = next(i for i, text in enumerate(definition.split("\n"), 1) if "def " in text)
+    found = f"{module}:{line}: public: describe {missing} below `Args:`\n"
+    assert (status, out) == ((1, found) if missing else (0, ""))
