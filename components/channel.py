@@ -78,7 +78,15 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         self.register_outputs({})
 
     async def made_from(self, follow: str, job: PlacedJob) -> LoadedRuntime:
-        """Return the release for a job."""
+        """Return the release for a job.
+
+        Args:
+            follow: Which steps of the channel the job follows: `pin` (none), `patch`, `minor` or `any`.
+            job: The job, with its place.
+
+        Raises:
+            Invalid: The channel was rejected.
+        """
         if await self.problems or self.given is None:
             raise Invalid(Problem("", f"was rejected: fix {self.where} first"))
         own = {"of": f"{pulumi.get_project()}/{pulumi.get_stack()}"}

@@ -162,7 +162,15 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         follow: str,  # noqa: ARG002 (such a runtime is not followed)
         job: PlacedJob,
     ) -> LoadedRuntime:
-        """Return the runtime for a job."""
+        """Return the runtime for a job.
+
+        Args:
+            follow: Ignored: such a runtime is not followed.
+            job: The job, with its place.
+
+        Raises:
+            Invalid: The runtime was rejected.
+        """
         if await self.problems:
             raise Invalid(Problem("", f"was rejected: fix {self.where} first"))
         needs: list[pulumi.Resource] = []

@@ -204,7 +204,12 @@ class BuiltinTrainer(Args):
         return super().place(f"config.{where}" if where.startswith(("numNodes", "resourcesPerNode")) else where)
 
     def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:
-        """Return the document, and the problems of this trainer with the runtime."""
+        """Return the document, and the problems of this trainer with the runtime.
+
+        Args:
+            runtime: Document of the runtime that trains; {} if it is not known yet.
+            dataset: Dataset initializer of the job, whose data torchtune reads; None for none.
+        """
         config = self.config
         assert config is not None
         given = {"numNodes": config.num_nodes, "resourcesPerNode": resource_requirements(config.resources_per_node)}

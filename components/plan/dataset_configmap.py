@@ -36,7 +36,12 @@ class Packed:
     problems: Sequence[Problem] = ()
 
     def config_map(self, name: str, namespace: Any) -> dict[str, Any]:
-        """Return the ConfigMap with the files. Its keys are numbers, as paths of files are not valid keys."""
+        """Return the ConfigMap with the files. Its keys are numbers, as paths of files are not valid keys.
+
+        Args:
+            name: Name of the ConfigMap.
+            namespace: Its namespace; may be unknown.
+        """
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",

@@ -136,7 +136,16 @@ class Claim:
         *,
         adopt: bool = False,
     ) -> dynamic.Volume:
-        """Return the volume as a resource; its `name` stays the one of its creation. adopt: as for `review`."""
+        """Return the volume as a resource; its `name` stays the one of its creation.
+
+        Args:
+            target: The `target` input of the job.
+            namespace: Namespace of the claim; may be an Output.
+            parent: The job's component.
+            depends_on: The resource that has to exist before the volume.
+            urn: URN of the job's component, which the state names as the owner.
+            adopt: Whether the job may belong to another owner; default: it may not.
+        """
         options = pulumi.ResourceOptions(parent=parent, depends_on=[depends_on], retain_on_delete=self.retain)
         props = {"namespace": namespace, "name": self.name, "digest": self.digest, "target": target}
         if self.former:

@@ -111,7 +111,12 @@ class ObjectOwner:
         return NAMESAKE if other == self.name else f"the stack {other}"
 
     def foreign_object(self, kind: Kind, metadata: Mapping[str, Any]) -> tuple[str, str]:
-        """Return why an object that has the name of a new one cannot be taken, and what to do."""
+        """Return why an object that has the name of a new one cannot be taken, and what to do.
+
+        Args:
+            kind: API resource of the object.
+            metadata: Metadata of the object as the cluster has it.
+        """
         maker, namespace = mark_of(metadata), text(metadata.get("namespace"))
         belongs = f"belongs to {self.called(maker)}" if maker else "was not created by this stack"
         place = f"{kind.plural}.{kind.group} {f'-n {namespace} ' if namespace else ''}{metadata['name']}"

@@ -138,6 +138,11 @@ class Program:
     def construct(self, kind: str, name: str, parent: pulumi.Resource | None) -> None:
         """Register a component of the program.
 
+        Args:
+            kind: Class of the component, for example `TrainJob`.
+            name: Name of the component in the program.
+            parent: Its parent; None for none. Components of two parents may have one name.
+
         Raises:
             RunError: Another component has the name; Pulumi's own error would contain only the URN.
         """
@@ -160,6 +165,13 @@ class Program:
     def claim(self, target: dict[str, Any], kind: str, namespace: Any, name: Any, where: str) -> list[Problem]:
         """Register an object that a component creates at a target; return a problem if another component creates one of that
         name.
+
+        Args:
+            target: Connection settings of the target.
+            kind: Kind of the object.
+            namespace: Its namespace; an unknown one cannot be compared. Empty for an object of the cluster.
+            name: Its name.
+            where: Kind, name and place in the program of the component that creates it.
         """
         if isinstance(namespace, Unknown):
             return []

@@ -272,7 +272,12 @@ class QueueObject(pulumi.ComponentResource):
     def child_options(
         self, depends_on: list[pulumi.Resource], *, provider: pulumi.ProviderResource | None = None
     ) -> pulumi.ResourceOptions:
-        """Return options for the component's children, which depend on the component's own dependencies as well."""
+        """Return options for the component's children, which depend on the component's own dependencies as well.
+
+        Args:
+            depends_on: What the children depend on as well.
+            provider: Provider of the children; None for the default one.
+        """
         after: Any = self._opts.depends_on
         if isinstance(after, pulumi.Resource):
             after = [after]

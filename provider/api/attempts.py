@@ -168,7 +168,12 @@ class Attempts:
         self._runs, self._open = True, False
 
     def report(self, step: int, now: float) -> None:
-        """Take note of a step that the attempt which runs has reported."""
+        """Take note of a step that the attempt which runs has reported.
+
+        Args:
+            step: The step.
+            now: When it was reported, in seconds since the epoch.
+        """
         if not self._runs:
             return
         attempt = self.all[-1]
@@ -207,7 +212,13 @@ class Attempts:
             self.all = [*self.all[:-1], replace(self.all[-1], cause=cause, detail=detail[:LONGEST])]
 
     def end(self, now: float, cause: str, detail: str = "") -> None:
-        """End the attempt that runs. cause, detail: Count if nothing has explained the end before, until something does."""
+        """End the attempt that runs.
+
+        Args:
+            now: When it has ended, in seconds since the epoch.
+            cause: Why, in one word. Counts if nothing has explained the end before, until something does.
+            detail: Message about the cause, which counts like it; default: none.
+        """
         if not self._runs:
             return
         self._open = self._pending is None

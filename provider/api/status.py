@@ -198,7 +198,13 @@ class JobStatus:
         return Phase(self.phase).terminal
 
     def fail(self, reason: str, message: str, finished: float) -> None:
-        """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps."""
+        """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps.
+
+        Args:
+            reason: Reason in one word.
+            message: Message for the user.
+            finished: When it has failed, in seconds since the epoch.
+        """
         self.phase, self.reason, self.message, self.finished = Phase.FAILED.value, reason, message, finished
         for step in self.steps:
             if not Phase(step.phase).terminal:

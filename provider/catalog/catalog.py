@@ -166,7 +166,15 @@ class RuntimeCatalog:
         return copy.deepcopy(self._documents[key])
 
     def load_unlocked(self, name: str, release: str) -> dict[str, Any]:
-        """Return the document of a release without comparing it with the lock."""
+        """Return the document of a release without comparing it with the lock.
+
+        Args:
+            name: Name of the runtime.
+            release: The release, for example 1.2.0.
+
+        Raises:
+            Invalid: The file cannot be read, or its document is not a valid release of that name.
+        """
         return _checked(f"{self.source}/{_file(name, release)}", self._bytes(_file(name, release)), name, release)
 
     def about(self, name: str) -> dict[str, Any]:
@@ -180,6 +188,13 @@ class RuntimeCatalog:
 
         `deprecated` in `about.yaml` maps releases to {date: DATE, successor: RELEASE}. It is not part of a release, as
         it is added later.
+
+        Args:
+            name: Name of the runtime.
+            release: The release, for example 1.2.0.
+
+        Raises:
+            Invalid: The runtime is unknown, or its entry in `about.yaml` is not valid.
         """
         found = section(self.about(name), "deprecated").get(release)
         if found is None:
@@ -213,7 +228,15 @@ class RuntimeCatalog:
         return found
 
     def digest(self, name: str, release: str) -> str:
-        """Return the digest of the current content of a release's file."""
+        """Return the digest of the current content of a release's file.
+
+        Args:
+            name: Name of the runtime.
+            release: The release, for example 1.2.0.
+
+        Raises:
+            Invalid: The file cannot be read.
+        """
         return hashlib.sha256(self._bytes(_file(name, release))).hexdigest()
 
     def problems(self) -> list[Problem]:

@@ -115,7 +115,12 @@ class Prefixes:
         self._known: dict[str, int] = {}
 
     def of(self, pod: str, container: str) -> str:
-        """Return the prefix of a Pod's line. container: Empty to leave it out."""
+        """Return the prefix of a Pod's line.
+
+        Args:
+            pod: Name of the Pod, which decides the colour.
+            container: Name of the container; empty to leave it out.
+        """
         name = plain(f"{pod}/{container}" if container else pod)
         if not self._coloured:
             return f"{name} "

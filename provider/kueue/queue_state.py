@@ -33,7 +33,13 @@ class Queues:
     below: Queues | None = None
 
     def find(self, kind: str, name: Any, namespace: Any = "") -> Document | None:
-        """Return an object by its name; None if it is not known. The namespace counts for the kinds in `NAMESPACED`."""
+        """Return an object by its name; None if it is not known.
+
+        Args:
+            kind: Kind of the object.
+            name: Its name; None is returned for a value other than a text.
+            namespace: Its namespace, which counts for the kinds in `NAMESPACED`.
+        """
         if not isinstance(name, str) or not isinstance(namespace, Hashable):
             return None
         found = self._by_name.get((kind, namespace if kind in NAMESPACED else "", name))
@@ -42,7 +48,13 @@ class Queues:
         return found
 
     def lacks(self, kind: str, name: Any, namespace: Any = "") -> bool:
-        """Return whether an object of that name is known not to exist."""
+        """Return whether an object of that name is known not to exist.
+
+        Args:
+            kind: Kind of the object; without all of its objects, nothing is known not to exist.
+            name: Its name; may be unknown or empty.
+            namespace: Its namespace, which counts for the kinds in `NAMESPACED`.
+        """
         sure = isinstance(name, str) and bool(name) and self.has_all(kind)
         return sure and self.find(kind, name, namespace) is None
 
@@ -58,7 +70,12 @@ class Queues:
         return documents
 
     def inside(self, kind: str, namespace: Any) -> list[Document]:
-        """Return all known objects of a kind in a namespace; empty means `default`."""
+        """Return all known objects of a kind in a namespace.
+
+        Args:
+            kind: Kind of the objects.
+            namespace: The namespace; empty means `default`.
+        """
         return [d for d in self.of(kind) if _key(d)[1] == (namespace or "default")]
 
     @cached_property

@@ -68,7 +68,12 @@ class Severities:
     def split(
         self, warnings: Iterable[Warning], train_job: Mapping[str, Any]
     ) -> tuple[tuple[Warning, ...], tuple[Problem, ...]]:
-        """Return the warnings that are errors, and the others together with the problems of the annotation."""
+        """Return the warnings that are errors, and the others together with the problems of the annotation.
+
+        Args:
+            warnings: The warnings about the job.
+            train_job: The TrainJob, whose annotation may ignore codes.
+        """
         errors: list[Warning] = []
         others: list[Problem] = []
         ignored, problems = _ignored(train_job)

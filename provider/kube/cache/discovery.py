@@ -57,12 +57,23 @@ class Facts:
             return known[patience]
 
     def remember(self, what: str, key: Any, value: Any) -> None:
-        """Cache a value."""
+        """Cache a value.
+
+        Args:
+            what: Kind of the value, for example `dry run`.
+            key: Identifies the value among those of its kind; hashable.
+            value: The value; not None, which `recall` returns for a missing one.
+        """
         with self._lock:
             self._known[what, key] = value
 
     def recall(self, what: str, key: Any) -> Any:
-        """Return a cached value; None if not found."""
+        """Return a cached value; None if not found.
+
+        Args:
+            what: Kind of the value, for example `dry run`.
+            key: Identifies the value among those of its kind; hashable.
+        """
         return self._known.get((what, key))
 
     def alone(self, *key: Any) -> threading.Lock:
@@ -88,7 +99,12 @@ class Facts:
         return self._once(("plurals", api_version), ask)
 
     def schema(self, kind: Kind, predicates: Predicates) -> Schema | None:
-        """Return the schema of a kind; None if the server does not have it. predicates: The known CEL rules."""
+        """Return the schema of a kind; None if the server does not have it.
+
+        Args:
+            kind: The API resource.
+            predicates: Text of a CEL rule -> the function that checks it; other rules are not checked.
+        """
 
         def ask() -> Schema | None:
             try:
@@ -99,7 +115,13 @@ class Facts:
         return self._once(("schema", kind), ask)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Document | bool:
-        """Return an object; False if it does not exist, True if reading it is forbidden."""
+        """Return an object; False if it does not exist, True if reading it is forbidden.
+
+        Args:
+            kind: The API resource.
+            namespace: Namespace of the object; ignored for an object of the cluster.
+            name: Name of the object.
+        """
         where = namespace if kind.namespaced else ""
 
         def ask() -> Document | bool:
@@ -116,6 +138,11 @@ class Facts:
         """Return name, labels and owners of an object from a list of its kind; None if not found, or if listing is forbidden.
 
         Secrets are not listed, because who may list them reads all of a namespace.
+
+        Args:
+            kind: The API resource.
+            namespace: Namespace of the object; empty for an object of the cluster.
+            name: Name of the object.
         """
         if kind == SECRET:
             return self._once(("metadata", kind, namespace, name), lambda: self._metadata(kind, namespace, name))
@@ -140,7 +167,12 @@ class Facts:
             return None
 
     def all(self, kind: Kind, namespace: str = "") -> list[Document] | None:
-        """Return all objects of a kind (and a namespace); None if the kind does not exist, or if listing is forbidden."""
+        """Return all objects of a kind (and a namespace); None if the kind does not exist, or if listing is forbidden.
+
+        Args:
+            kind: The API resource.
+            namespace: The namespace; default: all namespaces.
+        """
 
         def ask() -> list[Document] | None:
             try:
@@ -153,14 +185,26 @@ class Facts:
         return self._once(("all", kind, namespace), ask)
 
     def find_now(self, kind: Kind, namespace: str, name: str) -> Document | bool:
-        """Return an object as `find` does, but look again for one that did not exist before."""
+        """Return an object as `find` does, but look again for one that did not exist before.
+
+        Args:
+            kind: The API resource.
+            namespace: Namespace of the object; ignored for an object of the cluster.
+            name: Name of the object.
+        """
         if (found := self.find(kind, namespace, name)) is False:
             self._forget(kind, namespace if kind.namespaced else "", name)
             found = self.find(kind, namespace, name)
         return found
 
     def everywhere(self, kind: Kind, fields: str, most: int = 50) -> list[Document] | None:
-        """Return objects of all namespaces by a field selector, `most` at most; None if listing is forbidden."""
+        """Return objects of all namespaces by a field selector; None if listing is forbidden.
+
+        Args:
+            kind: The API resource.
+            fields: The field selector.
+            most: Largest number of objects; default: 50.
+        """
 
         def ask() -> list[Document] | None:
             try:
@@ -183,7 +227,15 @@ class Facts:
         return self._once(("rules", namespace), lambda: self.client.post(RULES_REVIEW, asked).get("status") or {})
 
     def allowed(self, namespace: str, group: str, resource: str, verb: str, object_name: str) -> bool:
-        """Return whether a SelfSubjectAccessReview allows one permission."""
+        """Return whether a SelfSubjectAccessReview allows one permission.
+
+        Args:
+            namespace: Namespace of the objects; empty for all namespaces, or for objects of the cluster.
+            group: API group; empty for the core group.
+            resource: Plural of the kind, with a subresource if it is about one: `pods/log`.
+            verb: Verb of RBAC, for example `create`.
+            object_name: The only object that it is about; empty for all.
+        """
         name, _, subresource = resource.partition("/")
         wanted = {"namespace": namespace, "group": group, "resource": name, "subresource": subresource, "verb": verb}
         wanted["name"] = object_name

@@ -28,7 +28,13 @@ class Kind:
         return f"/api/{self.api_version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the path of an object; without a name of all objects of a namespace, or of all namespaces if that is empty."""
+        """Return the path of an object, or of a list of objects, on the API server.
+
+        Args:
+            namespace: The namespace; empty for all namespaces.
+            name: Name of the object; empty for all objects.
+            subresource: Such as `log` of a Pod; empty for the object itself.
+        """
         parts = [self.root]
         if self.namespaced and namespace:
             parts += ["namespaces", quote(namespace, safe="")]
@@ -40,7 +46,12 @@ class Kind:
         return "/".join(parts)
 
     def where(self, namespace: str, name: str) -> str:
-        """Return the name of an object in errors: `JobSet team/digits`."""
+        """Return the name of an object in errors: `JobSet team/digits`.
+
+        Args:
+            namespace: Namespace of the object; empty for an object of the cluster.
+            name: Name of the object.
+        """
         if self.namespaced and namespace:
             return f"{self.kind} {namespace}/{name}"
         return f"{self.kind} {name}"

@@ -114,7 +114,18 @@ class Client:
         return self._shared.cluster
 
     def get(self, kind: Kind, namespace: str, name: str, *, whole: bool = True) -> Document | None:
-        """Return an object; None if the server has no such object or kind. whole: Whether more than its metadata is needed."""
+        """Return an object; None if the server has no such object or kind.
+
+        Args:
+            kind: The kind.
+            namespace: Namespace of the object; empty for an object of the cluster.
+            name: Name of the object.
+            whole: Whether more than its metadata is needed; default: the whole object.
+
+        Raises:
+            ApiError: The server refuses.
+            Unreachable: The server does not answer.
+        """
         try:
             return self._object("GET", kind, namespace, name, accept=JSON if whole else _METADATA)
         except ApiError as error:
@@ -192,6 +203,12 @@ class Client:
     def apply(self, kind: Kind, document: Mapping[str, Any], *, force: bool = False, dry_run: bool = False) -> Document:
         """Apply an object with server-side apply as `FIELD_MANAGER`, and return it as stored.
 
+        Args:
+            kind: The kind.
+            document: The fields to set, with name and namespace.
+            force: Whether to take over fields of other field managers.
+            dry_run: Whether the server only checks the object and stores nothing.
+
         Raises:
             ApiError: 409 Conflict has a cause for each field of another field manager.
         """
@@ -205,7 +222,17 @@ class Client:
         return self._object("PATCH", kind, namespace, name, query, document, _APPLY)
 
     def patch(self, kind: Kind, namespace: str, name: str, change: Mapping[str, Any]) -> Document:
-        """Change an object with a JSON merge patch as `FIELD_MANAGER`, and return it as stored."""
+        """Change an object with a JSON merge patch as `FIELD_MANAGER`, and return it as stored.
+
+        Args:
+            kind: The kind.
+            namespace: Namespace of the object; empty for an object of the cluster.
+            name: Name of the object.
+            change: The patch; with a resourceVersion the server rejects it if the object was changed since.
+
+        Raises:
+            ApiError: The server refuses: 409 if the resourceVersion is an older one.
+        """
         return self._object("PATCH", kind, namespace, name, {"fieldManager": FIELD_MANAGER}, change, _MERGE)
 
     def delete(
@@ -248,7 +275,15 @@ class Client:
         *,
         propagation: str = "Background",
     ) -> Document | None:
-        """Request a deletion if `mine` is true for the object at that moment; return the object as read, None if not found."""
+        """Request a deletion if `mine` is true for the object at that moment; return the object as read, None if not found.
+
+        Args:
+            kind: The kind.
+            namespace: Namespace of the object.
+            name: Name of the object.
+            mine: Returns whether an object is the one to delete.
+            propagation: Propagation policy; default: in the background.
+        """
         while (found := self.get(kind, namespace, name)) is not None and mine(found):
             about = {"uid": str(found["metadata"]["uid"]), "version": str(found["metadata"]["resourceVersion"])}
             if self.delete(kind, namespace, name, **about, propagation=propagation):
@@ -256,7 +291,12 @@ class Client:
         return found
 
     def read(self, path: str, query: Mapping[str, str] | None = None) -> Document:
-        """Return the JSON answer of any path, such as /version."""
+        """Return the JSON answer of any path, such as /version.
+
+        Args:
+            path: The path on the server.
+            query: Parameters of the request; None for none.
+        """
         return self._json("GET", path, query or {}, where=path)
 
     def post(self, kind: Kind, document: Mapping[str, Any], namespace: str = "") -> Document:
@@ -331,13 +371,28 @@ class Client:
         yield from answer.chunks()
 
     def execute(self, namespace: str, pod: str, container: str, argv: Sequence[str], *, idle: float) -> Iterator[bytes]:
-        """Yield the standard output of a command in a container, without retries. Args and errors: as `exec_stream.run`."""
+        """Yield the standard output of a command in a container, without retries. Raises as `exec_stream.run`.
+
+        Args:
+            namespace: Namespace of the Pod.
+            pod: Name of the Pod.
+            container: Name of the container.
+            argv: The command and its arguments; no shell reads it.
+            idle: Seconds without data after which to give up.
+        """
         where = f"command in Pod {namespace}/{pod}"
         access = self._shared.access(self.patience)
         yield from exec_stream.run(access, POD.path(namespace, pod, "exec"), container, argv, where, idle)
 
     def log_tail(self, namespace: str, pod: str, query: Mapping[str, str], most: int) -> bytes:
-        """Return what arrives of a container's log within `TAIL_SECONDS`, up to `most` bytes. Raises as `logs`."""
+        """Return what arrives of a container's log within `TAIL_SECONDS`. Raises as `logs`.
+
+        Args:
+            namespace: Namespace of the Pod.
+            pod: Name of the Pod.
+            query: Parameters of the API: container, tailLines, previous, ...
+            most: Largest number of bytes.
+        """
         until, found = time.monotonic() + TAIL_SECONDS, bytearray()
         asked = {**query, "limitBytes": str(most)}
         for piece in self.within(TAIL_SECONDS).logs(namespace, pod, asked, idle=TAIL_SECONDS):

@@ -276,7 +276,12 @@ class Schema:
         return found
 
     def faults(self, value: Any, at: At = None) -> Iterator[Fault]:
-        """Yield the errors of a pruned value, without those of validation rules; unknown leaves count as valid."""
+        """Yield the errors of a pruned value, without those of validation rules; unknown leaves count as valid.
+
+        Args:
+            value: The value, without fields that the schema does not have.
+            at: Path of the value, which the paths of the errors start with; None for the document.
+        """
         kind = type(value)
         if kind is Unknown:
             return
