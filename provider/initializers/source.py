@@ -156,6 +156,11 @@ class Source(Protocol):
         """Return the entry with the checksums of the response, and the bytes [start, stop).
 
         Closing the generator closes the connection.
+
+        Args:
+            entry: The file, as the source lists it.
+            start: First byte.
+            stop: Byte after the last one.
         """
         ...
 
@@ -168,11 +173,21 @@ class Scheme(Protocol):
     """A module that implements a scheme. Importing it loads no client library."""
 
     def check(self, location: str, kind: Kind) -> list[Problem]:
-        """Return the problems of a location."""
+        """Return the problems of a location.
+
+        Args:
+            location: The part of the URI after `SCHEME://`.
+            kind: Whether it is a dataset or a model.
+        """
         ...
 
     def patterns(self, location: str, kind: Kind) -> Patterns:
-        """Return the default patterns of a location."""
+        """Return the default patterns of a location.
+
+        Args:
+            location: The part of the URI after `SCHEME://`.
+            kind: Whether it is a dataset or a model.
+        """
         ...
 
     def connect(self, request: FetchRequest) -> Source:

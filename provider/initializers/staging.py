@@ -65,7 +65,13 @@ class Staging:
         return revision
 
     def plan(self, header: dict[str, Any], revision: str, entries: Iterable[Entry]) -> None:
-        """Record the revision, and remove the content of every file that is not one of the entries."""
+        """Record the revision, and remove the content of every file that is not one of the entries.
+
+        Args:
+            header: What identifies the fetch; a journal with another header is not continued.
+            revision: Revision of the source; empty if it has none.
+            entries: The files to fetch.
+        """
         self._data.mkdir(exist_ok=True)
         planned = {*map(identity, entries)}
         for path in list(self._data.iterdir()):
@@ -96,7 +102,12 @@ class Staging:
         self._append({"id": identity(entry), "part": index})
 
     def add_file(self, entry: Entry, sha256: str) -> None:
-        """Record a verified file."""
+        """Record a verified file.
+
+        Args:
+            entry: The file.
+            sha256: Its SHA-256 in hexadecimal digits.
+        """
         self._append({"id": identity(entry), "sha256": sha256})
 
     def drop(self, entry: Entry) -> None:

@@ -83,7 +83,13 @@ class Row:
         }  # fmt: skip
 
     def add(self, ran: Ran, begin: float, now: float) -> None:
-        """Count a run. begin: Begin of the window; now: its end."""
+        """Count a run.
+
+        Args:
+            ran: The run.
+            begin: Begin of the window, in seconds since the epoch.
+            now: End of the window, in seconds since the epoch.
+        """
         job = (ran.namespace, ran.name)
         if not ran.begin:
             if ran.known >= begin:

@@ -138,7 +138,16 @@ class KubernetesTarget:
         return self.client.within(PATIENCE)
 
     def find_object(self, kind: kinds.Kind, namespace: str, name: str) -> Document | None:
-        """Return an object; None if not found."""
+        """Return an object; None if not found.
+
+        Args:
+            kind: The API resource.
+            namespace: Namespace of the object; empty for an object of the cluster.
+            name: Name of the object.
+
+        Raises:
+            TargetFault: The cluster cannot be read.
+        """
         return self.reachable_client(namespace).get(kind, namespace, name)
 
     def queue_versions(self) -> dict[str, list[str]]:
@@ -146,7 +155,12 @@ class KubernetesTarget:
         return draining.served_versions(self.client, PATIENCE)
 
     def queue_objects(self, kind: str, version: str) -> list[Document]:
-        """Return all objects of a kind of Kueue; empty if they may not be listed."""
+        """Return all objects of a kind of Kueue; empty if they may not be listed.
+
+        Args:
+            kind: A kind of Kueue's API, for example `ClusterQueue`.
+            version: Version of the API that the cluster serves, for example `v1beta2`.
+        """
         return queue_snapshot.list_objects(self.client, kind, version)
 
     def queued_work(self) -> list[Document]:
@@ -158,7 +172,12 @@ class KubernetesTarget:
         return queue_snapshot.list_queued_work(self.reachable_client())
 
     def queue_work(self, name: str, version: str) -> list[Work]:
-        """Return the unfinished Workloads of a ClusterQueue, with their quota or that they wait."""
+        """Return the unfinished Workloads of a ClusterQueue, with their quota or that they wait.
+
+        Args:
+            name: Name of the ClusterQueue.
+            version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
+        """
         return draining.list_work(self.client.within(PATIENCE), name, version)
 
     def lacks_namespace(self, namespace: str) -> bool:
@@ -166,7 +185,12 @@ class KubernetesTarget:
         return queue_snapshot.lacks_namespace(self.client, namespace)
 
     def reopen_queue(self, name: str, version: str) -> None:
-        """Revert the stopPolicy that an interrupted deletion of a ClusterQueue has left."""
+        """Revert the stopPolicy that an interrupted deletion of a ClusterQueue has left.
+
+        Args:
+            name: Name of the ClusterQueue.
+            version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
+        """
         draining.reopen(self.client, name, version)
 
     def release_queue(
@@ -295,7 +319,13 @@ class KubernetesTarget:
             worker_copies.send(self.client, submission, owner.uid)
 
     def abandon_copies(self, namespace: str, name: str, owner: Owner) -> None:
-        """Delete the copies of a job in worker clusters that the program no longer has, as far as these answer."""
+        """Delete the copies of a job in worker clusters that the program no longer has, as far as these answer.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            owner: Owner of the job; copies of another one stay.
+        """
         worker_copies.delete_unreachable(self.client, namespace, name, owner)
 
     def relabel(self, submission: Submission, was: Owner) -> None:
@@ -316,7 +346,15 @@ class KubernetesTarget:
         self.update(submission)
 
     def status(self, namespace: str, name: str) -> JobStatus | None:
-        """Return the current status of a job; None if it has no record. The end of a job is written into its record."""
+        """Return the current status of a job; None if it has no record. The end of a job is written into its record.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+
+        Raises:
+            TargetFault: The cluster cannot be read.
+        """
         from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
         from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 
@@ -396,7 +434,12 @@ class KubernetesTarget:
 
     def current_owner(self, namespace: str, name: str) -> Owner | None:
         """Return the owner of the job of that name; None if the list of all jobs does not have it. The owner of a retained job
-        has no stack."""
+        has no stack.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+        """
         if self.overview(namespace).cached_record(name) is None:
             return None
         found = record.find(self.client.within(PATIENCE), namespace, name)
@@ -413,14 +456,30 @@ class KubernetesTarget:
         return progress_of(client, snapshot(client, status.namespace, status.name)) or status.progress
 
     def runs(self, namespace: str, name: str) -> list[Run]:
-        """Return the runs of the job of that name, the newest last; empty if it has no record."""
+        """Return the runs of the job of that name, the newest last; empty if it has no record.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+
+        Raises:
+            TargetFault: The cluster cannot be read.
+        """
         found = record.find(self.client.within(PATIENCE), namespace, name)
         if found is None or not found.is_record:
             return []
         return found.runs(self.status(namespace, name) or found.last_status())
 
     def drift(self, namespace: str, name: str) -> dict[str, Any]:
-        """Return path -> current value of what was changed externally in an unfinished job, except changes of controllers."""
+        """Return path -> current value of what was changed externally in an unfinished job, except changes of controllers.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+
+        Raises:
+            TargetFault: The cluster cannot be read.
+        """
         owner = record.find(self.client, namespace, name)
         if owner is None or owner.terminal or not owner.applied:
             return {}
@@ -497,7 +556,19 @@ class KubernetesTarget:
     def create_volume(
         self, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any] | None = None
     ) -> dict[str, str]:
-        """Create a PersistentVolumeClaim, and return its path and generation. Safe to repeat; existing data stays."""
+        """Create a PersistentVolumeClaim, and return its path and generation. Safe to repeat; existing data stays.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            owner: URN of the owner.
+            sweep: Label of the stack; empty if a sweep must not delete the claim.
+            claim: Settings of the claim: size, class, access mode; None for the defaults.
+
+        Raises:
+            Conflict: The claim belongs to another owner, or differs in an immutable field.
+            TargetFault: The StorageClass does not exist, or an earlier claim is not gone in time.
+        """
         made = claims.create(self.client, namespace, name, owner, sweep, claim or {})
         self.copy_volume(namespace, name, owner, sweep, claim or {}, made["generation"])
         return made
@@ -505,40 +576,92 @@ class KubernetesTarget:
     def copy_volume(
         self, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any], generation: str
     ) -> None:
-        """Create a claim of the same name and generation in each worker cluster of MultiKueue. Safe to repeat."""
+        """Create a claim of the same name and generation in each worker cluster of MultiKueue. Safe to repeat.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            owner: URN of the owner.
+            sweep: Label of the stack; empty if a sweep must not delete the claim.
+            claim: Settings of the claim: size, class, access mode.
+            generation: Generation of the claim in this cluster.
+        """
         for cluster, worker in self.client.workers.items():
             with worker_copies.in_worker(cluster):
                 claims.create(worker, namespace, name, owner, sweep, claim, generation)
 
     def update_volume(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
-        """Change the size of a claim, and whether a sweep leaves the claim alone."""
+        """Change the size of a claim, and whether a sweep leaves the claim alone.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            generation: Generation in the state.
+            claim: The desired settings.
+
+        Raises:
+            Conflict: The claim has another generation.
+            TargetFault: The claim is gone, or its class does not allow the new size.
+        """
         claims.update(self.client, namespace, name, generation, claim)
         for cluster, worker in self.client.workers.items():
             with worker_copies.in_worker(cluster):
                 claims.update(worker, namespace, name, generation, claim)
 
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
-        """Return path and generation of a claim, and its owner; None if not found."""
+        """Return path and generation of a claim, and its owner; None if not found.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+        """
         return claims.read(self.client, namespace, name)
 
     def relabel_volume(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
-        """Write our owner and label on a claim that came from another stack, if it is of that generation."""
+        """Write our owner and label on a claim that came from another stack, if it is of that generation.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            generation: Generation in the state; a claim of another generation is not changed.
+            owner: URN of our owner.
+            sweep: Label of our stack; empty if a sweep must not delete the claim.
+        """
         for client in (self.client, *self.client.workers.values()):
             claims.relabel(client, namespace, name, generation, owner, sweep)
 
     def lost_volume(self, namespace: str, name: str, owner: Owner) -> Loss:
-        """Return whether a volume that its owner created before was lost, without a request for an existing volume alone."""
+        """Return whether a volume that its owner created before was lost, without a request for an existing volume alone.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            owner: Owner of the claim in the state.
+        """
         return self.overview(namespace).lost_claim(name, owner)
 
     def describe_volume(self, namespace: str, name: str) -> str:
-        """Return size and age of a volume; empty if it has no data."""
+        """Return size and age of a volume; empty if it has no data.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+        """
         return claims.describe(self.client, namespace, name)
 
     def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str:
         """Delete a claim with all its data.
 
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            generation: Generation in the state; a claim of another generation is not deleted.
+
         Returns:
             The owner of a claim of another generation, or a note that the claim stays for unfinished jobs; empty otherwise.
+        Raises:
+            Refused: Another unfinished Pod mounts the claim.
+            TargetFault: The claim is not gone in time.
         """
         for cluster, worker in self.client.workers.items():
             with worker_copies.in_worker(cluster):
@@ -570,6 +693,11 @@ class KubernetesTarget:
     def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
         """Create or update a ClusterTrainingRuntime or TrainingRuntime, and return its UID.
 
+        Args:
+            document: The runtime.
+            owner: URN of the owner.
+            sweep: Label of the stack.
+
         Raises:
             Conflict: The runtime belongs to another owner.
             Invalid: The server rejects the runtime.
@@ -577,7 +705,16 @@ class KubernetesTarget:
         return runtime_objects.apply(self.client, document, owner, sweep)
 
     def check_runtime(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
-        """Raise Conflict if a runtime of that name exists and belongs to another owner. sweep: None if not known yet."""
+        """Check that no runtime of that name belongs to another owner.
+
+        Args:
+            document: The runtime.
+            owner: URN of the owner.
+            sweep: Label of the stack; None if not known yet.
+
+        Raises:
+            Conflict: The runtime belongs to another owner.
+        """
         runtime_objects.check_owner(self.client, document, owner, sweep)
 
     def edited_runtime(
@@ -598,7 +735,13 @@ class KubernetesTarget:
         return runtime_objects.changed_paths(self.reachable_client(), document, applied, owner, sweep)
 
     def runtime(self, kind: str, namespace: str, name: str) -> Document | None:
-        """Return the runtime as the cluster has it; None if not found."""
+        """Return the runtime as the cluster has it; None if not found.
+
+        Args:
+            kind: `ClusterTrainingRuntime` or `TrainingRuntime`.
+            namespace: Namespace of the runtime; empty for a ClusterTrainingRuntime.
+            name: Name of the runtime.
+        """
         return runtime_objects.read(self.client, kind, namespace, name)
 
     def runtime_owner(self, found: Mapping[str, Any]) -> Owner:
@@ -610,8 +753,15 @@ class KubernetesTarget:
     ) -> Owner | None:
         """Delete a runtime, and return its current owner if that is another one; None otherwise.
 
+        Args:
+            document: The runtime.
+            uid: UID of the runtime in the state; a runtime with another one is not deleted.
+            owner: Our owner.
+            force: Whether to delete it although unfinished TrainJobs were created from it.
+
         Raises:
             Refused: An unfinished TrainJob was created from the runtime, and `force` is not set.
+            TargetFault: The runtime is not gone in time.
         """
         return runtime_objects.delete(self.client, document, uid, owner, force=force)
 
@@ -620,7 +770,12 @@ class KubernetesTarget:
         return consumers.list_consumers(self.reachable_client(), runtime, self.namespace)
 
     def runtime_of_job(self, namespace: str, name: str) -> tuple[str, str]:
-        """Name and release of the runtime that the job there was made from; empty where that is not known."""
+        """Return name and release of the runtime that a job was created from; empty strings if unknown.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+        """
         record = self.overview(namespace).record(name)
         return (record.runtime, record.release) if record is not None else ("", "")
 

@@ -381,6 +381,10 @@ class LocalTarget:
     def status(self, namespace: str, name: str) -> JobStatus | None:
         """Return the current status of a job; None if not found. Ends the processes of a job whose supervisor has died.
 
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+
         Raises:
             Refused: The job runs on another host.
             Unreadable: A file of the job is damaged.
@@ -401,7 +405,15 @@ class LocalTarget:
             return self._known_status(folder, record)
 
     def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:  # noqa: ARG002
-        """Return the status of a job, with the reason if its files are damaged; None if not found."""
+        """Return the status of a job, with the reason if its files are damaged; None if not found.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            uid: Ignored: nothing is cached on this machine.
+            phase: Ignored, as the uid is.
+            owner: Owner of the job in the state, which counts for a job whose files are damaged.
+        """
         try:
             return self.status(namespace, name)
         except Unreadable as fault:
@@ -447,7 +459,12 @@ class LocalTarget:
         return status.progress
 
     def runs(self, namespace: str, name: str) -> list[Run]:
-        """Return the runs of the job of that name, the newest last; empty if not found."""
+        """Return the runs of the job of that name, the newest last; empty if not found.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+        """
         folder = JobFolder.of(self.root, namespace, name)
         record = Record.find(folder)
         if record is None:
@@ -460,6 +477,10 @@ class LocalTarget:
         """Return the times for which the job of that name has run; empty if not found.
 
         A job without a supervisor, because it is suspended or was killed, has run until its status was last written.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
         """
         folder = JobFolder.of(self.root, namespace, name)
         record = Record.find(folder)
@@ -473,7 +494,12 @@ class LocalTarget:
         return [*found, *recorded_run(namespace, name, record.demand, status.started, status.finished)]
 
     def current_owner(self, namespace: str, name: str) -> Owner | None:
-        """Return the owner of the job of that name; None if not found."""
+        """Return the owner of the job of that name; None if not found.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+        """
         found = Record.find(JobFolder.of(self.root, namespace, name))
         return found.whose if found is not None else None
 
@@ -569,7 +595,12 @@ class LocalTarget:
         return swept
 
     def steps(self, namespace: str, name: str) -> list[str]:
-        """Return the names of a job's steps; [] if the job is not found."""
+        """Return the names of a job's steps; [] if the job is not found.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+        """
         record = Record.find(JobFolder.of(self.root, namespace, name))
         if record is None:
             return []
@@ -580,7 +611,13 @@ class LocalTarget:
         return logs.files(JobFolder.of(self.root, namespace, name).logs, name, step)
 
     def dropped_logs(self, namespace: str, name: str, step: str | None = None) -> list[tuple[str, int]]:
-        """Return pod and bytes of the logs whose beginning was replaced by newer lines."""
+        """Return pod and bytes of the logs whose beginning was replaced by newer lines.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            step: Name of the step; None for all.
+        """
         sizes = [(pod, logs.dropped_bytes(path)) for pod, _, path in self.log_files(namespace, name, step)]
         return [(pod, size) for pod, size in sizes if size]
 
@@ -631,15 +668,33 @@ class LocalTarget:
         return Claim(self.root, namespace, name).create(owner, sweep)
 
     def update_volume(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
-        """Record whether the folder is retained; a folder has neither size nor class."""
+        """Record whether the folder is retained; a folder has neither size nor class.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            generation: Generation in the state; a volume of another generation is not changed.
+            claim: The desired settings, of which only `retain` counts.
+        """
         Claim(self.root, namespace, name).retain(generation, retain=bool(claim.get("retain")))
 
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
-        """Return `path` and `generation` of a volume, and its owner; None if not found."""
+        """Return `path` and `generation` of a volume, and its owner; None if not found.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+        """
         return Claim(self.root, namespace, name).read()
 
     def lost_volume(self, namespace: str, name: str, owner: Owner) -> Loss:  # noqa: ARG002
-        """Return whether a volume that was created before is lost."""
+        """Return whether a volume that was created before is lost.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            owner: Ignored: only whether the folder exists counts.
+        """
         return Loss.NONE if self.volume(namespace, name) is not None else Loss.GONE
 
     def owned_volumes(self) -> list[tuple[str, str, str, str]]:
@@ -658,7 +713,12 @@ class LocalTarget:
         return sorted(volumes.claim_folder(self.root, name_of("namespace", namespace), "").glob(f"*-{revision}/data"))
 
     def describe_volume(self, namespace: str, name: str) -> str:
-        """Return the number of files of a volume, their size and the last change; empty if it has no files."""
+        """Return the number of files of a volume, their size and the last change; empty if it has no files.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+        """
         return Claim(self.root, namespace, name).describe()
 
     def output(self, path: str) -> Output | None:
@@ -670,11 +730,24 @@ class LocalTarget:
         return Claim(self.root, namespace, claim).output(folder)
 
     def relabel_volume(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
-        """Record owner and label for a generation of a volume that was moved from another stack."""
+        """Record owner and label for a generation of a volume that was moved from another stack.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            generation: Generation in the state; a volume of another generation is not changed.
+            owner: URN of our owner.
+            sweep: Label of our stack; a retained volume keeps none.
+        """
         Claim(self.root, namespace, name).relabel(generation, owner, sweep)
 
     def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str:
         """Delete a generation of a volume with its data; a volume that an unfinished job mounts is deleted when the job ends.
+
+        Args:
+            namespace: Namespace of the claim.
+            name: Name of the claim.
+            generation: Generation in the state; a volume of another generation is not deleted.
 
         Returns:
             The owner if the volume has another generation; why it is not deleted yet; empty if it is deleted.
