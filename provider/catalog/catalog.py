@@ -156,6 +156,9 @@ class RuntimeCatalog:
         Args:
             name: Name of the runtime.
             release: Default: the newest.
+
+        Raises:
+            Invalid: The runtime or the release is unknown, or its file is not the released one.
         """
         known = self.releases(name)
         if release is not None and release not in known:

@@ -169,6 +169,9 @@ def diff(one: str, other: str, folder: str, output: str) -> int:
         other: NAME@RELEASE or a file.
         folder: Folder of the catalogue; empty for the built-in one.
         output: table, json or yaml.
+
+    Raises:
+        Invalid: A runtime is not found, or not valid.
     """
     catalog = RuntimeCatalog.from_dir(folder) if folder else BUILT_IN
     before, after = _find(one, catalog), _find(other, catalog)

@@ -90,6 +90,10 @@ def resources(stack: str | None, wanted: str | None, *, project: str = ".", secr
         wanted: Name of a job or its resource; None for all jobs.
         project: Folder of the Pulumi project.
         secrets: Whether to decrypt secrets.
+
+    Raises:
+        Invalid: The stack has no such job.
+        TargetFault: The stack cannot be read.
     """
     state = json.loads(_pulumi(["stack", "export", *(["--show-secrets"] if secrets else [])], stack, project))
     found = []

@@ -121,7 +121,10 @@ def collect_entries(entries: Iterable[Entry], fault: Callable[[str], TargetFault
 
     Args:
         entries: The entries.
-        fault: Returns the error for a reason; raised if the listing exceeds the limits on memory.
+        fault: Returns the error for a reason.
+
+    Raises:
+        TargetFault: The listing exceeds a limit, or has a file without a valid size.
     """
     collected: list[Entry] = []
     characters = 0

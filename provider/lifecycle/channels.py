@@ -36,7 +36,13 @@ Connect = Callable[[Mapping[str, Any]], Target]
 
 
 def check(olds: Props, news: Props, connect: Connect) -> Checked:
-    """Return notes on what a move does to jobs. Rejects the removal of a release that a job uses."""
+    """Return notes on what a move does to jobs. Rejects the removal of a release that a job uses.
+
+    Args:
+        olds: Previous inputs; empty for a new channel.
+        news: Current inputs; leaves may be unknown.
+        connect: Returns the target of an input `target`.
+    """
     if not olds or any(isinstance(news.get(k), Unknown) for k in ("release", "document", "runtime")):
         return Checked(news)
     if formerly := {*olds.get("formerly", ()), program_of(str(olds.get("component")))} - {_program(news), ""}:
@@ -66,28 +72,53 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
 
 
 def diff(olds: Props, news: Props) -> Diff:
-    """Return whether the channel changes. olds: Outputs. news: Checked inputs."""
+    """Return whether the channel changes.
+
+    Args:
+        olds: Outputs.
+        news: Checked inputs; in a refresh, the stored inputs.
+    """
     renamed = "names" in olds and olds["names"] != _names(news)
     return Diff(renamed or _stored(olds) != _stored(news) or connection_of(olds) != connection_of(news))
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
-    """Return id and outputs of the channel; nothing is created in the target."""
+    """Return id and outputs of the channel; nothing is created in the target.
+
+    Args:
+        inputs: Checked inputs; all values are known.
+        connect: Returns the target of an input `target`.
+    """
     return str(inputs["channel"]), _outputs(inputs, inputs["target"], connect)
 
 
 def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
-    """Return the outputs with the current release and connection settings."""
+    """Return the outputs with the current release and connection settings.
+
+    Args:
+        outputs: Outputs of the channel.
+        inputs: Checked inputs; all values are known.
+        connect: Returns the target of an input `target`.
+    """
     return _outputs(inputs, {**inputs["target"], **with_current_connection(outputs, inputs)["target"]}, connect)
 
 
 def read(outputs: Props, _connect: Connect) -> tuple[Props | None, list[str]]:
-    """Return the outputs as stored: a channel exists only in its stack."""
+    """Return the outputs as stored: a channel exists only in its stack.
+
+    Args:
+        outputs: Outputs of the channel in the state.
+        _connect: Ignored: nothing of a channel is in its target.
+    """
     return outputs, []
 
 
 def delete(outputs: Props, connect: Connect) -> list[str]:
     """Remove the channel.
+
+    Args:
+        outputs: Outputs of the channel in the state.
+        connect: Returns the target of an input `target`.
 
     Raises:
         Refused: A job takes its releases from the channel, which has no `force`.

@@ -711,14 +711,31 @@ def _local_settings(props: Props) -> Props:
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
-    """Create the job and return as soon as the target has accepted it. Safe to repeat after a crash."""
+    """Create the job and return as soon as the target has accepted it. Safe to repeat after a crash.
+
+    Args:
+        inputs: Checked inputs; all values are known.
+        connect: Returns the target of an input `target`.
+
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
+    """
     target = connect(inputs["target"])
     status = target.create(submission_of(inputs), adopt=bool(inputs.get("adopt")))
     return f"{inputs['namespace']}/{inputs['name']}", _outputs(inputs, status, target.identity())
 
 
 def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
-    """Change in place what may change in place (`lifecycle.changes`), and revert external changes that a refresh has found."""
+    """Change in place what may change in place (`lifecycle.changes`), and revert external changes that a refresh has found.
+
+    Args:
+        outputs: Outputs of the job.
+        inputs: Checked inputs; all values are known.
+        connect: Returns the target of an input `target`.
+
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
+    """
     where = {**with_current_connection({"target": {**inputs["target"], **outputs["target"]}}, inputs)["target"]}
     if has_other_label(outputs, inputs):
         where["sweep"] = label_of(inputs)
@@ -756,7 +773,15 @@ def _move_copies(outputs: Props, inputs: Props, connect: Connect) -> None:
 
 
 def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
-    """Return the current outputs, and notes for the user. None: the job was not found, or belongs to another stack."""
+    """Return the current outputs, and notes for the user. None: the job was not found, or belongs to another stack.
+
+    Args:
+        outputs: Outputs of the job in the state.
+        connect: Returns the target of an input `target`.
+
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
+    """
     target = connect(outputs["target"])
     namespace, name = outputs["namespace"], outputs["name"]
     try:
@@ -785,8 +810,14 @@ _FORGOTTEN = "no longer in the state of this stack"
 def delete(outputs: Props, connect: Connect) -> list[str]:
     """End the job and delete the objects of this run; objects that somebody else has created since stay.
 
+    Args:
+        outputs: Outputs of the job in the state.
+        connect: Returns the target of an input `target`.
+
     Returns:
         Notes for the user: the current owner, or which data was deleted.
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
     """
     uid, owner = outputs.get("uid", ""), _owner(outputs)
     left = connect(outputs["target"]).delete(outputs["namespace"], outputs["name"], uid=uid, owner=owner)

@@ -46,7 +46,13 @@ class Jobs:
         self._labels = labels
 
     def check(self, olds: Props, news: Props, connect: crud.Connect) -> Checked:
-        """Return the inputs to store."""
+        """Return the inputs to store.
+
+        Args:
+            olds: Previous inputs; empty for a new job.
+            news: Current inputs; leaves may be unknown.
+            connect: Returns the target of an input `target`.
+        """
         self._labels.use(olds)
         found = crud.check(olds, news, connect, self._labels)
         self._labels.use(found.inputs)
@@ -66,7 +72,13 @@ class Volumes:
         self._labels = labels
 
     def check(self, olds: Props, news: Props, connect: volumes.Connect) -> Checked:
-        """Return the inputs to store."""
+        """Return the inputs to store.
+
+        Args:
+            olds: Previous inputs; empty for a new volume.
+            news: Current inputs; leaves may be unknown.
+            connect: Returns the target of an input `target`.
+        """
         self._labels.use(olds)
         found = volumes.check(olds, news, connect)
         self._labels.use(found.inputs)
@@ -88,20 +100,41 @@ class Runtimes:
         self._uids: set[str] = set()
 
     def diff(self, olds: Props, news: Props) -> Diff:
-        """Return whether the runtime changes."""
+        """Return whether the runtime changes.
+
+        Args:
+            olds: Outputs.
+            news: Checked inputs; in a refresh, the stored inputs.
+        """
         found = runtime_crud.diff(olds, news)
         if not found.replaces:
             self._uids.add(str(olds.get("uid")))
         return found
 
     def create(self, inputs: Props, connect: runtime_crud.Connect) -> tuple[str, Props]:
-        """Apply the runtime."""
+        """Apply the runtime.
+
+        Args:
+            inputs: Checked inputs; all values are known.
+            connect: Returns the target of an input `target`.
+
+        Raises:
+            TrainerError: The target cannot be reached, or refuses.
+        """
         id_, outputs = runtime_crud.create(inputs, connect)
         self._uids.add(str(outputs.get("uid")))
         return id_, outputs
 
     def delete(self, outputs: Props, connect: runtime_crud.Connect) -> list[str]:
-        """Delete the runtime, unless another resource has it, and return notes for the user."""
+        """Delete the runtime, unless another resource has it, and return notes for the user.
+
+        Args:
+            outputs: Outputs of the runtime in the state.
+            connect: Returns the target of an input `target`.
+
+        Raises:
+            TrainerError: The target cannot be reached, or refuses.
+        """
         return [] if outputs.get("uid") in self._uids else runtime_crud.delete(outputs, connect)
 
 
@@ -112,11 +145,21 @@ class Targets:
         self._labels = labels
 
     def check(self, olds: Props, news: Props) -> Checked:
-        """Return the inputs to store."""
+        """Return the inputs to store.
+
+        Args:
+            olds: Previous inputs; empty for a new target.
+            news: Current inputs; leaves may be unknown.
+        """
         return Checked(crud.with_current_connection(olds, news) if olds else news)
 
     def diff(self, olds: Props, news: Props) -> Diff:
-        """Return whether the connection changes."""
+        """Return whether the connection changes.
+
+        Args:
+            olds: Outputs.
+            news: Checked inputs; in a refresh, the stored inputs.
+        """
         return Diff(crud.connection_changed(olds, news))
 
     def create(
@@ -137,7 +180,16 @@ class Targets:
         return label, {"target": where, "sweep": label, "cluster": identity.get("cluster")}
 
     def update(self, olds: Props, news: Props, connect: Callable[[Mapping[str, Any]], Target]) -> Props:
-        """Return the outputs with the current connection. Raises TrainerError if it leads to another cluster."""
+        """Return the outputs with the current connection.
+
+        Args:
+            olds: Outputs.
+            news: Checked inputs; all values are known.
+            connect: Returns the target of an input `target`.
+
+        Raises:
+            TrainerError: The connection leads to another cluster.
+        """
         outputs = crud.with_current_connection(olds, news)
         there = connect(outputs["target"])
         there.identity()  # a connection to another cluster is not recorded

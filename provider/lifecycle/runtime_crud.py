@@ -50,6 +50,11 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
 
     The owner is computed once and then copied, so that a renamed stack or component keeps its runtime, also if its jobs are in
     another namespace now.
+
+    Args:
+        olds: Previous inputs; empty for a new runtime.
+        news: Current inputs; leaves may be unknown.
+        connect: Returns the target of an input `target`.
     """
     component = news["component"]
     new = component if isinstance(component, Unknown) else digest([component])[:20]
@@ -93,7 +98,12 @@ def _conflict(inputs: Props, connect: Connect) -> str:
 
 
 def diff(olds: Props, news: Props) -> Diff:
-    """Return whether the runtime changes. olds: Outputs. news: Checked inputs."""
+    """Return whether the runtime changes.
+
+    Args:
+        olds: Outputs.
+        news: Checked inputs; in a refresh, the stored inputs.
+    """
     before, after = _identity(olds["document"]), _identity(news["document"])
     if before != after:
         return Diff(True, ("document",))
@@ -102,17 +112,42 @@ def diff(olds: Props, news: Props) -> Diff:
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
-    """Apply the runtime. Safe to repeat."""
+    """Apply the runtime. Safe to repeat.
+
+    Args:
+        inputs: Checked inputs; all values are known.
+        connect: Returns the target of an input `target`.
+
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
+    """
     return "/".join(filter(None, map(str, _identity(inputs["document"])))), _apply(inputs, inputs["target"], connect)
 
 
 def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
-    """Update the runtime in place. Existing jobs keep the snapshot that they were created with."""
+    """Update the runtime in place. Existing jobs keep the snapshot that they were created with.
+
+    Args:
+        outputs: Outputs of the runtime.
+        inputs: Checked inputs; all values are known.
+        connect: Returns the target of an input `target`.
+
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
+    """
     return _apply(inputs, {**inputs["target"], **with_current_connection(outputs, inputs)["target"]}, connect)
 
 
 def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
-    """Return the outputs with the cluster's values, and notes for the user. None: the runtime is gone, or has another owner."""
+    """Return the outputs with the cluster's values, and notes for the user. None: the runtime is gone, or has another owner.
+
+    Args:
+        outputs: Outputs of the runtime in the state.
+        connect: Returns the target of an input `target`.
+
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
+    """
     kind, namespace, name = _identity(outputs["document"])
     target = connect(outputs["target"])
     found = target.runtime(kind, namespace, name)
@@ -125,7 +160,15 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
 
 
 def delete(outputs: Props, connect: Connect) -> list[str]:
-    """Delete the runtime and return notes for the user."""
+    """Delete the runtime and return notes for the user.
+
+    Args:
+        outputs: Outputs of the runtime in the state.
+        connect: Returns the target of an input `target`.
+
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
+    """
     target, force = connect(outputs["target"]), bool(outputs.get("force"))
     new_owner = target.delete_runtime(outputs["document"], outputs["uid"], _owner(outputs), force=force)
     return [_left_alone(outputs, new_owner)] if new_owner else []

@@ -60,7 +60,13 @@ _NAMES = ("namespace", "name", "digest")
 
 
 def check(olds: Props, news: Props, connect: Connect) -> Checked:
-    """Return the inputs to store. A change that a claim does not support is rejected before anything is touched."""
+    """Return the inputs to store. A change that a claim does not support is rejected before anything is touched.
+
+    Args:
+        olds: Previous inputs; empty for a new volume.
+        news: Current inputs; leaves may be unknown.
+        connect: Returns the target of an input `target`.
+    """
     news = with_known_digest(olds, news)
     if not olds:
         return Checked(news, failures=_owner_conflicts(news, connect))
@@ -220,7 +226,12 @@ def _impossible(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 
 def diff(olds: Props, news: Props) -> Diff:
-    """Return whether the volume changes. olds: Outputs. news: Checked inputs."""
+    """Return whether the volume changes.
+
+    Args:
+        olds: Outputs.
+        news: Checked inputs; in a refresh, the stored inputs.
+    """
     replaces = tuple(k for k in _NAMES if olds.get(k) != news.get(k))
     changed = olds.get("claim") != news.get("claim") or connection_changed(olds, news) or _is_recreated(olds, news)
     changed = changed or has_other_label(olds, news) or _changes_retention(olds, news)
@@ -236,7 +247,15 @@ def _is_recreated(outputs: Props, news: Props) -> bool:
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
-    """Create the volume. Safe to repeat; existing content stays."""
+    """Create the volume. Safe to repeat; existing content stays.
+
+    Args:
+        inputs: Checked inputs; all values are known.
+        connect: Returns the target of an input `target`.
+
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
+    """
     namespace, name, target = inputs["namespace"], inputs["name"], inputs["target"]
     claim = inputs.get("claim")
     kept = claim is None and inputs.get("retain")  # any later stack may use a retained folder
@@ -247,7 +266,16 @@ def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
 
 
 def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
-    """Change the size, the retention, the connection or the label, or create a volume again that was deleted externally."""
+    """Change the size, the retention, the connection or the label, or create a volume again that was deleted externally.
+
+    Args:
+        outputs: Outputs of the volume.
+        inputs: Checked inputs; all values are known.
+        connect: Returns the target of an input `target`.
+
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
+    """
     known = with_current_connection(outputs, inputs)
     if has_other_label(outputs, inputs):
         label = label_of(inputs)
@@ -274,7 +302,15 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
 
 
 def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
-    """Return the current outputs, and notes for the user. None: the volume is gone, or belongs to another stack."""
+    """Return the current outputs, and notes for the user. None: the volume is gone, or belongs to another stack.
+
+    Args:
+        outputs: Outputs of the volume in the state.
+        connect: Returns the target of an input `target`.
+
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
+    """
     try:
         current = connect(outputs["target"]).volume(outputs["namespace"], outputs["name"])
     except Unreadable as fault:
@@ -294,8 +330,14 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
 def delete(outputs: Props, connect: Connect) -> list[str]:
     """Delete the volume.
 
+    Args:
+        outputs: Outputs of the volume in the state.
+        connect: Returns the target of an input `target`.
+
     Returns:
         Notes for the user: lost output, why the volume stays for now, or its current owner.
+    Raises:
+        TrainerError: The target cannot be reached, or refuses.
     """
     lost = losses(outputs, connect, "is deleted")
     place = outputs["namespace"], outputs["name"]

@@ -152,6 +152,10 @@ class Client:
             fields: Field selector; empty for all objects.
             keep: Returns what to keep of an object; None drops it.
             whole: Whether whole objects are needed; else only their metadata are read.
+
+        Raises:
+            ApiError: The server refuses.
+            Unreachable: The server does not answer, or the answer is not a list of objects.
         """
         found: list[Document] = []
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
