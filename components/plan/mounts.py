@@ -400,7 +400,11 @@ def _size(content: Mapping[str, Mapping[str, Any]]) -> int:
 
 def _notes_of_files(tree: SourceTree) -> list[str]:
     """Return notes with the files that stay behind although no argument of the user names them."""
-    left_out = {"files that may contain secrets": tree.withheld, "files that a .gitignore names": tree.ignored}
+    left_out = {
+        "files that may contain secrets": tree.withheld,
+        "files that a .gitignore names": tree.ignored,
+        "submodules that are not checked out": tree.absent,
+    }
     return [f"{what} do not travel with the job: {_listed_files(paths)}" for what, paths in left_out.items() if paths]
 
 

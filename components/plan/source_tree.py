@@ -76,12 +76,14 @@ class SourceTree:
         files: Path below the project's folder -> file, sorted.
         withheld: Paths of files and folders that are left out because they may contain secrets.
         ignored: Paths of files and folders that are left out because of a `.gitignore`.
+        absent: Paths of submodules that are not checked out.
         storage: Place for an archive that is too large for a ConfigMap; empty: none.
     """
 
     files: Mapping[str, SourceFile]
     withheld: Sequence[str] = ()
     ignored: Sequence[str] = ()
+    absent: Sequence[str] = ()
     storage: str = ""
 
     @cached_property
@@ -138,7 +140,7 @@ def read_tree(
         raise Invalid(Problem("", f"{root} has no files, or none that .gitignore, include and exclude leave"))
     if wrong := [*_plain_secrets(files)]:
         raise Invalid(*wrong)
-    return SourceTree(files, sorted(walk.withheld), sorted(walk.ignored))
+    return SourceTree(files, sorted(walk.withheld), sorted(walk.ignored), sorted(walk.absent_submodules()))
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,8 @@ class _Walk:
     def __init__(self, root: Path, include: GitIgnoreSpec, exclude: GitIgnoreSpec, *, committed: bool) -> None:
         self.withheld: list[str] = []
         self.ignored: list[str] = []
+        self._empty: dict[str, list[str]] = {}
+        """Folder of a repository, or "" -> the folders in it that are empty, each with a slash at the end."""
         self._root, self._include, self._exclude, self._committed = root, include, exclude, committed
         self._secrets = GitIgnoreSpec.from_lines(SECRETS)
         self._count = self._bytes = 0
@@ -173,8 +177,22 @@ class _Walk:
     def files(self) -> Iterator[tuple[str, SourceFile]]:
         yield from self._folder("", () if self._committed else _ignored_above(self._root))
 
-    def _folder(self, below: str, ignored: Sequence[_IgnoreFile]) -> Iterator[tuple[str, SourceFile]]:
-        """Yield the files of a folder. below: its path with a slash at the end. ignored: `.gitignore` files, the nearest last."""
+    def absent_submodules(self) -> Iterator[str]:
+        """Yield the submodules that are not checked out; git leaves an empty folder in the place of each."""
+        for repository, folders in self._empty.items():
+            submodules = git.submodules(self._root / repository)
+            yield from (each for each in folders if each.removeprefix(repository).rstrip("/") in submodules)
+
+    def _folder(
+        self, below: str, ignored: Sequence[_IgnoreFile], repository: str = ""
+    ) -> Iterator[tuple[str, SourceFile]]:
+        """Yield the files of a folder.
+
+        Args:
+            below: Its path with a slash at the end.
+            ignored: `.gitignore` files, the nearest last.
+            repository: Path of the nearest folder with a `.git` above, with a slash at the end.
+        """
         try:
             entries = sorted(os.scandir(self._root / below), key=lambda entry: entry.name)
         except OSError as error:
@@ -182,6 +200,10 @@ class _Walk:
         if below.count("/") > _MOST_LEVELS:
             why = f"{below[:40]}... is a folder in more than {_MOST_LEVELS} others"
             raise Invalid(Problem("", why, "exclude it"))
+        if any(entry.name == ".git" for entry in entries):
+            repository = below
+        if not entries and self._is_included(below):
+            self._empty.setdefault(repository, []).append(below)
         own = next((each for each in entries if each.name == ".gitignore" and Path(each.path).is_file()), None)
         if own is not None and not self._committed:
             ignored = [*ignored, _IgnoreFile(_read_ignore_file(Path(own.path)), below=below)]
@@ -192,17 +214,24 @@ class _Walk:
             pattern_path = f"{text}/" if is_folder else text
             if self._exclude.match_file(pattern_path):
                 continue
-            included = not self._include.patterns or self._include.match_file(pattern_path)
+            included = self._is_included(pattern_path)
             if self._is_ignored(pattern_path, ignored):
                 self.ignored += [pattern_path] if included else []
             elif not path.isprintable():
                 raise Invalid(Problem("", f"{path!r} has a control character in its name", "rename or exclude it"))
-            elif self._secrets.match_file(pattern_path):
+            elif self._secrets.match_file(pattern_path) or (entry.is_symlink() and self._leads_to_secret(path)):
                 self.withheld += [pattern_path] if included else []
             elif is_folder:
-                yield from self._folder(pattern_path, ignored)
+                yield from self._folder(pattern_path, ignored, repository)
             elif included:
                 yield path, self._file(path)
+
+    def _is_included(self, path: str) -> bool:
+        return not self._include.patterns or self._include.match_file(path)
+
+    def _leads_to_secret(self, link: str) -> bool:
+        target = os.path.relpath(os.path.realpath(self._root / link), self._root)
+        return self._secrets.match_file(target.encode(errors="replace").decode())
 
     def _is_ignored(self, path: str, ignored: Sequence[_IgnoreFile]) -> bool:
         """Return whether git ignores a path: the nearest `.gitignore` with a pattern for it does, and git does not track it."""

@@ -38,6 +38,8 @@ MAX_FILES = 10_000
 MAX_FOLDERS = 1_000
 _LINK = "120000"
 """Mode of a link in git."""
+_SUBMODULE = "160000"
+"""Mode of a submodule in git."""
 _MOST_LINKS = 10
 """Links that lead to one another."""
 _OF_A_CLONE = "give path= of a clone instead"
@@ -301,12 +303,22 @@ def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> b
 
 def tracked_files(folder: Path) -> frozenset[str]:
     """Return the files below a folder that git tracks, relative to it; none if git cannot be asked or there is no repository."""
-    argv = [*_command(), "-C", str(folder), "ls-files", "-z"]
+    return frozenset(_listed_files(folder))
+
+
+def submodules(folder: Path) -> frozenset[str]:
+    """Return the submodules below a folder, relative to it; none if git cannot be asked or there is no repository."""
+    entries = (entry.partition("\t") for entry in _listed_files(folder, "--stage"))
+    return frozenset(name for about, _, name in entries if about.startswith(_SUBMODULE))
+
+
+def _listed_files(folder: Path, *options: str) -> list[str]:
+    argv = [*_command(), "-C", str(folder), "ls-files", "-z", *options]
     try:
         done = subprocess.run(argv, env=_environment(), capture_output=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return frozenset()
-    return frozenset(map(os.fsdecode, filter(None, done.stdout.split(b"\0"))))
+        return []
+    return [*map(os.fsdecode, filter(None, done.stdout.split(b"\0")))]
 
 
 def _command() -> list[str]:

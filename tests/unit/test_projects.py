@@ -159,6 +159,38 @@ def test_the_plan_says_what_gitignore_leaves_out(tmp_path: Path) -> None:
     assert ignored.startswith(begin) and ignored.endswith("a08.bin and 3 more") and ignored.encode()
 
 
+def test_submodules_that_are_not_checked_out_are_named(tmp_path: Path, home: Path) -> None:
+    root = tmp_path / "r"
+    for folder in ("lib/dep", "lib/there", "there/inner", "docs/theme"):
+        (root / folder).mkdir(parents=True)
+    write(root, {"train.py": "", "lib/there/a.py": ""})
+    (root / "lib" / "empty").mkdir()
+    there = _commit(root / "lib" / "there", "a submodule with another one in it")
+    (root / "lib" / "there" / "inner").mkdir()
+    in_git = ["git", "-C", str(root / "lib" / "there"), "update-index", "--add", "--cacheinfo"]
+    subprocess.run([*in_git, f"160000,{there},inner"], check=True)
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    in_git[2] = str(root)
+    for path in ("lib/dep", "lib/there", "docs/theme"):
+        subprocess.run([*in_git, f"160000,{there},{path}"], check=True)
+    tree = read_tree(root, exclude=["docs/"])
+    assert tree.absent == ["lib/dep/", "lib/there/inner/"] and "lib/there/a.py" in tree.files
+    assert mounts._notes_of_files(tree) == [
+        "submodules that are not checked out do not travel with the job: lib/dep/, lib/there/inner/"
+    ]
+    assert read_tree(root / "lib").absent == ["dep/", "there/inner/"]
+    assert read_tree(root, ["*.py"]).absent == []
+    commit = _commit(root, "first")
+    with pytest.raises(Invalid, match=f"{commit}/docs/theme: is a link or a submodule, and must be a file"):
+        git.project_folder(f"file://{root}", commit)
+
+
+def test_a_link_to_a_secret_stays_behind(tmp_path: Path) -> None:
+    (write(tmp_path, {".env": "", "a.py": ""}) / "settings.txt").symlink_to(".env")
+    tree = read_tree(tmp_path)
+    assert [*tree.files] == ["a.py"] and tree.withheld == [".env", "settings.txt"]
+
+
 def test_files_that_editors_create_are_no_change(tmp_path: Path) -> None:
     before = read_tree(write(tmp_path, {"train.py": ""})).digest
     write(tmp_path, {".train.py.swp": "", "train.py~": "", "#train.py#": ""})
