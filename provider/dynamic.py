@@ -57,7 +57,7 @@ def _with_plain_errors(call: Callable[..., T]) -> Callable[..., T]:
         except MALFORMED_STATE as error:
             *_, last = traceback.extract_tb(error.__traceback__)
             cause = f"{type(error).__name__}: {error}, {Path(last.filename).name}:{last.lineno}"
-            text = message(f"what the state holds of this resource is not understood ({cause}). {_IF_EDITED}")
+            text = message(f"the state of this resource cannot be read ({cause}). {_IF_EDITED}")
         answer_with(text)
         raise Exception(text)
 
@@ -65,7 +65,8 @@ def _with_plain_errors(call: Callable[..., T]) -> Callable[..., T]:
 
 
 _IF_EDITED = (
-    "Was the state edited, or written by a newer version? `pulumi stack export` shows it; `pulumi state delete URN` removes the"
+    "Was the state edited, or written by a newer version of pulumi-trainer? `pulumi stack export` shows the state;"
+    " `pulumi state delete URN` removes the"
     " resource from the state, and its objects are deleted with the stack. If neither is the case, please report this"
 )
 

@@ -107,7 +107,7 @@ class ToolTrainer(Trainer):
     def check(self) -> list[Problem]:
         found = merge_problems(self.misnamed, [*super().check(), *type_problems(self)])
         if self.quantizes() and not asks_for_gpu(self.resources_per_node):
-            why = f"quantization of {self.title} needs a GPU, and resources_per_node asks for none"
+            why = f"quantization of {self.title} needs a GPU, but resources_per_node requests none"
             where = "lora.quantize_base" if self.lora is not None and self.lora.quantize_base else "config"
             found.append(Problem(where, why, 'resources_per_node={"gpu": 1}, or leave quantization out'))
         if self.quantizer and self.quantizes() and self.image is None and not self._installs(self.quantizer):
@@ -121,7 +121,7 @@ class ToolTrainer(Trainer):
         """Return why there is no adapter that could be merged into the base model."""
         if self.lora is not None or self.has_adapter(config):
             return []
-        return [Problem("", "is True, and the job trains no adapter", "lora=LoraConfig(...), or leave it out")]
+        return [Problem("", "is True, but the job trains no adapter", "lora=LoraConfig(...), or leave it out")]
 
     def has_adapter(self, config: Mapping[str, Any]) -> bool:  # noqa: ARG002
         """Return whether fields of the tool ask for an adapter of LoRA."""
@@ -198,7 +198,7 @@ class ToolTrainer(Trainer):
         for name, value in config.items():
             where = f"config[{quoted(name)}]"
             if name in lora and name in written:
-                found.append(Problem(where, "is set by lora, and both are given", "leave one of the two out"))
+                found.append(Problem(where, "cannot be combined with lora, which sets it", "leave one of the two out"))
             elif name not in lora and name not in types:
                 found.append(self._unknown(where, name, types))
             elif name not in lora:
@@ -228,20 +228,20 @@ class ToolTrainer(Trainer):
             value, where = config.get(name), f"config[{quoted(name)}]"
             inside = isinstance(value, str) and (value == path or value.startswith(f"{path}/"))
             if kind in fetched and value is not None and not inside:
-                why = f"the initializer fetches a {kind}, and both are given"
+                why = f"cannot be combined with the {kind} of initializer="
                 found.append(Problem(where, why, f"leave one of the two out, or give a path below {path}"))
             elif kind not in fetched and value is None and not self._has_other(kind):
                 hint = f"give its name or path here, or initializer=Initializer({kind}=...)"
                 found.append(Problem(where, f"is required: the job has no {kind}", hint))
         if config.get("output_dir") is None and not output:
-            why = "is not set and the job has no output volume: the trained model would be lost"
+            why = "is not set, and the job has no output volume: the trained model would be lost"
             found.append(Problem('config["output_dir"]', why, "give the job output=True"))
         taken: tuple[str, ...] = ("resume_from_checkpoint", "save_total_limit", "output_dir")
         if policy is not None and (policy.steps is not None or policy.every is not None):
             taken += ("save_strategy", "save_steps")
         for name in taken if policy is not None else ():
             if config.get(name) is not None:
-                why = "is set by the checkpoint policy of the job, and both are given"
+                why = "cannot be combined with checkpoint=, which sets it"
                 found.append(Problem(f"config[{quoted(name)}]", why, "leave one of the two out"))
         if found:  # the last check of this trainer: a field that is missing is often a misspelt one
             types = self._types()
@@ -367,7 +367,7 @@ class TRLTrainer(ToolTrainer):
         if self.method not in ("grpo", "rloo", None):
             found.append(
                 Problem(
-                    "reward", f"scores completions, and {self.method} generates none", "reward= is for grpo and rloo"
+                    "reward", f"scores completions, but {self.method} generates none", "reward= is for grpo and rloo"
                 )
             )
         names = [getattr(each, "__name__", "") for each in self.functions()]
@@ -378,7 +378,7 @@ class TRLTrainer(ToolTrainer):
                 found.append(Problem(where, f"a second function {names[at]}: its scores are logged by name"))
         if isinstance(self.config, Mapping) and self.config.get("reward_funcs") is not None:
             found.append(
-                Problem('config["reward_funcs"]', "is set by reward, and both are given", "use one of the two")
+                Problem('config["reward_funcs"]', "cannot be combined with reward, which sets it", "use one of the two")
             )
         return found
 
@@ -424,9 +424,7 @@ class TRLTrainer(ToolTrainer):
 
     def missing(self, config: Mapping[str, Any]) -> list[Problem]:
         if self.method == "distillation" and config.get("teacher_model_name_or_path") is None:
-            return [
-                Problem('config["teacher_model_name_or_path"]', "is required: the model that the other one learns from")
-            ]
+            return [Problem('config["teacher_model_name_or_path"]', "is required: the teacher model")]
         scored = bool(self.functions()) or any(config.get(n) for n in ("reward_funcs", "reward_model_name_or_path"))
         if self.method in ("grpo", "rloo") and not scored:
             return [Problem("reward", f"is required: {self.method} has nothing that scores its completions")]
@@ -465,7 +463,7 @@ def _reward_problems(function: Any) -> list[Problem]:
         ]
     parameters = inspect.signature(function).parameters
     if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        why = f"{function.__name__} takes no **kwargs, and TRL also passes the columns of the dataset"
+        why = f"{function.__name__} takes no **kwargs, but TRL also passes the columns of the dataset"
         return [Problem("", why, f"def {function.__name__}(completions, **kwargs)")]
     known = _PASSED
     kinds = (inspect.Parameter.POSITIONAL_ONLY,)
@@ -473,7 +471,7 @@ def _reward_problems(function: Any) -> list[Problem]:
         return [
             Problem(
                 "",
-                f"{function.__name__} has positional-only parameters, and TRL passes names",
+                f"{function.__name__} has positional-only parameters, but TRL passes arguments by name",
                 f"one of {', '.join(sorted(known))}",
             )
         ]

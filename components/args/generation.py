@@ -85,7 +85,7 @@ class GenerationServer(Args):
         for name in self.config if isinstance(self.config, Mapping) else ():
             where = f"config[{quoted(name)}]"
             if not isinstance(name, str) or not _OPTION.fullmatch(name):
-                found.append(Problem(where, "not a name of an option of vLLM", 'such as "max_model_len"'))
+                found.append(Problem(where, "not a valid name of a vLLM option", 'such as "max_model_len"'))
             elif name.replace("-", "_") in _OF_THE_JOB:
                 own = "tensor_parallel_size=" if name.replace("-", "_") == "tensor_parallel_size" else ""
                 hint = f"give {own} beside config" if own else "leave it out"
@@ -137,23 +137,23 @@ def server_problems(
     for name in (each for each in (*_OF_THE_CLIENT, *_OF_THE_NODES) if config.get(each) is not None):
         where, hint = f"config[{quoted(name)}]", "leave one of the two out"
         if name in _OF_THE_CLIENT:
-            found.append(Problem(where, "is set by generation, and both are given", hint))
+            found.append(Problem(where, "cannot be combined with generation, which sets it", hint))
         else:
-            why = "is for vLLM in the nodes, and generation gives it a Pod of its own"
+            why = "applies to vLLM in the nodes, but generation= runs vLLM in its own Pod"
             found.append(Problem(where, why, 'generation=GenerationServer(config={"max_model_len": ...})'))
     if trains_on_gpu and not generates_on_gpu:
-        why = "asks for no GPU, and the nodes do: all would wait for a server that generates on CPUs"
+        why = "requests no GPU, but the nodes do: all nodes would wait for a server that generates on CPUs"
         found.append(Problem("generation.resources_per_node", why, 'resources_per_node={"gpu": 1}'))
     if generates_on_gpu and not trains_on_gpu:
-        why = "asks for GPUs, and the nodes do not: vLLM gets new weights over NCCL, which needs GPUs on both sides"
+        why = "requests GPUs, but the nodes do not: vLLM gets new weights over NCCL, which needs GPUs on both sides"
         found.append(Problem("generation.resources_per_node", why, 'give the nodes resources_per_node={"gpu": 1} too'))
     if not generates_on_gpu and config.get("vllm_structured_outputs_regex") is not None:
-        why = "needs vLLM, and the server asks for no GPU"
+        why = "needs vLLM, but the server requests no GPU"
         found.append(Problem('config["vllm_structured_outputs_regex"]', why, "leave it out"))
     gpus = _whole_gpus(server.resources_per_node)
     size = server.tensor_parallel_size
     if gpus is not None and isinstance(size, int) and size > gpus:
-        why = f"is {size}, and the server asks for {gpus} GPUs"
+        why = f"is {size}, but the server requests {gpus} GPUs"
         found.append(Problem("generation.tensor_parallel_size", why, "leave it out: the default is all of them"))
     return found
 
@@ -171,13 +171,13 @@ def vllm_problems(config: Mapping[str, Any], *, trains_on_gpu: bool, installs_vl
     where, hint = 'config["use_vllm"]', "give generation=GenerationServer(...), or leave it out"
     if config.get("vllm_mode") == "server":
         if config.get("vllm_server_base_url") is None and config.get("vllm_server_host") is None:
-            return [Problem(where, 'is True with vllm_mode="server", and the job has no server', hint)]
+            return [Problem(where, 'is True with vllm_mode="server", but the job has no server', hint)]
     elif not trains_on_gpu:
-        return [Problem(where, "is True: vLLM would run in the nodes, which ask for no GPU", hint)]
+        return [Problem(where, "is True: vLLM would run in the nodes, which request no GPU", hint)]
     if not installs_vllm:
         return [
             Problem(
-                where, "is True, and vLLM is not installed", 'packages_to_install=["vllm"], or an image that has it'
+                where, "is True, but vLLM is not installed", 'packages_to_install=["vllm"], or an image that has it'
             )
         ]
     return []

@@ -46,7 +46,7 @@ class PlainPolicy(MLPolicy):
     """No framework: nodes get what the TrainJob declares and no more (`mlPolicy` without a framework).
 
     Args:
-        num_nodes: Nodes of jobs that name no number; default: 1 (`numNodes`).
+        num_nodes: Nodes of jobs without `num_nodes`; default: 1 (`numNodes`).
     """
 
 
@@ -67,7 +67,7 @@ class TorchPolicy(MLPolicy):
     """PyTorch: `torchrun`'s PET_* environment on every node (`mlPolicy.torch`).
 
     Args:
-        num_nodes: Nodes of jobs that name no number; default: 1 (`numNodes`).
+        num_nodes: Nodes of jobs without `num_nodes`; default: 1 (`numNodes`).
         env_injection: Other containers that get PET_*, at most 16 targets (`envInjection.targets`).
     """
 
@@ -88,7 +88,7 @@ class MPIPolicy(MLPolicy):
     All pods of the replicated jobs `node` and `launcher` get SSH keys, and the launcher a hostfile at /etc/mpi/hostfile.
 
     Args:
-        num_nodes: Nodes of jobs that name no number; default: 1 (`numNodes`).
+        num_nodes: Nodes of jobs without `num_nodes`; default: 1 (`numNodes`).
         num_proc_per_node: Slots per node in the hostfile, at least 1; default: 1 (`numProcPerNode`).
         mpi_implementation: `OpenMPI`, the only one (`mpiImplementation`).
         ssh_auth_mount_path: Where the keys are mounted; default: /root/.ssh (`sshAuthMountPath`).
@@ -107,7 +107,7 @@ class JAXPolicy(MLPolicy):
     """JAX: JAX_NUM_PROCESSES, JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS on every node (`mlPolicy.jax`).
 
     Args:
-        num_nodes: Nodes of jobs that name no number; default: 1 (`numNodes`).
+        num_nodes: Nodes of jobs without `num_nodes`; default: 1 (`numNodes`).
     """
 
     framework = "jax"
@@ -117,7 +117,7 @@ class XGBoostPolicy(MLPolicy):
     """XGBoost: the tracker's DMLC_* environment on every node, a worker per GPU or else per node (`mlPolicy.xgboost`).
 
     Args:
-        num_nodes: Nodes of jobs that name no number; default: 1 (`numNodes`).
+        num_nodes: Nodes of jobs without `num_nodes`; default: 1 (`numNodes`).
     """
 
     framework = "xgboost"
@@ -172,9 +172,9 @@ class CoschedulingPolicy(PodGroupPolicy):
     """Gangs by the coscheduling plugin of Kubernetes' scheduler-plugins (`podGroupPolicy.coscheduling`).
 
     Args:
-        scheduler_name: Scheduler of pods that name none, `scheduler-plugins-scheduler` in its chart; default: that of
+        scheduler_name: Scheduler of pods without a `schedulerName`, `scheduler-plugins-scheduler` in its chart; default: that of
             the template.
-        schedule_timeout_seconds: Seconds that a gang may wait for its last pod; default: 60, which 0 means too
+        schedule_timeout_seconds: Seconds that a gang may wait for its last pod; default: 60, also for 0
             (`scheduleTimeoutSeconds`).
     """
 
@@ -191,7 +191,7 @@ class KAIPolicy(PodGroupPolicy):
     https://github.com/kai-scheduler/KAI-Scheduler/blob/main/pkg/podgrouper/podgrouper/plugins/jobset/jobset_grouper.go).
 
     Args:
-        scheduler_name: Scheduler of pods that name none; default: `kai-scheduler`.
+        scheduler_name: Scheduler of pods without a `schedulerName`; default: `kai-scheduler`.
         queue: Queue of KAI, the label `kai.scheduler/queue` of the JobSet and its pods; default: that of KAI.
     """
 
@@ -269,7 +269,7 @@ class VolcanoPolicy(PodGroupPolicy):
     The queue is the annotation `scheduling.volcano.sh/queue-name` of the template, the priority that of its pods.
 
     Args:
-        scheduler_name: Scheduler of pods that name none, `volcano` in its chart; default: that of the template.
+        scheduler_name: Scheduler of pods without a `schedulerName`, `volcano` in its chart; default: that of the template.
         network_topology: How far apart the nodes of a gang may be; default: anywhere (`networkTopology`).
     """
 

@@ -20,7 +20,7 @@ class Source(Args):
     contain secrets (`.env`, `Pulumi.*.yaml`, private keys).
 
     Args:
-        path: Folder of the project; a relative path begins at the current folder of the program. With `git`, a folder of the
+        path: Folder of the project; a relative path is relative to the current folder of the program. With `git`, a folder of the
             repository, "." for all of it.
         git: Address of a git repository (https://, ssh://, user@host:path, file:///) without credentials, which git takes from
             its credential helper. Default: none, the files are those of `path`.

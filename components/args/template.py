@@ -26,7 +26,7 @@ class DependsOn(Args):
 
     Args:
         name: The other replicated job (`name`).
-        status: What it must be: `Ready` or `Complete` (`status`).
+        status: Status that it must have: `Ready` or `Complete` (`status`).
     """
 
     name: pulumi.Input[str] | None = None
@@ -216,7 +216,7 @@ class Network(Args):
 
 
 class JobSetTemplate(Args):
-    """The JobSet that jobs are made from (`spec.template` of a runtime), with the fields of its spec in one place.
+    """The JobSet from which jobs are created (`spec.template` of a runtime), with the fields of its spec in one place.
 
     Args:
         replicated_jobs: Replicated jobs (`replicatedJobs`).

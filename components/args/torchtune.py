@@ -79,7 +79,7 @@ class TorchTuneTrainer(ToolTrainer):
             hint = did_you_mean(str(self.base), bases, f"one of {', '.join(bases)}")
             found.append(Problem("base", f"must be {of}, not {short_repr(self.base)}", hint))
         if self.lora is not None and self.recipe not in _WITH_LORA:
-            why = f"the recipe {self.recipe} trains the whole model"
+            why = f"the recipe {self.recipe} trains the whole model, without LoRA"
             found.append(Problem("lora", why, f"recipe={quoted(_WITH_LORA[0])}, or leave lora out"))
         return found
 
@@ -112,7 +112,7 @@ class TorchTuneTrainer(ToolTrainer):
         written = dict(flat(nested(self.config)))
         lora = self.lora_fields(self.lora) if isinstance(self.lora, LoraConfig) else {}
         for name in written.keys() & lora.keys():
-            why = "is set by lora, and both are given"
+            why = "cannot be combined with lora, which sets it"
             found.append(Problem(f"config[{quoted(name)}]", why, "leave one of the two out"))
         for name, value in nested(config).items():
             if name not in types:
@@ -128,11 +128,7 @@ class TorchTuneTrainer(ToolTrainer):
     def missing(self, config: Mapping[str, Any]) -> list[Problem]:
         teacher = "teacher_checkpointer.checkpoint_dir"
         if self.recipe == "knowledge_distillation_distributed" and teacher not in dict(flat(nested(config))):
-            return [
-                Problem(
-                    f"config[{quoted(teacher)}]", "is required: the folder of the model that the other one learns from"
-                )
-            ]
+            return [Problem(f"config[{quoted(teacher)}]", "is required: the folder of the teacher model")]
         return []
 
     def job_problems(self, fetched: Collection[str], policy: Any, *, output: bool) -> list[Problem]:
@@ -144,14 +140,14 @@ class TorchTuneTrainer(ToolTrainer):
         ):
             inside = isinstance(value, str) and f"{value}/".startswith(f"{path}/")
             if kind in fetched and value is not None and not inside:
-                why = f"the initializer fetches a {kind}, and both are given"
+                why = f"cannot be combined with the {kind} of initializer="
                 hint = f"leave one of the two out, or give a path below {path}"
                 found.append(Problem(f"config[{quoted(name)}]", why, hint))
         if "model" not in fetched and model is None and not isinstance(self.config, pulumi.Output):
             hint = "give its folder here, or initializer=Initializer(model=...)"
             found.append(Problem('config["checkpointer.checkpoint_dir"]', "is required: the job has no model", hint))
         if given.get("output_dir") is None and not output:
-            why = "is not set and the job has no output volume: the trained model would be lost"
+            why = "is not set, and the job has no output volume: the trained model would be lost"
             found.append(Problem('config["output_dir"]', why, "give the job output=True"))
         return found + (self._policy_problems(given, policy) if policy is not None else [])
 
@@ -160,16 +156,19 @@ class TorchTuneTrainer(ToolTrainer):
         found = list[Problem]()
         for name in ("steps", "every"):
             if (value := getattr(policy, name)) is not None:
-                why = f"torchtune saves checkpoints after an epoch, and would ignore {name}={value!r} of the checkpoint policy"
+                why = (
+                    f"torchtune only saves checkpoints at the end of an epoch, so it would ignore {name}={value!r}"
+                    " of the checkpoint policy"
+                )
                 hint = f'leave {name} out; config["max_steps_per_epoch"] makes epochs shorter'
                 found.append(Problem("recipe", why, hint))
         if given.get("epochs", 1) == 1:
-            why = "torchtune saves checkpoints after each epoch but the last, and there is one: the job would have none"
+            why = "torchtune saves no checkpoint after the last epoch, so a job of one epoch would save none"
             hint = 'give more epochs; config["max_steps_per_epoch"] makes them shorter'
             found.append(Problem('config["epochs"]', why, hint))
         for name in ("resume_from_checkpoint", "output_dir", "enable_async_checkpointing"):
             if given.get(name) not in (None, False):
-                why = "is set by the checkpoint policy of the job, and both are given"
+                why = "cannot be combined with checkpoint=, which sets it"
                 found.append(Problem(f"config[{quoted(name)}]", why, "leave one of the two out"))
         return found
 
@@ -182,7 +181,7 @@ class TorchTuneTrainer(ToolTrainer):
         known, release = table(self.tool)["components"], table(self.tool)["release"]
         component = node.get(_COMPONENT, self._component(name))
         if component is None and self.base in table(self.tool)["configs"].get(self.recipe, {}):
-            why = f"names no {_COMPONENT}, and {self.base} has no {name}"
+            why = f"needs a {_COMPONENT}, since {self.base} has no {name}"
             yield Problem(f"config[{quoted(name)}]", why, f'{{"{_COMPONENT}": "...", ...}}')
         if not isinstance(component, str) or component not in known:
             package = f"{component}".rpartition(".")[0]
@@ -224,7 +223,12 @@ def _inner(value: Any) -> Any:
 
 
 def flat(config: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a nested configuration, with their values."""
+    """Yield the dotted keys of a nested configuration, with their values.
+
+    Args:
+        config: The configuration.
+        start: Beginning of all keys, such as `model.`; default: none.
+    """
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{start}{name}.")

@@ -42,7 +42,7 @@ class UnslothTrainer(ToolTrainer):
     def check(self) -> list[Problem]:
         found = super().check()
         if not asks_for_gpu(self.resources_per_node):
-            why = "Unsloth trains on GPUs alone, and resources_per_node asks for none"
+            why = "Unsloth needs a GPU, but resources_per_node requests none"
             found = [problem for problem in found if "needs a GPU" not in problem.why]
             found.append(Problem("resources_per_node", why, 'resources_per_node={"gpu": 1}'))
         return found
@@ -70,14 +70,14 @@ class UnslothTrainer(ToolTrainer):
         whole, hint = config.get("full_finetuning"), "lora=LoraConfig(...), or leave it out"
         if self.lora is None and whole is False:
             return [
-                Problem('config["full_finetuning"]', "is False, and the job has no lora: it would train nothing", hint)
+                Problem('config["full_finetuning"]', "is False, but the job has no lora: it would train nothing", hint)
             ]
         if self.lora is not None and whole is True:
             return [
-                Problem('config["full_finetuning"]', "is True, and Unsloth ignores lora then", "use one of the two")
+                Problem('config["full_finetuning"]', "is True, with which Unsloth ignores lora", "use one of the two")
             ]
         quantized = [name for name in self.quantized if config.get(name) not in (None, False)]
         if self.lora is None and quantized:
-            why = "is set, and a whole model whose weights are quantized cannot be trained"
+            why = "is set without lora: a quantized model cannot be trained as a whole"
             return [Problem(f'config["{quantized[0]}"]', why, "lora=LoraConfig(...), or leave it out")]
         return []

@@ -68,19 +68,19 @@ def role_problems(written: WrittenJob, *, mode: str) -> list[Problem]:
     where = "trainer.generation"
     if mode == "trainer":
         why = (
-            "is for mode jobset: in mode trainer, Trainer's controller renders the JobSet, and runtimePatches of a TrainJob can"
-            " neither add a replicated job nor set image, command and resources of one"
+            "requires mode jobset: in mode trainer, Trainer's controller renders the JobSet, and runtimePatches can"
+            " neither add a replicated job nor set image, command and resources"
         )
         return [
-            Problem(where, why, 'target=Kubernetes(mode="jobset"), or vLLM in the nodes: config={"use_vllm": True}')
+            Problem(where, why, 'use target=Kubernetes(mode="jobset"), or vLLM in the nodes: config={"use_vllm": True}')
         ]
     jobs = listed(section(written.runtime, "spec", "template", "spec").get("replicatedJobs"))
     if any(section(job).get("name") == code.SERVER_ROLE for job in jobs):
         return [
             Problem(
                 where,
-                f"adds a replicated job {code.SERVER_ROLE}, and the runtime has one",
-                "rename that of the runtime",
+                f"adds a replicated job {code.SERVER_ROLE}, but the runtime has one too",
+                "rename the replicated job of the runtime",
             )
         ]
     return []

@@ -36,8 +36,11 @@ def precision_problems(config: Any, jobsets: Iterable[Document], queues: Queues)
     kind = next(filter(None, (_kind_of_nodes(jobset, queues) for jobset in jobsets if asked)), "")
     if not kind:
         return []
-    why = f"is True, and the GPUs of the nodes lack it ({kind}): bf16 and tf32 begin with NVIDIA's Ampere (A100, A10)"
-    hint = 'config={"fp16": True} instead, or nodes with newer GPUs'
+    why = (
+        f"is True, but the GPUs of the nodes ({kind}) do not support it: bf16 and tf32 need NVIDIA Ampere (A100,"
+        " A10) or newer"
+    )
+    hint = 'use config={"fp16": True}, or nodes with newer GPUs'
     return [Problem(f"trainer.config[{quoted(name)}]", why, hint) for name in asked]
 
 

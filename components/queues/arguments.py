@@ -243,7 +243,7 @@ class AdmissionCheckRule(QueueArgs):
 
 
 class ConcurrentAdmissionPolicy(QueueArgs):
-    """Whether a job may move to a better flavor (`concurrentAdmissionPolicy`; alpha in Kueue). It never changes.
+    """Whether a job may move to a better flavor (`concurrentAdmissionPolicy`; alpha in Kueue). It is immutable.
 
     Args:
         mode: `TryPreferredFlavors` or `RetainFirstAdmission` (`migration.mode`).

@@ -163,7 +163,7 @@ class AdmissionCheck(QueueObject):
         resource_name: Name of the Pulumi resource.
         parameters: A `ProvisioningRequestConfig`, a `MultiKueueConfig`, or `CheckParameters` of another controller's
             object (`parameters`).
-        controller_name: Controller of the check; default: Kueue's controller for these parameters. It never changes
+        controller_name: Controller of the check; default: Kueue's controller for these parameters. Immutable
             (`controllerName`).
         name: Name of the object; default: the resource's name.
         labels: Labels of the object.

@@ -38,7 +38,7 @@ class TopologyArgs(Spec):
 
 
 class Topology(QueueObject):
-    """How far nodes are from each other (Topology). It never changes: other levels need another name.
+    """How far nodes are from each other (Topology). It is immutable: other levels need another name.
 
     Args:
         resource_name: Name of the Pulumi resource.

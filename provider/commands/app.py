@@ -64,7 +64,7 @@ OneJobArgument = Annotated[str, typer.Argument(metavar="JOB", help=_JOB, show_de
 
 @app.command("version")
 def show_version(output: OutputOption = "table", json_: JsonOption = False) -> None:
-    """Print the versions of this package and of the products that it follows, for example `version -o json`."""
+    """Print the versions of this package and of the products that it supports, for example `version -o json`."""
     from pulumi_trainer.provider.commands import version as command
 
     command.show("json" if json_ else output)
@@ -79,7 +79,7 @@ def init(
         str, typer.Option(help="Template of the project: quickstart, gpu-cluster, platform or team.")
     ] = "quickstart",
 ) -> None:
-    """Create a Pulumi project of your own, for example `init --template gpu-cluster training`."""
+    """Create a new Pulumi project, for example `init --template gpu-cluster training`."""
     from pulumi_trainer.provider.commands import new_project
 
     new_project.init(directory, template)
@@ -221,7 +221,7 @@ def rerun(
     ],
     stack: StackOption = "",
 ) -> None:
-    """Run a job of a stack that has ended again, as it was submitted, for example `rerun digits`."""
+    """Run a finished job of a stack again, as it was submitted, for example `rerun digits`."""
     from pulumi_trainer.provider.commands import operations
 
     operations.operate("rerun", job, Where(stack))
@@ -281,10 +281,12 @@ def queues(
     kubeconfig: KubeconfigOption = "",
     everywhere: EverywhereOption = False,
     queue: Annotated[
-        str, typer.Option("--queue", "-q", help="Show only a queue, for example that of a team.", show_default=False)
+        str, typer.Option("--queue", "-q", help="Show only this queue, for example that of a team.", show_default=False)
     ] = "",
-    cohort: Annotated[str, typer.Option("--cohort", help="Show only the queues of a cohort.", show_default=False)] = "",
-    idle: Annotated[bool, typer.Option("--all", help="Show queues that no job uses or waits in, too.")] = False,
+    cohort: Annotated[
+        str, typer.Option("--cohort", help="Show only the queues of this cohort.", show_default=False)
+    ] = "",
+    idle: Annotated[bool, typer.Option("--all", help="Also show queues without jobs.")] = False,
     output: OutputOption = "table",
     json_: JsonOption = False,
 ) -> None:
@@ -299,8 +301,8 @@ def queues(
 
 @app.command()
 def usage(
-    since: Annotated[str, typer.Option(help="Count what ran since then, for example 24h or 30d.")] = "30d",
-    by: Annotated[Literal["team", "queue", "user", "job"], typer.Option(help="What a row is about.")] = "team",
+    since: Annotated[str, typer.Option(help="Count jobs that ran within this time, for example 24h or 30d.")] = "30d",
+    by: Annotated[Literal["team", "queue", "user", "job"], typer.Option(help="Group the rows by this.")] = "team",
     output: Annotated[
         Literal["table", "csv", "json", "yaml"], typer.Option("--output", "-o", help="Output format.")
     ] = "table",
@@ -345,7 +347,7 @@ def exporter(
     kubeconfig: KubeconfigOption = "",
     everywhere: EverywhereOption = False,
 ) -> None:
-    """Serve Prometheus metrics of jobs and queues until it is ended, for example `exporter -A --port 9400`."""
+    """Serve Prometheus metrics of jobs and queues until interrupted, for example `exporter -A --port 9400`."""
     from pulumi_trainer.provider.commands import exporter as command
 
     command.exporter(Where(stack, namespace, context, kubeconfig, everywhere), port=port, address=address)
@@ -373,11 +375,11 @@ def prune(
     older_than: Annotated[
         str,
         typer.Option(
-            help="Remove only what was last used longer ago, for example 30d. Default: all.", show_default=False
+            help="Remove only what was not used for this long, for example 30d. Default: all.", show_default=False
         ),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
 ) -> None:
     """Remove what no running job uses, for example `cache prune --older-than 30d`."""
     from pulumi_trainer.provider.commands import cache as command

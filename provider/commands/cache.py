@@ -118,9 +118,7 @@ def _total(entries: list[Entry]) -> str:
 
 def _confirmed(due: list[Entry]) -> bool:
     if not sys.stdin.isatty():
-        raise Invalid(
-            Problem("cache prune", "asks before it removes anything, and stdin is not a terminal", "pass --yes")
-        )
+        raise Invalid(Problem("cache prune", "asks for confirmation, but stdin is not a terminal", "pass --yes"))
     return input(f"Remove {_total(due)}? [y/N] ").strip().lower() in ("y", "yes")
 
 

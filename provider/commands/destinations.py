@@ -87,8 +87,8 @@ class _Folder:
     def begin(self, size: int) -> None:
         free = shutil.disk_usage(self._temporary).free
         if size > free:
-            why = f"the output has {format_bytes(size)}, and {format_bytes(free)} are free there"
-            raise TargetFault(Problem(str(self._destination), why, "make room, or give another folder"))
+            why = f"the output has {format_bytes(size)}, but only {format_bytes(free)} are free"
+            raise TargetFault(Problem(str(self._destination), why, "free some space, or give another folder"))
 
     def add_folder(self, path: str, mode: int) -> None:
         folder = self._temporary / path
@@ -137,9 +137,7 @@ def _refuse_overlap(destination: Path, source: str) -> None:
         return
     real = Path(source).resolve()
     if destination == real or real in destination.parents or destination in real.parents:
-        raise Invalid(
-            Problem("--copy", f"{destination} and the output {real} are in each other", "give another folder")
-        )
+        raise Invalid(Problem("--copy", f"{destination} and the output {real} overlap", "give another folder"))
 
 
 def _refuse_content(destination: Path, overwrite: bool) -> None:
@@ -154,7 +152,7 @@ def _refuse_content(destination: Path, overwrite: bool) -> None:
     if not overwrite:
         raise Invalid(Problem("--copy", f"{destination} is not empty", "--overwrite replaces an earlier copy"))
     if not any(_is_record_file(destination / name) for name in (RECORD, OTHER_RECORD)):
-        why = f"{destination} is not a copy of an output: it has no {RECORD} of one"
+        why = f"{destination} is not a copy of an output: it has no valid {RECORD}"
         raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another folder"))
 
 
@@ -220,7 +218,7 @@ class _Bucket:
         wrong = [path for path, size in files.items() if there.get(path) != size]
         if wrong:
             where = f"s3://{self._bucket}/{self._key(wrong[0])}"
-            raise TargetFault(Problem(where, "is not there with the size that it was uploaded with", "copy it again"))
+            raise TargetFault(Problem(where, "does not have the size that was uploaded", "copy it again"))
         self._remove([path for path in self._earlier if path in there and path not in files and path != _BEGUN])
         self._client.put_object(
             Bucket=self._bucket, Key=self._prefix + name, Body=record, ContentType="application/json"
@@ -250,7 +248,7 @@ class _Bucket:
             begun = " (a copy there is not complete)" if _BEGUN in self._earlier else ""
             raise Invalid(Problem("--copy", f"{place} is not empty{begun}", "--overwrite replaces an earlier copy"))
         if _BEGUN not in self._earlier and not any(map(self._has_record, (RECORD, OTHER_RECORD))):
-            why = f"{place} is not a copy of an output: it has no {RECORD} of one"
+            why = f"{place} is not a copy of an output: it has no valid {RECORD}"
             raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another prefix"))
 
     def _has_record(self, name: str) -> bool:
@@ -287,5 +285,5 @@ def _s3_errors(where: str) -> Iterator[None]:
     try:
         yield
     except (Boto3Error, BotoCoreError, ClientError) as error:
-        hint = "look at the credentials (AWS_* or a profile), the bucket's name, its region and AWS_ENDPOINT_URL"
+        hint = "check the credentials (AWS_* or a profile), the bucket's name, its region and AWS_ENDPOINT_URL"
         raise TargetFault(Problem(where, str(error), hint)) from None

@@ -35,9 +35,9 @@ _BY = {
     "schema": "by the schema",
     "validating-webhook": "by Trainer's webhook",
     "jobset": "by JobSet",
-    "pods": "by the API server when its Pods are made",
+    "pods": "by the API server when its Pods are created",
     "training-operator": "by Kubeflow Trainer, which does not know this kind",
-    "warning": "because of warnings that are errors here",
+    "warning": "because of warnings that count as errors",
 }
 
 

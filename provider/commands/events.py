@@ -27,7 +27,7 @@ def events(job: str | None, where: Where, *, output: str) -> None:
     for each in jobs:
         if each.client is None:
             hint = f"`pulumi-trainer why {each.label}` and `pulumi-trainer logs {each.label}` show what it does"
-            raise TargetFault(Problem(each.label, "runs on this machine, where nothing keeps events", hint))
+            raise TargetFault(Problem(each.label, "runs on this machine, which has no events", hint))
         from pulumi_trainer.provider.targets.kubernetes.observe.listing import list_events
 
         check_own(each)

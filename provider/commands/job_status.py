@@ -65,7 +65,7 @@ def history(job: str | None, where: Where, *, output: str) -> None:
         now = time.time()
         known = each.status.attempts if each.status else []
         if not known:
-            print_line(f"{each.job.label} has not started yet, or nothing is known of its attempts.")
+            print_line(f"{each.job.label} has not started yet, or its attempts were not recorded.")
             continue
         ended = each.status.finished if each.status else 0.0
         print_table(["attempt", "start", "ran", "cause", "steps", "redone"], [_attempt_row(a, now) for a in known])

@@ -271,7 +271,9 @@ def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
     if not name:
         return [state.job for state in list_all(where)]
     if where.everywhere:
-        raise Invalid(Problem("-A", "is for all jobs, and a job has one namespace", "give -n NAMESPACE"))
+        raise Invalid(
+            Problem("-A", "shows all jobs, and cannot be combined with the name of a job", "give -n NAMESPACE")
+        )
     client, namespace = open_cluster(where)
     return [Job(namespace, name, client=client, kind=getattr(kinds, kind) if kind else None)]
 
@@ -378,14 +380,14 @@ _LOCAL_PHASES = {
     Phase.SUCCEEDED: "all is done",
     Phase.RUNNING: "its processes run",
     Phase.STARTING: "its processes are starting",
-    Phase.SUSPENDED: "its suspend is true; set suspend to False to continue",
+    Phase.SUSPENDED: "it is suspended (suspend is true); set suspend to False to continue",
 }
 
 
 def _explain_local(job: Job, status: JobStatus | None) -> str:
     where = f"{job.namespace}/{job.name}"
     if status is None:
-        return f"{where} is Deleted: nothing is known of it on this machine. `pulumi up` creates it."
+        return f"{where} is Deleted: it does not exist on this machine. `pulumi up` creates it."
     reason = f" ({status.reason})" if status.reason else ""
     now = time.time()
     if status.finished:
@@ -396,7 +398,7 @@ def _explain_local(job: Job, status: JobStatus | None) -> str:
     running = [s.name for s in status.steps if s.phase == Phase.RUNNING]
     if status.phase == Phase.STARTING and running:
         what += f", after {', '.join(running)}"
-    what = status.message or what or "nothing is known to be wrong"
+    what = status.message or what or "no problem is known"
     return f"{where} is {status.phase}{reason}: {what.rstrip('.')}."
 
 

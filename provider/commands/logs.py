@@ -109,7 +109,7 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
         report_no_jobs(job, where, error=True)
         return
     if selection.follow and sum(j.local is None for j in jobs) > MOST_FOLLOWED:
-        why = f"there are {len(jobs)} jobs, and {MOST_FOLLOWED} can be followed at once"
+        why = f"there are {len(jobs)} jobs, but only {MOST_FOLLOWED} can be followed at the same time"
         raise Invalid(Problem("logs -f", why, "name one"))
     if selection.since is not None and any(j.local is not None for j in jobs):
         raise Invalid(Problem("--since", "the logs of a job on this machine hold no times", "use --tail"))

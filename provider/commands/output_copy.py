@@ -88,7 +88,7 @@ def receive(pieces: Iterator[bytes], destination: Destination, roots: Sequence[s
             copied, end = _read_members(archive, destination, roots)
     except (tarfile.TarError, EOFError, UnicodeError) as error:
         stream.drain()  # raises what has ended it
-        raise TargetFault(Problem("archive", f"is not whole: {error}", "copy it again")) from None
+        raise TargetFault(Problem("archive", f"is incomplete: {error}", "copy it again")) from None
     stream.drain()
     _verify(copied, end)
     return copied
@@ -112,7 +112,7 @@ def _read_members(
             continue
         path = _safe_path(member.name)
         if not begun or end:
-            raise TargetFault(Problem("archive", "is not what was asked for"))
+            raise TargetFault(Problem("archive", "is not an archive of the output"))
         if member.isdir():
             destination.add_folder(path, member.mode & 0o777)
         elif member.isreg():
@@ -135,7 +135,7 @@ def _read_members(
 def _read_list(archive: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
     content = archive.extractfile(member)
     if content is None or member.size > _LONGEST_LIST:
-        raise TargetFault(Problem("archive", "has too long a list of files"))
+        raise TargetFault(Problem("archive", "its list of files is too long"))
     try:
         return {"": None, **section(json.loads(content.read()))}
     except (ValueError, RecursionError):
@@ -150,7 +150,7 @@ def _safe_path(name: str) -> str:
     """
     path = name.removeprefix("data/").rstrip("/")
     if not name.startswith("data/") or not path or path.startswith("/") or "\0" in path:
-        raise TargetFault(Problem("archive", f"{name!r} is not a path of the output"))
+        raise TargetFault(Problem("archive", f"{name!r} is not a path in the output"))
     if any(part in ("", ".", "..") for part in path.split("/")):
         raise TargetFault(Problem("archive", f"{name!r} leads out of the output"))
     return path
@@ -172,9 +172,9 @@ def _link_target(path: str, target: str, roots: Sequence[str]) -> str | None:
 def _verify(copied: Copied, end: dict[str, Any]) -> None:
     """Check that all files have arrived as they were read, and note those that changed meanwhile."""
     if not end:
-        raise TargetFault(Problem("archive", "is not whole: its end is missing", "copy it again"))
+        raise TargetFault(Problem("archive", "is incomplete: its end is missing", "copy it again"))
     if end.get("sha256") != [each.sha256 for each in copied.files]:
-        raise TargetFault(Problem("archive", "files have arrived with another SHA-256 than they had", "copy it again"))
+        raise TargetFault(Problem("archive", "SHA-256 of received files differs from the source", "copy it again"))
     for key, what in (("changed", "changed while it was copied"), ("gone", "was deleted while it was copied")):
         names = [str(each) for each in end.get(key) or []]
         if names:

@@ -19,7 +19,7 @@ COMMANDS = {
     "render": "Print the objects of TrainJobs in files or of a job of the stack, for example `render job.yaml`.",
     "runtimes": "List the runtimes of the catalogue with releases, framework and devices, for example `runtime list -o json`.",
     "runtime": "List runtimes, and create, check and compare releases of a catalogue, for example `runtime list`.",
-    "rbac": "Print the least Role and ClusterRole that jobs need, for example `rbac -n team-a | kubectl apply -f -`.",
+    "rbac": "Print the minimal Role and ClusterRole that jobs need, for example `rbac -n team-a | kubectl apply -f -`.",
 }
 HIDDEN = ("runtimes",)
 """Earlier names of commands: `runtimes` is `runtime list`."""
@@ -199,7 +199,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument("--summary", action="store_true", help=summary)
         parser.add_argument("-s", "--stack", help="Stack of the job, for example dev. Default: the selected stack.")
     parser.add_argument("names", nargs="*", metavar="FILE", help=files)
-    mode = "trainer for exactly what Kubeflow Trainer's controller does. Default: jobset."
+    mode = "jobset (default), or trainer for exactly what Kubeflow Trainer's controller does."
     parser.add_argument("--mode", choices=("jobset", "trainer"), default="jobset", help=mode)
     parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=output)
     batch = "Validate each DIR/*/input.yaml by itself, and write actual.json beside it."

@@ -27,9 +27,9 @@ from rich.text import Text
 
 Cell = Text | ProgressBar | Padding | str
 _MISSED = {
-    "workloads": "which jobs hold and wait",
-    "localqueues": "LocalQueues that no job waits in",
-    "clusterqueues": "quotas, and what others hold",
+    "workloads": "which jobs run and wait",
+    "localqueues": "LocalQueues without waiting jobs",
+    "clusterqueues": "quotas, and what other jobs use",
     "cohorts": "what cohorts add to quotas",
 }
 """Plural of a kind -> what is missing without it."""
@@ -118,7 +118,7 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
     if idle := _idle_counts(listed_queues, found):
         printed.append(f"idle: {idle} (--all shows them)")
     if not printed:
-        print_line(f"{place} no queues of Kueue, and no jobs in any")
+        print_line(f"{place} no Kueue queues, and no jobs in queues")
     for number, part in enumerate(printed):
         print_lines([*([""] if number else []), *part.split("\n")])
     missing = [f"{kind} ({_MISSED[kind]})" for kind in found.unseen if kind in _MISSED]

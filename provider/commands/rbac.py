@@ -66,7 +66,10 @@ def print_roles(roles: Sequence[Role], namespaces: Sequence[str], subjects: Sequ
         wrong += [Problem("--namespace", f"{name!r}: {why}") for why in dns_1123_label(name)]
     if wrong:
         raise Invalid(*wrong)
-    print_line("# What pulumi-trainer needs, and for what; * is optional: previews and explanations show more.")
+    print_line(
+        "# Permissions that pulumi-trainer needs, and their purpose; * is optional: previews and"
+        " explanations show more."
+    )
     found: list[dict[str, Any]] = []
     for role in roles:
         for permission in role.permissions:

@@ -246,7 +246,7 @@ def _check_runtime(catalog: RuntimeCatalog, name: str, steps: list[dict[str, Any
         )  # fmt: skip
         misnumbered = [_misnumbered(where, *each, release, document) for each in bases]
         if bases and _without_release(base_document) == _without_release(document):
-            yield Problem(where, f"is equal to {base}", "remove it, or change something")
+            yield Problem(where, f"is equal to {base}", "remove it, or change it")
         elif misnumbered and misnumbered[-1] and all(misnumbered):
             yield misnumbered[-1]
         else:
@@ -271,7 +271,7 @@ def _misnumbered(where: str, before: str, old: dict[str, Any], release: str, new
     if LEVELS.index(level) <= LEVELS.index(numbered):
         return None
     more = f" (and {len(effects) - 1} more)" if len(effects) > 1 else ""
-    why = f"is numbered as {numbered} after {before}, and is {level}: {effects[0]}{more}"
+    why = f"has the number of a {numbered} release after {before}, but its changes are {level}: {effects[0]}{more}"
     return Problem(where, why, f"number it {next_version(before, level)} or higher")
 
 
@@ -286,7 +286,7 @@ def _find(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:
     if reference.endswith((".yaml", ".yml", ".json")):
         found = [d.content for d in documents(reference) if d.content["kind"].endswith("TrainingRuntime")]
         if len(found) != 1:
-            raise Invalid(Problem(reference, f"holds {len(found)} runtimes, not one"))
+            raise Invalid(Problem(reference, f"contains {len(found)} runtimes, not one"))
         return found[0]
     name, release = _split(reference)
     catalogs = [each for each in (catalog, BUILT_IN) if name in _names(each)]

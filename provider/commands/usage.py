@@ -113,7 +113,7 @@ def _print_table(rows: Sequence[Row], total: Row, by: str, since: float) -> None
         print_lines(["  ".join([row[0].ljust(widths[0]), *numbers]).rstrip()])
     if total.incomplete:
         names = join_names(sorted(f"{plain(namespace)}/{plain(name)}" for namespace, name in total.incomplete))
-        print_lines(["", f"GPUs or times of {plural(len(total.incomplete), 'job')} are not completely known: {names}"])
+        print_lines(["", f"GPUs or times of {plural(len(total.incomplete), 'job')} are only partly known: {names}"])
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -28,8 +28,9 @@ class Refused(pickle.UnpicklingError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"the stack's state asks for {what} as the provider of a resource, and this host runs providers of pulumi_trainer"
-            " alone. If the program has dynamic providers of its own, remove pulumi-python from `plugins` in Pulumi.yaml; if not,"
+            f"the stack's state names {what} as the provider of a resource, but this host only runs providers of"
+            " pulumi_trainer. If the program has its own dynamic providers, remove pulumi-python from `plugins` in"
+            " Pulumi.yaml; if not,"
             " somebody has changed the state: compare it with `pulumi stack export --version N`"
         )
 

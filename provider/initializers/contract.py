@@ -54,7 +54,9 @@ def read_credential(env: Mapping[str, str], name: str) -> str:
     """
     value = env.get(name, "").strip()
     if not value.isascii() or not value.isprintable() or " " in value:
-        raise Invalid(Problem(name, "has spaces or characters that a credential cannot have", "copy it again"))
+        raise Invalid(
+            Problem(name, "contains white space or characters that are not valid in a credential", "copy it again")
+        )
     return value
 
 

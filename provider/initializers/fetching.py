@@ -150,13 +150,13 @@ def _list_files(spec: _FetchSpec, source: Source, recorded: str, before: Manifes
     """
     if before and before.complete:
         log.warning(
-            "%s differs from what was fetched, or other files are wanted; fetching what is missing", spec.output
+            "%s differs from what was fetched, or other files were requested; fetching the missing files", spec.output
         )
     backoff = Backoff(spec.uri, spec.tuning, threading.Event(), spec.mask_secrets)
     listing = retry(lambda: source.listing(before.revision if before else recorded), backoff)
     if before and before.complete and listing.revision != before.revision:
-        why = f"has changed since it was fetched: it is at {listing.revision}, the folder holds {before.revision}"
-        hint = f"fetch it into another volume, or empty {spec.output} first"
+        why = f"has changed since it was fetched: it is at {listing.revision}, but the folder has {before.revision}"
+        hint = f"use another volume, or empty {spec.output} first"
         raise TargetFault(Problem(spec.uri, why, hint))
     return listing
 
@@ -173,7 +173,7 @@ def _select_entries(spec: _FetchSpec, listing: Listing, source: Source) -> list[
             if left_out
             else "has no files"
         )
-        raise TargetFault(Problem(spec.uri, why, f"look at the URI and at {contract.IGNORE_PATTERNS}"))
+        raise TargetFault(Problem(spec.uri, why, f"check the URI and {contract.IGNORE_PATTERNS}"))
     if problems := file_names.check_paths((e.path for e in entries), spec.output):
         raise TargetFault(*problems_below(spec.uri, problems))
     for entry in entries:
@@ -210,7 +210,7 @@ def _require_space(output: Path, needed: int) -> None:
     usage = shutil.disk_usage(output)
     if usage.total and needed > usage.free:
         why = f"no space left: {format_bytes(needed)} are needed and {format_bytes(usage.free)} are free; nothing was fetched"
-        raise TargetFault(Problem(str(output), why, "make room, or use a larger volume"))
+        raise TargetFault(Problem(str(output), why, "free some space, or use a larger volume"))
 
 
 def _install(output: Path, complete: Manifest, before: set[str], staged: Mapping[str, Path], folder: Path) -> None:

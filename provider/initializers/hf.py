@@ -73,10 +73,10 @@ def check(location: str, kind: Kind) -> list[Problem]:
     match = _LOCATION.fullmatch(location)
     first = location.partition("/")[0]
     if first in ("datasets", "models", "spaces"):
-        why = f"hf://{first}/... is not the form of an initializer, whose kind already is {kind}"
+        why = f"hf://{first}/... is not supported, since the initializer already is one for a {kind}"
         return [Problem(STORAGE_URI, why, "write hf://OWNER/NAME")]
     if "@" in first:
-        return [Problem(STORAGE_URI, "has something before the owner", "give a token as ACCESS_TOKEN")]
+        return [Problem(STORAGE_URI, "has text before the owner", "pass a token as ACCESS_TOKEN")]
     if not match:
         why = f"{hide_credentials(location)!r} is not a valid repository name"
         return [Problem(STORAGE_URI, why, "write hf://OWNER/NAME[@REVISION][/PATH]")]
@@ -156,7 +156,7 @@ class _Repository:
         if not self._endpoint.lower().startswith("http://"):
             return
         if not is_loopback(self._endpoint):
-            why = "is an http:// address, and anybody on the network could read the token"
+            why = "is an http:// address, so others on the network could read the token"
             raise Invalid(Problem(contract.HF_ENDPOINT, why, "write https://HOST[:PORT], or give no token"))
         log.warning("%s: the token is sent unencrypted, though not beyond this machine", contract.HF_ENDPOINT)
 
@@ -219,7 +219,9 @@ class _Repository:
             return response
         with closing(response):
             if compressed:
-                raise TargetFault(Problem(address, "the answer is compressed, which was not asked for", self._endpoint))
+                raise TargetFault(
+                    Problem(address, "the response is compressed, which was not requested", self._endpoint)
+                )
             raise self._error(response, address)
 
     def _uri(self) -> str:
@@ -242,7 +244,7 @@ class _Repository:
                 f"{token}: give access_token= (ACCESS_TOKEN), accept the terms of a gated repository on its page"
             )
         if status in (401, 404):
-            hints.append(f"look at owner, name, revision and path; it is asked for as a {self._kind}")
+            hints.append(f"check owner, name, revision and path; it was requested as a {self._kind}")
         return TargetFault(Problem(address, f"{status} {reason}", "; ".join(hints) or f"look at {self._endpoint}"))
 
 

@@ -44,10 +44,10 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _RETRIED = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestTimeTooSkewed"}
 _HINTS = {
-    400: "look at the server's words, and at ENDPOINT and REGION",
-    401: "look at ACCESS_KEY_ID and SECRET_ACCESS_KEY",
-    403: "look at ACCESS_KEY_ID and SECRET_ACCESS_KEY, and whether they may s3:ListBucket and s3:GetObject there",
-    404: "look at the bucket's and the key's name, and at ENDPOINT and REGION",
+    400: "see the server's message, and check ENDPOINT and REGION",
+    401: "check ACCESS_KEY_ID and SECRET_ACCESS_KEY",
+    403: "check ACCESS_KEY_ID and SECRET_ACCESS_KEY, and their permissions s3:ListBucket and s3:GetObject",
+    404: "check the names of bucket and key, and ENDPOINT and REGION",
     412: "the object was changed while it was fetched; run it again",
 }
 
@@ -155,7 +155,7 @@ class _Bucket:
         except (HTTPClientError, Unreachable):
             raise
         except BotoCoreError as error:
-            raise TargetFault(Problem(self._uri(key), str(error), "look at the credentials and the endpoint")) from None
+            raise TargetFault(Problem(self._uri(key), str(error), "check the credentials and the endpoint")) from None
 
     def _error(self, key: str, response: Any) -> Exception:
         """Return the exception for an error response, with the server's words."""
@@ -165,7 +165,7 @@ class _Bucket:
         reason = f"{status} {message}"
         if status >= 500 or status in (408, 429) or code in _RETRIED:
             return ServerBusy(reason, metadata.get("HTTPHeaders", {}))
-        hint = _HINTS.get(status, "look at the server's words")
+        hint = _HINTS.get(status, "see the server's message")
         if self._anonymous:
             hint = f"no credentials were found, so the request was not signed; {hint}"
         return TargetFault(Problem(self._uri(key), reason, hint))
@@ -189,7 +189,7 @@ class _Bucket:
         secret = contract.read_credential(env, contract.SECRET_ACCESS_KEY)
         if bool(key) != bool(secret):
             missing = contract.SECRET_ACCESS_KEY if key else contract.ACCESS_KEY_ID
-            raise Invalid(Problem(missing, "is missing, while the other half of the credentials is given"))
+            raise Invalid(Problem(missing, "is missing, but the other half of the credentials is set"))
         if key:
             core.set_credentials(key, secret)
         settings: dict[str, Any] = {
@@ -209,7 +209,7 @@ class _Bucket:
             session = boto3.Session(botocore_session=core)
             return session.client("s3", endpoint_url=endpoint or None, config=Config(**settings))
         except (BotoCoreError, ValueError) as error:
-            hint = "look at the variables of the initializer"
+            hint = "check the variables of the initializer"
             raise Invalid(Problem(f"s3://{request.location}", str(error), hint)) from None
 
 

@@ -62,7 +62,7 @@ class Backoff:
         self._failures += 1
         reason = self._mask(" ".join(str(error).split())[:500] or type(error).__name__)
         if self._failures >= self._tuning.attempts:
-            hint = "run it again when the server is well: what has arrived is kept"
+            hint = "run it again later: downloaded data is kept"
             raise TargetFault(Problem(self._address, f"{reason} ({self._failures} attempts)", hint))
         delay = self._tuning.backoff * 2 ** (self._failures - 1) * random.uniform(0.75, 1.25)  # noqa: S311
         delay = min(MAX_WAIT, max(delay, error.after if isinstance(error, ServerBusy) else 0))
@@ -93,11 +93,11 @@ def disk_errors(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason, hint = error.strerror or str(error), "look at the volume and at who may write there"
+        reason, hint = error.strerror or str(error), "check the volume and its permissions"
         if error.errno in _NO_SPACE:
             existing = next(p for p in (output, *output.parents) if p.is_dir())
             free = format_bytes(shutil.disk_usage(existing).free)
-            reason, hint = f"no space left ({reason}; {free} free)", "make room, or use a larger volume"
+            reason, hint = f"no space left ({reason}; {free} free)", "free some space, or use a larger volume"
         place = str(error.filename or output)
         raise TargetFault(Problem(place, f"{reason}; the fetch is not complete", hint)) from None
 

@@ -188,7 +188,7 @@ class Cluster:
             result.refuse("decode", refused)
             return self._refused(key, result, document)
         self._refused_runtimes.discard(key)
-        result.notes += (Problem(p.where, f"{p.why}: it is dropped", p.hint) for p in dropped)
+        result.notes += (Problem(p.where, f"{p.why}: the field is dropped", p.hint) for p in dropped)
         self._put(key, self._with_server_fields(verdict.stored, document, old))
         if key[1] == "TrainJob":
             result.objects, notes = self._reconcile(key)
@@ -217,7 +217,7 @@ class Cluster:
         kind, name = text(reference.get("kind")) or CLUSTER_WIDE, text(reference.get("name"))
         runtime = _of(kind, key[2], name)
         if self._explain and result.stage == "validating-webhook" and self._lacks_refused(runtime):
-            why = f"{kind} {name} is refused itself, so that nothing more is known of the TrainJob"
+            why = f"{kind} {name} was refused, so the TrainJob cannot be checked further"
             result.errors = (Problem("spec.runtimeRef", why, f"correct the {kind} first"),)
         return result
 

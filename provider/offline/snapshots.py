@@ -23,7 +23,7 @@ def runtime_of_snapshot(configmap: dict[str, Any], train_job: dict[str, Any]) ->
         Invalid: The snapshot belongs to another object, or does not contain the TrainJob's runtime.
     """
     name = configmap["metadata"]["name"]
-    hint = f"delete the ConfigMap {name}: it is made anew from the runtime"
+    hint = f"delete the ConfigMap {name}: it is created again from the runtime"
     owners = listed(configmap["metadata"].get("ownerReferences"))
     owner = next((o for o in owners if isinstance(o, dict) and o.get("controller") is True), None)
     if owner is None or owner.get("uid") != train_job["metadata"]["uid"]:
@@ -36,7 +36,7 @@ def runtime_of_snapshot(configmap: dict[str, Any], train_job: dict[str, Any]) ->
     except Invalid as error:
         raise Invalid(*(Problem(p.where, p.why, hint) for p in error.problems)) from None
     if len(found) != 1:
-        raise Invalid(Problem(f"ConfigMap/{name}", f"data.{KEY} has to hold one runtime, not {len(found)}", hint))
+        raise Invalid(Problem(f"ConfigMap/{name}", f"data.{KEY} must contain one runtime, not {len(found)}", hint))
     runtime, reference = found[0], train_job["spec"]["runtimeRef"]
     metadata = runtime.get("metadata")
     runtime_name = section(metadata).get("name")
@@ -44,7 +44,7 @@ def runtime_of_snapshot(configmap: dict[str, Any], train_job: dict[str, Any]) ->
     wanted = (reference.get("apiGroup"), reference.get("kind"), reference["name"])
     if actual != wanted:
         why = (
-            f"the runtime's snapshot is of {actual[1]} {actual[2]}, and the TrainJob refers to {wanted[1]} {wanted[2]}"
+            f"the runtime's snapshot is of {actual[1]} {actual[2]}, but the TrainJob refers to {wanted[1]} {wanted[2]}"
         )
         raise Invalid(Problem(f"ConfigMap/{name}", why, hint))
     return runtime

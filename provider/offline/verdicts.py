@@ -67,12 +67,12 @@ def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -
             verdicts.last = result
         yield document, result
     if verdicts.last is None:
-        why = f"there is {', '.join(sorted(others))}, and" if others else "there is"
-        judged = f"kinds that are judged: {', '.join(sorted(JUDGED))}"
+        why = f"found {', '.join(sorted(others))}, but" if others else "found"
+        judged = f"kinds that can be checked: {', '.join(sorted(JUDGED))}"
         kind, first = next(iter(others.items()), ("", None))
         hint = f"{did_you_mean(kind, JUDGED)} {judged}".strip() if len(others) == 1 else judged
         where = "" if first is None else f"{first}, line {first.line_of('kind')}"
-        raise Invalid(Problem(where, f"{why} neither a TrainJob nor a runtime to judge", hint))
+        raise Invalid(Problem(where, f"{why} no TrainJob and no runtime to check", hint))
     verdicts.status = cluster.status(verdicts.last)
 
 

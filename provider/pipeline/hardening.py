@@ -91,9 +91,7 @@ def _unnamed_users(jobset: Document, ml_policy: Mapping[str, Any]) -> Iterator[P
         for container in job.pod.containers:
             if _runs_ssh(job, container) and pod_security.runs_as_image_user(job.pod.spec, container):
                 where = f'replicated job "{job.name}" cannot be restricted'
-                why = (
-                    f'{where}: sshd of container "{container.name}" runs as the user of the image, as far as known root'
-                )
+                why = f'{where}: sshd of container "{container.name}" runs as the user of the image, which may be root'
                 yield Problem("hardening", why, _SSHD)
 
 

@@ -165,7 +165,7 @@ def run(phase: str, info: Info, job: TrainJob) -> Iterator[Any]:
             name = f"{document['kind']}/{document['metadata']['name']}"
             key = f"{document['apiVersion']}/{name}"
             if key in built:
-                raise Invalid(Problem(name, f"is built twice, by plugin {built[key]} and by plugin {plugin.name}"))
+                raise Invalid(Problem(name, f"is created twice, by plugin {built[key]} and by plugin {plugin.name}"))
             built[key] = plugin.name
         yield from results
 
@@ -183,7 +183,7 @@ def _results(plugin: Plugin, phase: str, info: Info, job: TrainJob, own: list[Pl
         wrong = [r for r in results if not _fits(phase, r)]
         if wrong:
             wanted = {"validate": "problems", "build": "objects with apiVersion, kind and metadata.name"}
-            why = f"{phase} gives {type(wrong[0]).__name__}, and has to give {wanted.get(phase, 'nothing')}"
+            why = f"{phase} returns {type(wrong[0]).__name__}, but must return {wanted.get(phase, 'nothing')}"
             raise Invalid(_problem(plugin, why))
     return results
 
@@ -202,9 +202,11 @@ def _fault(plugin: Plugin, phase: str, error: Exception, own: list[Plugin]) -> P
     file, line = next((f for f in reversed(frames) if f[0] == getattr(home, "__file__", None)), frames[-1])
     why = f"{phase} failed: {type(error).__name__}: {error} ({Path(file).name}:{line})"
     if plugin in own:
-        return _problem(plugin, why, "tell its author")
+        return _problem(plugin, why, "report this to the author of the plugin")
     names = ", ".join(p.name for p in own)
-    return _problem(plugin, why, f"it is built in and ran together with {names}, which may have left wrong values")
+    return _problem(
+        plugin, why, f"the plugin is built in, but ran together with {names}, which may have left wrong values"
+    )
 
 
 def _packaged() -> tuple[Plugin, ...]:
@@ -247,20 +249,20 @@ def _faults(plugin: Any, others: Iterable[Plugin]) -> Iterator[Problem]:
         yield _problem(plugin, "is a class", f"give an instance: {plugin.__name__}()")
         return
     if not isinstance(getattr(plugin, "name", None), str) or not plugin.name:
-        yield _problem(plugin, "has no name", "give it the attribute name, a string")
+        yield _problem(plugin, "has no name", "set its attribute name to a string")
     yield from _phase_faults(plugin)
     launcher = getattr(plugin, "launcher", ())
     if not isinstance(launcher, tuple) or not all(isinstance(word, str) for word in launcher):
         yield _problem(plugin, "launcher must be a tuple of strings, such as ('python3',)")
     policies = getattr(plugin, "policies", None)
     if not isinstance(policies, tuple):
-        yield _problem(plugin, "has no policies", "give it the attribute policies, a tuple; () if it serves none")
+        yield _problem(plugin, "has no attribute policies", "set policies to a tuple; () if the plugin has no policies")
         return
     for policy in policies:
         yield from _policy_faults(plugin, policy)
     for other in others:
         if other.name == getattr(plugin, "name", None):
-            yield _problem(plugin, f"there is another plugin of this name, {_home(other)}", "give it another name")
+            yield _problem(plugin, f"another plugin has this name: {_home(other)}", "give it another name")
         for place in {*map(_place, policies)} & {*map(_place, other.policies)}:
             yield _problem(plugin, f"the policy {place} is already served by plugin {other.name}, {_home(other)}")
 
@@ -269,12 +271,12 @@ def _phase_faults(plugin: Any) -> Iterator[Problem]:
     methods = [phase for phase in PHASES if hasattr(plugin, phase)]
     if not methods:
         near = [n for n in dir(plugin) if difflib.get_close_matches(n, PHASES, n=1, cutoff=0.8)]
-        why = f"takes part in no phase: it has none of the methods {', '.join(PHASES)}"
+        why = f"implements no phase: it has none of the methods {', '.join(PHASES)}"
         yield _problem(plugin, why, f"it has {near[0]}" if near else "")
     for phase in methods:
         method = getattr(plugin, phase)
         if getattr(type(plugin), phase, None) is getattr(PHASES[phase], phase):
-            yield _problem(plugin, f"is a {PHASES[phase].__name__}, and lacks its method {phase}")
+            yield _problem(plugin, f"is a {PHASES[phase].__name__}, but lacks its method {phase}")
         elif not callable(method) or not _takes_two(method):
             yield _problem(plugin, f"{phase} must be a method that takes info and train_job")
 
@@ -295,14 +297,14 @@ def _policy_faults(plugin: Any, policy: Any) -> Iterator[Problem]:
 
     if not inspect.isclass(policy) or not issubclass(policy, Policy):
         hint = "derive a class from Policy, and name the class in policies"
-        yield _problem(plugin, f"{policy!r} in policies is not a class of a policy", hint)
+        yield _problem(plugin, f"{policy!r} in policies is not a subclass of Policy", hint)
         return
     part, name = policy.parts()
     if part not in _TYPES or not _NAME.fullmatch(name):
         why = f"{policy.__name__}.serves must be mlPolicy.NAME or podGroupPolicy.NAME, not {policy.serves!r}"
         yield _problem(plugin, why, "NAME is one word in camelCase")
     elif name in fields(_TYPES[part]):
-        yield _problem(plugin, f"{policy.serves} is a field of Trainer's own", "choose another name")
+        yield _problem(plugin, f"{policy.serves} is a field of Kubeflow Trainer", "choose another name")
     try:
         policy.model_rebuild()
     except (NameError, TypeError, PydanticUserError) as error:

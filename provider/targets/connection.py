@@ -94,9 +94,7 @@ def _local(root: str, python: str, log_bytes: Any, isolation: str) -> LocalTarge
 def _check_root(root: Path) -> None:
     """Raise Refused for a folder that other users can write to: its files determine which processes are started and killed."""
     if not root.is_absolute() or "\0" in str(root):
-        raise Refused(
-            Problem(f"root {root}", "is not an absolute path without NUL, so somebody has changed the stack's state")
-        )
+        raise Refused(Problem(f"root {root}", "not a valid absolute path: somebody has changed the stack's state"))
     try:
         found = root.stat()
     except (FileNotFoundError, NotADirectoryError):

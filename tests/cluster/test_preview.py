@@ -522,7 +522,9 @@ class TestChangedClusters:
         changed.kill("jobset")
         try:
             refusals, (warning,) = told(target, draft("default", jobset("a")))
-            assert refusals == [] and warning.startswith("JobSet/a: could not be tried in the cluster: Internal error")
+            assert refusals == [] and warning.startswith(
+                "JobSet/a: could not be checked in the cluster: Internal error"
+            )
             assert "failed calling webhook" in warning
             assert warning.endswith(". Hint: is the controller running that this webhook belongs to?")
             sent = target.client.requests

@@ -194,6 +194,6 @@ def test_the_command_tells_who_holds_borrows_and_waits(teams: Teams) -> None:
     assert [q["name"] for q in mine["localQueues"]] == ["red"], "the only one with jobs"
     assert mine["unseen"] == ["clusterqueues", "cohorts", "localqueues"]
     told = teams.cli("queues", "-n", teams.namespace, kubeconfig=teams.own).stderr
-    assert "not seen: clusterqueues (quotas, and what others hold)" in told and "rbac --quotas" in told
+    assert "not seen: clusterqueues (quotas, and what other jobs use)" in told and "rbac --quotas" in told
     refused = teams.cli("queues", "-n", "default", kubeconfig=teams.own)
     assert refused.returncode == 1 and "neither Workloads nor queues of namespace default can be read" in refused.stderr

@@ -76,6 +76,6 @@ def test_the_jobs_of_a_stack_are_looked_at_by_their_names_in_the_program(lab: La
     (job,) = json.loads(cli("status", "train", "--json"))
     assert job["phase"] == "Running" and job["namespace"] == lab.namespace
     assert "is Running" in cli("why", "train")
-    assert cli("queues").startswith(f"namespace {lab.namespace} has no queues of Kueue, and no jobs in any\n")
+    assert cli("queues").startswith(f"namespace {lab.namespace} has no Kueue queues, and no jobs in queues\n")
     assert "train" in cli("events", "train")
     assert "nothing: no such job in the stack. Hint: available: train" in cli("why", "nothing", code=1)

@@ -43,9 +43,9 @@ def test_a_failed_job_says_in_the_plan_that_another_interpreter_is_for_another_r
     assert "interpreter" not in project.preview().out
     project.config("python", os.fspath(Path(sys.executable)))
     for result in (project.preview(), project.up(ok=False)):
-        assert f"has failed with the interpreter {broken}, and target.python is {sys.executable} now" in result.out
+        assert f"failed with the interpreter {broken}, but target.python is {sys.executable} now" in result.out
     project.config("run", "2")
-    assert "has failed with the interpreter" not in project.preview().out
+    assert "failed with the interpreter" not in project.preview().out
     project.up()
     assert f"RUN BY {sys.executable}" in project.logs("job")
     for python in (os.fspath(broken), "/nope/python"):

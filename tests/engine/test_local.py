@@ -231,7 +231,7 @@ def test_a_root_that_cannot_be_made_is_a_problem_of_the_plan(project: Project) -
     (project.folder / "loop").symlink_to("loop")
     for root, why in (
         (str(project.folder / "loop"), "Too many levels of symbolic links"),
-        ("/proc/x", "cannot be made: /proc is not for files"),
+        ("/proc/x", "cannot be made: /proc does not accept files"),
         (str(project.folder / "Pulumi.yaml" / "x"), "Pulumi.yaml is not a folder"),
     ):
         project.program(ELSEWHERE.replace("ROOT", repr(root)))

@@ -56,7 +56,9 @@ def test_a_record_that_cannot_be_read_costs_itself_alone(project: Project, file:
         assert f"remove {folder} with all that is in it" in refused, refused
         shutil.rmtree(folder)
         refused = project.destroy(ok=False).out
-    assert re.search(rf"{volume}: is not the record of a volume: .*or remove it: what the volume holds stays", refused)
+    assert re.search(
+        rf"{volume}: is not a valid record of a volume: .*or remove it: what the volume holds stays", refused
+    )
     volume.unlink()
     project.destroy()
     assert not project.resources()

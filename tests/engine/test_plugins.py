@@ -168,7 +168,7 @@ trainer.TrainJob("other", runtime=runtime("slurm", {"slurm": {}}), trainer=code)
     out = project.preview(ok=False).out
     for text in (
         "register_plugin (__main__.py:",
-        "): plugin Nothing: takes part in no phase",
+        "): plugin Nothing: implements no phase",
         ": plugin Ray: is a class. Hint: give an instance: Ray()",
         'TrainJob("fails") (__main__.py:48): plugin Ray: enforce_ml_policy failed: ZeroDivisionError',
         "(ray_plugin.py:20)",

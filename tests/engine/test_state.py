@@ -64,7 +64,7 @@ def test_our_host_runs_no_program_of_a_state(guarded: Project, command: str) -> 
 
     changed(guarded, change)
     result = guarded.run(command, "--yes", "--skip-preview")
-    assert result.code != 0 and "this host runs providers of pulumi_trainer alone" in result.out, result
+    assert result.code != 0 and "this host only runs providers of pulumi_trainer" in result.out, result
     assert not place.exists() and guarded.job("long").phase == "Suspended"
     (guarded.folder / "state.json").write_text(json.dumps(before))
     assert guarded.run("stack", "import", "--file", "state.json").code == 0
@@ -150,7 +150,7 @@ def test_a_folder_that_is_not_of_the_job_is_left_alone(project: Project) -> None
 
 TAMPERED: dict[str, dict[str, Any]] = {
     "is not a name that Kubernetes accepts": {"name": "../../../x"},
-    "is not an absolute path without NUL": {"target": {"root": "/tmp/a\0b"}},
+    "not a valid absolute path": {"target": {"root": "/tmp/a\0b"}},
 }
 
 

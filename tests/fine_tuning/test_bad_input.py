@@ -101,7 +101,7 @@ PLAN = (
     'TrainJob("model").initializer.model: the folder {files}/data is not a base model: it has no config.json',
     'TrainJob("text").initializer.dataset: the dataset has the columns text, and language-modeling needs body',
     'TrainJob("factory").trainer.config["dataset"]: dataset_info.json describes no dataset \'small\', but tiny',
-    'TrainJob("precision").trainer.config["bf16"]: is True, and the GPUs of the nodes lack it (nvidia.com/gpu.product=Tesla-T4)',
+    'TrainJob("precision").trainer.config["bf16"]: is True, but the GPUs of the nodes (nvidia.com/gpu.product=Tesla-T4)',
 )
 
 

@@ -247,7 +247,7 @@ def work():
 
 trainer.TrainJob("job", runtime=plain, target=trainer.Local({}), trainer=trainer.CustomTrainer(func=work), wait_for="complete"{})
 """
-    isolated, warned = 'isolation="bwrap"', "was created with no isolation, and the program has isolation='bwrap'"
+    isolated, warned = 'isolation="bwrap"', "was created with no isolation, but the program has isolation='bwrap'"
     project.program(job.format("", ""))
     project.up()
     project.program(job.format(isolated, ""))

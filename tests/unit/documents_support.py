@@ -21,7 +21,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     "deep flow": (HEAD + "a: " + "[" * 10_000 + "]" * 10_000, "line 3: a[0][0]"),
     "deep blocks": (HEAD + "".join(" " * i + "a:\n" for i in range(1_500)), "is nested more than 100 levels deep"),
     "many values": (HEAD + "a:\n" + "- a\n" * 200_000, "holds more than 200000 values"),
-    "one long": (HEAD + "a: " + "x" * (3 * 2**20), "is longer than 3 MiB, which is all that an API server takes"),
+    "one long": (HEAD + "a: " + "x" * (3 * 2**20), "is longer than 3 MiB, the most that an API server accepts"),
     "one long of many lines": (HEAD + "# a comment\n" * 280_000, "the document from line 1 on: is longer than 3 MiB"),
     "NUL": (b"apiVersion: v1\nkind: \0\n", "line 2: holds a NUL byte"),
     "control character": (b"apiVersion: v1\nkind: \x07\n", "the character U+0007 is not allowed"),

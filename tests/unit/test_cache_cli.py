@@ -166,7 +166,7 @@ def test_only_what_is_old_enough_goes(cache: Path) -> None:
     environment(cache, "bbbb-1", days=20)
     assert "Would remove 1 entry" in run(cache, "prune", "--older-than", "30d", "--dry-run")
     assert len(listed(cache)) == 2, "--dry-run"
-    assert "and stdin is not a terminal" in run(cache, "prune", "--older-than", "30d", code=1)
+    assert "but stdin is not a terminal" in run(cache, "prune", "--older-than", "30d", code=1)
     assert len(listed(cache)) == 2, "nobody has agreed"
     run(cache, "prune", "--older-than", "30d", "--yes")
     assert [*listed(cache)] == ["bbbb-1"]

@@ -78,7 +78,9 @@ def test_a_folder(folder: Path) -> None:
 @pytest.mark.parametrize("hidden", ["\x1b[1A\x1b[2K", "\u202e", "\r", "\x9b"])
 def test_control_characters_could_hide_a_part_of_a_plan(tmp_path: Path, hidden: str) -> None:
     written(tmp_path, "1.0.0", env=[{"name": "A", "value": f"first\n{hidden}last"}])
-    with pytest.raises(Invalid, match=r"containers\[0\]\.env\[0\]\.value: holds the control character '\\") as caught:
+    with pytest.raises(
+        Invalid, match=r"containers\[0\]\.env\[0\]\.value: contains the control character '\\"
+    ) as caught:
         RuntimeCatalog.from_dir(tmp_path).load_unlocked("mine", "1.0.0")
     assert hidden not in str(caught.value)
     written(tmp_path, "1.0.0", env=[{"name": "A", "value": "first\n\tlast \N{GREEK SMALL LETTER ALPHA}"}])
@@ -208,8 +210,8 @@ def check(folder: Path, capsys: pytest.CaptureFixture[str], lock: bool = False) 
 @pytest.mark.parametrize(
     ("release", "changes", "text"),
     [
-        ("1.1.1", {"env": variables("A", "B")}, "numbered as patch after 1.1.0, and is minor"),
-        ("1.2.0", {"env": variables()}, "numbered as minor after 1.1.0, and is major"),
+        ("1.1.1", {"env": variables("A", "B")}, "the number of a patch release after 1.1.0, but its changes are minor"),
+        ("1.2.0", {"env": variables()}, "the number of a minor release after 1.1.0, but its changes are major"),
         ("1.2.0", {"env": variables("A"), "command": ["x"]}, "number it 2.0.0 or higher"),
         ("1.1.0-1", {"env": variables("A"), "ports": [{"containerPort": 1}]}, "number it 1.2.0 or higher"),
         ("2.0.0", {"env": variables("A")}, "2.0.0.yaml: is equal to 1.1.0"),
@@ -254,10 +256,13 @@ def test_a_wrong_release_is_told_once(folder: Path, capsys: pytest.CaptureFixtur
     for env, more in ((variables("A", "B"), {}), (variables("A", "B"), {"command": ["x"]})):
         written(folder, "1.3.0", env=env, **more)
         told = check(folder, capsys)[1]
-        assert "1.2.0.yaml: is numbered as minor after 1.1.0, and is major" in told
-        assert told.count("is numbered as") == 1, told
+        assert "1.2.0.yaml: has the number of a minor release after 1.1.0, but its changes are major" in told
+        assert told.count("has the number of a") == 1, told
     written(folder, "1.3.0", env=variables())
-    assert "1.3.0.yaml: is numbered as minor after 1.2.0, and is major" in check(folder, capsys)[1]
+    assert (
+        "1.3.0.yaml: has the number of a minor release after 1.2.0, but its changes are major"
+        in check(folder, capsys)[1]
+    )
 
 
 def test_an_edited_release_is_told_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,7 +271,7 @@ def test_an_edited_release_is_told_once(folder: Path, capsys: pytest.CaptureFixt
     written(folder, "1.1.0", command=["x"])
     code, told = check(folder, capsys)
     assert code == 1 and "1.1.0.yaml: was changed after its release" in told
-    assert "is numbered as" not in told and "1.2.0: minor after 1.0.0" in told
+    assert "has the number of a" not in told and "1.2.0: minor after 1.0.0" in told
     written(folder, "1.0.0", command=["x"])
     assert "1.2.0: the first without problems" in check(folder, capsys)[1]
 

@@ -297,7 +297,7 @@ class TestControllers:
         assert said == message
         if message:
             assert (phase, reason) == ("Starting", "FailedCreate")
-            assert "nothing is known to be wrong" not in paragraph and "exceeded quota: gpus" in paragraph
+            assert "no problem is known" not in paragraph and "exceeded quota: gpus" in paragraph
 
     @pytest.mark.parametrize("spec", [{"suspend": True}, {}])
     def test_jobs_that_lack_no_pods(self, spec: dict[str, Any]) -> None:

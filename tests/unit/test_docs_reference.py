@@ -51,7 +51,7 @@ def test_every_command_is_there() -> None:
         assert f"## pulumi-trainer runtime {action}\n" in page
     for option in ("--all-namespaces", "--queues-admin", "--lock"):
         assert option in page
-    assert "| `--by` | `team` | What a row is about. One of `team`, `queue`, `user`, `job`. |" in page
+    assert "| `--by` | `team` | Group the rows by this. One of `team`, `queue`, `user`, `job`. |" in page
 
 
 def test_code_in_tables_is_shown_as_it_is() -> None:

@@ -235,7 +235,7 @@ class TestLora:
     def test_a_field_that_lora_sets_is_not_given_twice(self) -> None:
         made = trainer.TRLTrainer(method="sft", config={**MODEL, "lora_r": 8}, lora=self.LORA)
         (said,) = found(made)
-        assert 'config["lora_r"]: is set by lora, and both are given' in said
+        assert 'config["lora_r"]: cannot be combined with lora, which sets it' in said
 
     def test_quantization_needs_a_package(self) -> None:
         given: dict[str, Any] = {"lora": trainer.LoraConfig(quantize_base=True), "resources_per_node": {"gpu": 1}}
@@ -407,7 +407,7 @@ class TestRewards:
     @pytest.mark.parametrize(
         ("reward", "expected"),
         [
-            (few, "reward: few takes no **kwargs, and TRL also passes the columns of the dataset"),
+            (few, "reward: few takes no **kwargs, but TRL also passes the columns of the dataset"),
             (later, "reward: later is an async function. Hint: def later(completions, **kwargs)"),
             (single, "reward: single takes completion, which TRL does not pass. Hint: did you mean completions"),
             (3, "reward: must be"),
@@ -421,9 +421,9 @@ class TestRewards:
 
     def test_only_where_completions_are_generated(self) -> None:
         (said,) = found(trainer.TRLTrainer(method="sft", config=MODEL, reward=score))
-        assert "reward: scores completions, and sft generates none" in said
+        assert "reward: scores completions, but sft generates none" in said
         made = trainer.TRLTrainer(method="grpo", config={**MODEL, "reward_funcs": ["x"]}, reward=score)
-        assert 'config["reward_funcs"]: is set by reward' in found(made)[0]
+        assert 'config["reward_funcs"]: cannot be combined with reward, which sets it' in found(made)[0]
 
     def test_its_source_travels_and_what_would_be_lost_is_named(self, planned: Any) -> None:
         outside = 3
@@ -488,15 +488,15 @@ def code(plan: Plan) -> dict[str, str]:
 class TestJob:
     def test_the_model_would_be_lost(self, planned: Any) -> None:
         said = problems(planned(sft(), output=False))
-        assert any('trainer.config["output_dir"]: is not set and the job has no output volume' in each for each in said)
+        assert any(
+            'trainer.config["output_dir"]: is not set, and the job has no output volume' in each for each in said
+        )
         assert problems(planned(sft(output_dir="/data"), output=False)) == []
 
     def test_model_and_dataset_are_given_once(self, planned: Any) -> None:
         inline = trainer.Initializer(model=trainer.HuggingFaceModelInitializer(storage_uri="hf://org/model"))
         said = problems(planned(sft(), initializer=inline))
-        assert any(
-            'config["model_name_or_path"]: the initializer fetches a model, and both are given' in s for s in said
-        )
+        assert any('config["model_name_or_path"]: cannot be combined with the model of initializer=' in s for s in said)
         for config in ({}, None):
             said = problems(planned(trainer.TRLTrainer(method="sft", config=config)))
             assert any('config["model_name_or_path"]: is required: the job has no model' in each for each in said)
@@ -508,7 +508,9 @@ class TestJob:
         policy = trainer.CheckpointPolicy(steps=10)
         for name, value in {"save_steps": 5, "save_strategy": "no", "save_total_limit": 2, "output_dir": "/x"}.items():
             said = problems(planned(sft(**{name: value}), checkpoint=policy))
-            assert any(f'config["{name}"]: is set by the checkpoint policy of the job' in each for each in said), said
+            assert any(
+                f'config["{name}"]: cannot be combined with checkpoint=, which sets it' in each for each in said
+            ), said
         assert problems(planned(sft(save_steps=5), checkpoint=trainer.CheckpointPolicy())) == []
 
     def test_a_runtime_of_another_framework(self, planned: Any) -> None:

@@ -88,23 +88,23 @@ class TestProblems:
             (grpo({"image": "x"}), "generation: must be GenerationServer"),
             (
                 grpo(trainer.GenerationServer(), {"use_vllm": True}),
-                'config["use_vllm"]: is set by generation, and both are given',
+                'config["use_vllm"]: cannot be combined with generation, which sets it',
             ),
             (
                 grpo(trainer.GenerationServer(), {"vllm_server_base_url": "http://x"}),
-                'config["vllm_server_base_url"]: is set by generation',
+                'config["vllm_server_base_url"]: cannot be combined with generation, which sets it',
             ),
             (
                 grpo(trainer.GenerationServer(), {"vllm_max_model_length": 1024}),
-                'config["vllm_max_model_length"]: is for vLLM in the nodes',
+                'config["vllm_max_model_length"]: applies to vLLM in the nodes',
             ),
             (
                 grpo(trainer.GenerationServer(), resources_per_node=GPU),
-                "generation.resources_per_node: asks for no GPU, and the nodes do",
+                "generation.resources_per_node: requests no GPU, but the nodes do",
             ),
             (
                 grpo(trainer.GenerationServer(resources_per_node=GPU)),
-                "generation.resources_per_node: asks for GPUs, and the nodes do not",
+                "generation.resources_per_node: requests GPUs, but the nodes do not",
             ),
             (
                 grpo(trainer.GenerationServer(), {"vllm_structured_outputs_regex": "a*"}),
@@ -112,7 +112,7 @@ class TestProblems:
             ),
             (
                 served(GPU, tensor_parallel_size=8),
-                "generation.tensor_parallel_size: is 8, and the server asks for 4 GPUs",
+                "generation.tensor_parallel_size: is 8, but the server requests 4 GPUs",
             ),
             (
                 served(GPU, tensor_parallel_size=0),
@@ -125,7 +125,7 @@ class TestProblems:
             ),
             (served(None, config={"x-y-z": 3}), "unknown option of vLLM 0.30.0. Hint: `vllm serve --help` lists them"),
             (served(GPU, config={"tensor_parallel_size": 3}), "give tensor_parallel_size= beside config"),
-            (served(GPU, config={"--x": 3}), 'generation.config["--x"]: not a name of an option of vLLM'),
+            (served(GPU, config={"--x": 3}), 'generation.config["--x"]: not a valid name of a vLLM option'),
             (served(None, config=["x"]), "generation.config: must be a mapping"),
             (served(None, env={"A": None}), 'generation.env["A"]: must be a string, not None'),
             (served({"gpus": {}}), "generation.resources_per_node"),
@@ -133,11 +133,11 @@ class TestProblems:
             (grpo(config={"use_vllm": True}), 'config["use_vllm"]: is True: vLLM would run in the nodes'),
             (
                 grpo(config={"use_vllm": True, "vllm_mode": "server"}, packages_to_install=["vllm"]),
-                'config["use_vllm"]: is True with vllm_mode="server", and the job has no server',
+                'config["use_vllm"]: is True with vllm_mode="server", but the job has no server',
             ),
             (
                 grpo(config={"use_vllm": True}, resources_per_node=GPU),
-                'config["use_vllm"]: is True, and vLLM is not installed',
+                'config["use_vllm"]: is True, but vLLM is not installed',
             ),
         ],
     )
@@ -167,7 +167,7 @@ class TestProblems:
 
     def test_trainer_s_controller_cannot_render_it(self, planned: Any) -> None:
         (said,) = problems(planned(served(), mode="trainer"))
-        assert said.startswith("trainer.generation: is for mode jobset") and "neither add a replicated job" in said
+        assert said.startswith("trainer.generation: requires mode jobset") and "neither add a replicated job" in said
 
     def test_a_runtime_with_a_replicated_job_of_this_name(self, planned: Any) -> None:
         def add(spec: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ class TestProblems:
             del jobs[1]["template"]["metadata"]
 
         (said,) = problems(planned(served(), add))
-        assert "adds a replicated job generation, and the runtime has one" in said
+        assert "adds a replicated job generation, but the runtime has one too" in said
 
 
 class TestJobSet:

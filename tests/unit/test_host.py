@@ -61,7 +61,7 @@ OURS = pickle.dumps(dynamic.JobSetProvider(), protocol=2)
 )  # fmt: skip
 def test_nothing_else(data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(host.Refused, match="this host runs providers of pulumi_trainer alone"):
+    with pytest.raises(host.Refused, match="this host only runs providers of pulumi_trainer"):
         host.load_provider(data)
     assert list(tmp_path.iterdir()) == []
 

@@ -345,7 +345,7 @@ def test_a_disk_that_fills_up(source: Path, output: Path) -> None:
     done = subprocess.run(command(before=limit), env=env, capture_output=True, text=True)
     assert done.returncode == 1
     assert "no space left" in done.stderr
-    assert "make room" in done.stderr
+    assert "free some space" in done.stderr
     assert "Traceback" not in done.stderr
     assert tree_without_staging(output) == {}
     assert manifest.read(output) is None
@@ -496,11 +496,11 @@ def test_check_uri(source: Path) -> None:
         "s3://buc ket/x": "not a valid bucket name",
         "hf://owner": "not a valid repository name",
         "hf://owner/na me": "not a valid repository name",
-        "hf://datasets/owner/name": "not the form of an initializer",
+        "hf://datasets/owner/name": "since the initializer already is one for a",
         "hf://owner/name/../other/x": "not a valid path in a repository",
         "hf://owner/name/..": "not a valid path in a repository",
         "hf://owner/name@v1/a//b": "not a valid path in a repository",
-        "hf://hf_canary@owner/name": "give a token as ACCESS_TOKEN",
+        "hf://hf_canary@owner/name": "pass a token as ACCESS_TOKEN",
     }.items():
         (problem,) = check_uri(uri, "dataset")
         assert problem.where == "STORAGE_URI"
@@ -537,7 +537,7 @@ def test_a_missing_extra(scheme: str, module: str, output: Path, monkeypatch: py
 
 def test_wrong_variables(output: Path) -> None:
     for env in ({"ACCESS_KEY_ID": "canary"}, {"SECRET_ACCESS_KEY": "canary"}):
-        with pytest.raises(Invalid, match="is missing, while the other half") as caught:
+        with pytest.raises(Invalid, match="is missing, but the other half") as caught:
             get("s3://bucket", output, **env)
         assert "canary" not in str(caught.value)
     for env in ({"ACCESS_TOKEN": "canary\nx"}, {"HF_TOKEN": "canary canary"}, {"HF_ENDPOINT": "ftp://canary"}):

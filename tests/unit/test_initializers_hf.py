@@ -101,7 +101,7 @@ def test_revisions(hub: Hub, tmp_path: Path) -> None:
         uri = f"hf://owner/some-data.v1@{revision}/README.md"
         assert get(hub, tmp_path / str(number), uri).revision == first
         assert tree(tmp_path / str(number)) == {"README.md": FILES["README.md"]}
-    with pytest.raises(TargetFault, match=r"404 Invalid rev id: v9. Hint: look at owner, name, revision"):
+    with pytest.raises(TargetFault, match=r"404 Invalid rev id: v9. Hint: check owner, name, revision"):
         get(hub, tmp_path / "none", "hf://owner/some-data.v1@v9")
 
 
@@ -168,10 +168,10 @@ def test_a_wrong_token_is_not_shown(hub: Hub, tmp_path: Path) -> None:
 
 def test_401_and_404(hub: Hub, tmp_path: Path) -> None:
     with pytest.raises(
-        TargetFault, match=r"hf://owner/none@main: 401 Repository not found. Hint: no token.*it is asked for as"
+        TargetFault, match=r"hf://owner/none@main: 401 Repository not found. Hint: no token.*it was requested as"
     ):
         get(hub, tmp_path, "hf://owner/none")
-    with pytest.raises(TargetFault, match=r"404 Repository not found. Hint: look at owner, name, .* as a model"):
+    with pytest.raises(TargetFault, match=r"404 Repository not found. Hint: check owner, name, .* as a model"):
         get(hub, tmp_path, "hf://owner/some-data.v1", "model", ACCESS_TOKEN=TOKEN)
     assert len(hub.server.requests) == 2
     assert list(tmp_path.iterdir()) == []
@@ -352,7 +352,7 @@ def test_nothing_is_decompressed(hub: Hub, tmp_path: Path, place: str) -> None:
     hub.server.fault(place, times=99, answer=bomb)
     tracemalloc.start()
     try:
-        with pytest.raises(TargetFault, match="the answer is compressed, which was not asked for"):
+        with pytest.raises(TargetFault, match="the response is compressed, which was not requested"):
             get(hub, tmp_path)
         assert tracemalloc.get_traced_memory()[1] < 50 << 20
     finally:
@@ -360,7 +360,7 @@ def test_nothing_is_decompressed(hub: Hub, tmp_path: Path, place: str) -> None:
 
 
 def test_no_token_over_http(hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(Invalid, match="HF_ENDPOINT: is an http:// address, and anybody on the network"):
+    with pytest.raises(Invalid, match="HF_ENDPOINT: is an http:// address, so others on the network"):
         get(hub, tmp_path, HF_ENDPOINT="http://hub.example", ACCESS_TOKEN=TOKEN)
     get(hub, tmp_path, ACCESS_TOKEN=TOKEN)
     assert "HF_ENDPOINT: the token is sent unencrypted, though not beyond this machine" in caplog.text

@@ -204,16 +204,16 @@ def test_403_of_a_get_shows_the_servers_words_without_secrets(store: Store, tmp_
 def test_403_of_a_listing(store: Store, tmp_path: Path) -> None:
     body = b"<Error><Code>InvalidAccessKeyId</Code><Message>The key does not exist</Message></Error>"
     store.front.fault(f"/{store.bucket}", times=99, answer=Answer(403, body))
-    with pytest.raises(
-        TargetFault, match=r"403 InvalidAccessKeyId: The key does not exist. Hint: look at ACCESS_KEY_ID"
-    ):
+    with pytest.raises(TargetFault, match=r"403 InvalidAccessKeyId: The key does not exist. Hint: check ACCESS_KEY_ID"):
         store.get(tmp_path / "out")
     assert len(store.front.requests) == 1
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_404(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(TargetFault, match=r"s3://no-such-bucket-here/.*404 NoSuchBucket.*look at the bucket's"):
+    with pytest.raises(
+        TargetFault, match=r"s3://no-such-bucket-here/.*404 NoSuchBucket.*check the names of bucket and key"
+    ):
         fetch("dataset", "s3://no-such-bucket-here/x", tmp_path, env=store.env, tuning=QUICK)
     with pytest.raises(TargetFault, match=rf"s3://{store.bucket}/trai: has no files"):
         store.get(tmp_path, "trai")

@@ -237,7 +237,7 @@ class TestPlugins:
             (prints(token="t", expirationTimestamp=CANARY), "its expirationTimestamp is not a time"),
             (
                 prints(token=CANARY).replace("k8s.io/v1", "k8s.io/v1beta1"),
-                'answered as "client.authentication.k8s.io/v1beta1"',
+                'answered with "client.authentication.k8s.io/v1beta1"',
             ),
             (f"print('{CANARY}'); sys.exit(3)", "exit code 3: no output on stderr"),
             ("sys.exit('log in first')", "exit code 1: log in first"),
@@ -294,7 +294,7 @@ time.sleep(600)
 """
         text = said(lambda: run(body, tmp_path))
         assert (
-            "gave no answer within 4 s; its output: open https://login.example in a browser. Hint: run it in a terminal"
+            "did not answer within 4 s; its output: open https://login.example in a browser. Hint: run it in a terminal"
             in text
         )
         pid, until = int((tmp_path / "pid").read_text()), time.monotonic() + 10
@@ -308,7 +308,7 @@ time.sleep(600)
     @pytest.mark.parametrize("version", ["", "client.authentication.k8s.io/v1alpha1"])
     def test_versions_that_are_no_more(self, tmp_path: Path, version: str) -> None:
         text = said(lambda: run(prints(token="t"), tmp_path, apiVersion=version))
-        assert f'its apiVersion "{version}" is not one of' in text and "make the kubeconfig anew" in text
+        assert f'its apiVersion "{version}" is not one of' in text and "generate the kubeconfig again" in text
 
 
 def ended(pid: int) -> bool:
@@ -362,7 +362,7 @@ class TestCredentials:
     @pytest.mark.parametrize("token", [f"{CANARY}\nX: y", f"{CANARY}\u20ac", f"{CANARY}\x00"])
     def test_a_token_that_no_header_can_hold(self, api: Server, tmp_path: Path, token: str) -> None:
         made = open_client({"content": json.dumps(config(api.url, {"token": token}))})
-        assert "characters that no token has" in said(lambda: made.get(CONFIG_MAP, "team", "a"))
+        assert "characters that are not valid in a token" in said(lambda: made.get(CONFIG_MAP, "team", "a"))
 
     def test_a_plugin_is_run_once(self, api: Server, tmp_path: Path) -> None:
         body = f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\n" + prints(token="t")
@@ -586,7 +586,7 @@ class TestIdentity:
         assert made.get(CONFIG_MAP, "team", "a")
         self.target(other, tmp_path / "a")
         api.does(refusal(401, "Unauthorized"))
-        with pytest.raises(Refused, match=r"now points to another server or another CA. Hint: start again"):
+        with pytest.raises(Refused, match=r"now points to another server or another CA. Hint: run the command again"):
             made.get(CONFIG_MAP, "team", "a")
         assert not other.seen
 

@@ -146,7 +146,7 @@ class TestGpus:
     def test_too_few_are_a_refusal(self, local: LocalTarget) -> None:
         refusals, _ = local.review(submission(jobset(step(pods=5, container_fields=gpus(1)))).objects)
         assert [str(r) for r in refusals] == [
-            "JobSet/job: nvidia.com/gpu: needs 5 GPUs at one time, and this machine has 4. Hint: ask for fewer (num_nodes,"
+            "JobSet/job: nvidia.com/gpu: needs 5 GPUs at one time, but this machine has 4. Hint: ask for fewer (num_nodes,"
             " resources_per_node), or use the Kubernetes target"
         ]
 
@@ -163,7 +163,7 @@ class TestGpus:
         local.create(submission(jobset(step(command=python(SHOW), container_fields=gpus(2)), name="second")))
         status = wait(local, "second", until=lambda s: s.reason != "")
         assert (status.phase, status.reason) == ("Pending", "WaitingForGPUs")
-        assert status.message == "needs 2 of 4 GPUs; other jobs of this machine hold too many"
+        assert status.message == "needs 2 of 4 GPUs; other jobs of this machine occupy the others"
         third = jobset(step(command=python(SHOW), container_fields=gpus(1)), name="third")
         assert run(local, third).phase == "Succeeded", "who waits holds nothing"
         supervisor = supervisor_of(local, "first")

@@ -165,7 +165,7 @@ def test_every_container_and_step_is_looked_at() -> None:
 def test_more_pods_than_any_machine_starts(local: LocalTarget) -> None:
     (refusal,), _ = local.review(submission(jobset(step(pods=20_000_000))).objects)
     assert str(refusal).startswith(
-        "JobSet/job: needs 20000000 Pods at one time, and the Local target starts at most 1000"
+        "JobSet/job: needs 20000000 Pods at one time, but the Local target starts at most 1000"
     )
     assert local.review(submission(jobset(step(pods=1000))).objects)[0] == []
 
@@ -174,7 +174,7 @@ def test_more_open_files_than_a_process_may_have(local: LocalTarget, monkeypatch
     monkeypatch.setattr(local_limits, "open_files", lambda: 1024)
     (refusal,), _ = local.review(submission(jobset(step(pods=520))).objects)
     assert str(refusal).startswith(
-        "JobSet/job: needs 1624 open files for its Pods at one time, and a process may have 1024 here (`ulimit -Hn`)"
+        "JobSet/job: needs 1624 open files for its Pods at one time, but a process may have 1024 here (`ulimit -Hn`)"
     )
     assert local.review(submission(jobset(step(pods=320))).objects)[0] == []
 

@@ -539,7 +539,7 @@ class TestUnreadable:
             ("[" * 100_000, "cannot be read: maximum recursion depth"),
             ("[]", "does not hold a JSON object"),
             ("{}", "it has no namespace, name, owner, "),
-            (None, "its tuning or its objects are not understood"),
+            (None, "its tuning or its objects are not valid"),
         ],
     )
     def test_a_record_costs_its_job_alone(self, local: LocalTarget, text: str | None, why: str) -> None:

@@ -159,7 +159,7 @@ def test_a_snapshot_wins_over_the_runtime() -> None:
         ({**snapshot({}), "metadata": {**snapshot({})["metadata"], "ownerReferences": 3}}, "belongs to another object"),
         (snapshot(None), "has no key runtime"),
         (snapshot({"runtime": "a: ["}), "not valid YAML"),
-        (snapshot({"runtime": ""}), "has to hold one runtime, not 0"),
+        (snapshot({"runtime": ""}), "must contain one runtime, not 0"),
         (snapshot({"runtime": yaml.safe_dump({**runtime(), "metadata": {"name": "b"}})}), "is of ClusterTrainingRuntime b"),
         (snapshot({"runtime": yaml.safe_dump(runtime(kind="TrainingRuntime"))}), "is of TrainingRuntime rt"),
         (snapshot({"runtime": yaml.safe_dump({**runtime(), "apiVersion": "v1"})}), "is of ClusterTrainingRuntime rt"),
@@ -231,7 +231,7 @@ def test_unknown_fields() -> None:
     assert result.admitted
     assert (
         sorted(map(str, result.notes))[1]
-        == "spec.trainer.numNode: unknown field: it is dropped. Hint: did you mean numNodes?"
+        == "spec.trainer.numNode: unknown field: the field is dropped. Hint: did you mean numNodes?"
     )
     _, result = applied(runtime(), job, mode="jobset")
     assert (result.stage, result.objects) == ("decode", [])
@@ -328,14 +328,14 @@ def test_errors_say_field_type_and_detail() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "there is neither a TrainJob nor a runtime to judge"),
+        ("", "found no TrainJob and no runtime to check"),
         (
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
-            "f.yaml, document 1, line 2: there is ConfigMap, and neither a TrainJob nor a runtime",
+            "f.yaml, document 1, line 2: found ConfigMap, but no TrainJob and no runtime",
         ),
         (
             "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJobb\nmetadata: {name: a}\n",
-            "there is TrainJobb, and neither a TrainJob nor a runtime to judge. Hint: did you mean TrainJob",
+            "found TrainJobb, but no TrainJob and no runtime to check. Hint: did you mean TrainJob",
         ),
         (
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: TrainJob\n",

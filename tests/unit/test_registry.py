@@ -216,7 +216,7 @@ def test_registering_the_same_again_changes_nothing_and_another_of_its_name_is_r
     other.launcher = ("python3",)
     with pytest.raises(Invalid) as caught:
         registry.register_plugin(other)
-    assert "plugin Ray: there is another plugin of this name, test_registry.Ray" in str(caught.value)
+    assert "plugin Ray: another plugin has this name: test_registry.Ray" in str(caught.value)
     assert "the policy mlPolicy.ray is already served by plugin Ray" in str(caught.value)
 
 
@@ -295,19 +295,19 @@ class Shell(Ray):
     [
         (Ray, "plugin Ray: is a class. Hint: give an instance: Ray()"),
         (object(), "plugin object: has no name"),
-        (object(), "plugin object: has no policies"),
-        (Misspelt(), "takes part in no phase: it has none of the methods validate, enforce_ml_policy"),
+        (object(), "plugin object: has no attribute policies"),
+        (Misspelt(), "implements no phase: it has none of the methods validate, enforce_ml_policy"),
         (Misspelt(), "it has enforce_mlpolicy"),
-        (Lacks(), "plugin Lacks: is a EnforceMLPolicyPlugin, and lacks its method enforce_ml_policy"),
+        (Lacks(), "plugin Lacks: is a EnforceMLPolicyPlugin, but lacks its method enforce_ml_policy"),
         (OneArgument(), "enforce_ml_policy must be a method that takes info and train_job"),
         (Waits(), "enforce_ml_policy must be a method that takes info and train_job"),
         (Nameless(), "plugin Nameless: has no name"),
-        (Listed(), "has no policies. Hint: give it the attribute policies, a tuple"),
-        (Named(), "'mlPolicy.ray' in policies is not a class of a policy. Hint: derive a class from Policy"),
+        (Listed(), "has no attribute policies. Hint: set policies to a tuple"),
+        (Named(), "'mlPolicy.ray' in policies is not a subclass of Policy. Hint: derive a class from Policy"),
         (Misplaced(), "NoPolicy.serves must be mlPolicy.NAME or podGroupPolicy.NAME, not 'ray'"),
-        (Upstreams(), "mlPolicy.torch is a field of Trainer's own"),
+        (Upstreams(), "mlPolicy.torch is a field of Kubeflow Trainer"),
         (Unfinished(), "plugin Ray: Open is not fully defined: name 'Nowhere' is not defined"),
-        (JobSetAgain(), "plugin JobSet: there is another plugin of this name"),
+        (JobSetAgain(), "plugin JobSet: another plugin has this name"),
         (Shell(), "launcher must be a tuple of strings"),
     ],
 )
@@ -343,11 +343,11 @@ def later() -> Iterator[Any]:
     ("phase", "result", "says"),
     [
         ("enforce_ml_policy", lambda: 1 // 0, r"plugin Ray: enforce_ml_policy failed: ZeroDivisionError: .*\(test_reg"),
-        ("enforce_ml_policy", lambda: [1], "plugin Ray: enforce_ml_policy gives int, and has to give nothing"),
+        ("enforce_ml_policy", lambda: [1], "plugin Ray: enforce_ml_policy returns int, but must return nothing"),
         ("build", later, "plugin Ray: build failed: KeyError: 'x'"),
-        ("build", lambda: [None], "plugin Ray: build gives NoneType, and has to give objects with apiVersion, kind"),
-        ("build", lambda: [{"kind": "Job", "metadata": {"name": "a"}}], "build gives dict, and has to give objects"),
-        ("build", lambda: {"kind": "Job"}, "build gives str, and has to give objects"),
+        ("build", lambda: [None], "plugin Ray: build returns NoneType, but must return objects with apiVersion, kind"),
+        ("build", lambda: [{"kind": "Job", "metadata": {"name": "a"}}], "build returns dict, but must return objects"),
+        ("build", lambda: {"kind": "Job"}, "build returns str, but must return objects"),
     ],
 )
 def test_a_plugin_that_fails_is_a_problem_that_names_it(phase: str, result: Any, says: str) -> None:
@@ -358,7 +358,7 @@ def test_a_plugin_that_fails_is_a_problem_that_names_it(phase: str, result: Any,
 
 def test_a_validation_that_fails_is_a_problem_too() -> None:
     registry.register_plugin(Fails("validate", lambda: ["wrong"]))
-    with pytest.raises(Invalid, match="plugin Ray: validate gives str, and has to give problems"):
+    with pytest.raises(Invalid, match="plugin Ray: validate returns str, but must return problems"):
         validate(runtime(), job())
 
 
@@ -373,7 +373,7 @@ def test_a_plugins_own_refusal_is_told_as_it_is() -> None:
 def test_an_object_twice_is_refused() -> None:
     document = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "train"}}
     registry.register_plugin(Fails("build", lambda: [document]))
-    assert refused(runtime(), job()) == "JobSet/train: is built twice, by plugin Ray and by plugin JobSet"
+    assert refused(runtime(), job()) == "JobSet/train: is created twice, by plugin Ray and by plugin JobSet"
 
 
 def test_what_a_plugin_breaks_for_others_is_told_with_its_name() -> None:
@@ -430,7 +430,7 @@ def test_a_package_brings_a_plugin(site: Path, value: str) -> None:
     package(site, RAY, value)
     assert render(runtime(), job()).objects["JobSet/train"]["metadata"]["annotations"] == {"ray": "6379"}
     assert "spec.mlPolicy.ray.port" in refused(runtime({"port": "x"}), job())
-    with pytest.raises(Invalid, match="another plugin of this name, ray_plugin"):
+    with pytest.raises(Invalid, match="another plugin has this name: ray_plugin"):
         registry.register_plugin(Ray())
     registry.register_plugin(sys.modules["ray_plugin"].Ray())
     assert len(registry.own_plugins()) == 1

@@ -119,7 +119,7 @@ def test_fields_of_runtimes(torch: Document, hint: str, run: Any) -> None:
 
 def test_a_field_that_no_version_had_is_dropped_as_a_server_does(run: Any) -> None:
     code, out, _ = run("validate", "trainer", runtime(), train_job(podTemplate={}))
-    assert code == 0 and "note: spec.podTemplate: unknown field: it is dropped" in out
+    assert code == 0 and "note: spec.podTemplate: unknown field: the field is dropped" in out
 
 
 def test_the_argument_of_a_program() -> None:

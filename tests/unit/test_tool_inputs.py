@@ -291,8 +291,8 @@ class TestPrecision:
     def test_the_kind_that_a_node_selector_names(self, label: str) -> None:
         key, _, value = label.partition("=")
         (said,) = refused(jobset({"nodeSelector": {key: value}}))
-        assert said.startswith(f'trainer.config["bf16"]: is True, and the GPUs of the nodes lack it ({label})')
-        assert 'Hint: config={"fp16": True} instead' in said
+        assert said.startswith(f'trainer.config["bf16"]: is True, but the GPUs of the nodes ({label})')
+        assert 'Hint: use config={"fp16": True}' in said
 
     @pytest.mark.parametrize(
         "label",

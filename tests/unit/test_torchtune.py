@@ -73,7 +73,7 @@ class TestNames:
                 "did you mean torchtune.models.llama2.lora_llama2?",
             ),
             ({"loss._component_": "torchtune.modules.loss.CELoss"}, "unknown component of torchtune 0.6.1"),
-            ({"tensor_parallel_plan": {"x": 1}}, 'config["tensor_parallel_plan"]: names no _component_'),
+            ({"tensor_parallel_plan": {"x": 1}}, 'config["tensor_parallel_plan"]: needs a _component_'),
             ({"dataset": [{"_component_": "torchtune.datasets.chat_dataset", "packed": 1}]}, "must be True or False"),
         ],
     )  # fmt: skip
@@ -111,9 +111,11 @@ class TestLora:
 
     def test_it_is_not_given_twice_and_not_for_a_whole_model(self) -> None:
         (said,) = found(lora({"model": {"lora_rank": 8}}))
-        assert 'config["model.lora_rank"]: is set by lora, and both are given' in said
+        assert 'config["model.lora_rank"]: cannot be combined with lora, which sets it' in said
         made = trainer.TorchTuneTrainer(recipe="qat_distributed", base="llama3/8B_qat_full", lora=LORA)
-        assert any("lora: the recipe qat_distributed trains the whole model" in each for each in found(made))
+        assert any(
+            "lora: the recipe qat_distributed trains the whole model, without LoRA" in each for each in found(made)
+        )
 
     @pytest.mark.parametrize(
         "given",
@@ -136,10 +138,10 @@ class TestJob:
         given = full(**{"checkpointer": {"checkpoint_dir": "/m"}, "dataset.source": "org/data"})
         assert of_job(given) == []
         said_of_both = of_job(given, "model", "dataset")
-        assert ["the initializer fetches a model" in said_of_both[0], "fetches a dataset" in said_of_both[1]] == [
-            True,
-            True,
-        ]
+        assert [
+            "cannot be combined with the model" in said_of_both[0],
+            ("cannot be combined with the dataset") in said_of_both[1],
+        ] == [True, True]
         below = full(
             **{"checkpointer.checkpoint_dir": "/workspace/model/7B", "dataset": {"source": "json", "data_files": "a"}}
         )
@@ -147,7 +149,7 @@ class TestJob:
 
     def test_the_model_would_be_lost(self) -> None:
         (said,) = of_job(full(), "model", output=False)
-        assert 'config["output_dir"]: is not set and the job has no output volume' in said
+        assert 'config["output_dir"]: is not set, and the job has no output volume' in said
 
     def test_distillation_has_a_teacher(self) -> None:
         base = "llama3_2/8B_to_1B_KD_lora_distributed"
@@ -157,20 +159,20 @@ class TestJob:
     def test_what_torchtune_would_ignore_of_a_checkpoint_policy(self) -> None:
         (said,) = of_job(full(epochs=2), "model", policy=trainer.CheckpointPolicy(steps=10))
         assert (
-            "recipe: torchtune saves checkpoints after an epoch, and would ignore steps=10 of the checkpoint policy"
-            in said
-        )
+            "recipe: torchtune only saves checkpoints at the end of an epoch, so it would"
+            " ignore steps=10 of the checkpoint policy"
+        ) in said
         assert (
             "would ignore every='10m'"
             in of_job(full(epochs=2), "model", policy=trainer.CheckpointPolicy(every="10m"))[0]
         )
         (said,) = of_job(full(), "model", policy=trainer.CheckpointPolicy())
-        assert 'config["epochs"]: torchtune saves checkpoints after each epoch but the last, and there is one' in said
+        assert 'config["epochs"]: torchtune saves no checkpoint after the last epoch' in said
         for name, value in {
             "output_dir": "/x",
             "resume_from_checkpoint": True,
             "enable_async_checkpointing": True,
         }.items():
             (said,) = of_job(full(epochs=2, **{name: value}), "model", policy=trainer.CheckpointPolicy())
-            assert f'config["{name}"]: is set by the checkpoint policy of the job' in said
+            assert f'config["{name}"]: cannot be combined with checkpoint=, which sets it' in said
         assert of_job(full(epochs=2), "model", policy=trainer.CheckpointPolicy()) == []

@@ -39,15 +39,15 @@ class TestFields:
     @pytest.mark.parametrize("lora", [None, trainer.LoraConfig(quantize_base=True)])
     def test_it_needs_a_gpu(self, resources: Any, lora: Any) -> None:
         (said,) = found(trainer.UnslothTrainer(config=UNSLOTH, lora=lora, resources_per_node=resources))
-        assert said.startswith("resources_per_node: Unsloth trains on GPUs alone") and '{"gpu": 1}' in said
+        assert said.startswith("resources_per_node: Unsloth needs a GPU") and '{"gpu": 1}' in said
 
     @pytest.mark.parametrize(
         ("config", "lora", "expected"),
         [
-            ({"full_finetuning": False}, None, 'config["full_finetuning"]: is False, and the job has no lora'),
-            ({"full_finetuning": True}, LORA, 'config["full_finetuning"]: is True, and Unsloth ignores lora then'),
-            ({"load_in_8bit": True}, None, 'config["load_in_8bit"]: is set, and a whole model'),
-            ({"load_in_4bit": True}, LORA, 'config["load_in_4bit"]: is set by lora, and both are given'),
+            ({"full_finetuning": False}, None, 'config["full_finetuning"]: is False, but the job has no lora'),
+            ({"full_finetuning": True}, LORA, 'config["full_finetuning"]: is True, with which Unsloth ignores lora'),
+            ({"load_in_8bit": True}, None, 'config["load_in_8bit"]: is set without lora'),
+            ({"load_in_4bit": True}, LORA, 'config["load_in_4bit"]: cannot be combined with lora, which sets it'),
             ({"max_seq_lenth": 1}, LORA, "unknown field of Unsloth 2026.10.9. Hint: did you mean max_seq_length?"),
             ({"learning_rat": 1.0}, None, "unknown field of Unsloth 2026.10.9. Hint: did you mean learning_rate?"),
             ({"fast_inference": True}, LORA, "unknown field of Unsloth"),

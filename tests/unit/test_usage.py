@@ -329,7 +329,7 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
         ["unknown", "1", "0", "0", "0.0", "0.0"],
         ["total", "3", "1", "4", "12.0", "18.0"],
     ]
-    assert lines[-1] == "GPUs or times of 1 job are not completely known: team/c"
+    assert lines[-1] == "GPUs or times of 1 job are only partly known: team/c"
 
 
 def test_csv_and_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

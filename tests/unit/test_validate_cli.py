@@ -115,7 +115,7 @@ def test_a_refused_runtime_is_not_reported_as_missing(run: Ran, mode: str, name:
         assert f"ClusterTrainingRuntime {name} is refused by the schema" in run.out
         supported = 'supported values: "OpenMPI", ""'
         assert f"spec.mlPolicy.mpi.mpiImplementation (line 8): {supported}" in run.out, run.out
-        why = f"ClusterTrainingRuntime {name} is refused itself, so that nothing more is known of the TrainJob"
+        why = f"ClusterTrainingRuntime {name} was refused, so the TrainJob cannot be checked further"
         assert f"spec.runtimeRef (line 7): {why}. Hint: correct the ClusterTrainingRuntime first" in run.out, run.out
         assert "not found" not in run.out and "catalogue" not in run.out
         assert run("validate", "--mode", mode, "-o", "json", *order) == 1
@@ -223,7 +223,7 @@ def test_names_that_no_pod_can_have(mode: str, run: Ran) -> None:
     pod.update({**POD, "containers": [*node, *POD["containers"]]})
     file = run.file(document, train_job())
     assert run("validate", "--mode", mode, file) == 1
-    assert "TrainJob team/job is refused by the API server when its Pods are made\n" in run.out
+    assert "TrainJob team/job is refused by the API server when its Pods are created\n" in run.out
     at = "  error: JobSet/job.spec.replicatedJobs[0].template.spec.template.spec"
     for place, words in (
         ("volumes[0].name", 'Invalid value: "../../victim": a lowercase RFC 1123 label must consist of'),
@@ -236,7 +236,7 @@ def test_names_that_no_pod_can_have(mode: str, run: Ran) -> None:
     assert run("validate", "--mode", mode, "-o", "json", file) == 1
     found = json.loads(run.out)
     assert (found["admitted"], found["stage"], found["objects"]) == (False, "pods", []) and len(found["errors"]) == 5
-    assert run("render", "--mode", mode, file) == 1 and run.out == "" and "when its Pods are made" in run.err
+    assert run("render", "--mode", mode, file) == 1 and run.out == "" and "when its Pods are created" in run.err
     (run.folder / "case").mkdir()
     run.file(document, train_job(), name="case/input.yaml")
     assert run("validate", "--batch", ".", "--mode", mode) == 0, "no server refuses the TrainJob"
@@ -268,7 +268,7 @@ def test_stdin(run: Ran) -> None:
     assert run("validate", "-", stdin=text) == 0
     assert run.out.startswith("stdin, document 1, line 1: ")
     assert run("render", "-", stdin=text) == 0 and "kind: JobSet" in run.out
-    assert run("validate", "-", stdin=b"") == 2 and "neither a TrainJob nor a runtime" in run.err
+    assert run("validate", "-", stdin=b"") == 2 and "no TrainJob and no runtime" in run.err
 
 
 @pytest.mark.parametrize("command", ["validate", "render"])

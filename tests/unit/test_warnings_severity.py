@@ -111,7 +111,7 @@ def test_on_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> N
     code, out, _ = ran(capsys, "validate", file, "--ignore", "PT105")
     assert code == 0 and "PT105" not in out
     code, out, _ = ran(capsys, "validate", file, "--error", "PT105")
-    assert code == 1 and "refused because of warnings that are errors here" in out and "  error: spec.trainer" in out
+    assert code == 1 and "refused because of warnings that count as errors" in out and "  error: spec.trainer" in out
     code, out, _ = ran(capsys, "validate", file, "-o", "json")
     assert json.loads(out)["warnings"][0].startswith("PT105: ")
     code, out, err = ran(capsys, "render", file)
@@ -133,7 +133,7 @@ def test_what_an_api_server_refuses_later_is_an_error(
     )
     path.write_text(yaml.safe_dump_all(documents))
     code, out, _ = ran(capsys, "validate", *words)
-    assert code == 1 and "TrainJob default/job is refused by the API server when its Pods are made" in out
+    assert code == 1 and "TrainJob default/job is refused by the API server when its Pods are created" in out
     why = "the container node requests 1 nvidia.com/gpu without a limit: Limit must be set for non overcommitable resources"
     assert re.search(rf"error: spec.trainer.resourcesPerNode \(line \d+\): PT130: {why}. Hint: set it in limits, ", out)
     code, out, _ = ran(capsys, "validate", *words, "-o", "json")

@@ -99,7 +99,7 @@ def _refused(error: ApiError) -> Answer:
         return Answer(exists=True)
     if (error.code >= 500 and UNTYPED not in message) or error.code == 429 or "does not support dry run" in message:
         hint = "is the controller running that this webhook belongs to?" if "webhook" in message else ""
-        return Answer(failed=(Problem("", f"could not be tried in the cluster: {brief(message)}", hint),))
+        return Answer(failed=(Problem("", f"could not be checked in the cluster: {brief(message)}", hint),))
     causes = [c for c in error.causes if "some validation rules were not checked" not in c[2]]
     webhook = f"{message.split(': ', 1)[0]}: " if message.startswith("admission webhook") else ""
     if causes and error.code in (400, 422):

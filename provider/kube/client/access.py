@@ -131,16 +131,19 @@ class _Opener:
             return replace(opened, cluster=found)
         why = f"{opened.host} is another cluster (kube-system has UID {found}) than the recorded one ({self._wanted})"
         hint = (
-            "set trainer:kubeconfig and trainer:context of the stack to the cluster where this is; if that one is gone for good,"
-            " make the stack forget what was in it: pulumi state delete --target-dependents URN (pulumi stack --show-urns)"
+            "set trainer:kubeconfig and trainer:context of the stack to the recorded cluster; if that cluster no"
+            " longer exists, remove its resources from the state: pulumi state delete --target-dependents URN"
+            " (pulumi stack --show-urns)"
         )
         raise Refused(Problem(opened.where, why, hint))
 
     def _unchanged(self, choice: Chosen) -> Chosen:
         server = (choice.cluster["server"], choice.cluster.get("tls-server-name"), _authority(choice))
         if self._server and server != self._server:
-            why = f"pointed to {self._server[0]} when this began, and now points to another server or another CA"
-            raise Refused(Problem(choice.where, why, "start again"))
+            why = (
+                f"pointed to {self._server[0]} when this command began, but now points to another server or another CA"
+            )
+            raise Refused(Problem(choice.where, why, "run the command again"))
         self._server = server
         return choice
 
@@ -294,7 +297,7 @@ def _header(value: str, where: str) -> str:
     """Return a valid header value; the error of the HTTP library would quote an invalid one."""
     value = value.strip()
     if not value.isascii() or not value.isprintable():
-        raise TargetFault(Problem(where, "its token holds characters that no token has", "log in again"))
+        raise TargetFault(Problem(where, "its token contains characters that are not valid in a token", "log in again"))
     return value
 
 

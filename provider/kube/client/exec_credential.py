@@ -58,7 +58,7 @@ def credentials(
     version = str(plugin.get("apiVersion") or "")
     where = f"{where}: credential plugin {command}"
     if version not in _VERSIONS:
-        hint = "make the kubeconfig anew with the tool of your provider"
+        hint = "generate the kubeconfig again with your provider's tool"
         raise TargetFault(Problem(where, f'its apiVersion "{version}" is not one of {", ".join(_VERSIONS)}', hint))
     if plugin.get("interactiveMode") == "Always":
         raise TargetFault(Problem(where, "requires a terminal (interactiveMode: Always), and this process has none"))
@@ -128,7 +128,7 @@ def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, str]:
     """Return a program's stdout, the end of its stderr, and why it must be killed; empty if it has ended."""
     output, errors = bytearray(), bytearray()
     deadline = time.monotonic() + PATIENCE
-    late = f"gave no answer within {PATIENCE:g} s"
+    late = f"did not answer within {PATIENCE:g} s"
     with selectors.DefaultSelector() as streams:
         for stream, kept in ((process.stdout, output), (process.stderr, errors)):
             assert stream is not None
@@ -160,8 +160,8 @@ def _status(output: str, version: str, where: str) -> dict[str, Any]:
     if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
         raise TargetFault(Problem(where, "its output is not an ExecCredential"))
     if answer.get("apiVersion") != version:
-        why = f'is to answer as {version}, and answered as "{trimmed(str(answer.get("apiVersion")))}"'
-        raise TargetFault(Problem(where, why, "make the kubeconfig anew, or update the plugin"))
+        why = f'was asked for apiVersion {version}, but answered with "{trimmed(str(answer.get("apiVersion")))}"'
+        raise TargetFault(Problem(where, why, "generate the kubeconfig again, or update the plugin"))
     return section(answer, "status")
 
 

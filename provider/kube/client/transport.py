@@ -44,7 +44,7 @@ _NO_RIGHTS = re.compile(r'User ".*" cannot ')
 """Message of an API server for missing permissions."""
 _TERMINATED = "because it is being terminated"
 """Message of an API server, with status 403, for a namespace that is being deleted."""
-_WAIT_FOR_DELETION = "wait until it is gone, and create it again, or use another one"
+_WAIT_FOR_DELETION = "wait until its deletion has finished and create it again, or use another one"
 _NO_SUCH_PATH = "404 page not found"
 """Message of an API server for an unknown kind."""
 

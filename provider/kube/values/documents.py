@@ -82,7 +82,7 @@ def control_character_problems(document: Any, where: str = "") -> Iterator[Probl
         where: Path of the part, which the paths of its problems start with; empty for a whole document.
     """
     if isinstance(document, str) and (found := control_character(document)):
-        why = f"holds the control character {found}, which could hide a part of the plan on a terminal"
+        why = f"contains the control character {found}, which could hide a part of the plan on a terminal"
         yield Problem(
             where, why, "leave it out, or write it as an escape that the program in the container understands"
         )
@@ -175,7 +175,7 @@ def _chunks(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
         lines.append(read_)
         size += len(read_)
         if size > MAX_LENGTH:
-            why = f"is longer than {_size(MAX_LENGTH)}, which is all that an API server takes"
+            why = f"is longer than {_size(MAX_LENGTH)}, the most that an API server accepts"
             raise Invalid(Problem(f"{name}, the document from line {begun} on", why))
         content = content or not (read_[:1] in b"#%\r\n" or read_.isspace())
     if content:

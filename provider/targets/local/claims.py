@@ -130,9 +130,7 @@ class Claim:
         else:
             return
         raise Conflict(
-            Problem(
-                self._where, why, f"give the TrainJob another name; whoever removes {self.folder} removes what is in it"
-            )
+            Problem(self._where, why, f"give the TrainJob another name; removing {self.folder} removes its content")
         )
 
     def read(self) -> tuple[dict[str, str], Owner] | None:
@@ -186,7 +184,7 @@ class Claim:
             write_json(self.folder / VOLUME, {**known, "left": True})
             begun = time.strftime(_TIME, time.localtime(since))
             job = f"{record.namespace}/{record.name}"
-            return f"{self._where} stays for {job}, unfinished since {begun}, and goes with that run of it"
+            return f"{self._where} is kept for {job}, unfinished since {begun}, and is deleted with that run"
         self.remove()
         return ""
 
@@ -225,7 +223,7 @@ class Claim:
     def _read_record(self) -> dict[str, Any] | None:
         known = read_json(file := self.folder / VOLUME)
         if known is not None and (missing := [key for key in _WRITTEN if key not in known]):
-            raise unreadable(file, f"is not the record of a volume: it has no {', '.join(missing)}")
+            raise unreadable(file, f"is not a valid record of a volume: it has no {', '.join(missing)}")
         if known is not None and known.get("host") != host_id():
             raise Refused(
                 Problem(self._where, f"was made on another host (id {known.get('host')})", "use it from there")

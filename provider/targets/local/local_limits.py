@@ -68,7 +68,7 @@ def too_many_pods(objects: Objects) -> list[Problem]:
     peaks = [(where, _peak(jobset, lambda _: 1)) for where, jobset in _jobsets(objects)]
     hint = "ask for fewer (num_nodes), or use the Kubernetes target"
     return [
-        Problem(where, f"needs {pods} Pods at one time, and the Local target starts at most {MOST_PODS}", hint)
+        Problem(where, f"needs {pods} Pods at one time, but the Local target starts at most {MOST_PODS}", hint)
         for where, pods in peaks
         if pods > MOST_PODS
     ]
@@ -83,7 +83,7 @@ def too_many_files(objects: Objects) -> list[Problem]:
         needed = _OTHER_FILES + _CONTAINER_FILES * _peak(jobset, _containers_of)
         if needed > (most := open_files()):
             why = (
-                f"needs {needed} open files for its Pods at one time, and a process may have {most} here (`ulimit -Hn`)"
+                f"needs {needed} open files for its Pods at one time, but a process may have {most} here (`ulimit -Hn`)"
             )
             found.append(Problem(where, why, "ask for fewer (num_nodes), or raise the limit"))
     return found
@@ -105,7 +105,7 @@ def too_few_gpus(objects: Objects) -> list[Problem]:
     for where, jobset in _jobsets(objects):
         needed = _peak(jobset, gpus_of)
         if needed and needed > (total := gpus()):
-            why = f"needs {needed} GPUs at one time, and this machine has {total}"
+            why = f"needs {needed} GPUs at one time, but this machine has {total}"
             hint = "ask for fewer (num_nodes, resources_per_node), or use the Kubernetes target"
             found.append(Problem(f"{where}: {GPU}", why, hint))
     return found
@@ -247,7 +247,7 @@ def _at(pod: Pod, container: Container) -> str:
 def _refused(where: str, jobset: Document, objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
     spec = section(jobset, "spec")
     if text(spec.get("managedBy")) not in ("", CONTROLLER):
-        why = f"{spec['managedBy']} manages the job, and does not run on this machine"
+        why = f"{spec['managedBy']} manages the job, but does not run on this machine"
         yield Problem(f"{where}: spec.managedBy", why, "leave it out")
     policy = section(spec, "failurePolicy")
     if policy.get("restartStrategy") == "InPlaceRestart":
@@ -430,17 +430,17 @@ def _peak(jobset: Document, amount: Any) -> Any:
 
 
 def _exceeding_machine(where: str, jobset: Document) -> Iterator[Problem]:
-    hint = "it will be slow, or run out of memory; ask for less"
+    hint = "the job will be slow, or run out of memory; request less"
     cores = _peak(jobset, lambda pod: requested(pod, "cpu"))
     if cores > cpus():
         yield Problem(
-            f"{where}: cpu", f"asks for {float(cores):g} CPUs at one time, and this machine has {cpus()}", hint
+            f"{where}: cpu", f"requests {float(cores):g} CPUs at one time, and this machine has {cpus()}", hint
         )
     amount = _peak(jobset, lambda pod: requested(pod, "memory"))
     if amount > memory():
         gib = quantity("1Gi")
         why = (
-            f"asks for {float(amount / gib):.1f} GiB at one time, and this machine has {float(memory() / gib):.1f} GiB"
+            f"requests {float(amount / gib):.1f} GiB at one time, and this machine has {float(memory() / gib):.1f} GiB"
         )
         yield Problem(f"{where}: memory", why, hint)
 

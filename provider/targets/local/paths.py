@@ -76,7 +76,7 @@ def root_problems(root: Path) -> list[Problem]:
     if not nearest.is_dir():
         return [Problem("target.root", f"{root} cannot be made: {nearest} is not a folder", hint)]
     if _NO_FILES & {nearest, *nearest.parents}:
-        return [Problem("target.root", f"{root} cannot be made: {nearest} is not for files", hint)]
+        return [Problem("target.root", f"{root} cannot be made: {nearest} does not accept files", hint)]
     if not os.access(nearest, os.W_OK | os.X_OK):
         return [Problem("target.root", f"{root} cannot be made: {nearest} is not writable", hint)]
     return []

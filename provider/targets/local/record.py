@@ -139,12 +139,12 @@ class Record:
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
         needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
         if missing := [name for name in needed if name not in known]:
-            raise unreadable(folder.record, f"is not the record of a job: it has no {', '.join(missing)}")
+            raise unreadable(folder.record, f"is not a valid record of a job: it has no {', '.join(missing)}")
         try:
             record = cls(**{**known, "tuning": Tuning(**known["tuning"])})
             record.jobset["spec"]["replicatedJobs"]
         except (KeyError, TypeError, AttributeError, StopIteration):
-            why = "is not the record of a job: its tuning or its objects are not understood"
+            why = "is not a valid record of a job: its tuning or its objects are not valid"
             raise unreadable(folder.record, why) from None
         return record
 

@@ -213,7 +213,9 @@ class Run:
             if found is None:
                 self._place.release()  # who waits for GPUs does not keep others waiting
                 self._wait(
-                    now, "WaitingForGPUs", f"needs {needed} of {total} GPUs; other jobs of this machine hold too many"
+                    now,
+                    "WaitingForGPUs",
+                    f"needs {needed} of {total} GPUs; other jobs of this machine occupy the others",
                 )
                 return False
             self._free_gpus = found
@@ -336,7 +338,7 @@ class Run:
             return (attempts.SUCCEEDED, "") if verdict is None else (verdict.reason, "")
         detail = failure.cause_summary(self._all_failures())
         if verdict is not None and verdict.rule == attempts.INTERRUPTED_RULE:
-            return attempts.TERMINATED, f"{cause.failure.pod} has got SIGTERM from outside"
+            return attempts.TERMINATED, f"{cause.failure.pod} received a SIGTERM from outside"
         killed = cause.signal == signal.SIGKILL or cause.code == 128 + signal.SIGKILL
         return attempts.KILLED if killed and not cause.failure.verdict else attempts.PROGRAM_ERROR, detail
 

@@ -134,21 +134,24 @@ class LocalTarget:
             if record is not None and record.digest == draft.digest:
                 return [*self._differences(record, folder.read_status())]
             if record is not None and record.isolation and not self.isolation:
-                why = f"ran with isolation={record.isolation!r}, and its next run sees all that you see"
+                why = (
+                    f"ran with isolation={record.isolation!r}, but its next run would have access to everything"
+                    " that you can access"
+                )
                 return [Problem(f"{record.namespace}/{record.name}", why, "give Local(isolation=...) again")]
         return []
 
     def _differences(self, record: Record, status: JobStatus | None) -> Iterator[Problem]:
         where = f"{record.namespace}/{record.name}"
         if status is not None and status.phase == Phase.FAILED and record.python != self.python:
-            why = f"has failed with the interpreter {record.python}, and target.python is {self.python} now"
-            yield Problem(where, why, 'run="2" runs it again with that one')
+            why = f"failed with the interpreter {record.python}, but target.python is {self.python} now"
+            yield Problem(where, why, 'run="2" runs it again with the new one')
         if record.isolation != self.isolation:
             was, now = (
                 f"isolation={name!r}" if name else "no isolation" for name in (record.isolation, self.isolation)
             )
             yield Problem(
-                where, f"was created with {was}, and the program has {now}", 'run="2" runs it again with that'
+                where, f"was created with {was}, but the program has {now}", 'run="2" runs it again with the new value'
             )
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
@@ -887,7 +890,7 @@ class LocalTarget:
             if supervised:
                 return replace(record.status(Phase.STARTING), attempts=attempts)
             if status is None and folder.has_begun():
-                raise unreadable(folder.status, "is gone, so nobody can tell how the job has ended")
+                raise unreadable(folder.status, "is gone, so it is unknown how the job has ended")
             pending = record.status(Phase.PENDING, NOT_STARTED, self._why_not_started(folder))
             return replace(pending, attempts=attempts, started=status.started if status is not None else 0.0)
         return status if supervised else None
