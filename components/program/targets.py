@@ -180,7 +180,11 @@ def configuration_problems() -> list[Problem]:
     keys = dict.fromkeys(key.removeprefix("trainer:") for key in given if key.startswith("trainer:"))
     unknown = unknown_fields(keys, KEYS) if pulumi.get_project() != "trainer" else []
     found = [
-        Problem(p.where, "unknown key of the configuration", f"{p.hint}; pulumi config rm trainer:{p.where}")
+        Problem(
+            p.where,
+            "unknown key of the configuration",
+            f"{p.hint} Remove it with `pulumi config rm trainer:{p.where}`".strip(),
+        )
         for p in unknown
     ]
     for key, allowed in (("target", ("local", "kubernetes")), ("mode", MODES), ("hardening", HARDENING)):

@@ -21,7 +21,9 @@ from pulumi_trainer.provider.commands.formats import dumper
 from pulumi_trainer.provider.kube.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
 from pulumi_trainer.provider.kube.terminal import escaped, message, plain, print_line, print_lines
+from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kube.values.documents import Document, documents
+from pulumi_trainer.provider.kube.values.wording import did_you_mean
 from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.pipeline import Mode
 
@@ -30,8 +32,8 @@ ADMITTED, REFUSED, UNUSABLE = 0, 1, 2
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _BY = {
-    "decode": "when it was read",
-    "mutating-webhook": "when it was read",
+    "decode": "by the API server, which cannot decode it",
+    "mutating-webhook": "by Trainer's webhook, which cannot decode it",
     "schema": "by the schema",
     "validating-webhook": "by Trainer's webhook",
     "jobset": "by JobSet",
@@ -191,10 +193,22 @@ def _verdict(document: Document, result: Result, mode: Mode) -> str:
     lines += [f"  warning: {warning}" for warning in result.warnings]
     lines += [f"  warning: {problem}" for problem in result.found]
     lines += [f"  note: {problem}" for problem in result.notes]
-    if result.kind == "TrainJob" and not result.admitted and mode == "trainer" and "not found" in lines[-1]:
-        lines.append("  note: the runtimes of the catalogue are used in mode jobset only")
+    if result.kind == "TrainJob" and not result.admitted and "not found" in lines[-1]:
+        lines += _runtime_notes(document, mode)
     first, *more = map(message, lines)
     return "\n".join([first, *(line.replace("\n", "\n    ") for line in more)])
+
+
+def _runtime_notes(document: Document, mode: Mode) -> Iterator[str]:
+    """Yield what the catalogue has to do with a runtime that was not found."""
+    from pulumi_trainer.provider.catalog.catalog import BUILT_IN
+
+    if mode == "trainer":
+        yield "  note: the runtimes of the catalogue are used in mode jobset only"
+    else:
+        name = text(section(document.content, "spec", "runtimeRef").get("name"))
+        near = did_you_mean(name, BUILT_IN.names())
+        yield from [f"  note: the catalogue has no runtime {name}; {near}"] if near else []
 
 
 def _print_notes(verdicts: Verdicts, *, error: bool) -> None:

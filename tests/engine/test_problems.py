@@ -360,7 +360,8 @@ def test_the_configuration_of_the_stack_has_its_names_and_values(project: Projec
     project.config("trainer:kubeconfig", "apiVersion: v1\nclusters: []\n")
     project.config("lab:targt", "of the project itself")
     assert told(refused(project, JOBS)) == [
-        "trainer:targt: unknown key of the configuration. Hint: did you mean target?; pulumi config rm trainer:targt",
+        "trainer:targt: unknown key of the configuration. Hint: did you mean target? Remove it with `pulumi"
+        " config rm trainer:targt`",
         "trainer:mode: must be one of jobset, trainer, not 'trainr'. Hint: did you mean trainer?",
         "trainer:kubeconfig: must be the path of a kubeconfig file, not its content. Hint: give a path, or target=Kubernetes"
         '(content=pulumi.Config().require_secret("kubeconfig"))',

@@ -62,7 +62,10 @@ def test_admitted(run: Ran) -> None:
 def test_refused_says_file_document_line_field_why_and_what_to_do(run: Ran) -> None:
     text = yaml.safe_dump_all([runtime(), train_job()]) + "  trainer:\n    numNodes: -1\n    image: 1.10\n"
     assert run("validate", run.file(text)) == 1
-    assert "jobs.yaml, document 2, line 23: TrainJob team/job is refused when it was read\n" in run.out
+    assert (
+        "jobs.yaml, document 2, line 23: TrainJob team/job is refused by Trainer's webhook, which cannot decode it\n"
+        in run.out
+    )
     assert (
         'error: spec.trainer.image (line 34): must be a string, not a decimal number. Hint: write it in quotes: "1.10"'
         in run.out
@@ -70,6 +73,15 @@ def test_refused_says_file_document_line_field_why_and_what_to_do(run: Ran) -> N
     assert run("validate", run.file(text.replace("1.10", "a"))) == 1
     assert "team/job is refused by the schema\n" in run.out
     assert "  error: spec.trainer.numNodes (line 33): should be greater than or equal to 0\n" in run.out
+
+
+def test_a_misspelt_runtime_gets_the_nearest_name_of_the_catalogue(run: Ran) -> None:
+    job = train_job()
+    job["spec"]["runtimeRef"]["name"] = "torch-distributd"
+    assert run("validate", run.file(job)) == 1
+    assert "  note: the catalogue has no runtime torch-distributd; did you mean torch-distributed?\n" in run.out
+    assert run("validate", "--mode", "trainer", run.file(job)) == 1
+    assert "did you mean" not in run.out
 
 
 def queued() -> dict[str, dict[str, Any]]:

@@ -37,8 +37,11 @@ def up(count: int) -> None:
 
 def down() -> None:
     """Leaves no process, and no file but those of the build's cache."""
+    ran = FOLDER.exists()
     end(FOLDER)
     shutil.rmtree(FOLDER, ignore_errors=True)
+    if ran:
+        say("stopped")
 
 
 def status() -> None:
@@ -88,6 +91,8 @@ def main() -> None:
             {"down": down, "status": status, "env": env, "built": built}[asked.command]()
     except (Broken, build.Unavailable) as error:
         sys.exit(f"cluster: {error}")
+    except OSError as error:
+        sys.exit(f"cluster: {error}. Hint: if the API server did not answer in time, the machine is busy: run it again")
     except KeyboardInterrupt:
         sys.exit("cluster: interrupted")
 

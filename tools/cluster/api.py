@@ -24,6 +24,9 @@ PLURALS = {
     "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Pod": "pods", "PriorityClass": "priorityclasses",
 }  # fmt: skip
 
+BUSY = 120
+"""Seconds to wait for an answer to a write: CRDs are large, and the machine may be busy."""
+
 
 class Refused(Exception):
     """The server's own words, and its status."""
@@ -74,7 +77,7 @@ class Api:
         """Creates each, in no particular order; half the work of `apply` for the server where a CRD is large."""
 
         def one(item: Object) -> None:
-            self.call("POST", path(item).rpartition("/")[0], item, timeout=30)
+            self.call("POST", path(item).rpartition("/")[0], item, timeout=BUSY)
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(one, objects))
@@ -84,7 +87,7 @@ class Api:
 
         def one(item: Object) -> None:
             query = "?fieldManager=test-cluster&force=true"
-            self.call("PATCH", path(item) + query, item, "application/apply-patch+yaml", timeout=30)
+            self.call("PATCH", path(item) + query, item, "application/apply-patch+yaml", timeout=BUSY)
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(one, objects))
