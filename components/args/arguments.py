@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import chain
+from types import ModuleType
 from typing import Any, ClassVar
 
 import pulumi
@@ -282,9 +283,11 @@ _PLACE = re.compile(r"(?P<field>\w+)(?:\[(?P<at>\d+)\])?")
 
 
 def shown_value(value: Any) -> str:
-    """Return a wrong value as text for a message: its repr, or the type of an Output or a resource."""
+    """Return a wrong value as text for a message: its repr, the name of a class or module, else its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, ModuleType):
+        return f"the module {value.__name__}"
     if isinstance(value, (str, int, float, dict, list, tuple, type(None))):
         return repr(value)
     return type(value).__name__

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 ALIASES = {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}
 """Short names of resources, as in the Kubeflow SDK."""
+
+
+_INSTEAD_OF_MODULE: Mapping[str, str] = {
+    "module": 'give its name: module="{value.__name__}"',
+    "script": "give the path of its file",
+    "source": 'give the path of the folder that contains it, such as source="."',
+}
+"""Argument -> what to give instead of a module."""
 
 
 def env_list(env: Any) -> Any:
@@ -301,12 +310,13 @@ class CustomTrainer(Trainer):
 
     def _type_problems(self) -> list[Problem]:
         """Return the names and paths of a wrong type, which the plan reads before any schema checks them."""
-        types = field_types(CustomTrainer)
-        return [
-            Problem(name, f"must be {types[name].wanted}, not {shown_value(getattr(self, name))}")
-            for name in ("script", "module", "source", "requirements")
-            if not types[name].accepts(getattr(self, name))
-        ]
+        types, found = field_types(CustomTrainer), list[Problem]()
+        for name in ("script", "module", "source", "requirements"):
+            value = getattr(self, name)
+            if not types[name].accepts(value):
+                hint = _INSTEAD_OF_MODULE.get(name, "").format(value=value) if isinstance(value, ModuleType) else ""
+                found.append(Problem(name, f"must be {types[name].wanted}, not {shown_value(value)}", hint))
+        return found
 
     @property
     def ships_code(self) -> bool:

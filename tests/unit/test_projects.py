@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import pytest
@@ -126,6 +126,19 @@ def test_the_folder_of_a_package_is_not_the_one_that_contains_it(tmp_path: Path)
         project.module_file("pkg.train")
     with pytest.raises(Invalid, match="module= is the dotted name of a file"):
         project.module_file("other")
+
+
+def test_a_module_is_given_by_its_name_and_its_project_by_a_path() -> None:
+    wrong: Any = {"module": json.decoder, "source": json}
+    assert [str(problem) for problem in CustomTrainer(**wrong).check()] == [
+        'module: must be a string, not the module json.decoder. Hint: give its name: module="json.decoder"',
+        "source: must be Source or a string or Path, not the module json. "
+        'Hint: give the path of the folder that contains it, such as source="."',
+    ]
+    (script,) = CustomTrainer(script=cast(Any, json)).check()
+    assert str(script) == "script: must be a string or Path, not the module json. Hint: give the path of its file"
+    (path,) = Source(cast(Any, json)).check()
+    assert str(path) == "path: must be a string or Path, not the module json"
 
 
 def test_secrets_stay_behind(tmp_path: Path) -> None:
