@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.plan import source_tree
+
 from . import queues, releases, rendering
 
 FLAGS = ["--yes", "--skip-preview", "--non-interactive"]
@@ -159,6 +161,41 @@ def channel(count: int) -> None:
         releases.moved(lambda *argv: timed(["pulumi", *argv, "--non-interactive"], folder, env), folder, count)
 
 
+def project(count: int) -> None:
+    """`up` of jobs with one shared project of 200 files beside those with a function, and the parts of packing 2,000 files."""
+    with tempfile.TemporaryDirectory() as temporary:
+        root, text = Path(temporary), "x = 1  # a line\n" * 200
+        code = {
+            "func": "func=train, func_args={{'lr': i / 1000}}",
+            "source": "source='project', script='f0.py', args=[str(i)]",
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in code}
+        for number, name in [*enumerate(code), *enumerate(code, len(code))]:
+            folder = root / f"{number}-{name}"
+            env = environment(folder)
+            for file in range(200):
+                (folder / "project").mkdir(exist_ok=True)
+                (folder / "project" / f"f{file}.py").write_text(text)
+            program = OURS.replace('func=train, func_args={{"lr": i / 1000}}', code[name])
+            (folder / "__main__.py").write_text(program.format(count=count))
+            timed(["pulumi", "stack", "init", "bench", "--non-interactive"], folder, env)
+            seconds[name].append(timed(["pulumi", "up", *FLAGS], folder, env))
+            timed(["pulumi", "destroy", *FLAGS], folder, env)
+        func, source = min(seconds["func"]), min(seconds["source"])
+        print(f"| up of {count} jobs with `func=` | {func:.1f} |")
+        print(f"| with one shared `source=` of 200 files | {source:.1f}, {source / func:.2f} x |", flush=True)
+        files = root / "files"
+        files.mkdir()
+        for file in range(2_000):
+            (files / f"f{file}.py").write_text(text)
+        begun = time.monotonic()
+        tree = source_tree.read_tree(files)
+        read = time.monotonic()
+        _ = tree.digest, tree.archive
+        print(f"| 2,000 files of 3 kB: read and search for tokens | {read - begun:.2f} |")
+        print(f"| digest and archive | {time.monotonic() - read:.2f} |", flush=True)
+
+
 def imports() -> None:
     """Seconds of imports, each in a fresh process, less the process itself."""
     code = {
@@ -248,7 +285,7 @@ def step_at(text: str) -> float:
 
 def main() -> None:
     """All tables, or those named."""
-    chosen = sys.argv[1:] or ["imports", "render", "first-step", "releases", "100", "300"]
+    chosen = sys.argv[1:] or ["imports", "render", "first-step", "project", "releases", "100", "300"]
     if "imports" in chosen:
         print("\n| import | seconds |\n| --- | --- |")
         imports()
@@ -258,6 +295,9 @@ def main() -> None:
     if "first-step" in chosen:
         print("\n| from the command to the first step | seconds |\n| --- | --- |")
         first_step()
+    if "project" in chosen:
+        print("\n| projects | seconds |\n| --- | --- |")
+        project(300)
     if "releases" in chosen:
         print("\n| releases | time | limit |\n| --- | --- | --- |")
         releases.catalogue()
