@@ -195,7 +195,7 @@ def test_403_of_a_get_shows_the_servers_words_without_secrets(store: Store, tmp_
     body = f"<Error><Code>AccessDenied</Code><Message>no, {KEY} with {SECRET}</Message></Error>".encode()
     store.front.fault(lambda r: r.path.endswith("a.csv"), times=99, answer=Answer(403, body))
     with pytest.raises(
-        TargetFault, match=r"train/a.csv: 403 AccessDenied: no, \[secret\] with \[secret\]. Hint: look at"
+        TargetFault, match=r"train/a.csv: 403 AccessDenied: no, \[secret\] with \[secret\]. Hint: check"
     ):
         store.get(tmp_path)
     assert store.contents.count("train/a.csv") == 1

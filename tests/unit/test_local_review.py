@@ -188,9 +188,9 @@ class TestWarnings:
         assert refusals == []
         cpu, ram = map(str, warnings)
         assert cpu.startswith(
-            f"JobSet/job: cpu: asks for {2 * cpus()} CPUs at one time, and this machine has {cpus()}. Hint: "
+            f"JobSet/job: cpu: requests {2 * cpus()} CPUs at one time, and this machine has {cpus()}. Hint: "
         )
-        assert ram.startswith("JobSet/job: memory: asks for ")
+        assert ram.startswith("JobSet/job: memory: requests ")
 
     def test_within_it(self, local: LocalTarget) -> None:
         wanted = {"limits": {"cpu": "500m", "memory": "16Mi"}}

@@ -194,7 +194,7 @@ def test_submodules_that_are_not_checked_out_are_named(tmp_path: Path, home: Pat
     assert read_tree(root / "lib").absent == ["dep/", "there/inner/"]
     assert read_tree(root, ["*.py"]).absent == []
     commit = _commit(root, "first")
-    with pytest.raises(Invalid, match=f"{commit}/docs/theme: is a link or a submodule, and must be a file"):
+    with pytest.raises(Invalid, match=f"{commit}/docs/theme: must be a file, not a link or a submodule"):
         git.project_folder(f"file://{root}", commit)
 
 
