@@ -227,7 +227,7 @@ def test_a_worker_that_goes_away_is_told_and_the_job_goes_on_when_it_is_back(
     assert "workerLostTimeout" in lost, lost
     until(lambda: cluster_name(manager) == "", 90)
     waits = until(said(platform, "Evicted due to AdmissionCheck"), 60)
-    assert "worker cluster west: Kueue has lost it" in waits and "is Queued" in waits, waits
+    assert "worker cluster west: Kueue has lost the connection to it" in waits and "is Queued" in waits, waits
     restart(west)
     until(lambda: cluster_name(manager) == "west", 300)
     until(said(platform, "on west: its pods run."), 120)

@@ -189,7 +189,7 @@ def test_a_plan_says_whom_less_quota_affects(lab: Lab) -> None:  # noqa: F811
     lab.program(lab.text(SHARED, cpu=1, other=1))
     told = " ".join(lab.preview().out.split())
     over = re.search(
-        rf"PT215: ClusterQueue {name}: spec.resourceGroups: jobs hold 2 cpu in flavor {name}-f, .*?PT215", told
+        rf"PT215: ClusterQueue {name}: spec.resourceGroups: jobs use 2 cpu in flavor {name}-f, .*?PT215", told
     )
     assert over and "1 more than the new quota of 1" in over[0], told
     assert len(re.findall(rf"{lab.namespace}/(?:first|second)", over[0])) == 1, "the one that Kueue preempts first"

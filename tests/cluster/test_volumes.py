@@ -148,7 +148,7 @@ def test_a_claim_is_left_to_the_unfinished_jobs_that_mount_it(
     for name in ("first", "second"):
         target.create(submission(namespace, with_claim(name, suspend=True), code=False))
     said = target.delete_volume(namespace, "data", volume["generation"])
-    assert f"volume {namespace}/data stays for JobSet {namespace}/first, JobSet {namespace}/second" in said
+    assert f"volume {namespace}/data is kept for JobSet {namespace}/first, JobSet {namespace}/second" in said
     assert owners(root, namespace) == ["first", "second"]
     target.delete(namespace, "first")
     until(lambda: root.get(JOBSET, namespace, "first") is None)
@@ -207,7 +207,7 @@ def test_a_claim_is_not_deleted_while_an_unfinished_pod_mounts_it(
     assert target.volume(namespace, "data") is None
     assert claim(root, namespace)["metadata"]["deletionTimestamp"], "its protection waits for pods that have ended, too"
     monkeypatch.setattr(claims, "GONE_SECONDS", 0.3)
-    with pytest.raises(TrainerError, match=f"held by kubernetes.io/pvc-protection, Pod {namespace}/ends-"):
+    with pytest.raises(TrainerError, match=f"blocked by kubernetes.io/pvc-protection, Pod {namespace}/ends-"):
         target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
     target.delete(namespace, "ends")
     until(lambda: root.get(kinds.CLAIM, namespace, "data") is None)

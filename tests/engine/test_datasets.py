@@ -77,7 +77,7 @@ def test_a_volume_is_not_deleted_under_a_running_job(project: Project) -> None:
     before = claims(project)
     project.program(program("running", 600).replace("file://first", "file://second"))
     out = project.up().out
-    assert "stays for default/one-b3ff0, unfinished since 20" in out or "stays for default/two-b3ff0" in out, out
+    assert "is kept for default/one-b3ff0, unfinished since 20" in out or "is kept for default/two-b3ff0" in out, out
     assert set(before) < set(claims(project))
     assert project.job("one").phase == project.job("two").phase == "Running"
     project.program(

@@ -149,7 +149,7 @@ def test_retain_on_delete_counts_from_the_update_that_says_so(project: Project) 
     project.program(writes("done", run="2") + sleeps("long"))
     project.up()
     project.program(both("retain_on_delete=True"))
-    assert "stays where it is" in project.preview(ok=False).out, "the run key has changed back"
+    assert "is kept (retain_on_delete)" in project.preview(ok=False).out, "the run key has changed back"
     project.program(
         writes("done", "retain_on_delete=True", run="2")
         + sleeps("long", "opts=pulumi.ResourceOptions(retain_on_delete=True)")

@@ -70,7 +70,7 @@ def run(folder: Path, *arguments: str, kubeconfig: object = None) -> subprocess.
             "pod/a: not a valid job name. Hint: a job is NAME, jobset/NAME or trainjob/NAME",
         ),
         (["why", "a", "-n", "team", "-s", "dev"], "--stack: names a stack"),
-        (["status", "a", "-A"], "-A: is for all jobs"),
+        (["status", "a", "-A"], "-A: shows all jobs"),
         (["logs", "--since", "yesterday"], "--since: invalid duration 'yesterday'"),
         (["status", "-s", "dev"], "the Pulumi CLI is not on PATH"),
     ],

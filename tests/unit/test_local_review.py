@@ -188,7 +188,7 @@ class TestWarnings:
         assert refusals == []
         cpu, ram = map(str, warnings)
         assert cpu.startswith(
-            f"JobSet/job: cpu: requests {2 * cpus()} CPUs at one time, and this machine has {cpus()}. Hint: "
+            f"JobSet/job: cpu: requests {2 * cpus()} CPUs at one time, but this machine has {cpus()}. Hint: "
         )
         assert ram.startswith("JobSet/job: memory: requests ")
 

@@ -191,7 +191,7 @@ class TestClaimsOfPolicies:
         forever = python("import time; time.sleep(600)")
         local.create(submission(mounted(claim, {"/x": "v"}, forever, name="reader")))
         wait(local, "reader", lambda s: s.phase == "Running")
-        assert "volume default/data-job stays for default/reader" in str(local.delete(NAMESPACE, "job"))
+        assert "volume default/data-job is kept for default/reader" in str(local.delete(NAMESPACE, "job"))
         assert (local.root / "volumes/default/data-job/data/f").exists()
         local.delete(NAMESPACE, "reader", grace=0)
         assert not (local.root / "volumes/default/data-job").exists()
@@ -235,7 +235,7 @@ class TestVolumesOfThePrograms:
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
         local.create(submission(mounted(volumes, {"/d": "v"}, python("import time; time.sleep(120)"), suspend=suspend)))
         said = local.delete_volume(NAMESPACE, "data", made["generation"])
-        assert said.startswith("volume default/data stays for default/job, unfinished since 20")
+        assert said.startswith("volume default/data is kept for default/job, unfinished since 20")
         assert (Path(made["path"]) / "f").exists()
         local.delete(NAMESPACE, "job")
         assert not Path(made["path"]).exists(), "it goes with that run of the job"

@@ -140,7 +140,7 @@ class TestJob:
         said_of_both = of_job(given, "model", "dataset")
         assert [
             "cannot be combined with the model" in said_of_both[0],
-            ("cannot be combined with the dataset") in said_of_both[1],
+            "cannot be combined with the dataset" in said_of_both[1],
         ] == [True, True]
         below = full(
             **{"checkpointer.checkpoint_dir": "/workspace/model/7B", "dataset": {"source": "json", "data_files": "a"}}

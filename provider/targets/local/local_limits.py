@@ -434,13 +434,13 @@ def _exceeding_machine(where: str, jobset: Document) -> Iterator[Problem]:
     cores = _peak(jobset, lambda pod: requested(pod, "cpu"))
     if cores > cpus():
         yield Problem(
-            f"{where}: cpu", f"requests {float(cores):g} CPUs at one time, and this machine has {cpus()}", hint
+            f"{where}: cpu", f"requests {float(cores):g} CPUs at one time, but this machine has {cpus()}", hint
         )
     amount = _peak(jobset, lambda pod: requested(pod, "memory"))
     if amount > memory():
         gib = quantity("1Gi")
         why = (
-            f"requests {float(amount / gib):.1f} GiB at one time, and this machine has {float(memory() / gib):.1f} GiB"
+            f"requests {float(amount / gib):.1f} GiB at one time, but this machine has {float(memory() / gib):.1f} GiB"
         )
         yield Problem(f"{where}: memory", why, hint)
 
