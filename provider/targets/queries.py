@@ -279,4 +279,4 @@ def _unless_malformed(outputs: Mapping[str, Any], read: Callable[[], Sequence[st
     try:
         return read()
     except crud.MALFORMED_STATE:
-        return (f"{outputs.get('urn')} leaves the program, and what the state holds of it is not understood",)
+        return (f"{outputs.get('urn')} was removed from the program, but its state cannot be read",)

@@ -147,7 +147,7 @@ class TestCreate:
         made = jobset("a")
         made["metadata"]["namespace"] = namespace
         root._json("POST", JOBSET.path(namespace), {"fieldManager": "kubectl-create"}, made, where="kubectl")
-        with pytest.raises(Conflict, match=r"was made by .*kubectl-create.*adopt=True"):
+        with pytest.raises(Conflict, match=r"was created by .*kubectl-create.*adopt=True"):
             target.create(submission(namespace, jobset("a")))
         until(lambda: root.get(CONFIG_MAP, namespace, "a") is None)
         assert (root.get(JOBSET, namespace, "a") or {})["metadata"].get("ownerReferences") is None

@@ -183,7 +183,7 @@ def test_a_plan_says_what_is_taken_over(lab: Lab, user_kubeconfig: Path) -> None
     assert f"and is taken over; {values}" in lost
     orphan = submission(lab.namespace, {**live, "metadata": {"name": "a0", "namespace": lab.namespace}}, owner="other")
     lab.root_client.delete(CONFIG_MAP, lab.namespace, "a0", propagation="Orphan")
-    assert target.check_adoption(orphan) == f"was made by pulumi-trainer and is taken over; {values}"
+    assert target.check_adoption(orphan) == f"was created by pulumi-trainer and is taken over; {values}"
 
 
 def test_a_name_that_another_program_holds_is_refused_in_the_plan(lab: Lab) -> None:  # noqa: F811

@@ -309,7 +309,7 @@ class TestNamesInUse:
         other = jobset("a", pods=2)
         (refusal,), _ = told(target, draft(namespace, other))
         assert refusal.startswith("JobSet/a: exists since ") and re.search(
-            "was made by (jobset, )?kubectl-create", refusal
+            "was created by (jobset, )?kubectl-create", refusal
         )
         assert refusal.endswith(". Hint: give the TrainJob another name, or take the job over with adopt=True")
         assert told(target, draft(namespace, jobset("a"), adopt=True)) == ([], [])

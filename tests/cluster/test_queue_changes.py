@@ -90,7 +90,7 @@ def test_what_never_changes_is_said_in_the_plan_and_another_name_mends_it(lab: L
     lab.up()
     lab.program(lab.text(FROZEN, levels=zones, label="b", suffix=""))
     for told in (lab.preview(ok=False).out, lab.up(ok=False).out):
-        assert f'Topology("{lab.prefix}-t") (__main__.py:' in told and "immutable" not in told
+        assert f'Topology("{lab.prefix}-t") (__main__.py:' in told and "field is immutable" not in told
         for said in (
             "levels: is immutable, and is kubernetes.io/hostname in the cluster. Hint: give this Topology another name (name=)",
             'node_labels: is immutable while the flavor has a topology, and is {"type": "a"} in the cluster',

@@ -560,7 +560,7 @@ trainer.TrainJob(
 """
     lab.program(text % ("", "1"), head())
     refused = lab.up(ok=False).out
-    assert "was made by" in refused and "adopt=True" in refused and "Traceback" not in refused
+    assert "was created by" in refused and "adopt=True" in refused and "Traceback" not in refused
     lab.program(text % ("adopt=True,", "2"), head())
     assert "it differs in spec.trainer.env" in (told := lab.up(ok=False).out), told
     lab.program(text % ("adopt=True,", "1"), head())

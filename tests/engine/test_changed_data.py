@@ -220,7 +220,7 @@ def test_output_that_goes_is_told(project: Project) -> None:
     cluster = 'trainer.Kubernetes(kubeconfig="nowhere.yaml")'
     project.program(writers("two", target=cluster))
     planned = project.run("preview").out
-    assert "note: volume default/two-b3ff0-output is to be deleted with the output in it: 1 file, 1.2 kB" in planned, (
+    assert "note: volume default/two-b3ff0-output will be deleted with the output in it: 1 file, 1.2 kB" in planned, (
         planned
     )
     project.program(writers("two"))

@@ -143,7 +143,10 @@ def test_what_cannot_be_uploaded_is_a_problem(project: Project) -> None:
     job = head + 'trainer.TrainJob("job", checkpoint=trainer.CheckpointPolicy(to={}), {})\n'
     fine = '"s3://bucket/x"'
     for text, why in (
-        (job.format('pulumi.Output.from_input("s3:/bucket")', f"runtime=plain, {trains}"), "write s3://BUCKET/PREFIX"),
+        (
+            job.format('pulumi.Output.from_input("s3:/bucket")', f"runtime=plain, {trains}"),
+            "expected: s3://BUCKET/PREFIX",
+        ),
         (job.format(fine, 'runtime=plain, trainer=trainer.Trainer(command=["true"])'), "with an image's own command"),
         (job.format(fine, f'runtime="deepspeed-distributed", {trains}'), "is not supported with MPI"),
     ):

@@ -49,7 +49,7 @@ def test_a_new_run_in_another_root_is_refused_where_it_would_lack_its_volumes(pr
     project.env["RUN"] = "2"
     for ask in (project.preview, project.up):
         refused = ask(ok=False).out
-        assert "without them: keep target=Local(root=" in refused and "Traceback" not in refused, refused
+        assert "without these volumes: keep target=Local(root=" in refused and "Traceback" not in refused, refused
     assert len(outputs(project.folder / "x")) == 1 and not (project.folder / "y" / "volumes").exists()
     project.program(at("x"))
     project.up()
@@ -148,7 +148,7 @@ def test_a_project_whose_source_moves_along_goes_on(project: Project, tmp_path: 
     moved = replace(project, folder=tmp_path.with_name(f"{tmp_path.name}-moved"), env={})
     project.folder.rename(moved.folder)
     if first == "refresh":
-        told = f"default/one-b3ff0 is unchanged in the state of this stack: {project.folder} is not there"
+        told = f"default/one-b3ff0 is unchanged in the state of this stack: {project.folder} does not exist"
         assert told in (shown := moved.refresh().out), shown
     shown = moved.preview().out
     assert "create" not in shown and "replace" not in shown, shown

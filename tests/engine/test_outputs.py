@@ -160,7 +160,7 @@ def test_what_stays_when_a_volume_is_replaced_is_what_the_plan_says(project: Pro
     project.run("config", "set", "trainer:namespace", "other")
     project.program(program(one="retained", two=True))
     planned = project.preview().out
-    assert "volume default/one-output is to be deleted with the output in it: 1 file" in planned
+    assert "volume default/one-output will be deleted with the output in it: 1 file" in planned
     assert "volume default/two-output is kept because it is retained, and another volume is created: 1 file" in planned
     project.up()
     assert not [*project.root.glob("volumes/default/one-output/data/model.pt")]

@@ -83,7 +83,7 @@ def test_a_name_that_a_renamed_job_still_has_is_refused(project: Project) -> Non
         project.program(renamed + writes("a", run=run))
         for ask in (project.preview, project.up):
             refused = ask(ok=False).out
-            assert "as the job of 'b'" in refused and "name=" in refused and "Traceback" not in refused, refused
+            assert "belongs to 'b'" in refused and "name=" in refused and "Traceback" not in refused, refused
     project.program(renamed + writes("a", more='name="a-again",'))
     project.up()
     assert len(models(project.root)) == 2
