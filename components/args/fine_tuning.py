@@ -465,14 +465,13 @@ def _reward_problems(function: Any) -> list[Problem]:
     if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         why = f"{function.__name__} takes no **kwargs, but TRL also passes the columns of the dataset"
         return [Problem("", why, f"def {function.__name__}(completions, **kwargs)")]
-    known = _PASSED
     kinds = (inspect.Parameter.POSITIONAL_ONLY,)
     if any(each.kind in kinds for each in parameters.values()):
         return [
             Problem(
                 "",
                 f"{function.__name__} has positional-only parameters, but TRL passes arguments by name",
-                f"one of {', '.join(sorted(known))}",
+                f"one of {', '.join(sorted(_PASSED))}",
             )
         ]
     for name in reward_columns(function):

@@ -194,11 +194,19 @@ def unlike_scores(found, wanted):
     if len(found) != wanted:
         return "1 value" if len(found) == 1 else f"{len(found)} values"
     for at, each in enumerate(found):
-        with contextlib.suppress(TypeError, ValueError, RuntimeError):
-            if each is None or (not isinstance(each, (str, bytes)) and float(each) is not None):
-                continue
-        return f"{type(each).__name__} {short_repr(each)} as score {at}"
+        if each is not None and not is_number(each):
+            return f"{type(each).__name__} {short_repr(each)} as score {at}"
     return ""
+
+
+def is_number(value):
+    if isinstance(value, (str, bytes)):
+        return False
+    try:
+        float(value)  # tensors and NumPy's numbers too
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
 
 
 def short_repr(value):

@@ -14,6 +14,8 @@ from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import Document, section, text
 from pulumi_trainer.provider.kube.values.wording import plural
 from pulumi_trainer.provider.kube.views import Container, jobs_of
+from pulumi_trainer.provider.pipeline.info import NODE
+from pulumi_trainer.provider.pipeline.resources import gpus
 
 _MODELS = (
     "teacher_model_name_or_path",
@@ -68,8 +70,7 @@ def _processes(jobset: Document) -> int:
         env = {text(each.get("name")): each.get("value") for each in node.env}
         count = env.get("PET_NPROC_PER_NODE")
         if count in ("auto", "gpu"):
-            limits = section(node.document, "resources", "limits")
-            count = next((str(value) for name, value in limits.items() if str(name).endswith("/gpu")), "")
+            count = gpus(section(node.document, "resources")) or ""
         if str(count).isdecimal() and str(env.get("PET_NNODES")).isdecimal():
             return int(str(count)) * int(str(env["PET_NNODES"]))
     return 0
@@ -111,4 +112,4 @@ def _mount_paths(jobsets: Iterable[Document]) -> Iterator[str]:
 
 def _nodes(jobset: Document) -> Iterator[Container]:
     for job in jobs_of(jobset):
-        yield from (each for each in job.pod.containers if each.name == "node")
+        yield from (each for each in job.pod.containers if each.name == NODE)

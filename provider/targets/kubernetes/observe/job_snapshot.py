@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.api import code
@@ -257,17 +256,17 @@ def _secret_values(client: Client, namespace: str, pod: str) -> list[str]:
     values: list[str] = []
     with contextlib.suppress(ApiError, Unreachable, ValueError):
         found, _ = client.list(POD, namespace, fields=f"metadata.name={pod}")
-        specs = [section(pod_, "spec") for pod_ in found]
-        launch = "".join(_launch_file(client, namespace, spec) for spec in specs)
-        for name in sorted({*chain.from_iterable(map(_secret_names, specs))} - {""}):
+        spec = section(next(iter(found), None), "spec")
+        for name in sorted({*_secret_names(spec)} - {""}):
             data = section(client.get(SECRET, namespace, name), "data").items()
             texts = {k: base64.b64decode(v).decode(errors="replace") for k, v in data if isinstance(v, str)}
+            launch = _launch_file(client, namespace, spec) if code.ARGS_FILE in texts else ""
             values += code.secret_texts(texts, launch)
     return values
 
 
 def _launch_file(client: Client, namespace: str, spec: Document) -> str:
-    """Return the launch file of a pod whose arguments are in a Secret beside its code; empty without one that is readable."""
+    """Return the text of the launch file beside a pod's code; empty if it is not readable."""
     for volume in mappings(spec.get("volumes")):
         for source in mappings(section(volume, "projected").get("sources")):
             name = text(section(source, "configMap").get("name"))
