@@ -1068,8 +1068,8 @@ def _resume_note(olds: Props, news: Props) -> tuple[str, ...]:
     if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
         return ()
     return (
-        f"{_where(olds)}: the new run goes on from the newest checkpoint of the runs before it, if there is one. To start anew,"
-        " set resume=False on the TrainJob: each run has a folder of its own then",
+        f"{_where(olds)}: the new run continues from the newest checkpoint of the runs before it, if there is one. To start anew,"
+        " set resume=False on the TrainJob: then each run has its own folder",
     )
 
 

@@ -132,7 +132,7 @@ def test_each_run_has_its_own_checkpoints_unless_it_resumes(project: Project, bu
         meeting.mkdir()
         project.program(once.replace("SERVER", bucket.meta.endpoint_url) + f'job(wait_for="complete", {call})\n')
         said = project.up().out
-        assert ("the new run goes on from the newest checkpoint of the runs before it" in said) is (number == 2), said
+        assert ("the new run continues from the newest checkpoint of the runs before it" in said) is (number == 2), said
         assert {step for _, step in starts(project.logs("long"))} == {"10" if number == 2 else "0"}, call
     folders = {key.partition("/manifests/")[0] for key in manifests(bucket)}
     assert len(folders) == 3 and len({folder.split("/")[4] for folder in folders}) == 1, folders

@@ -308,11 +308,13 @@ def test_a_corrected_job_goes_on_from_the_checkpoints_of_the_wrong_one_and_the_p
     made, _ = first(target, objects=with_policy())
     corrected = {"digest": "d2", "interrupt": "allow"}
     (note,) = checked(made, inputs(objects=with_policy(grace=320), **corrected), target).notes
-    assert "the new run goes on from the newest checkpoint of the runs before it, if there is one" in note
+    assert "the new run continues from the newest checkpoint of the runs before it, if there is one" in note
     assert "resume=False on the TrainJob" in note
     assert not checked(made, inputs(objects=in_own_folder(), **corrected), target).notes
     assert not checked(made, inputs(objects=objects(), **corrected), target).notes
     assert not checked(made, inputs(objects=with_policy()), target).notes, "an unchanged job stays"
+    notes = checked(made, inputs(objects=with_policy(grace=320), name="k", **corrected), target).notes
+    assert "checkpoint" not in "".join(notes), "a job of another name has other volumes"
 
 
 def in_own_folder() -> dict[str, Any]:
