@@ -99,7 +99,6 @@ def test_of_arguments_those_that_are_secret(launch: Any, expected: str) -> None:
     with server() as cluster:
         pods = listed("Pod", {"metadata": {"name": "p"}, "spec": spec})
         log = answer(body=b"org/model user-1 hf_0123456789 two-2")
-        cluster.does(
-            log, pods, launch, answer(body={"metadata": {"name": "job-secret"}, "data": {code.ARGS_FILE: encoded}})
-        )
+        secret = answer(body={"metadata": {"name": "job-secret"}, "data": {code.ARGS_FILE: encoded}})
+        cluster.does(log, pods, secret, launch)
         assert list(last_lines(cluster.client(), "ns", "p", "c")) == [expected]
