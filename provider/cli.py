@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from pulumi_trainer.provider.api.extras import EXTRAS, not_installed
 from pulumi_trainer.provider.commands import parsers
-from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.terminal import print_line
 
 
@@ -20,11 +21,10 @@ def main() -> None:
     try:
         if sys.argv[1:] and sys.argv[1] in parsers.COMMANDS:
             code = parsers.run(sys.argv[1], sys.argv[2:])
-            sys.stdout.flush()
-            sys.exit(code)
-        from pulumi_trainer.provider.commands.app import app
-
-        app()
+        else:
+            code = _run_app()
+        sys.stdout.flush()
+        sys.exit(code)
     except TrainerError as error:
         print_line(f"error: {error}", error=True)
         sys.exit(1)
@@ -41,6 +41,26 @@ def main() -> None:
         print_line(f"error: cannot write: {error.strerror or error}", error=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
+
+
+def _run_app() -> int:
+    """Run a command of `commands.app`, and return its exit code."""
+    import typer
+    from pulumi_trainer.provider.commands.app import app
+
+    usage_error: Any = typer.BadParameter.__base__  # of click, or of the copy of it in newer releases of typer
+    try:
+        code = app(prog_name="pulumi-trainer", standalone_mode=False)
+    except usage_error as error:
+        command = error.ctx.command_path if error.ctx else "pulumi-trainer"
+        why, _, near = error.format_message().replace("Value error, ", "").partition(". Did you mean ")
+        hint = f"did you mean {near}" if near else f"`{command} -h` lists its options"
+        problem = Problem(command.partition(" ")[2], why[:1].lower() + why[1:].rstrip("."), hint)
+        print_line(f"error: {problem}", error=True)
+        return 2
+    except typer.Abort:
+        return 1
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":

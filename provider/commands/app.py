@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kube.values.wording import parse_duration
 
 app = typer.Typer(
     help="Inspect and control training jobs of a stack or a cluster; validate and render TrainJobs without either.",
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    add_completion=False, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
@@ -28,13 +28,22 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+def _print_help(context: typer.Context) -> None:
+    """Print the help of a group of commands if none of them was given."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+@app.callback(invoke_without_command=True)
 def main(
-    shown: Annotated[
+    context: typer.Context,
+    _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Inspect and control training jobs of a stack or a cluster; validate and render TrainJobs without either."""
+    _print_help(context)
 
 
 _JOB = "Job, for example digits. In a stack: resource or job name; in a cluster: NAME, jobset/NAME or trainjob/NAME."
@@ -353,7 +362,11 @@ def exporter(
     command.exporter(Where(stack, namespace, context, kubeconfig, everywhere), port=port, address=address)
 
 
-cache = typer.Typer(help="List and prune the cache of this user, for example `cache list`.", no_args_is_help=True)
+cache = typer.Typer(
+    help="List and prune the cache of this user, for example `cache list`.",
+    invoke_without_command=True,
+    callback=_print_help,
+)
 app.add_typer(cache, name="cache")
 
 

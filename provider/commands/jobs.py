@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.attempts import goodput
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
+from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, describe
 from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, in_project, show_warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import plain, print_line
+from pulumi_trainer.provider.kube.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 
@@ -343,7 +344,7 @@ def why(job: Job) -> Explanation:
         if local is None:
             local = JobStatus(job.name, job.namespace, phase=Phase.DELETED.value)
         detail = local.message or text.partition(": ")[2]
-        text = _with_loss(text, local)
+        text = _with_loss(_with_progress(text, local), local)
         return _explanation(job, local, detail, "", _with_owner(text, job, local))
     from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
     from pulumi_trainer.provider.lifecycle.diagnosis import explain as paragraph
@@ -355,7 +356,8 @@ def why(job: Job) -> Explanation:
         from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
 
         status.progress = progress_of(job.client, view)
-    text = _with_owner(_with_loss(paragraph(view, status, now), status), job, status)
+    text = _with_loss(_with_progress(paragraph(view, status, now), status), status)
+    text = _with_owner(text, job, status)
     return _explanation(job, status, found.why or found.message, found.hint, text)
 
 
@@ -368,6 +370,16 @@ def _explanation(job: Job, status: JobStatus, detail: str, hint: str, text: str)
 def _with_owner(text: str, job: Job, status: JobStatus | None) -> str:
     found = _adopted(job, status)
     return f"{text}\n{found}." if found else text
+
+
+def _with_progress(text: str, status: JobStatus) -> str:
+    """Return a paragraph with when a running job has last reported progress, and what it reported."""
+    reported = epoch_seconds((status.progress or {}).get("lastUpdatedTime"))
+    if status.phase != Phase.RUNNING or not reported:
+        return text
+    step = (status.progress or {}).get("step")
+    now = " ".join(filter(None, (describe(status, phase=False), "" if step is None else f"step {step:,}")))
+    return f"{text} It reported progress {duration(time.time() - reported)} ago{f': {now}' if now else ''}."
 
 
 def _with_loss(text: str, status: JobStatus) -> str:

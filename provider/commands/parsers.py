@@ -9,9 +9,9 @@ import argparse
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.terminal import print_line
 
 COMMANDS = {
@@ -24,6 +24,16 @@ COMMANDS = {
 HIDDEN = ("runtimes",)
 """Earlier names of commands: `runtimes` is `runtime list`."""
 _EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be used."
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors look like those of all other commands."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print a message and end with exit code 2."""
+        problem = Problem(self.prog.partition(" ")[2], message, f"`{self.prog} -h` lists its options")
+        print_line(f"error: {problem}", error=True)
+        raise SystemExit(2)
 
 
 def run(command: str, arguments: Sequence[str]) -> int:
@@ -80,9 +90,11 @@ def run(command: str, arguments: Sequence[str]) -> int:
 
 
 def _runtime(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser("pulumi-trainer runtime", description=COMMANDS["runtime"])
+    parser = Parser("pulumi-trainer runtime", description=COMMANDS["runtime"])
     actions = parser.add_subparsers(dest="action", required=True, metavar="COMMAND")
-    _add_action(actions, "list", COMMANDS["runtimes"])
+    listing = _add_action(actions, "list", COMMANDS["runtimes"])
+    built_in = "Folder of the catalogue. Default: the built-in one."
+    listing.add_argument("--catalog", metavar="DIR", default="", help=built_in)
     new = _add_action(actions, "new", "Write a new release to edit, for example `runtime new torch-distributed@1.1.0`.")
     new.add_argument("reference", metavar="NAME@RELEASE", help="Name of the runtime, and the new release.")
     like = "Runtime to copy: NAME@RELEASE of this or the built-in catalogue, or a file. Default: the newest release of NAME."
@@ -116,7 +128,7 @@ def _runtime(arguments: Sequence[str]) -> int:
     if given.action == "list":
         from pulumi_trainer.provider.commands import runtime_table
 
-        runtime_table.print_all(given.output)
+        runtime_table.print_all(given.output, given.catalog)
         return 0
     from pulumi_trainer.provider.commands import releases
 
@@ -130,9 +142,9 @@ def _runtime(arguments: Sequence[str]) -> int:
     return releases.diff(given.names[0], given.names[1], folder, given.output)
 
 
-def _add_action(actions: Any, name: str, help_: str) -> argparse.ArgumentParser:
+def _add_action(actions: Any, name: str, help_: str) -> Parser:
     """Return the parser of a command of `runtime`. All commands that print tables have the same option -o."""
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=help_, description=help_)
+    parser: Parser = actions.add_parser(name, help=help_, description=help_)
     if name in ("list", "check", "diff"):
         forms = ("table", "json", "yaml", "text")
         text = "Output format: table (default), json or yaml."
@@ -141,7 +153,7 @@ def _add_action(actions: Any, name: str, help_: str) -> argparse.ArgumentParser:
 
 
 def _rbac(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser("pulumi-trainer rbac", description=COMMANDS["rbac"])
+    parser = Parser("pulumi-trainer rbac", description=COMMANDS["rbac"])
     where = "Namespace of jobs, for example team-a; repeatable. Default: default."
     parser.add_argument("-n", "--namespace", action="append", metavar="NAMESPACE", help=where)
     mode = "trainer if jobs are TrainJobs that Kubeflow Trainer runs; repeatable. Default: jobset."
@@ -187,8 +199,8 @@ def _rbac(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(f"pulumi-trainer {command}", description=COMMANDS[command], epilog=_EXIT)
+def _parser(command: str) -> Parser:
+    parser = Parser(f"pulumi-trainer {command}", description=COMMANDS[command], epilog=_EXIT)
     files = "YAML or JSON file, or - for stdin."
     if command == "validate":
         forms, output = ["text", "yaml", "json"], "Output format; yaml and json have the result for the last TrainJob."

@@ -1,4 +1,4 @@
-"""Prints the table of the built-in runtimes (`runtimes`)."""
+"""Prints the table of the runtimes of a catalogue (`runtime list`)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,38 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import FRAMEWORK
-from pulumi_trainer.provider.catalog.catalog import BUILT_IN
+from pulumi_trainer.provider.catalog.catalog import BUILT_IN, RuntimeCatalog
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.kube.terminal import print_lines
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kube.views import replicated_jobs
 
 _ONE, _ANY = "1", "1 or more"
 
 
-def list_runtimes() -> list[dict[str, Any]]:
+def list_runtimes(catalog: RuntimeCatalog = BUILT_IN) -> list[dict[str, Any]]:
     """Return an entry for each runtime, by name, as its newest release describes it."""
-    return [*map(_entry, BUILT_IN.names())]
+    return [_entry(catalog, name) for name in catalog.names()]
 
 
-def print_all(output: str) -> None:
-    """Print all runtimes. output: table, json or yaml."""
-    found = list_runtimes()
+def print_all(output: str, folder: str = "") -> None:
+    """Print all runtimes.
+
+    Args:
+        output: table, json or yaml.
+        folder: Folder of the catalogue; empty for the built-in one.
+
+    Raises:
+        Invalid: The folder or a release cannot be read, or is not valid.
+    """
+    found = list_runtimes(RuntimeCatalog.from_dir(folder) if folder else BUILT_IN)
     if output in ("json", "yaml"):
         print_data(found, output)
+        return
+    if not found:
+        print_lines(
+            [f"No runtimes in {folder}. `pulumi-trainer runtime new NAME@RELEASE --catalog {folder}` creates one."]
+        )
         return
     head = ("RUNTIME", "RELEASES", "FRAMEWORK", "DEVICES", "NODES", "FOR")
     rows = [
@@ -38,20 +51,22 @@ def print_all(output: str) -> None:
     print_lines(["", '* the newest: what runtime="NAME" takes; runtime="NAME@RELEASE" takes another'])
 
 
-def _entry(name: str) -> dict[str, Any]:
-    newest, about = BUILT_IN.releases(name)[-1], BUILT_IN.about(name)
-    known = [release for release in BUILT_IN.releases(name) if release == newest or release in BUILT_IN.offered(name)]
-    document = BUILT_IN.load(name)
+def _entry(catalog: RuntimeCatalog, name: str) -> dict[str, Any]:
+    releases, about = catalog.releases(name), catalog.about(name)
+    offered = catalog.offered(name)
+    known = [release for release in releases if release == releases[-1] or release in offered]
+    document = catalog.load_unlocked(name, releases[-1])
+    devices = about.get("devices")
     return {
         "name": name,
         "releases": known,
         "newest": known[-1],
-        "deprecated": [release for release in known if BUILT_IN.deprecation(name, release)],
-        "framework": document["metadata"]["labels"][FRAMEWORK],
-        "devices": about["devices"],
+        "deprecated": [release for release in known if catalog.deprecation(name, release)],
+        "framework": text(document["metadata"]["labels"].get(FRAMEWORK)),
+        "devices": [*map(text, devices)] if isinstance(devices, list) else [],
         "gpusPerNode": _gpus(document),
-        "nodes": _ONE if about["nodes"] == "one" else _ANY,
-        "purpose": about["purpose"],
+        "nodes": _ONE if about.get("nodes") == "one" else _ANY,
+        "purpose": text(about.get("purpose")),
     }
 
 
@@ -73,4 +88,4 @@ def _devices(entry: dict[str, Any]) -> str:
     devices = ", ".join(entry["devices"])
     if not entry["gpusPerNode"]:
         return devices
-    return f"{devices} ({entry['gpusPerNode']} a node)"
+    return f"{devices or 'gpu'} ({entry['gpusPerNode']} a node)"

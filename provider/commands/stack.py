@@ -14,6 +14,7 @@ from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, in_project, project_file, show_warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kube.values.wording import did_you_mean
 from pulumi_trainer.provider.lifecycle.crud import submission_of
 from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.targets import connection
@@ -104,8 +105,9 @@ def resources(stack: str | None, wanted: str | None, *, project: str = ".", secr
             found.append(StackJob(resource["urn"], resource.get("parent", ""), inputs))
     chosen = [j for j in found if wanted in (None, j.resource, j.name)]
     if wanted and not chosen:
-        names = ", ".join(j.resource for j in found)
-        hint = f"available: {names}" if names else "the stack has no jobs"
+        names = [j.resource for j in found]
+        listed = f"available: {', '.join(names)}" if names else "the stack has no jobs"
+        hint = f"{did_you_mean(wanted, names)} {listed}".strip()
         raise Invalid(Problem(wanted, "no such job in the stack", hint))
     return chosen
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 from pulumi_trainer.provider import cli
+from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.commands import job_status, jobs, outputs, parsers, stack
 from pulumi_trainer.provider.commands.app import app
@@ -133,3 +136,71 @@ def test_rerun_outside_a_project_needs_no_cluster(
         1, "", "error: digits: only the state of its stack has what was submitted. "
         "Hint: run the command in its Pulumi project, or name the stack with --stack\n",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("status --nope", "status: no such option: --nope. Hint: `pulumi-trainer status -h` lists its options"),
+        ("statsu", "no such command 'statsu'. Hint: did you mean 'status'?"),
+        ("cache prne", "cache: no such command 'prne'. Hint: did you mean 'prune'?"),
+        ("rerun", "rerun: missing argument 'JOB'. Hint: `pulumi-trainer rerun -h` lists its options"),
+        ("validate --nope", "validate: unrecognized arguments: --nope. Hint: `pulumi-trainer validate -h` lists its options"),
+        ("rbac --user", "rbac: argument --user: expected one argument. Hint: `pulumi-trainer rbac -h` lists its options"),
+        ("runtime diff a", "runtime diff: the following arguments are required: RUNTIME. "
+                           "Hint: `pulumi-trainer runtime diff -h` lists its options"),
+    ],
+)  # fmt: skip
+def test_wrong_words_are_one_line(
+    command: str, error: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, capsys, *command.split()) == (2, "", f"error: {error}\n")
+
+
+@pytest.mark.parametrize("command", ["", "cache"])
+def test_a_group_of_commands_prints_its_help(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = ended(monkeypatch, capsys, *command.split())
+    assert (code, err) == (2, "") and "Usage: pulumi-trainer" in out
+
+
+def test_runtimes_of_a_catalogue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = "runtime", "list", "--catalog", str(tmp_path)
+    assert ended(monkeypatch, capsys, *listed, "-o", "json") == (0, "[]\n", "")
+    assert "creates one" in ended(monkeypatch, capsys, *listed)[1]
+    source = "--from", "torch-distributed", "--catalog", str(tmp_path)
+    assert ended(monkeypatch, capsys, "runtime", "new", "torch-team@1.0.0", *source)[0] == 0
+    assert "torch-team  1.0.0*    torch" in ended(monkeypatch, capsys, *listed)[1]
+    (tmp_path / "about.yaml").write_text("torch-team: {devices: [gpu], nodes: one, purpose: Ours}")
+    (entry,) = json.loads(ended(monkeypatch, capsys, *listed, "-o", "json")[1])
+    assert (entry["name"], entry["devices"], entry["nodes"], entry["purpose"]) == ("torch-team", ["gpu"], "1", "Ours")
+    (tmp_path / "about.yaml").write_text("torch-team: {devices: 3, nodes: [x], purpose: {}}")
+    (entry,) = json.loads(ended(monkeypatch, capsys, *listed, "-o", "json")[1])
+    assert (entry["devices"], entry["nodes"], entry["purpose"]) == ([], "1 or more", "")
+
+
+def test_a_misspelt_job_of_the_stack(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = {"name": "digits-1", "namespace": "team", "objects": {}}
+    job = {
+        "type": "pulumi-python:dynamic/trainer:JobSet",
+        "urn": "urn:pulumi:dev::lab::x::classifier",
+        "inputs": inputs,
+    }
+    state = json.dumps({"deployment": {"resources": [job]}})
+    monkeypatch.setattr(stack, "_pulumi", lambda *_: state)
+    hint = "did you mean classifier? available: classifier"
+    error = f"error: clasifier: no such job in the stack. Hint: {hint}\n"
+    assert ended(monkeypatch, capsys, "why", "clasifier", "-s", "dev") == (1, "", error)
+
+
+def test_why_says_when_a_running_job_last_reported_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = {"progressPercentage": 40, "step": 1200, "lastUpdatedTime": timestamp(time.time() - 90)}
+    running = JobStatus("digits", "team", phase=Phase.RUNNING.value, progress=progress)
+    monkeypatch.setattr(jobs, "_local_status", lambda *_: running)
+    explained = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
+    assert re.search(r"its processes run. It reported progress 1m ?3\ds ago: 40% step 1,200.", explained), explained
+    running.phase = Phase.SUCCEEDED.value
+    assert "reported progress" not in jobs.why(Job("team", "digits", local=cast(Any, object()))).text

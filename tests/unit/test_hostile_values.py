@@ -315,7 +315,7 @@ def _release(patch: Patch, _: str) -> None:
 
 def _table(patch: Patch, output: str) -> None:
     entry = {"releases": [HOSTILE], "deprecated": [HOSTILE], "devices": [HOSTILE], "gpusPerNode": 1}
-    patch.setattr(runtime_table, "list_runtimes", lambda: [{**dict.fromkeys(
+    patch.setattr(runtime_table, "list_runtimes", lambda _: [{**dict.fromkeys(
         ("name", "newest", "framework", "nodes", "purpose"), HOSTILE), **entry}])  # fmt: skip
     patch.setattr(runtime_table, "_devices", lambda *_: HOSTILE)
     runtime_table.print_all(output)

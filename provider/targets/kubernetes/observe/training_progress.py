@@ -133,12 +133,20 @@ def progress_of(client: Client, view: JobView) -> dict[str, Any] | None:
     found = rank_0(view)
     if found is None:
         return None
-    query = {"container": found.container, "tailLines": str(LINES)}
+    query = {"container": found.container, "tailLines": str(LINES), "timestamps": "true"}
     try:
-        text = client_of(client, view).log_tail(view.namespace, found.pod, query, BYTES)
+        log = client_of(client, view).log_tail(view.namespace, found.pod, query, BYTES)
     except (ApiError, Unreachable):
         return None
-    return reduce(with_kept, reports(text.split(b"\n")), None)
+    return reduce(with_kept, filter(None, map(_stamped_progress, log.split(b"\n"))), None)
+
+
+def _stamped_progress(line: bytes) -> dict[str, Any] | None:
+    """Return the trainerStatus in a line behind the time at which it was printed; None for any other line."""
+    stamp, _, printed = line.partition(b" ")
+    if printed_at := epoch_seconds(stamp.decode(errors="replace")):
+        return progress(printed, printed_at)
+    return progress(line, time.time())
 
 
 def reports(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
