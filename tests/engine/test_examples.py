@@ -32,6 +32,10 @@ def quickstart(project: Project) -> Project:
     return project
 
 
+PRINT_INDICES = "{len(mine)} samples", "samples {sorted(mine.tolist())}"
+"""What the program prints of its share of the data, and what a test needs of it."""
+
+
 def edit(project: Project, old: str, new: str) -> None:
     program = project.folder / "examples" / "quickstart" / "__main__.py"
     text = program.read_text()
@@ -62,6 +66,7 @@ def test_the_program_is_short_and_the_readme_shows_it() -> None:
 
 
 def test_quickstart_trains_on_two_nodes(quickstart: Project) -> None:
+    edit(quickstart, *PRINT_INDICES)
     previewed = previewed_objects(quickstart)
     assert len([k for k in previewed if k.startswith("JobSet/")]) == 2
     up = quickstart.up()

@@ -39,6 +39,7 @@ def quickstart(examples: Callable[[str], Example]) -> Example:
 
 
 def test_it_trains_in_pods_on_two_nodes(quickstart: Example, tmp_path: Path) -> None:
+    quickstart.edit("{len(mine)} samples", "samples {sorted(mine.tolist())}")
     up = quickstart.up()
     assert "Succeeded" in up.out
     outputs = quickstart.outputs()
