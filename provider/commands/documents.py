@@ -190,6 +190,9 @@ def _verdict(document: Document, result: Result, mode: Mode) -> str:
     outcome = "is admitted" if result.admitted else f"is refused {_BY.get(result.stage or '', '')}".rstrip()
     lines = [f"{document}, line {document.line}: {name} {outcome}"]
     lines += [f"  error: {_with_line(problem, document)}" for problem in result.errors]
+    lines += [
+        f"  error, {_BY[stage].partition(',')[0]}: {_with_line(problem, document)}" for stage, problem in result.later
+    ]
     lines += [f"  warning: {warning}" for warning in result.warnings]
     lines += [f"  warning: {problem}" for problem in result.found]
     lines += [f"  note: {problem}" for problem in result.notes]

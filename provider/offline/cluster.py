@@ -8,9 +8,10 @@ https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/controller/trainjob_controll
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -36,6 +37,7 @@ from pulumi_trainer.provider.kube.values.accessors import section, text, without
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.queue_state import is_known_kind
 from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds, exceeded_deadline, is_finished, train_job_status
+from pulumi_trainer.provider.offline.later_problems import is_about, without_rejected
 from pulumi_trainer.provider.offline.snapshots import SUFFIX, runtime_of_snapshot
 from pulumi_trainer.provider.pipeline import Mode, render
 
@@ -48,6 +50,8 @@ _REFERRED = frozenset((*RUNTIMES, "PriorityClass", "PersistentVolumeClaim"))
 UID = "11111111-1111-1111-1111-111111111111"
 """UID of a TrainJob that has none: the same documents give the same objects."""
 
+_FIRST_STEPS = ("decode", "mutating-webhook", "schema")
+"""Steps that look at each field by itself."""
 CONTROLLER = "trainer.kubeflow.org/trainjob-controller"
 _GROUPS = {"PriorityClass": "scheduling.k8s.io"}
 _NAMESPACED = frozenset(
@@ -83,6 +87,7 @@ class Result:
         objects: The objects that the controller has applied, in that order.
         notes: Why it has applied no objects, and what will fail later.
         found: Warnings with codes.
+        later: What later steps would reject if the rejected fields were not there: each step with its problem.
     """
 
     kind: str
@@ -94,6 +99,7 @@ class Result:
     objects: list[Document] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
     found: tuple[Problem, ...] = ()
+    later: list[tuple[str, Problem]] = field(default_factory=list)
 
     @property
     def admitted(self) -> bool:
@@ -152,7 +158,10 @@ class Cluster:
             return _unknown_to_trainer(document)
         kind, key = document["kind"], _key(document)
         if kind == "TrainJob" or kind in RUNTIMES:
-            return self._admit(key, document)
+            result = self._admit(key, document)
+            if self._explain:
+                result.later = list(self._ask_later_steps(key, document, result))
+            return result
         self._put(key, {**(self.get(key) or {}), **document} if kind == "JobSet" else document)
         self._after_change(key)
         return None
@@ -178,9 +187,11 @@ class Cluster:
         self._from_catalogue = []
         verdict = review(document, old=old, lookup=self._lookup, now=self._now, mode=self.mode)
         result = Result(*key[1:], verdict.stage, verdict.errors, verdict.warnings, notes=self._from_catalogue)
-        if verdict.stored is None:
-            return self._refused(key, result, document)
         dropped = unknown_field_problems(document, verdict.unknown)
+        if verdict.stored is None:
+            if self._explain and self.mode == "jobset":
+                result.later += (("decode", problem) for problem in dropped)
+            return self._refused(key, result, document)
         refused = (
             dropped if self.mode == "jobset" else [p for p in dropped if self._explain and is_removed(key[1], p.where)]
         )
@@ -207,6 +218,29 @@ class Cluster:
             if errors and result.admitted:
                 result.refuse("warning", errors)
         return result
+
+    def _ask_later_steps(self, key: Key, document: Document, result: Result) -> Iterator[tuple[str, Problem]]:
+        """Yield what the steps after the one that rejects a document would reject, each with its step."""
+        yield from result.later
+        rejected = [problem for _, problem in result.later]
+        while result.stage in _FIRST_STEPS:
+            rejected += result.errors
+            remaining = without_rejected(document, result.errors)
+            if remaining is None:
+                return
+            document = remaining
+            result = self._copy()._admit(key, document)
+            for problem in result.errors:
+                if problem.where not in ("", "<nil>") and not is_about(problem, rejected):
+                    yield text(result.stage), problem
+
+    def _copy(self) -> Cluster:
+        """Return a cluster with the same objects, whose changes leave this one as it is."""
+        other = copy.copy(self)
+        other._stored, other._refused_runtimes = {**self._stored}, {*self._refused_runtimes}
+        other._nodes_and_queues = {**self._nodes_and_queues}
+        other._subdomains = {key: {**found} for key, found in self._subdomains.items()}
+        return other
 
     def _refused(self, key: Key, result: Result, document: Document) -> Result:
         """Return the result of a rejected document; that of a TrainJob names its runtime, if this is rejected as well."""

@@ -304,12 +304,12 @@ def test_wrong_arguments(run: Ran) -> None:
         ["render", "a", "b"],
         ["validate", "--batch", ".", "a.yaml"],
     ):
-        assert run(*args) == 2 and "usage: pulumi-trainer" in run.err
+        assert run(*args) == 2 and f"Hint: `pulumi-trainer {args[0]} -h`" in run.err
     assert run("validate", "none.yaml") == 2 and "none.yaml: cannot be read: No such file" in run.err
     assert run("render", "none.json") == 2 and "none.json: cannot be read" in run.err
     assert run("validate", "--batch", "none") == 2 and "--batch none: is not a folder" in run.err
     assert run() == 2 and "Usage" in run.out
-    assert run("none") == 2 and "No such command" in run.err
+    assert run("none") == 2 and "no such command" in run.err
     assert run("validate", "--help") == 0 and "Exit code for documents" in run.out
 
 
@@ -521,3 +521,67 @@ def test_what_the_namespace_refuses(run: Ran) -> None:
     assert run("validate", run.file(limits("LimitRange", "other", **rules), runtime(), job)) == 0
     assert run("validate", run.file(limits("ResourceQuota", "team", hard={"limits.cpu": 4}), runtime(), job)) == 0
     assert "PT301: metadata.namespace: its Pods request 6 of limits.cpu in total" in run.out
+
+
+MISTAKES = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: Job, namespace: team}
+spec:
+  runtimeRef: {name: torch-distributd}
+  trainer:
+    numNodes: two
+    imag: a
+    numProcPerNode: 0
+    resourcesPerNode: {limits: {cpu: lots}}
+    env:
+    - {name: A, value: 3}
+    - {name: A, value: x}
+"""
+
+
+def test_mistakes_that_different_steps_reject_are_reported_at_once(run: Ran) -> None:
+    assert run("validate", run.file(MISTAKES)) == 1
+    reported = [line.partition(" (line")[0] for line in run.out.splitlines() if line.startswith("  error")]
+    assert reported == [
+        "  error: spec.trainer.env[0].value",
+        "  error: spec.trainer.numNodes",
+        "  error: spec.trainer.resourcesPerNode.limits.cpu",
+        "  error, by the API server: spec.trainer.imag",
+        "  error, by the schema: metadata.name",
+        "  error, by the schema: spec.trainer.env[1]",
+        "  error, by the schema: spec.trainer.numProcPerNode",
+        "  error, by Trainer's webhook: spec.RuntimeRef",
+    ]
+    assert "did you mean torch-distributed?" in run.out
+    assert run("validate", run.file(MISTAKES), "-o", "json") == 1
+    only = [error["field"] for error in json.loads(run.out)["errors"]]  # as a server answers
+    assert only == ["spec.trainer.env[0].value", "spec.trainer.numNodes", "spec.trainer.resourcesPerNode.limits.cpu"]
+
+
+def test_a_correction_of_one_mistake_makes_no_other(run: Ran) -> None:
+    """What refers to a rejected field is not rejected because the field is left out for the later steps."""
+    document = runtime()
+    pod = document["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": 7, "emptyDir": {}}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "7", "mountPath": "/data"}]
+    job = train_job()
+    job["spec"]["trainer"] = {"numNodes": "2"}
+    assert run("validate", run.file(document, job)) == 1
+    fields = "volumes[0].name", "correct the existing errors", "numNodes", "correct the ClusterTrainingRuntime"
+    lines = [line for line in run.out.splitlines() if line.startswith("  error")]
+    assert len(lines) == 4 and all(any(field in line for line in lines) for field in fields)
+    assert "correct the ClusterTrainingRuntime first" in run.out
+    assert run("validate", run.file(runtime(), job)) == 1
+    assert run.out.count("error") == 1
+
+
+def test_what_later_steps_are_asked_changes_nothing_that_is_stored(run: Ran) -> None:
+    wrong = train_job()
+    wrong["spec"]["trainer"] = {"numNodes": "2"}
+    assert run("validate", run.file(runtime(), wrong, train_job())) == 1
+    assert run.out.endswith("TrainJob team/job is admitted\n")
+    bad = runtime()
+    bad["spec"]["mlPolicy"] = {"numNodes": "2"}
+    assert run("validate", run.file(bad, train_job())) == 1
+    assert "ClusterTrainingRuntime rt was refused, so the TrainJob cannot be checked further" in run.out
