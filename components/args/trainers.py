@@ -168,6 +168,7 @@ class Compiled:
         check: Returns the problems of the arguments of a tool, once they are known.
         server: Document of the generation server of a tool.
         prints: Name of a tool that prints its arguments; empty for another one.
+        rewards: For each function that a tool calls, the entries of the launch file with which tracebacks name its file.
     """
 
     document: dict[str, Any]
@@ -183,6 +184,7 @@ class Compiled:
     check: Callable[[Any], list[Problem]] | None = None
     server: dict[str, Any] | None = None
     prints: str = ""
+    rewards: tuple[Mapping[str, Any], ...] = ()
 
 
 class Trainer(Args):

@@ -386,8 +386,9 @@ def _content(
     code: dict[str, Any], compiled: Compiled, env: list[str], stored: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     data = user_code.files(
-        **code, env=env, stored=stored, line=compiled.line, file=compiled.file, training=compiled.training
-    )
+        **code, env=env, stored=stored, line=compiled.line, file=compiled.file, training=compiled.training,
+        rewards=compiled.rewards,
+    )  # fmt: skip
     if compiled.exact is not None:
         return user_code.with_exact_script(data, compiled.exact)
     return {"data": data}

@@ -1,4 +1,4 @@
-import contextlib, functools, importlib, json, os, sys, time, traceback
+import contextlib, functools, importlib.util, json, os, sys, tempfile, time, traceback
 
 training = importlib.import_module("pulumi_trainer.training")
 check_data = importlib.import_module("pulumi_trainer.plan.check_data")
@@ -163,8 +163,25 @@ def callbacks():
 
 
 def rewards(names):
-    sys.path.insert(0, here)
-    return [checked(getattr(importlib.import_module(f"reward_{at}"), name)) for at, name in enumerate(names)]
+    with open(here + "/launch.json", encoding="utf-8") as file:
+        places = json.load(file)["rewards"]
+    return [checked(getattr(reward_module(at, places[at]), name)) for at, name in enumerate(names)]
+
+
+def reward_module(at, place):
+    # A copy with the user's file name and line numbers, for tracebacks.
+    file = f"{tempfile.mkdtemp(prefix='main.py-')}/{place.get('file', f'reward_{at}.py')}"
+    before, missing = place.get("lines", (0, 0))
+    with open(f"{here}/reward_{at}.py", encoding="utf-8", newline="") as script:
+        lines = script.read().split("\n")
+    lines[before:before] = [""] * missing
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    with open(file, "w", encoding="utf-8", newline="") as copy:
+        copy.write("\n".join(lines))
+    spec = importlib.util.spec_from_file_location(f"reward_{at}", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def checked(function):
@@ -178,7 +195,7 @@ def checked(function):
         except Exception as error:
             traceback.print_exception(type(error), error, error.__traceback__.tb_next)
             own = [each for each in traceback.extract_tb(error.__traceback__)[1:] if each.line]
-            at = f" at `{own[0].line}`" if own else ""
+            at = f" in line {own[0].lineno}, `{own[0].line}`" if own else ""
             refuse(f"the reward function {name} raised {type(error).__name__}{at}: {error}", hint)
         if size := unlike_scores(found, len(completions)):
             why = f"the reward function {name} returned {size} for {len(completions)} completions"

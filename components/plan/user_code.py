@@ -193,6 +193,7 @@ def _compile_tool(trainer: ToolTrainer, compiled: Compiled, runtime: Mapping[str
         training=True,
         server=trainer.server(),
         prints=trainer.title if trainer.prints_fields else "",
+        rewards=tuple(_place(each.script, each.file, each.line) for each in shipped),
     )  # fmt: skip
 
 
@@ -720,7 +721,7 @@ def files(
     env: Sequence[str] = (), stored: Mapping[str, Any] | None = None, line: int = 1, file: str = "",
     checkpoints: bool = False, s3: bool = False, training: bool = False, tool: str | None = None,
     modules: Mapping[str, str] | None = None, server: str | None = None,
-    secrets: Sequence[Sequence[str | int]] = (),
+    secrets: Sequence[Sequence[str | int]] = (), rewards: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Return the data of the code ConfigMap.
 
@@ -745,6 +746,7 @@ def files(
         modules: Name of a file beside the script -> its text.
         server: What generates in the generation server of the tool.
         secrets: Paths of what is secret in `func_args`, if these are in a Secret.
+        rewards: For each function that the tool calls, what `_place` returns of it.
     """
     if tool is not None:
         script, packages = _script_text(f"run_{tool}.py"), _tool_packages(tool, packages, server)
@@ -789,8 +791,7 @@ def files(
         data |= {name: _script_text(name) for name in (code.PACKAGE_FILE, code.TRAINING_FILE)}
     if checkpoints or training:
         data[code.CHECKPOINT_FILE] = _script_text(code.CHECKPOINT_FILE)
-    if secrets:
-        launch["secrets"] = secrets
+    launch |= {name: value for name, value in (("secrets", secrets), ("rewards", rewards)) if value}
     data |= {
         code.LAUNCH_FILE: _json(launch),
         code.BOOTSTRAP_FILE: bootstrap(),

@@ -73,7 +73,8 @@ WHY = {
     "folder": "model_name_or_path: the base model {files}/absent is not there: no such folder. Hint: give a folder",
     "hub": "model_name_or_path: the base model 'org/absent' cannot be read: ",
     "absent": "the dataset '{files}/data/absent' cannot be read: ",
-    "raises": "the reward function raises raised ZeroDivisionError at `return [1 / (score - score) for score in scores]`:",
+    "raises": "the reward function raises raised ZeroDivisionError in line {line}, "
+    "`return [1 / (score - score) for score in scores]`:",
     "few": "the reward function few returned 1 value for 4 completions. Hint: return one number for each completion",
     "words": "the reward function words returned str 'good' as score 0 for 4 completions. Hint: return one number for each",
     "text": "the dataset has the columns messages, and language-modeling needs text. Hint: rename the columns",
@@ -119,6 +120,8 @@ def test_why_begins_with_what_the_job_finds(project: Project, tiny: Path) -> Non
     up = project.run("up", "--yes", "--skip-preview", timeout=SECONDS)
     assert up.code == 0, up
     eventually(lambda: all(status.terminal for status in project.target.jobs()), SECONDS)
+    program = (project.folder / "__main__.py").read_text()
+    line = program[: program.index("return [1 / (score")].count("\n") + 1
     for name, expected in WHY.items():
         argv = ["pulumi-trainer", "why", name, "--stack", project.stack]
         done = subprocess.run(
@@ -126,5 +129,7 @@ def test_why_begins_with_what_the_job_finds(project: Project, tiny: Path) -> Non
         )
         first = " ".join(done.stdout.split("\n")[:3])
         print(first)
-        assert f"pulumi-trainer: {expected.replace('{files}', str(tiny))}" in first, done.stdout
+        assert f"pulumi-trainer: {expected.replace('{files}', str(tiny)).replace('{line}', str(line))}" in first, (
+            done.stdout
+        )
         assert " Hint: " in first, first

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from pulumi_trainer.args.fine_tuning import ToolTrainer, table
 from pulumi_trainer.plan import finish_tool, run_tool, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.provider.api.code import with_project_paths
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from tests.fine_tuning import methods, test_methods
@@ -40,6 +42,10 @@ MODEL = {"model_name_or_path": "org/model", "dataset_name": "org/data"}
 
 def score(completions: Any, **columns: Any) -> list[float]:
     return [float(len(each)) for each in completions]
+
+
+def raises(completions: Any, **columns: Any) -> list[float]:
+    return completions[len(columns) + 9]  # type: ignore[no-any-return]
 
 
 def few(completions: Any) -> list[float]:
@@ -473,10 +479,27 @@ class TestRewards:
             return [1 / 0 for _ in completions]
 
         expected = (
-            r"pulumi-trainer: the reward function divides raised ZeroDivisionError at `return \[1 / 0.*`: division"
+            r"pulumi-trainer: the reward function divides raised ZeroDivisionError in line \d+, `return \[1 / 0.*`: div"
         )
         with pytest.raises(SystemExit, match=expected):
             run_tool.checked(divides)(completions=["a"])
+
+    def test_its_traceback_names_the_file_and_the_lines_of_the_user(
+        self, planned: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        data = code(planned(trainer.TRLTrainer(method="grpo", config=MODEL, reward=[score, raises])))
+        for name, text in data.items():
+            (tmp_path / name).write_text(text)
+        monkeypatch.setattr(run_tool, "here", str(tmp_path))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        scores, raising = run_tool.rewards(["score", "raises"])
+        assert scores(completions=["a"]) == score(completions=["a"])
+        line = raises.__code__.co_firstlineno + 1
+        with pytest.raises(SystemExit, match=rf"in line {line}, `return completions\[len\(columns\) \+ 9\]"):
+            raising(completions=["a"])
+        shown = with_project_paths(capsys.readouterr().err)
+        name = user_code.file_name(Path(__file__))
+        assert f'  File "{name}", line {line}, in raises\n    return completions[len(columns) + 9]' in shown
 
 
 def code(plan: Plan) -> dict[str, str]:
