@@ -406,7 +406,10 @@ def _notes_of_files(tree: SourceTree) -> list[str]:
         "files that a .gitignore names": tree.ignored,
         "submodules that are not checked out": tree.absent,
     }
-    return [f"{what} do not travel with the job: {_listed_files(paths)}" for what, paths in left_out.items() if paths]
+    notes = [f"{what} do not travel with the job: {_listed_files(paths)}" for what, paths in left_out.items() if paths]
+    if tree.unmatched:  # links to folders are not followed
+        notes.append(f"no file of the project matches these patterns of include: {_listed_files(tree.unmatched)}")
+    return notes
 
 
 def _listed_files(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -77,6 +77,7 @@ class SourceTree:
         withheld: Paths of files and folders that are left out because they may contain secrets.
         ignored: Paths of files and folders that are left out because of a `.gitignore`.
         absent: Paths of submodules that are not checked out.
+        unmatched: Patterns of `include` that no file matches.
         storage: Place for an archive that is too large for a ConfigMap; empty: none.
     """
 
@@ -84,6 +85,7 @@ class SourceTree:
     withheld: Sequence[str] = ()
     ignored: Sequence[str] = ()
     absent: Sequence[str] = ()
+    unmatched: Sequence[str] = ()
     storage: str = ""
 
     @cached_property
@@ -140,7 +142,18 @@ def read_tree(
         raise Invalid(Problem("", f"{root} has no files, or none that .gitignore, include and exclude leave"))
     if wrong := [*_plain_secrets(files)]:
         raise Invalid(*wrong)
-    return SourceTree(files, sorted(walk.withheld), sorted(walk.ignored), sorted(walk.absent_submodules()))
+    found = [*files, *walk.withheld, *walk.ignored]
+    return SourceTree(
+        files, sorted(walk.withheld), sorted(walk.ignored), sorted(walk.absent_submodules()),
+        [pattern for pattern in include if not _matches_any(pattern, found)],
+    )  # fmt: skip
+
+
+def _matches_any(pattern: str, paths: Iterable[str]) -> bool:
+    """Return whether a pattern of `.gitignore` matches a path; True for one that takes files out, such as `!docs/`."""
+    one = GitIgnoreSpec.from_lines([pattern])
+    takes_in = [each for each in one.patterns if each.include]
+    return not takes_in or any(map(one.match_file, paths))
 
 
 @dataclass(frozen=True)

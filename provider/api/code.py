@@ -63,7 +63,8 @@ project: "source": its digest, "folder": where it is unpacked, "address" and "si
 name in the project, under which the bootstrap starts `MAIN_FILE`, so that tracebacks name it. With a function: "lines": where the
 bootstrap inserts how many blank lines into a copy of `MAIN_FILE`, so that tracebacks have the line numbers of the program.
 With a checkpoint policy: "checkpoints". "roles": what replaces these for a value of TRAINER_ROLE. "modules": `MODULES`, if the
-code imports one of them. "rewards": "file" and "lines" of each function that a tool calls. "secrets": paths in `ARGS_FILE` of what is secret, if that file is in a Secret."""
+code imports one of them. "rewards": "file" and "lines" of each function that a tool calls.
+"secrets": paths in `ARGS_FILE` of what is secret, if that file is in a Secret."""
 
 REQUIREMENTS_FILE = "requirements.txt"
 UNPACK_FILE = "unpack_source.py"

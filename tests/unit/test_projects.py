@@ -172,6 +172,18 @@ def test_the_plan_says_what_gitignore_leaves_out(tmp_path: Path) -> None:
     assert ignored.startswith(begin) and ignored.endswith("a08.bin and 3 more") and ignored.encode()
 
 
+def test_patterns_of_include_that_match_nothing_are_named(tmp_path: Path) -> None:
+    """Such as a misspelt one, or one for files below a link to a folder."""
+    write(tmp_path, {"src/a.py": "", "src/b.txt": "", ".gitignore": "data/", "data/x.bin": "", ".env": ""})
+    (tmp_path / "alias").symlink_to("src")
+    tree = read_tree(tmp_path, include=["src/*.py", "!src/z.py", "# text", "alias/*.py", "scr/", "data/*.bin", ".env"])
+    assert [*tree.files] == ["src/a.py"] and tree.withheld == [".env"]
+    assert mounts._notes_of_files(tree)[1:] == [
+        "no file of the project matches these patterns of include: alias/*.py, scr/, data/*.bin"
+    ]
+    assert read_tree(tmp_path, exclude=["alias"]).unmatched == []
+
+
 def test_submodules_that_are_not_checked_out_are_named(tmp_path: Path, home: Path) -> None:
     root = tmp_path / "r"
     for folder in ("lib/dep", "lib/there", "there/inner", "docs/theme"):
