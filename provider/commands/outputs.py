@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pulumi_trainer.provider.api.code import OUTPUT_PATH
-from pulumi_trainer.provider.api.outputs import Output
+from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.job_status import print_table

@@ -15,7 +15,7 @@ from pulumi_trainer.provider.commands.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.wording import join_names, plural
-from pulumi_trainer.provider.lifecycle.usage import By, Ran, Row, summarize, to_json
+from pulumi_trainer.provider.lifecycle.usage_report import By, Ran, Row, summarize, to_json
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kube.client.client import Client

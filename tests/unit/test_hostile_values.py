@@ -59,7 +59,7 @@ from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.ownership import Finding
 from pulumi_trainer.provider.lifecycle.releases import Effect
-from pulumi_trainer.provider.lifecycle.usage import Ran
+from pulumi_trainer.provider.lifecycle.usage_report import Ran
 from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, listing
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from test_control_characters import HOSTILE, acted_on

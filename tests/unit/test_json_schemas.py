@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from pulumi_trainer.provider.api.outputs import Output
+from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Step
 from pulumi_trainer.provider.commands import cache, runs
@@ -21,7 +21,7 @@ from pulumi_trainer.provider.commands.schemas import SCHEMAS, StepEntry
 from pulumi_trainer.provider.commands.version import read_versions
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.lifecycle.events import JobEvent
-from pulumi_trainer.provider.lifecycle.usage import Row, to_json
+from pulumi_trainer.provider.lifecycle.usage_report import Row, to_json
 
 JOB = Job("team", "digits", "digits")
 STATE = State(JOB, JobStatus("digits", "team", steps=[Step("node")]))

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, demand_of
 from pulumi_trainer.provider.commands import usage as command
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import TargetFault
-from pulumi_trainer.provider.lifecycle.usage import Ran, earlier_runs, summarize, team_of
+from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, summarize, team_of
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import read_usage

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.outputs import Output
+from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
 from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TrainerError
 from pulumi_trainer.provider.kube.values.quantity import format_bytes

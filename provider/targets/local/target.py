@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
-from pulumi_trainer.provider.api.outputs import Output
+from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run, read_runs
 from pulumi_trainer.provider.api.status import NOT_STARTED, OUTCOME_UNKNOWN, JobStatus, Loss, Owner, Phase, Presence
 from pulumi_trainer.provider.api.submission import Consumer, Draft, Objects, Submission, another_run, differences
@@ -38,7 +38,7 @@ from pulumi_trainer.provider.kube.errors import (
     Unreadable,
     several,
 )
-from pulumi_trainer.provider.lifecycle.usage import Ran, earlier_runs, recorded_run
+from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, recorded_run
 from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.local import isolation, local_limits, logs, places, process, volumes
 from pulumi_trainer.provider.targets.local.claims import Claim

@@ -29,7 +29,7 @@ from pulumi_trainer.provider.kube.terminal import message as harmless_message
 from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.accessors import mappings, section
 from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds
-from pulumi_trainer.provider.lifecycle.usage import began_at
+from pulumi_trainer.provider.lifecycle.usage_report import began_at
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import drift
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_path

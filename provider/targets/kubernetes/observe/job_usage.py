@@ -31,9 +31,9 @@ from pulumi_trainer.provider.kube.values.accessors import (
 )
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.kueue.quota import ZERO, amount
-from pulumi_trainer.provider.lifecycle import usage
+from pulumi_trainer.provider.lifecycle import usage_report
 from pulumi_trainer.provider.lifecycle.diagnosis import keep
-from pulumi_trainer.provider.lifecycle.usage import Ran
+from pulumi_trainer.provider.lifecycle.usage_report import Ran
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import EARLIER, ENDS, SELECTOR, USAGE, belongs, seconds
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID
 
@@ -84,7 +84,7 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
     if only_jobs is not None:
         runs = [ran for ran in runs if (ran.namespace, ran.name) in only_jobs]
     teams = {
-        _place(queue): usage.team_of(name_of(queue), text(section(queue, "spec").get("clusterQueue")))
+        _place(queue): usage_report.team_of(name_of(queue), text(section(queue, "spec").get("clusterQueue")))
         for queue in queues
     }
     return ClusterUsage(runs, teams, sorted(unseen))
@@ -165,13 +165,15 @@ def _runs(records: list[Document], jobsets: list[Document], workloads: list[Docu
         else:
             jobset = None
         if EARLIER in data:
-            yield from usage.earlier_runs(*place, _earlier(data[EARLIER]), created)
+            yield from usage_report.earlier_runs(*place, _earlier(data[EARLIER]), created)
         ended = data.get("phase") in ENDS
         if jobset is not None and not (ended and demand.since):
             yield from _observed(place, demand, jobset, of_jobs)
         elif ended:
             demand = demand if jobset is None else _known(demand, jobset, None)
-            yield from usage.recorded_run(*place, demand, seconds(data.get("started")), seconds(data.get("finished")))
+            yield from usage_report.recorded_run(
+                *place, demand, seconds(data.get("started")), seconds(data.get("finished"))
+            )
         else:
             yield Ran(*place, demand, 0.0, known=created)
     for place, jobset in live.items():
@@ -192,7 +194,7 @@ def _observed(place: Place, demand: Demand, jobset: Document, workloads: Mapping
     owners = mappings(section(jobset, "metadata").get("ownerReferences"))
     uids = [text(section(jobset, "metadata").get("uid")), *(text(owner.get("uid")) for owner in owners)]
     workload = next((workloads[uid] for uid in uids if uid in workloads), None)
-    yield from usage.observed_runs(*place, _known(demand, jobset, workload), jobset, workload)
+    yield from usage_report.observed_runs(*place, _known(demand, jobset, workload), jobset, workload)
 
 
 def _known(demand: Demand, jobset: Document, workload: Document | None) -> Demand:
@@ -216,7 +218,7 @@ def _others(workloads: list[Document]) -> Iterator[Ran]:
             queue = text(section(workload, "spec").get("queueName"))
             demand = Demand(queue=queue, gpus=count_gpus(amounts), cpus=cpus)
             namespace, name = _place(workload)
-            yield from usage.other_workload(workload, namespace, text(owner.get("name")) or name, demand)
+            yield from usage_report.other_workload(workload, namespace, text(owner.get("name")) or name, demand)
 
 
 def _place(document: Document) -> Place:

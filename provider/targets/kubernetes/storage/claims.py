@@ -16,7 +16,7 @@ from typing import Any
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import JOBSET_NAME, patched_jobs
-from pulumi_trainer.provider.api.outputs import Output
+from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.status import NAMESAKE, Loss, Owner
 from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
