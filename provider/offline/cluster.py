@@ -37,7 +37,7 @@ from pulumi_trainer.provider.kube.values.accessors import section, text, without
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.queue_state import is_known_kind
 from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds, exceeded_deadline, is_finished, train_job_status
-from pulumi_trainer.provider.offline.later_problems import is_about, without_rejected
+from pulumi_trainer.provider.offline.later_problems import about_others, without_rejected
 from pulumi_trainer.provider.offline.snapshots import SUFFIX, runtime_of_snapshot
 from pulumi_trainer.provider.pipeline import Mode, render
 
@@ -52,6 +52,7 @@ UID = "11111111-1111-1111-1111-111111111111"
 
 _FIRST_STEPS = ("decode", "mutating-webhook", "schema")
 """Steps that look at each field by itself."""
+_MOST_ROUNDS = 10
 CONTROLLER = "trainer.kubeflow.org/trainjob-controller"
 _GROUPS = {"PriorityClass": "scheduling.k8s.io"}
 _NAMESPACED = frozenset(
@@ -223,16 +224,17 @@ class Cluster:
         """Yield what the steps after the one that rejects a document would reject, each with its step."""
         yield from result.later
         rejected = [problem for _, problem in result.later]
-        while result.stage in _FIRST_STEPS:
+        for _ in range(_MOST_ROUNDS):
+            if result.stage not in _FIRST_STEPS:
+                return
             rejected += result.errors
             remaining = without_rejected(document, result.errors)
             if remaining is None:
                 return
             document = remaining
             result = self._copy()._admit(key, document)
-            for problem in result.errors:
-                if problem.where not in ("", "<nil>") and not is_about(problem, rejected):
-                    yield text(result.stage), problem
+            for problem in about_others(result.errors, rejected):
+                yield text(result.stage), problem
 
     def _copy(self) -> Cluster:
         """Return a cluster with the same objects, whose changes leave this one as it is."""

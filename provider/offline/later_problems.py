@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
@@ -12,6 +13,7 @@ from pulumi_trainer.provider.kube.errors import Problem
 Document = dict[str, Any]
 Path = tuple[str | int, ...]
 
+_NO_PATH = "<nil>"
 _NAME = ("metadata", "name")
 _VALID_NAME = "name"
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
@@ -41,14 +43,25 @@ def without_rejected(document: Document, problems: Iterable[Problem]) -> Documen
     return None if kept == document else kept
 
 
-def is_about(problem: Problem, others: Iterable[Problem]) -> bool:
-    """Return whether a problem is about a field of other problems, a part of it, or what it is a part of."""
-    place = place_of(problem.where)
-    for other in others:
-        shorter = min(len(place), len(place_of(other.where)))
-        if other.where and place[:shorter] == place_of(other.where)[:shorter]:
-            return True
-    return False
+def about_others(problems: Iterable[Problem], rejected: Iterable[Problem]) -> list[Problem]:
+    """Return the problems that are not about a rejected field, a part of it, or what it is a part of.
+
+    Args:
+        problems: What a later step rejects. A problem without a path is left out: it summarizes others.
+        rejected: What earlier steps have rejected.
+    """
+    places = {place_of(each.where) for each in rejected} - {()}
+    above = set(chain.from_iterable(map(_beginnings, places)))
+    found = []
+    for problem in problems:
+        place = place_of(problem.where)
+        if place and problem.where != _NO_PATH and place not in above and places.isdisjoint(_beginnings(place)):
+            found.append(problem)
+    return found
+
+
+def _beginnings(place: Path) -> Iterator[Path]:
+    return (place[:depth] for depth in range(1, len(place) + 1))
 
 
 def place_of(path: str) -> Path:
