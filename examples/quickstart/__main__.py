@@ -58,7 +58,7 @@ job = trainer.TrainJob(
     runtime=runtime,
     initializer=trainer.Initializer(dataset=digits),
     trainer=trainer.CustomTrainer(
-        func=train, func_args={"epochs": 40}, packages_to_install=["torch>=2.6,<3"], num_nodes=2,
+        func=train, func_args={"epochs": 40}, packages_to_install=["torch>=2.6,<3", "numpy"], num_nodes=2,
         resources_per_node={"cpu": 1, "memory": "1Gi"},
     ),
     output=True,

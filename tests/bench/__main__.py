@@ -230,7 +230,7 @@ def train():
 job = trainer.TrainJob(
     "first-step", runtime="torch-distributed@2.3.0", wait_for="complete", run="{run}",
     trainer=trainer.CustomTrainer(
-        func=train, num_nodes=2, packages_to_install=["torch>=2.6,<3"], resources_per_node={{"cpu": 1, "memory": "1Gi"}},
+        func=train, num_nodes=2, packages_to_install=["torch>=2.6,<3", "numpy"], resources_per_node={{"cpu": 1, "memory": "1Gi"}},
     ),
 )
 """

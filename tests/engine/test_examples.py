@@ -164,7 +164,9 @@ def work():
 
 trainer.TrainJob(
     "rank", runtime=once, wait_for="complete",
-    trainer=trainer.CustomTrainer(func=work, num_nodes=2, packages_to_install=["torch>=2.6,<3"], resources_per_node={"cpu": 1}),
+    trainer=trainer.CustomTrainer(
+        func=work, num_nodes=2, packages_to_install=["torch>=2.6,<3", "numpy"], resources_per_node={"cpu": 1},
+    ),
 )
 """
 

@@ -212,7 +212,7 @@ def train():
 
 trainer.TrainJob("isolated", runtime="torch-distributed", name="isolated", wait_for="complete",
     target=trainer.Local(isolation="bwrap"),
-    trainer=trainer.CustomTrainer(func=train, num_nodes=2, packages_to_install=["torch>=2.6,<3"]))
+    trainer=trainer.CustomTrainer(func=train, num_nodes=2, packages_to_install=["torch>=2.6,<3", "numpy"]))
 """
 
 

@@ -24,7 +24,7 @@ def train(fails):
 
 job = trainer.TrainJob("ranks", runtime="torch-distributed", name="ranks", wait_for="complete",
     trainer=trainer.CustomTrainer(func=train, func_args={{"fails": "{fails}"}}, num_nodes=2, num_proc_per_node=2,
-        packages_to_install=["torch>=2.6,<3"]))
+        packages_to_install=["torch>=2.6,<3", "numpy"]))
 pulumi.export("percent", job.progress["progressPercentage"])
 """
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 CLONE = Path(__file__).resolve().parents[2]
-LAYER = ("torch>=2.6,<3",)
+LAYER = ("torch>=2.6,<3", "numpy")
 """Packages that are installed in the image, as examples ask for them: pods reach no index."""
 MACHINE = "localhost/machine:1"
 """This machine's Python, for pods of tests."""

@@ -64,7 +64,7 @@ job = trainer.TrainJob(
     "fsdp2",
     runtime=trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0"),
     trainer=trainer.CustomTrainer(
-        func=train, func_args={"steps": 200}, num_nodes=2, packages_to_install=["torch>=2.6,<3"],
+        func=train, func_args={"steps": 200}, num_nodes=2, packages_to_install=["torch>=2.6,<3", "numpy"],
         resources_per_node={"gpu": gpus} if gpus else {"cpu": 1},
     ),
     wait_for="complete",
