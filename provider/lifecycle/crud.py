@@ -387,14 +387,17 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
     code_note = _kept_code_note(olds, news)
     same = (olds["digest"] == news["digest"] or bool(code_note)) and not refills
     changed_data = data_changes(olds, news) if same else []
-    stale = (*data_notes(olds, changed_data), *code_note)
+    stale_data = data_notes(olds, changed_data)
+    stale = (*stale_data, *code_note)
     if presence is not None and presence.another:
         why = f"{_where(olds)}: somebody has deleted it, and another job has the same name now, which is left alone"
         hint = "delete the other job, or give the TrainJob another name"
         return Checked(_same_run(olds, news), failures=(f"{why}: {hint}",))
-    if presence is not None and (again := _recreate_mark(olds, presence)):
-        if same and not stale:
-            return Checked({**with_current_connection(olds, news), "again": again})
+    again = _recreate_mark(olds, presence) if presence is not None else ""
+    may_run = again.startswith((_MISSING, _TAKEN))
+    if again and presence is not None and (same or not may_run):
+        if same and not stale_data:
+            return Checked({**with_current_connection(olds, news), "again": again}, notes=code_note)
         if same:  # the previous volume may have been deleted
             recreated = {**_same_run(olds, news), "again": again}
             if again.startswith(_NO_RECORD):  # the job may have ended: then it is not created again

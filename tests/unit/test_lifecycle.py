@@ -612,6 +612,30 @@ def test_what_somebody_has_deleted_beside_a_job_is_made_again() -> None:
         assert crud.diff(outs, checked(made, inputs(**given), target).inputs) == crud.Diff(False)
 
 
+@pytest.mark.parametrize("taken", [(), ("ConfigMap/j-code",)])
+def test_a_running_job_without_one_of_its_objects_is_not_interrupted_by_accident(taken: tuple[str, ...]) -> None:
+    target = Target()
+    made, outs = first(target)
+    target.missing, target.taken = ("ConfigMap/j-code",), taken
+    news = inputs(digest="d2", run="2")
+    assert "is Running since" in checked(made, news, target).failures[0]
+    assert not checked(made, {**news, "interrupt": "allow"}, target).failures
+    labelled = copy.deepcopy(objects())
+    labelled["JobSet/j"]["metadata"]["labels"] = {"team": "b"}
+    result = checked(made, inputs(digest="d2", objects=to_state(labelled)), target)
+    assert not result.failures and not crud.diff(outs, result.inputs).replaces
+
+
+def test_code_that_waits_for_the_next_run_does_not_reach_a_job_without_one_of_its_objects() -> None:
+    target = Target()
+    made, outs = first(target, withoutCode="w", rerunOn=["data"])
+    target.missing = ("ConfigMap/j-code",)
+    result = checked(made, inputs(withoutCode="w", rerunOn=["data"], digest="d9"), target)
+    assert result.inputs["digest"] == made["digest"] and "(rerun_on)" in result.notes[0]
+    diff = crud.diff(outs, result.inputs)
+    assert diff.changes and not diff.replaces
+
+
 def test_a_job_that_nothing_has_started_is_started_by_an_update() -> None:
     target = Target()
     made, outs = first(target)
