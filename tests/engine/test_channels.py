@@ -202,8 +202,8 @@ def test_a_git_ref_that_has_moved_changes_nothing(project: Project) -> None:
 
     commit(release("1.1.0", LEVEL="1"))
     refused = project.up(ok=False).out
-    channel = f'RuntimeChannel("stable") (__main__.py:2).catalog: {repository}@v1'
-    where = f"{channel}: has moved: runtimes.lock pins commit {locked[:12]}"
+    named = f'RuntimeChannel("stable") (__main__.py:2).catalog: {repository}@v1'
+    where = f"{named}: has moved: runtimes.lock pins commit {locked[:12]}"
     assert where in refused and "to accept the new commit, remove its line from runtimes.lock" in refused, refused
     assert "Traceback" not in refused and (project.folder / "runtimes.lock").read_text() == locked
     assert project.resources("Channel") == [channel]

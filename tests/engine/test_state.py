@@ -197,7 +197,7 @@ def test_a_state_that_lacks_something_says_so_and_can_be_forgotten(project: Proj
     for command in ("up", "refresh", "destroy"):
         result = project.run(command, "--yes", "--skip-preview")
         assert "Traceback" not in result.out and "Exception calling" not in result.out, result
-        assert result.code == 0 or "its state cannot be read" in result.out, result
+        assert result.code == 0 or "the state of this resource cannot be read" in result.out, result
 
 
 def test_the_plan_says_that_it_cannot_tell_what_is_lost(project: Project) -> None:
