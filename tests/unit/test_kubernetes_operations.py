@@ -18,6 +18,7 @@ from pulumi_trainer.provider.kube.client.client import ApiError
 from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
@@ -294,6 +295,94 @@ def test_jobs_of_others(server: Server) -> None:
     with pytest.raises(Conflict, match="belongs to"):
         rerun(server, owner="other")
     assert jobset(server)["spec"].get("suspend") is None
+
+
+def test_a_suspension_that_the_server_refuses_leaves_nothing_behind(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the role of `rbac`, which lets nobody change a Workload."""
+    target(server).create(submission(labels=QUEUE))
+    server.create(
+        WORKLOAD, {"metadata": {"namespace": "team", "name": "jobset-job"}, "spec": {"queueName": "research"}}
+    )
+    before, patch = record(server), server.patch
+
+    def refuse(kind: Kind, *others: Any) -> Document:
+        if kind.kind == "Workload":
+            raise fault(403, "Forbidden")
+        return patch(kind, *others)
+
+    monkeypatch.setattr(server, "patch", refuse)
+    with pytest.raises(ApiError, match="Forbidden"):
+        set_suspend(server, SUSPEND)
+    for document in (before, after := record(server)):
+        del document["metadata"]["resourceVersion"]
+    assert after == before
+
+
+def test_a_late_end_of_a_run_is_not_that_of_the_run_after_it(server: Server) -> None:
+    target(server).create(submission())
+    end(server, "Failed")
+    found = records.find(server, "team", "job")  # type: ignore[arg-type]
+    status = target(server).status("team", "job")
+    assert found is not None and status is not None
+    server.patch(CONFIG_MAP, "team", "job", {"data": records.no_end()})
+    server.patch(CONFIG_MAP, "team", "job", {"data": {"attempts": "[]"}})
+    records.write_end(server, found, status, None)  # type: ignore[arg-type]
+    assert record(server)["data"]["phase"] == "Failed", "what others have written meanwhile does not keep it out"
+    server.patch(CONFIG_MAP, "team", "job", {"data": records.no_end()})
+    found = records.find(server, "team", "job")  # type: ignore[arg-type]
+    assert found is not None
+    rerun(server)
+    records.write_end(server, found, status, None)  # type: ignore[arg-type]
+    assert "phase" not in record(server)["data"]
+
+
+def test_a_rerun_that_stops_half_way_is_no_job_that_its_ttl_has_removed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_ttl = submission()
+    with_ttl.main["spec"]["ttlSecondsAfterFinished"] = 60
+    target(server).create(with_ttl)
+    end(server, "Failed")
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "conflicts", [fault(500, "InternalError")])
+        with pytest.raises(ApiError, match="InternalError"):
+            operations.rerun(server, with_ttl)  # type: ignore[arg-type]
+    presence = target(server).presence("team", "job")
+    assert presence is not None and presence.deleted
+    target(server).create(with_ttl)
+    assert server.get(JOBSET, "team", "job") is not None
+    del server.objects["JobSet", "team", "job"]
+    presence = target(server).presence("team", "job")
+    assert presence is not None and not presence.deleted, "removed by its TTL"
+
+
+def test_a_job_with_a_ttl_whose_creation_stopped_before_its_record_is_complete(server: Server) -> None:
+    with_ttl = submission()
+    with_ttl.main["spec"]["ttlSecondsAfterFinished"] = 60
+    target(server).create(with_ttl)
+    server.patch(CONFIG_MAP, "team", "job", {"data": {records.SENT: None}})
+    target(server).create(with_ttl)
+    del server.objects["JobSet", "team", "job"]
+    presence = target(server).presence("team", "job")
+    assert presence is not None and not presence.deleted
+
+
+@pytest.mark.parametrize("how", ["ended", "unfinished"])
+def test_an_update_leaves_a_job_alone_that_somebody_has_created_in_its_place(server: Server, how: str) -> None:
+    target(server).create(submission())
+    if how == "ended":
+        end(server, "Completed")
+        target(server).status("team", "job")
+    del server.objects["JobSet", "team", "job"]
+    theirs = server.create(JOBSET, submission(labels={"whose": "theirs"}).main)
+    if how == "ended":
+        assert target(server).update(submission(labels={"team": "a"})).phase == "Succeeded"
+    else:
+        with pytest.raises(Conflict, match="another job has the same name now, which is left alone"):
+            target(server).update(submission(labels={"team": "a"}))
+    assert jobset(server) == theirs
 
 
 def test_jobs_without_a_record(server: Server) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pulumi_trainer.provider.api.attempts import SUSPENDED, ended
@@ -56,21 +57,38 @@ def set_suspend(client: Client, namespace: str, name: str, override: Override, o
     if view.queue and view.workload is None:
         why = f"waits in the queue {view.queue}, but has no Workload to suspend"
         raise Refused(Problem(f"{namespace}/{name}", why, "is Kueue running? `pulumi-trainer why` explains it"))
-    if found is not None:
-        suspend = False if view.queue else found.applied.get("spec.suspend")
-        text = json.dumps(override.to_dict()) if override.differs(suspend) else None
-        change: dict[str, Any] = {"metadata": {"annotations": {owner_labels.OVERRIDE: text}}}
-        if override.suspend:
-            who = f"by {override.by} with `pulumi-trainer suspend`"
-            attempts = ended(status.attempts, override.at, SUSPENDED, who)
-            change["data"] = record.attempts_as_data(attempts)
-        _patch_record(client, found, change)
-    if view.workload is not None:
-        _set_active(client, namespace, view.workload, active=not override.suspend)
-    else:
-        kind = JOBSET if view.train_job is None else TRAIN_JOB
-        _patch(client, kind, namespace, view.main, {"spec": {"suspend": override.suspend}})
+    written = _write_override(client, found, view, status, override) if found is not None else None
+    try:
+        if view.workload is not None:
+            _set_active(client, namespace, view.workload, active=not override.suspend)
+        else:
+            kind = JOBSET if view.train_job is None else TRAIN_JOB
+            _patch(client, kind, namespace, view.main, {"spec": {"suspend": override.suspend}})
+    except ApiError as error:
+        if found is not None and written is not None and 400 <= error.code < 500:
+            with suppress(TargetFault):
+                _patch_record(client, written, _override_of(found))
+        raise
     return status
+
+
+def _write_override(client: Client, found: Record, view: JobView, status: JobStatus, override: Override) -> Record:
+    """Write who suspends or resumes a job into its record, before that is done: a crash in between loses no name."""
+    suspend = False if view.queue else found.applied.get("spec.suspend")
+    text = json.dumps(override.to_dict()) if override.differs(suspend) else None
+    change: dict[str, Any] = {"metadata": {"annotations": {owner_labels.OVERRIDE: text}}}
+    if override.suspend:
+        who = f"by {override.by} with `pulumi-trainer suspend`"
+        attempts = ended(status.attempts, override.at, SUSPENDED, who)
+        change["data"] = record.attempts_as_data(attempts)
+    return _patch_record(client, found, change)
+
+
+def _override_of(found: Record) -> dict[str, Any]:
+    """Return the change that writes what a record has of an override and of attempts back."""
+    text = json.dumps(found.override.to_dict()) if found.override is not None else None
+    attempts = {record.ATTEMPTS: None, **record.attempts_as_data(found.attempts)}
+    return {"metadata": {"annotations": {owner_labels.OVERRIDE: text}}, "data": attempts}
 
 
 def stop(client: Client, namespace: str, name: str, owner: Owner | None, message: str) -> JobStatus:

@@ -256,7 +256,7 @@ class KubernetesTarget:
         kind, name = kind_of(submission.main), submission.name
         alone = fresh and not adopt and not self._names(submission.namespace).may_contain(name)
         found = None if alone else self._settled(kind, submission.namespace, name)
-        if found is None and (owner.terminal or (owner.ttl and owner.sent)):
+        if found is None and (owner.terminal or owner.removes_itself):
             return owner.last_status()
         if found is not None and not record.belongs(found, owner.uid) and not _outlived_record(found, submission):
             try:
@@ -270,8 +270,8 @@ class KubernetesTarget:
             answer = self._send(submission, live, force=adopt)
         else:
             answer = apply.send(self.client, submission, owner)
-        if found is None and (not fresh or owner.ttl):
-            self._write(submission, owner, remade=not fresh)
+        if (found is None and not fresh) or (owner.ttl and not owner.sent):
+            self._write(submission, owner, remade=found is None and not fresh)
         return _status(owner, kind, answer)
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:
@@ -283,14 +283,18 @@ class KubernetesTarget:
 
         Raises:
             TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner, or another manager owns a field.
+            Conflict: The job belongs to another owner, another job has its name, or another manager owns a field.
         """
         live = self._live(submission)
         owner = self._own(submission)
         kind, found = kind_of(submission.main), live.get(main_key(submission.objects))
+        if found is not None and _is_another(found, owner, submission):
+            if not owner.terminal and not owner.removes_itself:
+                raise Conflict(_another_problem(submission))
+            found = None
         if not owner.terminal:
             worker_copies.send(self.client, submission, owner.uid)
-        if found is None and (owner.terminal or owner.ttl):
+        if found is None and (owner.terminal or owner.removes_itself):
             status = owner.last_status()
         elif found is None:
             status = _status(owner, kind, apply.send(self.client, submission, owner, live=live, force=force))
@@ -864,6 +868,9 @@ class KubernetesTarget:
                 if time.monotonic() > deadline:
                     raise
             live = self._live(submission)
+            found = live.get(main_key(submission.objects))
+            if found is not None and _is_another(found, owner, submission):
+                raise Conflict(_another_problem(submission))
 
     def _live(self, submission: Submission) -> dict[str, Document]:
         """Return the objects of a job as the cluster has them, by "Kind/name"."""
@@ -1030,6 +1037,17 @@ def _check_foreign(found: Document, kind: kinds.Kind, submission: Submission, ad
     if not adopt:
         raise Conflict(adoption.unadopted_problem(found, where))
     adoption.check(found, "", submission, kind)
+
+
+def _is_another(job: Document, owner: Record, submission: Submission) -> bool:
+    """Return whether somebody else has created a job with the name of one that has gone."""
+    return not record.belongs(job, owner.uid) and not _outlived_record(job, submission)
+
+
+def _another_problem(submission: Submission) -> Problem:
+    why = "somebody has deleted it, and another job has the same name now, which is left alone"
+    hint = "delete the other job, or give the TrainJob another name"
+    return Problem(f"{submission.namespace}/{submission.name}", why, hint)
 
 
 def _outlived_record(job: Mapping[str, Any], submission: Submission) -> bool:

@@ -10,6 +10,7 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -48,6 +49,7 @@ USAGE = "usage"
 """Key of what the job requests and for whom, which `pulumi-trainer usage` counts."""
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LONGEST = 4096
+_TRIES = 5
 """Longest stored message of a job, in characters."""
 ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 ATTEMPTS = "attempts"
@@ -176,6 +178,11 @@ class Record:
         return self.ended.get("phase") in ENDS
 
     @property
+    def removes_itself(self) -> bool:
+        """Whether a job that is missing has been removed by its TTL: it has one, and was created."""
+        return self.ttl and self.sent
+
+    @property
     def stop_note(self) -> str:
         """Who has stopped the job with `pulumi-trainer`; empty if nobody has."""
         return message_of(self.ended) if self.ended.get("reason") == STOPPED else ""
@@ -219,7 +226,7 @@ class Record:
             status.started, status.finished = seconds(ended.get("started")), seconds(ended.get("finished"))
             status.progress = _object(ended.get("progress")) or None
             return status
-        if self.ttl:
+        if self.removes_itself:
             why = "it was deleted by its TTL after its end, and its result was not recorded"
             return self.status(Phase.DELETED, OUTCOME_UNKNOWN, why)
         return self.status(Phase.DELETED, "DeletedByOthers", "somebody has deleted it before it ended")
@@ -391,13 +398,31 @@ def write_end(client: Client, record: Record, status: JobStatus, jobset: Documen
         status: The status of the job.
         jobset: The JobSet of the job; None if it is gone.
     """
-    if record.terminal or record.deleting or status.phase not in ENDS:
+    if status.phase not in ENDS:
         return
-    change = {"metadata": {"uid": record.uid}, "data": {**end_of(status), **usage_at_end(record, jobset)}}
-    try:
-        client.within(5.0).patch(CONFIG_MAP, record.namespace, record.name, change)
-    except (ApiError, Unreachable):
-        return
+    with suppress(ApiError, Unreachable):
+        _patch_end(client.within(5.0), record, {**end_of(status), **usage_at_end(record, jobset)})
+
+
+def _patch_end(client: Client, record: Record, data: Mapping[str, str]) -> None:
+    """Write the end of a run into its record, unless the record has an end or is that of another run by now.
+
+    `rerun` keeps the record, and adds the run that has ended to the earlier ones.
+    """
+    current: Record | None = record
+    for _ in range(_TRIES):
+        if current is None or (current.uid, current.earlier) != (record.uid, record.earlier):
+            return
+        if current.terminal or current.deleting:
+            return
+        as_read = {"uid": current.uid, "resourceVersion": current.version}
+        try:
+            client.patch(CONFIG_MAP, record.namespace, record.name, {"metadata": as_read, "data": dict(data)})
+            return
+        except ApiError as error:
+            if error.code != 409:
+                raise
+        current = find(client, record.namespace, record.name)
 
 
 def _object(text: Any) -> dict[str, Any]:

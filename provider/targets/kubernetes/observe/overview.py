@@ -112,7 +112,7 @@ class Overview:
             job = jobs.get(name)
             ended = (
                 record.terminal
-                or (job is None and record.ttl)
+                or (job is None and record.removes_itself)
                 or (job is not None and self._observed(job).phase.terminal)
             )
             if ended:
