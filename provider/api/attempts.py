@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pulumi_trainer.provider.kube.terminal import plain
-from pulumi_trainer.provider.kube.values.accessors import mappings
+from pulumi_trainer.provider.kube.values.accessors import mappings, plausible_seconds
 from pulumi_trainer.provider.kube.values.wording import duration, plural
 
 MOST_ATTEMPTS = 100
@@ -84,7 +84,7 @@ class Attempt:
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Attempt:
         """Return an attempt from JSON that anybody may have written."""
-        times = {name: _time(given.get(name)) for name in ("started", "finished", "repeating", "ran")}
+        times = {name: plausible_seconds(given.get(name)) for name in ("started", "finished", "repeating", "ran")}
         steps = {name: _step(given.get(name)) for name in ("first", "last", "redone")}
         texts = {name: plain(str(given.get(name) or ""))[:LONGEST] for name in ("cause", "detail")}
         counts = {name: max(1, _step(given.get(name)) or 1) for name in ("number", "count")}
@@ -279,15 +279,6 @@ def goodput(attempts: Sequence[Attempt], until: float) -> Goodput | None:
         wall=until - attempts[0].started,
         exact=all(each.redone is not None for each in again),
     )
-
-
-_YEAR_9999 = 253_370_764_800
-"""Seconds since the epoch; `datetime` ends with that year."""
-
-
-def _time(value: Any) -> float:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _YEAR_9999
-    return float(value) if known else 0.0
 
 
 def _step(value: Any) -> int | None:

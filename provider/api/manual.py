@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.values.accessors import plausible_seconds
 
 SUSPENDED = "SuspendedByUser"
 """Reason of a Suspended job that `pulumi-trainer suspend` has suspended."""
@@ -55,7 +55,7 @@ class Override:
         suspend, by, at = (data.get(name) for name in ("suspend", "by", "at"))
         if not isinstance(suspend, bool) or not isinstance(by, str) or not isinstance(at, (int, float)):
             return None
-        return cls(suspend, plain(by), float(at))
+        return cls(suspend, plain(by), plausible_seconds(at))
 
     @classmethod
     def from_text(cls, text: str) -> Override | None:
@@ -88,6 +88,6 @@ def _done(verb: str, by: str, at: float) -> str:
 
 
 def _utc(at: float) -> str:
-    if not math.isfinite(at) or not 0 <= at < 2**40:
+    if not plausible_seconds(at):
         return "an unknown time"
     return f"{datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"

@@ -35,9 +35,15 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
         given = json.loads(line)["trainerStatus"]
     except (ValueError, RecursionError):
         return None
-    if not isinstance(given, dict):
-        return None
+    found = read_progress(given)
+    return {**found, "lastUpdatedTime": timestamp(now)} if found else None
+
+
+def read_progress(given: Any) -> dict[str, Any]:
+    """Return what is valid in a `trainerStatus` that anybody may have written, without its time."""
     found: dict[str, Any] = {}
+    if not isinstance(given, dict):
+        return found
     percent, remaining, step = (
         _whole(given.get(name)) for name in ("progressPercentage", "estimatedRemainingSeconds", "step")
     )
@@ -52,7 +58,7 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
         found["step"] = step
     if checkpoint := _checkpoint(given.get("checkpoint")):
         found["checkpoint"] = checkpoint
-    return {**found, "lastUpdatedTime": timestamp(now)} if found else None
+    return found
 
 
 def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
 from pulumi_trainer.provider.kube.terminal import plain
-from pulumi_trainer.provider.kube.values.accessors import mappings, only, section, without
+from pulumi_trainer.provider.kube.values.accessors import mappings, only, plausible_seconds, section, without
 
 MOST_RUNS = 20
 """Runs that a job's record keeps."""
@@ -48,7 +48,7 @@ class Run:
     def from_dict(cls, given: Any) -> Run:
         """Return a run from JSON that anybody may have written."""
         known = only(section(given), cls.__dataclass_fields__)
-        times = {name: _number(known.get(name)) for name in ("created", "finished", "started")}
+        times = {name: plausible_seconds(known.get(name)) for name in ("created", "finished", "started")}
         inputs, demand = read_inputs(known.get("inputs")), Demand.from_dict(section(given).get("usage"))
         return cls(_text(known.get("run")), _text(known.get("phase")), **times, inputs=inputs, demand=demand)
 
@@ -88,7 +88,3 @@ _FIRST = ("code", "arguments", "packages", "image", "runtime")
 
 def _text(value: Any) -> str:
     return plain(str(value))[:LONGEST] if isinstance(value, (str, int)) else ""
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import getpass
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
 from pulumi_trainer.provider.kube.terminal import plain
-from pulumi_trainer.provider.kube.values.accessors import labels_of, section
+from pulumi_trainer.provider.kube.values.accessors import labels_of, plausible_seconds, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 
 UNKNOWN_USER = "an unknown user"
 _LONGEST = 253
+_MOST = 1e15
+"""GPUs or CPUs that no cluster has."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Demand:
             queue=_text(queue) if isinstance(queue, str) else None,
             gpus=_amount(known.get("gpus")),
             cpus=_amount(known.get("cpus")),
-            since=_amount(known.get("since")) or 0.0,
+            since=plausible_seconds(known.get("since")),
         )
 
     @classmethod
@@ -133,6 +134,5 @@ def _text(value: Any) -> str:
 
 
 def _amount(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-        return None
-    return float(value)
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST
+    return float(value) if known else None

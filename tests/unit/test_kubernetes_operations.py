@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.manual import Override
-from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.api.status import Owner, describe
 from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.commands.runs import _times
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError
 from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
@@ -284,6 +285,38 @@ def test_rerun(server: Server, how: str) -> None:
     assert len(target(server).runs("team", "job")) == 2
     status = target(server).status("team", "job")
     assert status is not None and status.phase == "Suspended" and status.uid == uids[0]
+
+
+HUGE = "1" + "0" * 400
+EDITED: list[dict[str, Any]] = [
+    {"annotations": {owner_labels.OVERRIDE: f'{{"suspend": true, "by": "x", "at": {HUGE}}}'}},
+    {"data": {"earlier": f'[{{"run": "1", "created": {HUGE}, "finished": 1e300, "started": NaN}}]'}},
+    {"data": {"earlier": '[{"run": "1", "created": 1e12, "finished": -1e15}]'}},
+    {"data": {"usage": f'{{"gpus": {HUGE}, "cpus": Infinity, "since": 1e300}}'}},
+    {"data": {"attempts": f'[{{"number": 1, "started": {HUGE}}}]'}},
+    {
+        "data": {
+            "phase": "Succeeded",
+            "started": "1e300",
+            "progress": f'{{"step": {HUGE}, "metrics": [1, {{"name": 2}}]}}',
+        }
+    },
+]
+
+
+@pytest.mark.parametrize("edited", EDITED)
+def test_a_record_that_somebody_has_edited_costs_itself_alone(server: Server, edited: dict[str, Any]) -> None:
+    target(server).create(submission())
+    labels = {owner_labels.RECORD: "true"}
+    about = {"name": "odd", "namespace": "team", "labels": labels, "annotations": edited.get("annotations", {})}
+    server.create(CONFIG_MAP, {"metadata": about, "data": edited.get("data", {})})
+    assert target(server).presence("team", "job") is not None
+    odd = records.find(server, "team", "odd")  # type: ignore[arg-type]
+    assert odd is not None
+    status = odd.last_status()
+    for run in odd.runs(status):
+        assert _times(run)
+    assert describe(status) and (odd.override is None or "at an unknown time" in odd.override.note)
 
 
 def test_jobs_of_others(server: Server) -> None:

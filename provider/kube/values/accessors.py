@@ -98,6 +98,15 @@ def epoch_seconds(time: Any, default: float = 0.0) -> float:
         return default
 
 
+def plausible_seconds(value: Any) -> float:
+    """Return seconds, since the epoch or of a duration, from data that anybody may have written; 0 if no calendar has them."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _YEAR_9999
+    return float(value) if known else 0.0
+
+
+_YEAR_9999 = 253_370_764_800
+
+
 def name_of(document: Document | None) -> str:
     """Return the name of an object; empty if not found."""
     return text(section(document, "metadata").get("name"))

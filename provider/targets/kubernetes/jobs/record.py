@@ -6,7 +6,6 @@ The record has the owner of the job and, once it was observed, how the job ended
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from pulumi_trainer.provider.api.attempts import Attempt, read_attempts
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.labels import MADE_BY, RELEASE, RUNTIME
 from pulumi_trainer.provider.api.manual import STOPPED, Override
+from pulumi_trainer.provider.api.progress import read_progress
 from pulumi_trainer.provider.api.runs import MOST_RUNS, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
@@ -28,7 +28,7 @@ from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import message as harmless_message
 from pulumi_trainer.provider.kube.terminal import plain
-from pulumi_trainer.provider.kube.values.accessors import mappings, section
+from pulumi_trainer.provider.kube.values.accessors import mappings, plausible_seconds, section
 from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds
 from pulumi_trainer.provider.lifecycle.usage_report import began_at
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
@@ -224,7 +224,7 @@ class Record:
             ended = self.ended
             status = self.status(Phase(ended["phase"]), ended.get("reason", ""), ended.get("message", ""))
             status.started, status.finished = seconds(ended.get("started")), seconds(ended.get("finished"))
-            status.progress = _object(ended.get("progress")) or None
+            status.progress = _progress(_object(ended.get("progress")))
             return status
         if self.removes_itself:
             why = "it was deleted by its TTL after its end, and its result was not recorded"
@@ -438,13 +438,17 @@ def _parsed(text: Any) -> Any:
         return None
 
 
+def _progress(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    found, updated = read_progress(given), given.get("lastUpdatedTime")
+    return {**found, **({"lastUpdatedTime": updated} if isinstance(updated, str) else {})} or None
+
+
 def seconds(text: str | None) -> float:
     """Return a time in a record, which may have been edited; 0 if it is not valid."""
     try:
-        found = float(text or 0.0)
+        return plausible_seconds(float(text or 0.0))
     except ValueError:
         return 0.0
-    return found if math.isfinite(found) else 0.0
 
 
 def belongs(found: Mapping[str, Any], run: str) -> bool:
