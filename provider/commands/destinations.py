@@ -9,13 +9,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from pulumi_trainer.provider.api.extras import not_installed
 from pulumi_trainer.provider.commands.output_copy import OTHER_RECORD, RECORD, Copied, Destination, relative_link
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kube.values.quantity import format_bytes
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
@@ -151,24 +152,44 @@ def _refuse_content(destination: Path, overwrite: bool) -> None:
         raise _unwritable(destination, error) from None
     if not overwrite:
         raise Invalid(Problem("--copy", f"{destination} is not empty", "--overwrite replaces an earlier copy"))
-    if not any(_is_record_file(destination / name) for name in (RECORD, OTHER_RECORD)):
+    records = {name: _read_record(destination / name) for name in (RECORD, OTHER_RECORD)}
+    listed = set(chain.from_iterable({name, *found} for name, found in records.items() if found is not None))
+    if not listed:
         why = f"{destination} is not a copy of an output: it has no valid {RECORD}"
         raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another folder"))
+    others = sorted(set(_files_below(destination)) - listed)
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        why = f"{destination} has files that are not part of the earlier copy: {', '.join(others[:3])}{more}"
+        raise Invalid(Problem("--overwrite", why, "move them elsewhere, or give another folder"))
 
 
-def _is_record_file(file: Path) -> bool:
+def _files_below(folder: Path) -> Iterator[str]:
+    """Yield the paths of files and links below a folder."""
+    for parent, folders, files in os.walk(folder):
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        yield from (os.path.relpath(Path(parent, name), folder) for name in (*files, *links))
+
+
+def _read_record(file: Path) -> set[str] | None:
+    """Return the paths that the record of a copy lists; None if the file is not such a record."""
     try:
-        return not file.is_symlink() and file.stat().st_size < _LONGEST_RECORD and _is_record(file.read_bytes())
+        if file.is_symlink() or file.stat().st_size >= _LONGEST_RECORD:
+            return None
+        return _listed_paths(file.read_bytes())
     except OSError:
-        return False
+        return None
 
 
-def _is_record(content: bytes) -> bool:
-    """Return whether content is the record of a copy."""
+def _listed_paths(record: bytes) -> set[str] | None:
+    """Return the paths that the record of a copy lists; None if it is not such a record."""
     try:
-        return bool(section(json.loads(content), "copy"))
+        copy = section(json.loads(record), "copy")
     except (ValueError, RecursionError):
-        return False
+        return None
+    if not copy:
+        return None
+    return {*map(str, section(copy, "links")), *(text(each.get("path")) for each in mappings(copy.get("files")))}
 
 
 def _unwritable(destination: Path, error: OSError) -> TargetFault:
@@ -186,10 +207,13 @@ class _Bucket:
         self._client: Any = boto3.client("s3")
         self._bucket, self._prefix = bucket, f"{prefix}/" if prefix else ""
         self._earlier = self._sizes()
+        self._listed = self._listed_objects()
         self._refuse_content(overwrite)
 
     def begin(self, size: int) -> None:  # noqa: ARG002
-        self._client.put_object(Bucket=self._bucket, Key=self._prefix + _BEGUN, Body=b"")
+        # Until the copy is complete, this object has what the record of the earlier copy, removed now, lists.
+        listed = json.dumps({"copy": {"files": [{"path": path} for path in sorted(self._listed or ())]}}).encode()
+        self._client.put_object(Bucket=self._bucket, Key=self._prefix + _BEGUN, Body=listed)
         self._remove([name for name in (RECORD, OTHER_RECORD) if name in self._earlier])
 
     def add_folder(self, path: str, mode: int) -> None:
@@ -219,7 +243,7 @@ class _Bucket:
         if wrong:
             where = f"s3://{self._bucket}/{self._key(wrong[0])}"
             raise TargetFault(Problem(where, "does not have the size that was uploaded", "copy it again"))
-        self._remove([path for path in self._earlier if path in there and path not in files and path != _BEGUN])
+        self._remove(sorted((self._listed or set()) & there.keys() - files.keys() - {_BEGUN}))
         self._client.put_object(
             Bucket=self._bucket, Key=self._prefix + name, Body=record, ContentType="application/json"
         )
@@ -247,15 +271,20 @@ class _Bucket:
         if not overwrite:
             begun = " (a copy there is not complete)" if _BEGUN in self._earlier else ""
             raise Invalid(Problem("--copy", f"{place} is not empty{begun}", "--overwrite replaces an earlier copy"))
-        if _BEGUN not in self._earlier and not any(map(self._has_record, (RECORD, OTHER_RECORD))):
+        if _BEGUN not in self._earlier and self._listed is None:
             why = f"{place} is not a copy of an output: it has no valid {RECORD}"
             raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another prefix"))
 
-    def _has_record(self, name: str) -> bool:
-        if self._earlier.get(name, _LONGEST_RECORD) >= _LONGEST_RECORD:
-            return False
-        found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
-        return _is_record(found["Body"].read())
+    def _listed_objects(self) -> set[str] | None:
+        """Return the objects of the earlier copy, as its record lists them; None without a record. All others stay."""
+        found = [self._read_listed(name) for name in (RECORD, OTHER_RECORD, _BEGUN) if name in self._earlier]
+        known = [each for each in found if each is not None]
+        return set().union(*known) if known else None
+
+    def _read_listed(self, name: str) -> set[str] | None:
+        if self._earlier[name] >= _LONGEST_RECORD:
+            return None
+        return _listed_paths(self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"].read())
 
     def _remove(self, paths: list[str]) -> None:
         for start in range(0, len(paths), _DELETED_AT_ONCE):
@@ -284,6 +313,6 @@ def _s3_errors(where: str) -> Iterator[None]:
         raise not_installed("boto3", "s3://") from None
     try:
         yield
-    except (Boto3Error, BotoCoreError, ClientError) as error:
+    except (Boto3Error, BotoCoreError, ClientError, ValueError) as error:  # ValueError: an endpoint that is not a URL
         hint = "check the credentials (AWS_* or a profile), the bucket's name, its region and AWS_ENDPOINT_URL"
         raise TargetFault(Problem(where, str(error), hint)) from None

@@ -23,7 +23,9 @@ from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
 
 from tests.moto_server import moto_server
 
-RECORD = json.dumps({"run": "1", "copy": {"at": "now"}}).encode()
+
+def record_of(copied: Copied) -> bytes:
+    return json.dumps({"run": "1", "copy": {"at": "now", **copied.to_dict()}}).encode()
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def copy(source: Path, destination: str, *, overwrite: bool = False) -> Copied:
     with open_destination(destination, str(source), overwrite=overwrite) as to:
         with read_folder(str(source)) as pieces:
             copied = receive(pieces, to, ["/workspace/output", str(source)])
-        to.finish(record_name(copied), RECORD, copied)
+        to.finish(record_name(copied), record_of(copied), copied)
     return copied
 
 
@@ -66,7 +68,7 @@ def test_a_copy_is_the_output_with_its_record(output: Path, tmp_path: Path) -> N
     assert (to / "empty").is_dir() and os.access(to / "run.sh", os.X_OK)
     assert str((to / "latest").readlink()) == "deep/er" and str((to / "deep" / "best").readlink()) == "../model.pt"
     assert str((to / "absolute").readlink()) == str((to / "in-the-pod").readlink()) == "model.pt"
-    assert (to / "run.json").read_bytes() == RECORD
+    assert (to / "run.json").read_bytes() == record_of(copied)
     assert beside(to.parent) == ["copy"], "nothing else is left"
 
 
@@ -109,6 +111,21 @@ def test_only_an_earlier_copy_is_ever_removed(output: Path, tmp_path: Path) -> N
         copy(output, str(tmp_path / "link"))
 
 
+def test_what_others_have_put_into_a_copy_is_not_removed(output: Path, tmp_path: Path) -> None:
+    to = tmp_path / "copy"
+    copy(output, str(to))
+    copy(output, str(to / "another"))
+    (to / "deep" / "notes.md").write_text("mine")
+    with pytest.raises(Invalid, match=r"not part of the earlier copy: another/absolute, .* and \d+ more"):
+        copy(output, str(to), overwrite=True)
+    shutil.rmtree(to / "another")
+    with pytest.raises(Invalid, match=r"not part of the earlier copy: deep/notes\.md\. Hint: move them elsewhere"):
+        copy(output, str(to), overwrite=True)
+    assert (to / "deep" / "notes.md").read_text() == "mine"
+    (to / "deep" / "notes.md").unlink()
+    copy(output, str(to), overwrite=True)
+
+
 def test_a_copy_into_the_output_or_around_it_is_refused(output: Path, tmp_path: Path) -> None:
     for to in (output, output / "deep" / "copy", tmp_path):
         with pytest.raises(Invalid, match="overlap"):
@@ -118,9 +135,9 @@ def test_a_copy_into_the_output_or_around_it_is_refused(output: Path, tmp_path: 
 def test_an_output_with_a_run_json_of_its_own_keeps_it(output: Path, tmp_path: Path) -> None:
     (output / "run.json").write_text("mine")
     for overwrite in (False, True):
-        copy(output, str(tmp_path / "copy"), overwrite=overwrite)
+        copied = copy(output, str(tmp_path / "copy"), overwrite=overwrite)
     assert (tmp_path / "copy" / "run.json").read_text() == "mine"
-    assert (tmp_path / "copy" / "run.pulumi-trainer.json").read_bytes() == RECORD
+    assert (tmp_path / "copy" / "run.pulumi-trainer.json").read_bytes() == record_of(copied)
 
 
 def test_space_is_checked_before_anything_is_written(
@@ -227,7 +244,7 @@ def test_a_hostile_archive_is_refused_and_leaves_nothing(
 ) -> None:
     with pytest.raises(TargetFault, match=why), open_destination(str(tmp_path / "copy"), "", overwrite=False) as to:
         copied = receive(archive(*members, end=end), to, ["/workspace/output"])
-        to.finish("run.json", RECORD, copied)
+        to.finish("run.json", record_of(copied), copied)
     assert beside(tmp_path) == []
 
 
@@ -235,7 +252,7 @@ def test_devices_and_hard_links_of_an_archive_are_not_made(tmp_path: Path) -> No
     with open_destination(str(tmp_path / "copy"), "", overwrite=False) as to:
         members = [("data/device", tarfile.CHRTYPE), ("data/hard", tarfile.LNKTYPE), ("data/pipe", tarfile.FIFOTYPE)]
         copied = receive(archive(*members, end={"sha256": []}), to, [])
-        to.finish("run.json", RECORD, copied)
+        to.finish("run.json", record_of(copied), copied)
     assert beside(tmp_path / "copy") == ["run.json"]
 
 
@@ -275,7 +292,8 @@ def test_a_copy_to_s3(bucket: Any, output: Path) -> None:
     files = {f"digits/1/{each.path}": each.size for each in copied.files}
     linked = dict.fromkeys(("deep/best", "absolute", "in-the-pod"), 3_000_000)
     links = {f"digits/1/{path}": size for path, size in linked.items()}
-    assert keys(bucket) == {**files, **links, "digits/1/run.json": len(RECORD)}
+    there = keys(bucket)
+    assert there.pop("digits/1/run.json") and there == {**files, **links}
     body = bucket.get_object(Bucket="models", Key="digits/1/model.pt")["Body"].read()
     assert body == (output / "model.pt").read_bytes()
     assert any(note.startswith("latest is left out") for note in copied.notes)
@@ -307,6 +325,31 @@ def test_a_copy_to_s3_that_ends_early_has_no_record_and_can_be_replaced(bucket: 
         copy(output, "s3://models/a")
     copy(output, "s3://models/a", overwrite=True)
     assert "a/run.json" in keys(bucket) and "a/run.json.begun" not in keys(bucket)
+
+
+def test_what_others_have_put_below_the_prefix_of_a_copy_stays(bucket: Any, output: Path) -> None:
+    copy(output, "s3://models")
+    bucket.put_object(Bucket="models", Key="datasets/train.bin", Body=b"1")
+    copy(output, "s3://models/b")
+    (output / "model.pt").unlink()
+    (output / "nothing").unlink()
+    copied = copy(output, "s3://models", overwrite=True)
+    there = keys(bucket)
+    assert there["datasets/train.bin"] == 1 and "b/model.pt" in there and "b/run.json" in there
+    assert "model.pt" not in there and "nothing" not in there and "run.json" in there
+    (output / "run.sh").unlink()
+    with pytest.raises(Cut), open_destination("s3://models", "", overwrite=True) as to:
+        to.begin(1)
+        raise Cut
+    copy(output, "s3://models", overwrite=True)
+    there = keys(bucket)
+    assert copied.files and "run.sh" not in there and "b/run.sh" in there and "datasets/train.bin" in there
+
+
+def test_an_endpoint_that_is_not_a_url(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
+    with pytest.raises(TargetFault, match=r"Invalid endpoint: localhost:9000. Hint: .* AWS_ENDPOINT_URL"):
+        copy(output, "s3://models/a")
 
 
 def test_objects_of_others_are_never_removed(bucket: Any, output: Path) -> None:
