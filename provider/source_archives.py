@@ -107,7 +107,7 @@ def upload(address: str, digest: str) -> None:
             client.head_object(Bucket=bucket, Key=key)
         except ClientError:
             client.put_object(Bucket=bucket, Key=key, Body=read(digest))
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, ValueError) as error:  # ValueError: an endpoint that is not a URL
         hint = "this machine writes there with its AWS credentials: AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL"
         raise TargetFault(Problem(address, f"the archive of the project cannot be written: {error}", hint)) from None
 

@@ -96,3 +96,11 @@ def test_what_only_root_may_read(tmp_path: Path) -> None:
         str(tmp_path / "open/key"),
         str(tmp_path / "shadow"),
     ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
+def test_the_environment_of_a_container_is_never_on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation.shutil, "which", lambda name: f"/usr/bin/{name}")
+    with isolation.wrapped(["/bin/true"], {"TOKEN": "secret"}, Path("/"), []) as (argv, descriptor):
+        assert str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/memfd:")
+        assert b"TOKEN\0secret\0" in os.pread(descriptor, 1000, 0) and "secret" not in " ".join(argv)

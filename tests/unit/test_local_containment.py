@@ -360,6 +360,16 @@ def test_remove_tree_of_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o500
 
 
+def test_a_temporary_folder_without_the_one_of_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell of nix or Slurm removes its folder when it ends; the job goes on."""
+    (tmp_path / "machine").mkdir()
+    monkeypatch.setattr(paths, "_TEMPORARY", (tmp_path / "machine",))
+    made = paths.make_temporary(tmp_path / "gone", "uid-1")
+    assert made.parent == tmp_path / "machine"
+    paths.remove_temporaries(tmp_path / "gone", "uid-1")
+    assert not made.exists()
+
+
 def test_a_temporary_folder_of_another_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = paths.make_temporary(tmp_path, "uid-1")
     other = paths.make_temporary(tmp_path, "uid-2")

@@ -522,6 +522,14 @@ class TestFullDisk:
         assert re.search(r"\d{5,6} bytes of output are missing: no space\n(y*\n)?end\n", log(local))
 
 
+def test_a_claim_that_only_a_pod_mounts_as_output(local: LocalTarget) -> None:
+    mounts = {"volumeMounts": [{"name": "out", "mountPath": "/workspace/output"}]}
+    pod = {"volumes": [{"name": "out", "persistentVolumeClaim": {"claimName": "shared"}}]}
+    made = step(command=python("open('/workspace/output/x', 'w')"), container_fields=mounts, pod=pod)
+    local.create(submission(jobset(made), inputs={"code": "abc"}))
+    assert wait(local).phase == "Succeeded"
+
+
 def test_supervisor_is_small(local: LocalTarget) -> None:
     """Nothing but the standard library, psutil and RE2, so that it starts at once."""
     code = (

@@ -375,7 +375,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield "s3://code/projects"
 
 
-def test_a_large_project_travels_by_a_bucket(tmp_path: Path, home: Path, bucket: str) -> None:
+def test_a_large_project_travels_by_a_bucket(
+    tmp_path: Path, home: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tree = read_tree(write(tmp_path / "p", {"a.py": "print('large')"}))
     address = f"{bucket}/{tree.digest}.tar.gz"
     source_archives.store(tree.digest, lambda: tree.archive)
@@ -393,6 +395,9 @@ def test_a_large_project_travels_by_a_bucket(tmp_path: Path, home: Path, bucket:
     )
     with pytest.raises(TargetFault, match=r"cannot be written: .*NoSuchBucket"):
         source_archives.upload("s3://nowhere/x.tar.gz", tree.digest)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
+    with pytest.raises(TargetFault, match=r"Invalid endpoint: localhost:9000\. Hint: .*AWS_ENDPOINT_URL"):
+        source_archives.upload(address, tree.digest)
 
 
 def test_a_request_is_signed_as_botocore_signs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -214,7 +213,9 @@ def wrapped(
     words = [*options, "--chdir", str(cwd)]
     for name, value in env.items():
         words += ["--setenv", name, value]
-    with tempfile.TemporaryFile() as file:
+    with os.fdopen(
+        os.memfd_create("options", os.MFD_CLOEXEC), "w+b"
+    ) as file:  # secrets are among them: never on a disk
         file.write("".join(f"{word}\0" for word in words).encode(errors="surrogateescape"))
         file.seek(0)
         env_program = str(found["env"])

@@ -164,20 +164,26 @@ def remove_tree(path: Path) -> None:
 def make_temporary(folder: Path, uid: str) -> Path:
     """Create a folder for the temporary files of one Pod of the job `uid`, and return its path.
 
-    It is below the machine's folder for temporary files, not the job's: the path of a socket has at most 107 bytes.
+    It is below the machine's folder for temporary files, not the job's: the path of a socket has at most 107 bytes. The folder of
+    the shell that created the job may have gone with the shell; then it is below another one.
     """
-    return Path(tempfile.mkdtemp(prefix=_temporary_prefix(uid), dir=folder))
+    places = (folder, *_TEMPORARY)
+    usable = next((each for each in places if os.access(each, os.W_OK | os.X_OK)), folder)
+    return Path(tempfile.mkdtemp(prefix=_temporary_prefix(uid), dir=usable))
+
+
+_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108
+"""Folders of the machine for temporary files, if the preferred one has gone."""
 
 
 def remove_temporaries(folder: Path, uid: str) -> None:
     """Remove the folders that `make_temporary` has created for the job `uid`; those of other users stay."""
-    with suppress(OSError):
-        for entry in os.scandir(folder):
-            if (
-                entry.name.startswith(_temporary_prefix(uid))
-                and entry.stat(follow_symlinks=False).st_uid == os.getuid()
-            ):
-                remove_tree(Path(entry.path))
+    for place in {folder, *_TEMPORARY}:
+        with suppress(OSError):
+            for entry in os.scandir(place):
+                is_ours = entry.name.startswith(_temporary_prefix(uid))
+                if is_ours and entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                    remove_tree(Path(entry.path))
 
 
 def _temporary_prefix(uid: str) -> str:

@@ -46,6 +46,7 @@ from pulumi_trainer.provider.targets.local.environment import inherited
 from pulumi_trainer.provider.targets.local.machine import host_id
 from pulumi_trainer.provider.targets.local.paths import (
     FILE_MODE,
+    make_folder,
     remove_temporaries,
     remove_tree,
     root_problems,
@@ -232,7 +233,8 @@ class LocalTarget:
             self._known_status(folder, record)
             changed = Record.of(submission, self._site(folder, record.uid), record.tuning, record.isolation)
             kept = {
-                name: getattr(record, name) for name in ("host", "hostname", "created", "earlier", "first_uid", "stop")
+                name: getattr(record, name)
+                for name in ("host", "hostname", "created", "earlier", "first_uid", "stop", "temporary")
             }
             record = replace(changed, **kept).with_override(Override.from_dict(record.override))
             self._create_claims(record)
@@ -968,6 +970,8 @@ def _write_run_manifest(record: Record) -> None:
     if not record.inputs or Path(record.root, "volumes") not in output.parents:
         return
     about = {"job": f"{record.namespace}/{record.name}", "run": record.run, "created": record.created}
+    with translate_os_errors(output.parent):
+        make_folder(output.parent, Path(record.root))  # of a claim that only a Pod mounts there is none yet
     write_json(output.with_name(f".{output.name}.run.json"), {**about, "inputs": dict(record.inputs)})
 
 
