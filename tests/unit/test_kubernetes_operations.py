@@ -21,6 +21,7 @@ from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
+from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 Document = dict[str, Any]
@@ -437,3 +438,22 @@ def test_the_train_job_of_a_jobset_is_suspended(server: Server) -> None:
     set_suspend(server, SUSPEND, owner=None)
     assert server.objects["TrainJob", "team", "job"]["spec"]["suspend"] is True
     assert "suspend" not in jobset(server)["spec"]
+
+
+def test_a_retained_claim_that_is_taken_over_is_what_the_program_has_now(server: Server) -> None:
+    def create(**claim: Any) -> dict[str, str]:
+        given = {"accessMode": "ReadWriteOnce", **claim}
+        return claims.create(server, "team", "out", "owner", "stack", given)  # type: ignore[arg-type]
+
+    def requested() -> Any:
+        return server.objects["PersistentVolumeClaim", "team", "out"]["spec"]["resources"]["requests"]["storage"]
+
+    made = create(size="20Gi", retain=True)
+    annotations = server.objects["PersistentVolumeClaim", "team", "out"]["metadata"]["annotations"]
+    assert annotations[owner_labels.RETAIN] == "true" and requested() == "20Gi"
+    assert create(size="500Gi")["path"] == made["path"]
+    annotations = server.objects["PersistentVolumeClaim", "team", "out"]["metadata"]["annotations"]
+    assert owner_labels.RETAIN not in annotations and requested() == "500Gi"
+    create(size="500Gi", retain=True)
+    create()
+    assert requested() == "500Gi", "without a size the claim keeps its own"

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from itertools import chain
 from typing import Any
 
@@ -86,16 +87,30 @@ def create(
             why = f"exists, but {' and '.join(differing)} cannot change"
             raise Conflict(Problem(_where(namespace, name), why, _ANEW.format(namespace=namespace, name=name)))
         change = {"metadata": {k: wanted["metadata"][k] for k in ("labels", "annotations")}}
+        change["metadata"]["annotations"] = {owner_labels.RETAIN: None, **change["metadata"]["annotations"]}
         about = {
             "resourceVersion": found["metadata"]["resourceVersion"],
             "ownerReferences": None,
         }  # no JobSet owns the claim any more
         change["metadata"] |= about
         try:
-            return _outputs(client.patch(kinds.CLAIM, namespace, name, change))
+            taken = client.patch(kinds.CLAIM, namespace, name, change)
         except ApiError as error:
             if not (error.code == 409 or error.absent):
                 raise
+            continue
+        if claim.get("size") and _requested_bytes(taken) < _requested_bytes(wanted):
+            update(client, namespace, name, _annotation(taken, GENERATION), claim)
+        return _outputs(taken)
+
+
+def _requested_bytes(claim: Document) -> Fraction:
+    """Return the storage that a claim requests; 0 if it names none that is valid."""
+    try:
+        size = section(claim, "spec", "resources", "requests").get("storage")
+        return Quantity.parse(str(size)).amount
+    except ValueError:
+        return Fraction(0)
 
 
 def update(client: Client, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
