@@ -47,6 +47,7 @@ from pulumi_trainer.plan.project_code import (
     syntax_problems,
     uncalled_file,
 )
+from pulumi_trainer.plan.unbound_annotations import has_unbound
 from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program.targets import project_folder
 from pulumi_trainer.provider.api import code
@@ -525,7 +526,7 @@ def _lost(
     """
     evaluated = _names(source) - implicit - {function.name}
     unevaluated = _names(_POSTPONED + source) - implicit - {function.name}
-    needs_future = postponed and evaluated != unevaluated
+    needs_future = postponed and (evaluated != unevaluated or has_unbound(function))
     found = []
     for lost in sorted(unevaluated if needs_future else evaluated):
         uses = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == lost]

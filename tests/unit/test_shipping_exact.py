@@ -227,6 +227,73 @@ def test_a_script_that_was_right_stays_as_it_was(load: Load) -> None:
     assert user_code.from_function(work).script.partition('\n\nif __name__ == "__main__"')[0] == expected
 
 
+UNBOUND = {
+    "the class around it": "class Net:\n    def clone(self) -> Net:\n        return Net()\nreturn bool(Net().clone())",
+    "a dataclass with itself": (
+        "from dataclasses import dataclass\n@dataclass\nclass Cfg:\n    parent: Cfg | None = None\nreturn Cfg().parent"
+    ),
+    "a class further down": "def loss(x: Cfg):\n    return x\nclass Cfg: pass\nreturn loss(1)",
+    "an import for type checkers": (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from torch import Tensor\n"
+        "def loss(x: Tensor) -> Tensor:\n    return x\nreturn loss(1)"
+    ),
+    "an import for type checkers, in a function inside": (
+        "import typing\nif typing.TYPE_CHECKING:\n    from torch import Tensor\n"
+        "def outer():\n    def loss(x: Tensor):\n        return x\n    return loss(1)\nreturn outer()"
+    ),
+    "a field of its own name": (
+        "from datetime import date\n"
+        "class Day:\n    date: date\n    def of(self, other: date): pass\nreturn list(Day.__annotations__)"
+    ),
+}
+
+BOUND = {
+    "a class above": "class Cfg: pass\ndef loss(x: Cfg):\n    return x\nreturn loss(1)",
+    "a variable": "x: Later = 1\nclass Later: pass\nreturn x",
+    "a class above, in a class": "class A: pass\nclass B:\n    a: A\n    def of(self, a: A) -> int: return 1\nreturn B().of(1)",
+    "a class below, in a function that is called later": (
+        "def outer():\n    def loss(x: Cfg):\n        return x\n    return loss(1)\nclass Cfg: pass\nreturn outer()"
+    ),
+    "its class, in a function inside of a method": (
+        "class A:\n    def of(self):\n        def loss(x: A):\n            return x\n        return loss(1)\nreturn A().of()"
+    ),
+    "a builtin that the class replaces later": (
+        "class A:\n    def of(self) -> list: return [1]\n    def list(self): return 2\nreturn A().of()"
+    ),
+    "a class in one of two branches": (
+        "try:\n    from torch import Tensor\nexcept ImportError:\n    Tensor = int\n"
+        "def loss(x: Tensor):\n    return x\nreturn loss(1)"
+    ),
+    "a class with a value at run time": (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from torch import Tensor\nelse:\n    Tensor = int\n"
+        "def loss(x: Tensor):\n    return x\nreturn loss(1)"
+    ),
+    "a text": "class Net:\n    def clone(self) -> 'Net':\n        return 1\nreturn Net().clone()",
+    "a name of another function": (
+        "def first():\n    nonlocal T\n    T = int\ndef outer():\n    def loss(x: T):\n        return x\n    return loss(1)\n"
+        "first()\nif outer is None:\n    T = 1\nreturn outer()"
+    ),
+}
+
+
+def of_body(load: Load, body: str) -> Any:
+    return load("from __future__ import annotations\ndef work():\n    " + body.replace("\n", "\n    ") + "\n")
+
+
+@pytest.mark.parametrize("body", UNBOUND.values(), ids=UNBOUND)
+def test_annotations_that_the_file_does_not_evaluate_stay_unevaluated(load: Load, tmp_path: Path, body: str) -> None:
+    work = of_body(load, body)
+    assert returned(tmp_path, user_code.from_function(work).script) == work()
+
+
+@pytest.mark.parametrize("body", BOUND.values(), ids=BOUND)
+def test_annotations_that_can_be_evaluated_change_no_script(load: Load, tmp_path: Path, body: str) -> None:
+    """The digest of a job that works is that of the versions before."""
+    work = of_body(load, body)
+    script = user_code.from_function(work).script
+    assert script.startswith("def work") and returned(tmp_path, script) == work()
+
+
 @pytest.mark.parametrize(("text", "line", "why"), REFUSED.values(), ids=REFUSED)
 def test_what_would_not_run_is_refused_with_its_line(load: Load, text: str, line: str, why: str) -> None:
     (problem,) = user_code.from_function(load(text)).problems
