@@ -72,7 +72,7 @@ class Args:
 
     def __init__(self, *unnamed: Any, **named: Any) -> None:
         given, self.misnamed = bind(self.__signature__, unnamed, named, self.elsewhere)
-        self.__dict__.update(given)
+        self.__dict__.update({field: plain_text(value) for field, value in given.items()})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(k for k in self.__dict__)})"  # values may be secret
@@ -296,17 +296,24 @@ def shown_value(value: Any) -> str:
 def to_document(value: Any) -> Any:
     """Return arguments, pulumi-kubernetes arguments, lists and mappings as plain documents.
 
-    Outputs stay, and so do the keys of mappings, which `api_names` converts.
+    Outputs stay, and so do the names in mappings, which `api_names` converts.
     """
     if isinstance(value, (Args, Policy)):
         return value.document()
     if isinstance(value, Mapping):
-        return {k: to_document(v) for k, v in value.items()}
+        return {plain_text(k): to_document(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [*map(to_document, value)]
     if is_input_type(value):
         return to_document(fields_of_input_type(value))
-    return pulumi.Output.from_input(value) if isinstance(value, Awaitable) else value
+    return pulumi.Output.from_input(value) if isinstance(value, Awaitable) else plain_text(value)
+
+
+def plain_text(value: Any) -> Any:
+    """Return a text of another type, such as a member of an `Enum` of texts, as the equal one of Python's own type; any other
+    value stays.
+    """
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def python_path(where: str) -> str:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, quoted, shown_value, to_document
+from pulumi_trainer.args.arguments import Args, plain_text, quoted, shown_value, to_document
 from pulumi_trainer.args.field_types import field_types
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.provider.admission.pod_names import STANDARD_RESOURCES, resource_name
@@ -41,7 +41,7 @@ def env_list(env: Any) -> Any:
     if isinstance(env, pulumi.Output):
         return env.apply(env_list)
     if isinstance(env, Mapping):
-        return [{"name": k, "value": v} for k, v in env.items()]
+        return [{"name": plain_text(k), "value": plain_text(v)} for k, v in env.items()]
     return to_document(env)
 
 
@@ -70,7 +70,7 @@ def resource_requirements(resources: Any) -> Any:
         return resources.apply(resource_requirements)
     if not isinstance(resources, Mapping) or resources.keys() & {"limits", "requests", "claims"}:
         return to_document(resources)
-    full = {_resource(str(k)): v for k, v in resources.items()}
+    full = {_resource(k): plain_text(v) for k, v in resources.items()}
     return {"limits": full, "requests": dict(full)}
 
 
@@ -79,14 +79,15 @@ def resources_given_twice(resources: Any) -> list[Problem]:
     found, short = list[Problem](), resources if isinstance(resources, Mapping) else {}
     first: dict[str, str] = {}
     for name in short if not short.keys() & {"limits", "requests", "claims"} else ():
-        other = first.setdefault(_resource(str(name)), name)
+        other = first.setdefault(_resource(name), name)
         if isinstance(short[name], (str, int)) and str(short[name]) != str(short[other]):
             why = f"{other} is {short[other]}, but {name}, the same resource, is {short[name]}: the last one wins"
             found.append(Problem("resources_per_node", why, "leave one of the two out"))
     return found
 
 
-def _resource(name: str) -> str:
+def _resource(given: Any) -> str:
+    name = str(plain_text(given))
     short = name.lower()
     if short.startswith("mig-"):
         return f"nvidia.com/{short}"
@@ -97,7 +98,7 @@ def _name_problems(name: Any) -> list[Problem]:
     """Return why a name of the short form is not a valid resource, as the API server reports it when it creates Pods."""
     known = [*ALIASES, *STANDARD_RESOURCES, "mig-1g.5gb"]
     hint = did_you_mean(str(name), known, f"such as {', '.join(known)} or example.com/device", cutoff=0.5)
-    return [Problem("", why, hint) for why in resource_name(_resource(str(name)))[:1]]
+    return [Problem("", why, hint) for why in resource_name(_resource(name))[:1]]
 
 
 def resource_problems(resources: Any) -> list[Problem]:
@@ -107,11 +108,11 @@ def resource_problems(resources: Any) -> list[Problem]:
     if not resources.keys() & {"limits", "requests", "claims"}:
         wrong: list[Problem] = []
         for name, value in resources.items():
-            problems = [*_name_problems(name), *quantity_problems(value)]
-            wrong += problems_below(f'resources_per_node["{name}"]', problems)
+            problems = [*_name_problems(name), *quantity_problems(plain_text(value))]
+            wrong += problems_below(f'resources_per_node["{plain_text(name)}"]', problems)
         if wrong:
             return wrong
-    names = [_resource(str(k)) for k in resources]
+    names = [*map(_resource, resources)]
     migs = [n for n in names if n.startswith("nvidia.com/mig-")]
     if len(migs) > 1:
         return [Problem("resources_per_node", f"more than one MIG profile: {', '.join(migs)}", "request one profile")]

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
@@ -210,6 +211,42 @@ def test_what_is_equal_to_a_json_value_travels_as_that(value: Any, arrives: Any)
 
 def test_not_a_number_travels() -> None:
     assert shipped(planned(with_args({"x": float("nan")}))) == '{"x": NaN}'
+
+
+class Text(str):
+    """A text of another type, as numpy's and MarkupSafe's."""
+
+    def __str__(self) -> str:
+        return "not the text"
+
+
+TEXTS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "env": lambda t: {"trainer": trainer.CustomTrainer(func=work, env={t("A"): t("x")})},
+    "list of env": lambda t: {"trainer": trainer.CustomTrainer(func=work, env=[{t("name"): t("A"), "value": t("x")}])},
+    "env of an Output": lambda t: {
+        "trainer": trainer.CustomTrainer(func=work, env={"A": Output.from_input(0).apply(lambda _: t("x"))})
+    },
+    "image": lambda t: {"trainer": trainer.CustomTrainer(func=work, image=t("x"))},
+    "command and args": lambda t: {"trainer": trainer.CustomTrainer(command=[t("x")], args=[t("y")])},
+    "packages": lambda t: {"trainer": trainer.CustomTrainer(func=work, packages_to_install=[t("x")])},
+    "resources": lambda t: {"trainer": trainer.CustomTrainer(func=work, resources_per_node={t("memory"): t("1Gi")})},
+    "metadata": lambda t: {"labels": {t("a"): t("x")}, "annotations": {t("b"): t("y")}},
+    "name": lambda t: {"name": t("x")},
+    "queue": lambda t: {"queue": t("x")},
+    "namespace": lambda t: {"target": trainer.Kubernetes(namespace=t("x"), kubeconfig="nowhere")},
+    "a patch": lambda t: {
+        "runtime_patches": [{"manager": t("a.b/c"), t("training_runtime_spec"): {"template": {"spec": {}}}}]
+    },
+}
+
+
+@pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS)
+def test_a_text_of_another_type_is_the_equal_text(make: Callable[[Any], dict[str, Any]]) -> None:
+    given = {"trainer": trainer.CustomTrainer(func=work)}
+    expected, found = planned(lambda: {**given, **make(str)}), planned(lambda: {**given, **make(Text)})
+    assert found.problems == expected.problems == []
+    assert found.content_digest == expected.content_digest
+    assert repr(found.made) == repr(expected.made)
 
 
 @dataclasses.dataclass

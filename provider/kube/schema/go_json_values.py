@@ -21,12 +21,15 @@ _INT64 = 2**63
 
 
 def scalar(value: Any, at: At) -> Any:
-    """Return a number as Go's JSON reader returns it, other scalars unchanged.
+    """Return a number as Go's JSON reader returns it, a text of another type (such as a member of an `Enum`) as Python's own,
+    other scalars unchanged.
 
     Raises:
         Invalid: JSON has no such value.
     """
-    if isinstance(value, (str, bool, Unknown)) or value is None:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, (bool, Unknown)) or value is None:
         return value
     if isinstance(value, int):
         if -_INT64 <= value < _INT64:
@@ -64,7 +67,7 @@ def field_name(name: Any, at: At) -> str:
         Invalid: The name is not a string.
     """
     if isinstance(name, str):
-        return name
+        return str.__str__(name)
     raise Invalid(Problem(dotted_path((at, str(name))), "the name of a field must be a string", "write it in quotes"))
 
 
