@@ -13,6 +13,7 @@ from inspect import getsourcefile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from packaging.utils import canonicalize_name
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.plan import imports
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
@@ -20,6 +21,7 @@ from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program import session
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.wording import join_names
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -256,11 +258,35 @@ def _text(file: Path) -> str:
         raise Invalid(Problem("requirements", f"cannot read {file}: {error}")) from None
 
 
-def _dependencies(file: Path) -> str:
+def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem, ...]:
+    """Return a warning if a `pyproject.toml` has dependencies that only uv takes from where the file says.
+
+    Args:
+        given: Path of a file of requirements, which `read_requirements` has read.
+        project: As there.
+    """
+    file = (project.root if project else Path()) / given
+    if file.name != "pyproject.toml":
+        return ()
+    uv = _toml(file).get("tool", {}).get("uv", {})
+    sources = {canonicalize_name(name) for name in uv.get("sources", {})}
+    named = [canonicalize_name(name) for name in _LOCKED.findall(_dependencies(file))]
+    found = [name for name in named if name in sources]
+    if not found:
+        return ()
+    why = f"{file.name} names the sources of {join_names(found)} for uv ([tool.uv.sources]); pip would take them from PyPI"
+    return (Problem("requirements", why, 'give requirements="uv.lock", or pip_index_urls'),)
+
+
+def _toml(file: Path) -> dict[str, Any]:
     try:
-        project = tomllib.loads(_text(file)).get("project")
+        return tomllib.loads(_text(file))
     except tomllib.TOMLDecodeError as error:
         raise Invalid(Problem("requirements", f"{file} is not valid TOML: {error}")) from None
+
+
+def _dependencies(file: Path) -> str:
+    project = _toml(file).get("project")
     found = project.get("dependencies") if isinstance(project, dict) else None
     if not isinstance(found, list) or not all(isinstance(each, str) and "\n" not in each for each in found):
         raise Invalid(Problem("requirements", f"{file} has no list project.dependencies"))
@@ -268,18 +294,39 @@ def _dependencies(file: Path) -> str:
 
 
 def _exported(file: Path) -> str:
-    """Return the locked versions of a project of uv, without the project itself and its groups for development."""
-    _text(file)
+    """Return the locked versions of a project of uv, without the project itself and its groups for development; with the indexes
+    and hashes if a package is of another index than PyPI, since pip would take one of the same name from any index.
+    """
+    locked = _toml(file).get("package", [])
+    found = _export(file, "--no-hashes")
+    elsewhere = {each["name"] for each in locked if each.get("source", {}).get("registry", _PYPI) != _PYPI}
+    if elsewhere.isdisjoint(_LOCKED.findall(found)):
+        return found
+    found = _export(file, "--emit-index-url")
+    if unhashed := _UNHASHED.findall(found):
+        why = f"{file} has no hashes of {join_names(unhashed)}: with several indexes, pip could install another package"
+        hint = "take them from an index that has hashes, or give a file of requirements"
+        raise Invalid(Problem("requirements", why, hint))
+    return found
+
+
+_PYPI = "https://pypi.org/simple"
+_LOCKED = re.compile(r"^([A-Za-z0-9][\w.-]*)", re.MULTILINE)
+_UNHASHED = re.compile(r"^([^\s#-]\S*)(?:.*[^\\\n])?$", re.MULTILINE)
+"""Lines of a requirement that end with it; its hashes are in the lines below."""
+
+
+def _export(file: Path, *options: str) -> str:
     argv = [
         "uv",
         "export",
         "--frozen",
         "--no-dev",
         "--no-emit-project",
-        "--no-hashes",
         "--no-header",
         "--no-annotate",
         "--quiet",
+        *options,
     ]
     try:
         done = subprocess.run(argv, cwd=file.parent, capture_output=True, text=True, check=False, timeout=60)

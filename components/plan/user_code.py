@@ -44,6 +44,7 @@ from pulumi_trainer.plan.project_code import (
     read_project,
     read_requirements,
     script_problems,
+    source_warnings,
     syntax_problems,
     uncalled_file,
 )
@@ -143,6 +144,7 @@ def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any
         func_args = {}
     problems: list[Problem] = [*wrong]
     project, requirements = _read_files(trainer, problems)
+    doubts = source_warnings(trainer.requirements, project) if trainer.requirements and requirements is not None else ()
     shipped = _shipped(trainer, project) if (project is None) == (trainer.source is None) else Shipped("")
     packages, urls = to_document(trainer.packages_to_install), to_document(trainer.pip_index_urls)
     document = {**compiled.document, "command": command()}
@@ -155,7 +157,7 @@ def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any
             shipped.entry, shipped.path if project else None, requirements,
         ),
         (*shipped.problems, *problems),
-        shipped.warnings,
+        (*shipped.warnings, *doubts),
         None if shipped.problems else trainer.func,
         shipped.exact,
         project.tree if project else None,
@@ -693,7 +695,18 @@ def package_problems(code: Mapping[str, Any]) -> list[Problem]:
         for i, each in enumerate(given if isinstance(given, list) else ()):
             if not isinstance(each, (str, Unknown)):
                 found.append(Problem(f"{field}[{i}]", f"must be a string, not {type(each).__name__}"))
-    return [*found, *_unreadable(code.get("packages"))]
+    return [*found, *_unreadable(code.get("packages")), *_unhashed(code)]
+
+
+def _unhashed(code: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem if pip would refuse all of `packages_to_install`, since the requirements of a file have hashes."""
+    packages, requirements = code.get("packages"), code.get("requirements")
+    words = packages if isinstance(packages, list) else []
+    pairs = zip(["", *words], words, strict=False)
+    named = [word for before, word in pairs if not any(str(each).startswith("-") for each in (before, word))]
+    if named and "--hash=" in (requirements or ""):
+        why = "the requirements have hashes, and pip then installs nothing without one"
+        yield Problem("packages_to_install", why, "add them to the lock or the file of requirements instead")
 
 
 def _unreadable(packages: Any) -> Iterator[Problem]:

@@ -518,6 +518,67 @@ def test_a_lock_of_uv_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert str(package) in text or "own" in text
 
 
+@pytest.fixture
+def with_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = Path(__file__).parents[2] / ".venv/bin"
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+
+
+def locked(folder: Path, index: str, *, digest: str = "a" * 64) -> project_code.Project:
+    """A project whose lock has a package of PyPI and one of an index; an empty digest is none."""
+    write(folder, {
+        "pyproject.toml": '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\n'
+        'dependencies = ["My_Lib", "torch"]\n[tool.uv.sources]\nmy-lib = { index = "priv" }\n'
+        f'[[tool.uv.index]]\nname = "priv"\nurl = "{index}"\nexplicit = true\n',
+        "uv.lock": 'version = 1\nrevision = 2\nrequires-python = ">=3.10"\n'
+        + package("my-lib", index, digest)
+        + package("torch", "https://pypi.org/simple", "b" * 64)
+        + '[[package]]\nname = "x"\nversion = "1"\nsource = { virtual = "." }\n'
+        'dependencies = [{ name = "my-lib" }, { name = "torch" }]\n[package.metadata]\n'
+        f'requires-dist = [{{ name = "my-lib", index = "{index}" }}, {{ name = "torch" }}]\n',
+        "train.py": "print(1)\n",
+    })  # fmt: skip
+    return project_code.Project(folder, SourceTree({}))
+
+
+def package(name: str, index: str, digest: str) -> str:
+    file = f'url = "https://files.example/{name.replace("-", "_")}-1.0-py3-none-any.whl"'
+    hashed = f', hash = "sha256:{digest}"' if digest else ""
+    source = f'source = {{ registry = "{index}" }}'
+    return f'[[package]]\nname = "{name}"\nversion = "1.0"\n{source}\nwheels = [{{ {file}{hashed} }}]\n'
+
+
+@pytest.mark.usefixtures("with_uv")
+def test_a_lock_of_several_indexes_travels_with_them_and_with_its_hashes(tmp_path: Path) -> None:
+    text = project_code.read_requirements("uv.lock", locked(tmp_path, "https://pypi.corp.example/simple"))
+    assert "--extra-index-url https://pypi.corp.example/simple\n" in text
+    assert f"my-lib==1.0 \\\n    --hash=sha256:{'a' * 64}" in text and f"--hash=sha256:{'b' * 64}" in text
+    (problem,) = user_code.package_problems({"requirements": text, "packages": ["numpy"]})
+    assert "pip then installs nothing without one" in problem.why and "lock" in problem.hint
+    assert not user_code.package_problems({"requirements": text, "packages": ["--pre", "--timeout", "60"]})
+
+
+@pytest.mark.usefixtures("with_uv")
+def test_a_lock_of_pypi_alone_travels_as_names_and_versions(tmp_path: Path) -> None:
+    text = project_code.read_requirements("uv.lock", locked(tmp_path, "https://pypi.org/simple"))
+    assert text == "my-lib==1.0\ntorch==1.0\n"
+
+
+@pytest.mark.usefixtures("with_uv")
+def test_a_lock_of_several_indexes_without_hashes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"has no hashes of my-lib==1\.0: with several indexes"):
+        project_code.read_requirements("uv.lock", locked(tmp_path, "https://pypi.corp.example/simple", digest=""))
+
+
+def test_dependencies_with_a_source_of_uv_are_a_warning(tmp_path: Path) -> None:
+    project = locked(tmp_path, "https://pypi.corp.example/simple")
+    (warning,) = project_code.source_warnings("pyproject.toml", project)
+    assert "names the sources of my-lib for uv" in warning.why and 'requirements="uv.lock"' in warning.hint
+    assert not project_code.source_warnings("uv.lock", project)
+    shipped = CustomTrainer(source=tmp_path, script="train.py", requirements="pyproject.toml")
+    assert user_code.compile_trainer(shipped, {}, None).warnings == (warning,)
+
+
 def test_lines_that_look_like_a_header_of_a_diff_are_shown() -> None:
     found = source_changes._line_diff(b"-- a\n", b"++ b\n")
     assert found == ["    @@ -1 +1 @@", "    --- a", "    +++ b"]
