@@ -284,6 +284,11 @@ _LONGEST_COMMAND = 2**14
 @lru_cache(maxsize=4096)
 def is_token(text: str) -> bool:
     """Return whether a text contains a token of a well-known shape."""
+    return holds_token(text)
+
+
+def holds_token(text: str) -> bool:
+    """Return the same for a text that is too long to be kept, such as a file."""
     if _BASIC.search(text) or _PRIVATE_KEY.search(text):
         return True
     return any(_is_token(run[0][:_LONGEST_RUN]) for run in _RUN.finditer(text) if _DIGIT.search(run[0]))

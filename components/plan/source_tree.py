@@ -33,17 +33,12 @@ NEVER = (
 are those of Vim and Emacs: a file that is only opened would be another run of its jobs."""
 
 SECRETS = (
-    ".env", ".env.*", "!.env.example", ".netrc", ".pypirc", ".npmrc", ".git-credentials", "*.pem", "*.p12",
-    "*.pfx", "id_rsa", "id_ed25519", "id_ecdsa", ".ssh/", ".aws/", ".kube/", ".config/gcloud/", "kubeconfig", "*.kubeconfig",
-    "kaggle.json",
+    "*.env", ".env.*", "!.env.example", "!example.env", "!*.example.env", ".netrc", ".pypirc", ".npmrc", ".git-credentials",
+    "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.ppk", "id_rsa", "id_ed25519", "id_ecdsa", ".ssh/", ".aws/",
+    ".kube/", ".config/gcloud/", "kubeconfig", "*.kubeconfig", "kaggle.json",
 )  # fmt: skip
 """Patterns of files that contain secrets."""
 
-_TEXT = frozenset({
-    ".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".txt", ".md", ".ipynb", ".conf", ".properties", ".xml", "",
-    ".bash", ".zsh", ".fish", ".ps1", ".bat", ".pyi", ".pyx", ".js", ".ts", ".rb", ".r", ".jl", ".go", ".rs", ".java", ".c",
-    ".cc", ".cpp", ".cu", ".h", ".sql", ".rst", ".html", ".tf", ".tfvars", ".hcl", ".j2", ".jinja", ".tmpl", ".template",
-})  # fmt: skip
 _MOST_LEVELS = 100
 """Folders in one another."""
 _LONGEST_TEXT = 2**20
@@ -311,9 +306,10 @@ def _read_ignore_file(file: Path) -> GitIgnoreSpec:
 
 def _plain_secrets(files: Mapping[str, SourceFile]) -> Iterator[Problem]:
     for path, file in files.items():
-        if Path(path).suffix not in _TEXT or len(file.content) > _LONGEST_TEXT:
+        if len(file.content) > _LONGEST_TEXT or b"\0" in file.content:
             continue
-        for number, line in enumerate(file.content.decode(errors="replace").splitlines(), 1):
+        text = file.content.decode(errors="replace")
+        for number, line in enumerate(text.splitlines() if plaintext_secrets.holds_token(text) else (), 1):
             if plaintext_secrets.is_token(line):
                 why = f"{path}:{number} holds a plain-text secret, which would travel with the job"
                 yield Problem("", why, f'read it from a variable of env, or leave the file out: exclude=["{path}"]')

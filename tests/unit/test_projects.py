@@ -142,9 +142,13 @@ def test_a_module_is_given_by_its_name_and_its_project_by_a_path() -> None:
 
 
 def test_secrets_stay_behind(tmp_path: Path) -> None:
-    names = [".env", ".env.local", "deploy.pem", "keys/id_rsa", ".netrc", ".aws/credentials"]
-    tree = read_tree(write(tmp_path, {**dict.fromkeys([*names, ".env.example", "a.py"], "")}))
-    assert [*tree.files] == [".env.example", "a.py"] and len(tree.withheld) == len(names)
+    names = [
+        ".env", ".env.local", "prod.env", "deploy.pem", "tls.key", "a.jks", "a.keystore", "a.ppk", "keys/id_rsa", ".netrc",
+        ".aws/credentials",
+    ]  # fmt: skip
+    examples = [".env.example", "example.env", "prod.example.env"]
+    tree = read_tree(write(tmp_path, {**dict.fromkeys([*names, *examples, "a.py"], "")}))
+    assert [*tree.files] == [*sorted([*examples, "a.py"])] and len(tree.withheld) == len(names)
     write(tmp_path, {"Pulumi.prod.yaml": "", "src/.env": ""})
     assert "Pulumi.prod.yaml" not in read_tree(tmp_path).files
     assert read_tree(tmp_path, ["a.py"]).withheld == [], "nobody has asked for them"
@@ -279,12 +283,19 @@ def test_a_gitignore_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["train.py", "main.tf", "prod.tfvars", "app.js", "run.bash", "Dockerfile", "config.j2"]
+    "name",
+    ["train.py", "main.tf", "prod.tfvars", "app.js", "run.bash", "Dockerfile", "config.j2", "a.unheard-of", "a.csv"],
 )
 def test_a_token_in_clear_is_a_problem(tmp_path: Path, name: str) -> None:
     write(tmp_path, {"a.py": "", name: "first\nkey = 'hf_" + "abcdefghij0123456789abcd'\n"})
     with pytest.raises(Invalid, match=f"{name}:2 holds a plain-text secret"):
         read_tree(tmp_path)
+
+
+def test_bytes_and_long_files_are_not_searched_for_tokens(tmp_path: Path) -> None:
+    token = "key = 'hf_" + "abcdefghij0123456789abcd'\n"
+    write(tmp_path, {"a.bin": f"\0{token}", "b.txt": token + "x" * 2**20})
+    assert [*read_tree(tmp_path).files] == ["a.bin", "b.txt"]
 
 
 def test_the_digest_is_that_of_names_modes_and_contents(tmp_path: Path) -> None:
