@@ -8,6 +8,7 @@ import io
 import os
 import stat
 import tarfile
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -225,13 +226,13 @@ class _Walk:
             included = self._is_included(pattern_path)
             if self._is_ignored(pattern_path, ignored):
                 self.ignored += [pattern_path] if included else []
-            elif not path.isprintable():
-                raise Invalid(Problem("", f"{path!r} has a control character in its name", "rename or exclude it"))
             elif self._secrets.match_file(pattern_path) or (entry.is_symlink() and self._leads_to_secret(path)):
                 self.withheld += [pattern_path] if included else []
             elif is_folder:
                 yield from self._folder(pattern_path, ignored, repository)
             elif included:
+                if any(map(_is_control, path)):
+                    raise Invalid(Problem("", f"{path!r} has a control character in its name", "rename or exclude it"))
                 yield path, self._file(path)
 
     def _is_included(self, path: str) -> bool:
@@ -275,6 +276,12 @@ class _Walk:
         except OSError as error:
             hint = "exclude it" if file.is_symlink() else ""
             raise Invalid(Problem("", f"cannot read {path}: {error.strerror}", hint)) from None
+
+
+def _is_control(character: str) -> bool:
+    """Return whether a character ends a line, controls a terminal or turns the direction of text, or is no character at all."""
+    kind = unicodedata.category(character)
+    return kind in ("Cc", "Cs", "Zl", "Zp") or (kind == "Cf" and unicodedata.bidirectional(character) != "BN")
 
 
 def _ignored_above(root: Path) -> list[_IgnoreFile]:

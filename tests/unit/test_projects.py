@@ -277,6 +277,23 @@ def test_what_cannot_travel_is_a_problem_that_exclude_solves(
     subprocess.run(["rm", "-rf", str(tmp_path / "deep")], check=True)
 
 
+@pytest.mark.parametrize("character", ["\u202f", "\u00a0", "\u3000", "\u200d", "\ufe0f", "\u0378"])
+def test_blanks_and_joiners_of_other_scripts_are_names(tmp_path: Path, character: str) -> None:
+    name = f"Screenshot 1.00{character}PM.png"
+    tree = read_tree(write(tmp_path, {name: "", "a.py": ""}))
+    assert [*tree.files] == [name, "a.py"] and tree.archive
+
+
+@pytest.mark.parametrize(
+    "character", ["\r", "\x1b", "\u2028", "\u2029", "\u202e", "\u2066", "\u200f", "\u061c", "\x85"]
+)
+def test_characters_that_forge_lines_are_refused_in_files_that_travel(tmp_path: Path, character: str) -> None:
+    write(tmp_path, {f"docs/a{character}b.txt": "", "a.py": ""})
+    with pytest.raises(Invalid, match="has a control character in its name"):
+        read_tree(tmp_path)
+    assert [*read_tree(tmp_path, include=["*.py"]).files] == ["a.py"]
+
+
 def test_a_gitignore_with_a_byte_order_mark(tmp_path: Path) -> None:
     write(tmp_path, {".gitignore": "\ufeff*.log\r\n", "a.log": "", "a.py": ""})
     assert [*read_tree(tmp_path).files] == [".gitignore", "a.py"]
