@@ -316,13 +316,17 @@ def asks_for_gpu(resources: Any) -> bool:
 def target_modules(lora: LoraConfig) -> Any:
     """Return the names of the projections in Transformers."""
 
-    def named(modules: Any) -> list[str]:
+    def named(modules: Any, mlp: Any, output: Any) -> list[str]:
         listed = [str(MODULES.get(each, each)) for each in modules]
-        listed += MLP if lora.apply_lora_to_mlp else []
-        return [*listed, "lm_head"] if lora.apply_lora_to_output else listed
+        listed += MLP if mlp else []
+        return [*listed, "lm_head"] if output else listed
 
     modules = to_document(lora.lora_attn_modules)
-    return modules.apply(named) if isinstance(modules, pulumi.Output) else named(modules)
+    given = [modules, lora.apply_lora_to_mlp, lora.apply_lora_to_output]
+    parts = [*given, *(modules if isinstance(modules, list) else ())]
+    if any(isinstance(each, pulumi.Output) for each in parts):
+        return pulumi.Output.all(*given).apply(lambda known: named(*known))
+    return named(*given)
 
 
 class TRLTrainer(ToolTrainer):
@@ -560,7 +564,9 @@ class LlamaFactoryTrainer(ToolTrainer):
     def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
         modules = target_modules(lora)
         joined = modules.apply(",".join) if isinstance(modules, pulumi.Output) else ",".join(modules)
-        bits = {"quantization_bit": 4} if lora.quantize_base is True else {}
+        bits: dict[str, Any] = {"quantization_bit": 4} if lora.quantize_base is True else {}
+        if isinstance(lora.quantize_base, pulumi.Output):
+            bits["quantization_bit"] = lora.quantize_base.apply(lambda quantize: 4 if quantize else None)
         return {"finetuning_type": "lora", **super().lora_fields(lora), "lora_target": joined, **bits}
 
     def has_adapter(self, config: Mapping[str, Any]) -> bool:

@@ -55,7 +55,8 @@ class UnslothTrainer(ToolTrainer):
 
     def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
         given = {**super().lora_fields(lora), "target_modules": target_modules(lora)}
-        return {"lora": given, "load_in_4bit": lora.quantize_base is True}
+        quantize = lora.quantize_base
+        return {"lora": given, "load_in_4bit": quantize if isinstance(quantize, pulumi.Output) else quantize is True}
 
     def fields_set(self) -> Any:
         if self.lora is not None:

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pulumi_trainer import runtimes
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.args.fine_tuning import ToolTrainer, table
+from pulumi_trainer.args.fine_tuning import ToolTrainer, table, target_modules
 from pulumi_trainer.plan import finish_tool, run_tool, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
@@ -242,6 +242,33 @@ class TestLora:
         made = trainer.TRLTrainer(method="sft", config={**MODEL, "lora_r": 8}, lora=self.LORA)
         (said,) = found(made)
         assert 'config["lora_r"]: cannot be combined with lora, which sets it' in said
+
+    @pytest.mark.parametrize("on", [True, False])
+    def test_flags_that_are_outputs_are_those_of_their_values(self, on: bool) -> None:
+        names = ("apply_lora_to_mlp", "apply_lora_to_output", "quantize_base")
+
+        def made(flag: Any) -> list[Any]:
+            lora = trainer.LoraConfig(**dict.fromkeys(names, flag))
+            return [
+                trainer.TRLTrainer(method="sft", config={}, lora=lora).arguments()["config"],
+                trainer.LlamaFactoryTrainer(stage="sft", config={}, lora=lora).arguments()["config"],
+                trainer.UnslothTrainer(config={}, lora=lora).arguments()["config"],
+            ]
+
+        async def known() -> Any:
+            return await pulumi.Output.all(*made(pulumi.Output.from_input(on))).future()
+
+        later = asyncio.run(known())
+        assert later[1].get("quantization_bit") == (4 if on else None)
+        later[1] = {name: value for name, value in later[1].items() if value is not None}
+        assert later == made(on)
+
+    def test_one_projection_may_be_an_output(self) -> None:
+        async def known() -> Any:
+            lora = trainer.LoraConfig(lora_attn_modules=[pulumi.Output.from_input("output_proj")])
+            return await target_modules(lora).future()
+
+        assert asyncio.run(known()) == ["o_proj"]
 
     def test_quantization_needs_a_package(self) -> None:
         given: dict[str, Any] = {"lora": trainer.LoraConfig(quantize_base=True), "resources_per_node": {"gpu": 1}}
