@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.plan.user_code import LIMIT, PYTHON
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.initializers import local_files
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
 SCRIPT, LIST = "unpack.py", "files.json"
 COMMAND = [PYTHON, f"{code.CODE_PATH}/{SCRIPT}"]
@@ -64,47 +64,26 @@ def pack(uri: str, ignore: Sequence[str]) -> Packed:
 
     Args:
         uri: The `file://` URI, with an absolute path.
-        ignore: Patterns of names to leave out, for example `*.tmp`.
+        ignore: Patterns of names to leave out, for example `*.tmp` or `raw/`.
     """
-    root = Path(uri.removeprefix("file://"))
-    if _size(root, ignore) > LIMIT:
+    try:
+        files = local_files(uri, ignore)
+    except TargetFault as fault:
+        return Packed(problems=[Problem("storage_uri", f"{p.where}: {p.why}", p.hint) for p in fault.problems])
+    if sum(size for _, size in files.values()) > LIMIT:
         why = (
             f"is larger than {LIMIT} bytes, the most that can travel with a job; a cluster cannot read a path of"
             " this machine"
         )
         return Packed(problems=[Problem("storage_uri", why, "upload it, and give its s3:// or hf:// address")])
-    contents: dict[str, bytes] = {}
     try:
-        for path, file in _files(root, ignore):
-            contents[path] = file.read_bytes()
+        contents = {path: place.read_bytes() for path, (place, _) in files.items()}
     except OSError as error:
         return Packed(problems=[Problem("storage_uri", f"cannot read {error.filename}: {error.strerror}")])
-    outside = [f for _, f in _files(root, ignore) if root.resolve() not in (f.resolve(), *f.resolve().parents)]
-    if outside:
-        why = f"{outside[0]} is a symbolic link that leads out of the folder"
-        return Packed(problems=[Problem("storage_uri", why, "put the file itself there")])
     if not contents:
         return Packed(problems=[Problem("storage_uri", "has no files, or ignore_patterns exclude all of them")])
     digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
     return Packed(digests, contents)
-
-
-def _files(root: Path, ignore: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the path below the folder, and the file."""
-    for file in [root] if root.is_file() else sorted(root.rglob("*")):
-        path = root.name if file == root else file.relative_to(root).as_posix()
-        if file.is_file() and not any(fnmatchcase(path, pattern) for pattern in ignore):
-            yield path, file
-
-
-def _size(root: Path, ignore: Sequence[str]) -> int:
-    """Return the bytes of all files; the count stops above `LIMIT`."""
-    size = 0
-    for _, file in _files(root, ignore):
-        size += file.stat().st_size
-        if size > LIMIT:
-            break
-    return size
 
 
 @lru_cache(maxsize=1)

@@ -23,6 +23,19 @@ def fingerprint(uri: str, ignore: Sequence[str]) -> str:
     return file.fingerprint(split_uri(uri)[1], Patterns(ignore=tuple(ignore)))
 
 
+def local_files(uri: str, ignore: Sequence[str]) -> dict[str, tuple[Path, int]]:
+    """Return the files of a `file://` URI, by path below it: place and bytes. They are in the order of `Path`.
+
+    Args:
+        uri: The URI.
+        ignore: Patterns of files to leave out.
+
+    Raises:
+        TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.
+    """
+    return file.local_files(split_uri(uri)[1], Patterns(ignore=tuple(ignore)))
+
+
 def is_current(uri: str, ignore: Sequence[str], output: Path) -> bool:
     """Return whether the folder `output` has a complete fetch of the current files of the URI.
 

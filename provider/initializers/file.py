@@ -95,6 +95,21 @@ def is_unchanged(location: str, selected: Patterns, fetched: Sequence[FetchedFil
     return {e.path: e.version for e in folder.entries(files)} == {f.path: f.sha256 for f in fetched}
 
 
+def local_files(location: str, selected: Patterns) -> dict[str, tuple[Path, int]]:
+    """Return the selected files below a path, by path below it: place and bytes. They are in the order of `Path`.
+
+    Args:
+        location: An absolute path.
+        selected: Which files are returned.
+
+    Raises:
+        TargetFault: A fetch would refuse a file.
+    """
+    folder = _Folder(location)
+    files = folder.files(selected)
+    return {key: (folder.path_of(key), files[key].st_size) for key in sorted(files, key=lambda key: key.split("/"))}
+
+
 def _revision(entries: Iterable[Entry]) -> str:
     text = json.dumps([[e.path, e.size, e.version] for e in entries])
     return hashlib.sha256(text.encode()).hexdigest()
@@ -123,7 +138,11 @@ class _Folder:
 
     def files(self, selected: Patterns) -> dict[str, os.stat_result]:
         """Return path -> status of the selected files."""
-        return {key: self._stat(key) for key in self._keys() if selected.selects(key)}
+        return {key: self._stat(key) for key in self._keys(selected) if selected.selects(key)}
+
+    def path_of(self, key: str) -> Path:
+        """Return the place of a file of `files`."""
+        return self._inside(key)
 
     def _stat(self, key: str) -> os.stat_result:
         """Return the status of a file. A regular file needs no further check: `_names` enters no link, so it is inside."""
@@ -133,8 +152,8 @@ class _Folder:
             raise self._fault(key, error.strerror or str(error), "fix or remove it") from None
         return status if stat.S_ISREG(status.st_mode) else self._inside(key).stat()
 
-    def _keys(self) -> list[str]:
-        return [self._given.name] if self._single else sorted(self._names())
+    def _keys(self, selected: Patterns | None = None) -> list[str]:
+        return [self._given.name] if self._single else sorted(self._names(selected or Patterns()))
 
     def with_checksums(self, entry: Entry) -> Entry:
         return entry
@@ -148,7 +167,9 @@ class _Folder:
     def _path(self, key: str) -> Path:
         return self._given if self._single else self._given / key
 
-    def _names(self) -> Iterator[str]:
+    def _names(self, selected: Patterns) -> Iterator[str]:
+        """Yield the names of all files; links are only checked if they are selected."""
+
         def refuse(error: OSError) -> None:
             raise TargetFault(Problem(f"file://{error.filename}", f"{error.strerror}", "make it readable"))
 
@@ -158,7 +179,8 @@ class _Folder:
                 raise self._fault(below, f"has more than {DEPTH_MAX} folders", "nest them less deeply")
             keys = {name: name if below == "." else f"{below}/{name}" for name in (*folders, *files)}
             for name, key in keys.items():
-                if os.path.islink(os.path.join(folder, name)) and self._inside(key).is_dir():  # noqa: PTH114, PTH118  # of many files
+                is_link = os.path.islink(os.path.join(folder, name))  # noqa: PTH114, PTH118  # of many files
+                if is_link and selected.selects(key) and self._inside(key).is_dir():
                     raise self._fault(key, "is a symbolic link to a folder", "put the folder itself there")
             yield from (keys[name] for name in files)
 

@@ -78,7 +78,7 @@ def test_damaged_files_are_not_put_there(folder: Path, tmp_path: Path) -> None:
 
 def test_what_cannot_travel_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(bytes(dataset_configmap.LIMIT + 1))
-    (folder / "out").symlink_to(tmp_path / "big")
+    (folder / "large").write_bytes(bytes(dataset_configmap.LIMIT + 1))
     for uri, ignore, why in (
         (tmp_path / "big", [], "the most that can travel with a job"),
         (folder, [], "the most that can travel with a job"),
@@ -86,9 +86,34 @@ def test_what_cannot_travel_is_refused(folder: Path, tmp_path: Path) -> None:
     ):
         (problem,) = dataset_configmap.pack(f"file://{uri}", ignore).problems
         assert why in problem.why
+    (folder / "large").unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "why"),
+    [
+        ("out", "../big", "out: is a symbolic link that leads out of the folder"),
+        ("alias", "deep", "alias: is a symbolic link to a folder"),
+        ("broken", "nowhere", "broken: No such file or directory"),
+    ],
+)
+def test_a_link_that_a_fetch_would_refuse_is_refused(
+    folder: Path, tmp_path: Path, name: str, target: str, why: str
+) -> None:
     (tmp_path / "big").write_text("small")
+    (folder / name).symlink_to(target)
     (problem,) = dataset_configmap.pack(f"file://{folder}", []).problems
-    assert "leads out of the folder" in problem.why
+    assert problem.where == "storage_uri" and problem.why == f"file://{folder}/{why}" and problem.hint
+    assert [*dataset_configmap.pack(f"file://{folder}", [name, "deep/"]).digests] == ["a.txt", "notes.md"]
+
+
+def test_the_patterns_are_those_of_a_fetch_and_the_order_is_that_of_paths(folder: Path) -> None:
+    (folder / "deep-1").write_text("")
+    (folder / "link").symlink_to("a.txt")
+    packed = dataset_configmap.pack(f"file://{folder}", [])
+    assert [*packed.digests] == ["a.txt", "deep/er/a b.txt", "deep-1", "link", "notes.md"]
+    assert packed.contents["link"] == packed.contents["a.txt"]
+    assert [*dataset_configmap.pack(f"file://{folder}", ["deep/"]).digests] == ["a.txt", "deep-1", "link", "notes.md"]
 
 
 @pytest.mark.parametrize(
