@@ -27,7 +27,7 @@ from pulumi_trainer.provider.api.submission import secret_name
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.accessors import listed, section
-from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kube.views import ReplicatedJob, replicated_jobs
 from pulumi_trainer.provider.pipeline.hardening import MANAGER as HARDENING
 
@@ -100,8 +100,9 @@ def mount_volumes(
     """
     fields, runtime, compiled = written.shipped, written.runtime, written.compiled
     spec, about = {**train_job["spec"]}, train_job["metadata"]
-    given = listed(spec["trainer"].get("env"))
-    named = {e["name"] for e in given}
+    user_env = spec["trainer"].get("env")
+    given = [user_env] if isinstance(user_env, Unknown) else listed(user_env)
+    named = {section(e).get("name") for e in given}
     own_env = [
         *_variables(folders, fields["initializer"]),
         *_checkpoint_variables(
@@ -112,7 +113,7 @@ def mount_volumes(
         ),
     ]
     env = [*(e for e in own_env if e["name"] not in named), *given]
-    if len(env) > len(given):
+    if len(env) > len(given) and not isinstance(user_env, Unknown):
         spec["trainer"] = {**spec["trainer"], "env": env}
     volumes, volume_mounts = _mount_folders(folders)
     shipped = StepResult()
@@ -143,7 +144,7 @@ def mount_volumes(
     ]
     jobs += _workspace_jobs(fields["initializer"], runtime)
     if jobs:
-        own = listed(spec.get("runtimePatches"))
+        own = _patches(spec)
         spec["runtimePatches"] = [_patch(jobs), *own]
         problems += [*patch_count_problems(spec["runtimePatches"]), *_patch_problems(own, keeps_grace=keeps_grace)]
     return MountedCode(
@@ -160,8 +161,14 @@ def with_workspace(
     if not jobs:
         return train_job
     spec = train_job["spec"]
-    patches = [*listed(spec.get("runtimePatches")), _patch(jobs)]
+    patches = [*_patches(spec), _patch(jobs)]
     return {**train_job, "spec": {**spec, "runtimePatches": patches}}
+
+
+def _patches(spec: Mapping[str, Any]) -> list[Any]:
+    """Return the patches of a TrainJob; one that is unknown for all of them, if they are."""
+    given = spec.get("runtimePatches")
+    return [given] if isinstance(given, Unknown) else listed(given)
 
 
 def _workspace_jobs(initializer: Mapping[str, Any], runtime: dict[str, Any]) -> list[dict[str, Any]]:
@@ -184,7 +191,7 @@ def _variables(folders: Folders, initializer: Mapping[str, Any]) -> list[dict[st
 def _replaced_variables(own: list[dict[str, Any]], given: list[Any]) -> list[Problem]:
     """Return a warning for each variable of a folder or a checkpoint policy that `env` sets to another value."""
     found = []
-    values = {each["name"]: each for each in given}
+    values = {section(each).get("name"): each for each in given}
     for each in own:
         other = values.get(each["name"], each)
         if other != each and first_unknown([other, each]) is None:
@@ -240,7 +247,7 @@ def _credentials_warnings(
     folders: Folders, env: list[Any], runtime: Mapping[str, Any], steps: Collection[str]
 ) -> list[Problem]:
     """Return a warning if containers of this machine, which inherit no credentials, are given none for S3."""
-    if folders.s3_folder is None:
+    if folders.s3_folder is None or any(isinstance(each, Unknown) for each in env):
         return []
     given = {section(each).get("name") for each in env}
     for step in steps:
@@ -355,7 +362,7 @@ def _ship(
     name: str, namespace: Any, code: dict[str, Any], compiled: Compiled, env: list[dict[str, Any]], *, cluster: bool
 ) -> StepResult:
     """Return the ConfigMap with the code. The target adds the archive of a project."""
-    names = [e["name"] for e in env]
+    names = [e["name"] for e in env if not isinstance(e, Unknown)]
     content, tree = _content(code, compiled, names), compiled.tree
     annotations: dict[str, Any] = {}
     problems, notes = list[Problem](), list[str]()

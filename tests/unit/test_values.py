@@ -31,7 +31,7 @@ from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.json_values import json_value
 from pulumi_trainer.args.naming import api_names
-from pulumi_trainer.plan import runtime_ref, trainjob_plan
+from pulumi_trainer.plan import mounts, runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.admission.crd_schemas import kinds
@@ -397,6 +397,34 @@ def test_an_env_that_is_one_secret_and_not_known_yet_hides_nothing_else() -> Non
     pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert pod["volumes"][0]["projected"]["sources"][1]["secret"]["name"] == plan.secret_name
     assert isinstance(plan.content_digest, Unknown)
+
+
+def not_known() -> Any:
+    return Output(set(), asyncio.sleep(0), asyncio.sleep(0, result=False), asyncio.sleep(0, result=False))
+
+
+@pytest.mark.parametrize("named", [{"output": True}, {"checkpoint": trainer.CheckpointPolicy(to="s3://abc/d")}])
+def test_variables_that_are_not_known_yet_stay_in_the_plan(named: dict[str, Any]) -> None:
+    def variables(env: Any) -> Any:
+        plan = planned(lambda: {"trainer": trainer.CustomTrainer(func=work, env=env()), **named}, preview=True)
+        assert plan.problems == []
+        jobset = next(o for key, o in plan.objects.items() if key.startswith("JobSet/"))
+        pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        return pod["containers"][0]["env"]
+
+    known = {"name": "A", "value": "1"}
+    found = variables(lambda: [known, not_known()])
+    assert known in found and any(isinstance(each, Unknown) for each in found)
+    assert any(each["name"].startswith("TRAINER_") for each in found if not isinstance(each, Unknown))
+    assert isinstance(variables(not_known), Unknown), "a list would look complete"
+
+
+def test_patches_that_are_not_known_yet_stay_in_the_plan() -> None:
+    written = {"trainer": trainer.CustomTrainer(func=work), "target": trainer.Kubernetes(mode="trainer")}
+    plan = planned(lambda: {**written, "runtime_patches": not_known()}, preview=True)
+    assert plan.problems == []
+    own, theirs = plan.objects[f"TrainJob/{plan.name}"]["spec"]["runtimePatches"]
+    assert own["manager"] == mounts.MANAGER and isinstance(theirs, Unknown)
 
 
 @pytest.mark.parametrize(
