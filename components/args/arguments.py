@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import chain
+from numbers import Integral
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -72,7 +73,7 @@ class Args:
 
     def __init__(self, *unnamed: Any, **named: Any) -> None:
         given, self.misnamed = bind(self.__signature__, unnamed, named, self.elsewhere)
-        self.__dict__.update({field: plain_text(value) for field, value in given.items()})
+        self.__dict__.update({field: plain_value(value) for field, value in given.items()})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(k for k in self.__dict__)})"  # values may be secret
@@ -301,19 +302,21 @@ def to_document(value: Any) -> Any:
     if isinstance(value, (Args, Policy)):
         return value.document()
     if isinstance(value, Mapping):
-        return {plain_text(k): to_document(v) for k, v in value.items()}
+        return {plain_value(k): to_document(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [*map(to_document, value)]
     if is_input_type(value):
         return to_document(fields_of_input_type(value))
-    return pulumi.Output.from_input(value) if isinstance(value, Awaitable) else plain_text(value)
+    return pulumi.Output.from_input(value) if isinstance(value, Awaitable) else plain_value(value)
 
 
-def plain_text(value: Any) -> Any:
-    """Return a text of another type, such as a member of an `Enum` of texts, as the equal one of Python's own type; any other
-    value stays.
+def plain_value(value: Any) -> Any:
+    """Return a text or whole number of another type, such as a member of an `Enum` or a number of numpy, as the equal one of
+    Python's own type; any other value stays.
     """
-    return str.__str__(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int(value) if isinstance(value, Integral) and not isinstance(value, int) else value
 
 
 def python_path(where: str) -> str:

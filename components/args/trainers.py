@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, plain_text, quoted, shown_value, to_document
+from pulumi_trainer.args.arguments import Args, plain_value, quoted, shown_value, to_document
 from pulumi_trainer.args.field_types import field_types
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.provider.admission.pod_names import STANDARD_RESOURCES, resource_name
@@ -41,7 +41,7 @@ def env_list(env: Any) -> Any:
     if isinstance(env, pulumi.Output):
         return env.apply(env_list)
     if isinstance(env, Mapping):
-        return [{"name": plain_text(k), "value": plain_text(v)} for k, v in env.items()]
+        return [{"name": plain_value(k), "value": plain_value(v)} for k, v in env.items()]
     return to_document(env)
 
 
@@ -70,7 +70,7 @@ def resource_requirements(resources: Any) -> Any:
         return resources.apply(resource_requirements)
     if not isinstance(resources, Mapping) or resources.keys() & {"limits", "requests", "claims"}:
         return to_document(resources)
-    full = {_resource(k): plain_text(v) for k, v in resources.items()}
+    full = {_resource(k): plain_value(v) for k, v in resources.items()}
     return {"limits": full, "requests": dict(full)}
 
 
@@ -87,7 +87,7 @@ def resources_given_twice(resources: Any) -> list[Problem]:
 
 
 def _resource(given: Any) -> str:
-    name = str(plain_text(given))
+    name = str(plain_value(given))
     short = name.lower()
     if short.startswith("mig-"):
         return f"nvidia.com/{short}"
@@ -108,8 +108,8 @@ def resource_problems(resources: Any) -> list[Problem]:
     if not resources.keys() & {"limits", "requests", "claims"}:
         wrong: list[Problem] = []
         for name, value in resources.items():
-            problems = [*_name_problems(name), *quantity_problems(plain_text(value))]
-            wrong += problems_below(f'resources_per_node["{plain_text(name)}"]', problems)
+            problems = [*_name_problems(name), *quantity_problems(plain_value(value))]
+            wrong += problems_below(f'resources_per_node["{plain_value(name)}"]', problems)
         if wrong:
             return wrong
     names = [*map(_resource, resources)]

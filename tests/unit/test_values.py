@@ -240,6 +240,34 @@ TEXTS: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
+NUMBERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "nodes": lambda n: {"trainer": trainer.CustomTrainer(func=work, num_nodes=n(2))},
+    "nodes of an Output": lambda n: {
+        "trainer": trainer.CustomTrainer(func=work, num_nodes=Output.from_input(0).apply(lambda _: n(2)))
+    },
+    "processes": lambda n: {"trainer": trainer.CustomTrainer(func=work, num_proc_per_node=n(2))},
+    "GPUs": lambda n: {"trainer": trainer.CustomTrainer(func=work, resources_per_node={"gpu": n(1)})},
+    "GPUs of the long form": lambda n: {
+        "trainer": trainer.CustomTrainer(func=work, resources_per_node={"limits": {"nvidia.com/gpu": n(1)}})
+    },
+    "deadline": lambda n: {"active_deadline_seconds": n(60)},
+}
+
+
+@pytest.mark.parametrize("make", NUMBERS.values(), ids=NUMBERS)
+def test_a_whole_number_of_another_type_is_the_equal_number(make: Callable[[Any], dict[str, Any]]) -> None:
+    given = {"trainer": trainer.CustomTrainer(func=work)}
+    expected, found = planned(lambda: {**given, **make(int)}), planned(lambda: {**given, **make(Numpy)})
+    assert found.problems == expected.problems == []
+    assert found.content_digest == expected.content_digest
+    assert repr(found.made) == repr(expected.made)
+
+
+def test_a_path_is_passed_as_text() -> None:
+    (problem,) = planned(lambda: {"trainer": trainer.CustomTrainer(args=[PurePosixPath("x")], command=["a"])}).problems
+    assert problem.where == "trainer.args[0]" and problem.hint == "pass str(value)"
+
+
 @pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS)
 def test_a_text_of_another_type_is_the_equal_text(make: Callable[[Any], dict[str, Any]]) -> None:
     given = {"trainer": trainer.CustomTrainer(func=work)}

@@ -6,6 +6,8 @@ import json
 import math
 import re
 from datetime import date
+from numbers import Integral
+from pathlib import PurePath
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
@@ -22,7 +24,7 @@ _INT64 = 2**63
 
 def scalar(value: Any, at: At) -> Any:
     """Return a number as Go's JSON reader returns it, a text of another type (such as a member of an `Enum`) as Python's own,
-    other scalars unchanged.
+    other scalars unchanged. Whole numbers may be of any type.
 
     Raises:
         Invalid: JSON has no such value.
@@ -31,13 +33,15 @@ def scalar(value: Any, at: At) -> Any:
         return str.__str__(value)
     if isinstance(value, (bool, Unknown)) or value is None:
         return value
-    if isinstance(value, int):
+    if isinstance(value, Integral):
+        value = int(value)
         if -_INT64 <= value < _INT64:
-            return int(value)
+            return value
         value = float(value) if abs(value) < 10**308 else math.inf
     if not isinstance(value, float) or not math.isfinite(value):
         why = "must be plain data, not infinite or NaN" if isinstance(value, float) else _no_data(value)
-        raise Invalid(Problem(dotted_path(at), why, "write it in quotes" if not isinstance(value, float) else ""))
+        hint = "pass str(value)" if isinstance(value, PurePath) else "write it in quotes"
+        raise Invalid(Problem(dotted_path(at), why, hint if not isinstance(value, float) else ""))
     return int(value) if value.is_integer() and -_INT64 <= value < _INT64 else value
 
 
