@@ -193,6 +193,8 @@ def _renaming(team: str, share: Team, teams: Mapping[str, Any]) -> Iterator[Prob
     if earlier is None:
         return
     yield from _name("renamed_from", earlier)
+    if not isinstance(earlier, str):
+        return
     if share.__dict__.get("namespace") is None:
         why = "requires namespace=, since the team's jobs stay in their namespace"
         yield Problem("renamed_from", why, f"give Team(namespace={earlier!r}) if the team had no other")

@@ -12,6 +12,7 @@ import pytest
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.queues import teams
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 LIMIT = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -245,3 +246,10 @@ def test_a_queue_that_is_made_later_is_waited_for(planned: Any) -> None:
     assert main(plan)["metadata"]["labels"] == {QUEUE: "team"} and child in plan.needs
     (problem,) = planned(queue=lambda: Later("team", None)).problems
     assert (problem.where, problem.why) == ("queue", "was rejected: fix it first")
+
+
+@pytest.mark.parametrize("name", [["x"], {"x": 1}, 3])
+def test_an_earlier_name_that_is_no_text_is_a_problem(name: Any) -> None:
+    share = trainer.Team(gpus=1, renamed_from=name, namespace="z")
+    (problem,) = teams._renaming("a", share, {"a": share})
+    assert problem.where == "renamed_from" and "must be a name" in problem.why
