@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import getsourcefile
@@ -21,6 +21,7 @@ from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program import session
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kube.values.wording import join_names
 
 if sys.version_info >= (3, 11):
@@ -268,10 +269,8 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
     file = (project.root if project else Path()) / given
     if file.name != "pyproject.toml":
         return ()
-    uv = _toml(file).get("tool", {}).get("uv", {})
-    sources = {canonicalize_name(name) for name in uv.get("sources", {})}
-    named = [canonicalize_name(name) for name in _LOCKED.findall(_dependencies(file))]
-    found = [name for name in named if name in sources]
+    sources = {canonicalize_name(name) for name in section(_toml(file), "tool", "uv", "sources")}
+    found = [name for name in _LOCKED.findall(_dependencies(file)) if canonicalize_name(name) in sources]
     if not found:
         return ()
     why = f"{file.name} names the sources of {join_names(found)} for uv ([tool.uv.sources]); pip would take them from PyPI"
@@ -280,7 +279,8 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
 
 def _toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(_text(file))
+        found: dict[str, Any] = tomllib.loads(_text(file))
+        return found
     except tomllib.TOMLDecodeError as error:
         raise Invalid(Problem("requirements", f"{file} is not valid TOML: {error}")) from None
 
@@ -297,9 +297,9 @@ def _exported(file: Path) -> str:
     """Return the locked versions of a project of uv, without the project itself and its groups for development; with the indexes
     and hashes if a package is of another index than PyPI, since pip would take one of the same name from any index.
     """
-    locked = _toml(file).get("package", [])
+    locked = mappings(_toml(file).get("package"))
     found = _export(file, "--no-hashes")
-    elsewhere = {each["name"] for each in locked if each.get("source", {}).get("registry", _PYPI) != _PYPI}
+    elsewhere = {text(each.get("name")) for each in locked if _index_of(each) != _PYPI}
     if elsewhere.isdisjoint(_LOCKED.findall(found)):
         return found
     found = _export(file, "--emit-index-url")
@@ -308,6 +308,10 @@ def _exported(file: Path) -> str:
         hint = "take them from an index that has hashes, or give a file of requirements"
         raise Invalid(Problem("requirements", why, hint))
     return found
+
+
+def _index_of(package: Mapping[str, Any]) -> str:
+    return str(section(package, "source").get("registry", _PYPI)).rstrip("/")
 
 
 _PYPI = "https://pypi.org/simple"

@@ -97,8 +97,8 @@ def _read(node: ast.AST, scope: _Scope, scopes: list[_Scope], shared: set[str], 
             scope.bind(node.rest, _start(node))
         case ast.Global() | ast.Nonlocal():
             shared.update(node.names)
-    for each in ast.iter_child_nodes(node):
-        _read(each, inside, scopes, shared, runs=runs)
+    for child in ast.iter_child_nodes(node):
+        _read(child, inside, scopes, shared, runs=runs)
 
 
 def _arguments(given: ast.arguments) -> Iterator[ast.arg]:

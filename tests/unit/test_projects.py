@@ -601,7 +601,7 @@ def test_a_lock_of_several_indexes_without_hashes_is_refused(tmp_path: Path) -> 
 def test_dependencies_with_a_source_of_uv_are_a_warning(tmp_path: Path) -> None:
     project = locked(tmp_path, "https://pypi.corp.example/simple")
     (warning,) = project_code.source_warnings("pyproject.toml", project)
-    assert "names the sources of my-lib for uv" in warning.why and 'requirements="uv.lock"' in warning.hint
+    assert "names the sources of My_Lib for uv" in warning.why and 'requirements="uv.lock"' in warning.hint
     assert not project_code.source_warnings("uv.lock", project)
     shipped = CustomTrainer(source=tmp_path, script="train.py", requirements="pyproject.toml")
     assert user_code.compile_trainer(shipped, {}, None).warnings == (warning,)
