@@ -144,7 +144,8 @@ class HuggingFaceModelInitializer(HuggingFaceDatasetInitializer):
         storage_uri: `hf://OWNER/NAME[@REVISION][/PATH]`. In a cluster `hf://OWNER/NAME`, unless an image of your own
             fetches (`image=` of `DatasetInitializer` and `ModelInitializer`, or of the runtime).
         ignore_patterns: Name patterns of files to leave out, without commas; default: weights in other formats than
-            safetensors (`*.msgpack`, `*.h5`, `*.bin`, `*.pt`, `*.pth`).
+            safetensors (`*.msgpack`, `*.h5`, `*.bin`, `*.pt`, `*.pth`). Only `*.json`, `*.safetensors`, `*.model` and `*.txt` are
+            fetched, on Local `*.jinja`, `*.tiktoken` and `*.bpe` too; all of a PATH.
         env: Other environment variables of the initializer.
         secret_ref: Name of a Secret of the cluster with the credentials (`secretRef.name`).
         access_token: Token of the hub, as a secret Output (`ACCESS_TOKEN`).

@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 
 MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
 """What upstream fetches of a model: pkg/initializers/model/huggingface.py of kubeflow/trainer v2.3.0."""
+TOKENIZER_FILES = ("*.jinja", "*.tiktoken", "*.bpe")
+"""Chat templates, and tokenizers of other formats, which upstream leaves out: without them a model talks in another form."""
 MODEL_IGNORED = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
 """Its default for IGNORE_PATTERNS: pkg/initializers/types/types.py."""
 
@@ -87,11 +89,11 @@ def check(location: str, kind: Kind) -> list[Problem]:
 
 
 def patterns(location: str, kind: Kind) -> Patterns:
-    """Return the default patterns: none for a dataset or a PATH, upstream's for a model."""
+    """Return the default patterns: none for a dataset or a PATH, upstream's and `TOKENIZER_FILES` for a model."""
     match = _LOCATION.fullmatch(location)
     if kind == "dataset" or (match and match["path"]):
         return Patterns()
-    return Patterns(MODEL_FILES, MODEL_IGNORED)
+    return Patterns((*MODEL_FILES, *TOKENIZER_FILES), MODEL_IGNORED)
 
 
 def connect(request: FetchRequest) -> _Repository:

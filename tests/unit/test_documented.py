@@ -118,6 +118,7 @@ ON_LOCAL = {
         "../engine/test_local_ports.py",
         "test_a_port_that_is_taken_changes_no_other_number",
     ),
+    "of a model at `hf://`": ("test_initializers_hf.py", "test_a_model_has_its_chat_template_and_its_tokenizer"),
     "probes, lifecycle hooks and security contexts": ("test_local_review.py", "test_what_is_left_out"),
 }
 """How each row about the Local target begins -> the test that proves it. Those of the modes are in tests/golden/test_modes.py."""

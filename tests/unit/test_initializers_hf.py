@@ -82,6 +82,13 @@ def test_models_come_as_upstream_asks_for_them(hub: Hub, tmp_path: Path) -> None
     assert set(tree(tmp_path / "one")) == {"x.bin"}
 
 
+def test_a_model_has_its_chat_template_and_its_tokenizer(hub: Hub, tmp_path: Path) -> None:
+    names = ["config.json", "chat_template.jinja", "qwen.tiktoken", "vocab.bpe"]
+    hub.add("models/owner/net", {n: n.encode() for n in [*names, "x.py"]})
+    get(hub, tmp_path / "all", "hf://owner/net", "model")
+    assert set(tree(tmp_path / "all")) == set(names)
+
+
 def test_a_path_keeps_its_place(hub: Hub, tmp_path: Path) -> None:
     """torchtune's arguments name it: `data_dir=/workspace/dataset/data`."""
     get(hub, tmp_path / "folder", "hf://owner/some-data.v1/data/")
