@@ -232,6 +232,15 @@ class TestUpload:
         assert {key.split("/")[0] for key in place.objects()} == {"manifests", "step-40", "step-50"}
         assert len([key for key in place.objects() if key.startswith("manifests")]) == 2
 
+    def test_folders_of_other_runs_stay(self, node: Node, place: Place) -> None:
+        """Runs with `resume=False` have folders that are named by their uid, beside the checkpoints of the job."""
+        run = "3f2a77c0-1111-4222-8333-9d0e1a2b3c47"
+        place.put_checkpoint(f"{run}/step-5000", {"model.pt": b"of another run"})
+        before = place.objects()
+        node.start(TRAINER_CHECKPOINT_KEEP="1")
+        save(node.folder, "step-1000")
+        assert node.finish() == "" and {*before} < {*place.objects()}
+
     def test_large_files_are_sent_in_parts(
         self, node: Node, place: Place, modules: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
