@@ -86,7 +86,7 @@ def words(text):
 def read_all(answer, limit=MOST_ANSWER):
     data = answer.read(limit + 1)
     if len(data) > limit:
-        raise Failed(f"the answer has more than {limit} bytes")
+        raise Failed(f"the answer has more than {limit} bytes", status=416)
     if answer.length:
         raise OSError(f"the answer ended {answer.length} bytes early")
     return data

@@ -19,6 +19,10 @@ class Unusable(Exception):
     pass
 
 
+class Incomplete(Unusable):
+    pass
+
+
 def log(text):
     print(f"pulumi-trainer: {text}", file=sys.stderr, flush=True)
 
@@ -117,11 +121,11 @@ class Store:
 
     def manifest(self, name, node, parts):
         if node not in parts:
-            raise Unusable(f"the part of node {node} is missing")
+            raise Incomplete(f"the part of node {node} is missing")
         try:
             return Manifest(self.bucket.read(self.manifest_key(name, node)))
         except Failed as error:
-            if error.again or error.status == 403:
+            if error.status not in (404, 416):
                 raise
             raise Unusable(f"the manifest of node {node} cannot be read: {error}") from None
 
@@ -129,7 +133,7 @@ class Store:
         manifest = self.manifest(name, 0, parts)
         for node in range(manifest.nodes):
             if node not in parts:
-                raise Unusable(f"the part of node {node} is missing")
+                raise Incomplete(f"the part of node {node} is missing")
         return manifest
 
     def delete(self, name, parts):
@@ -144,7 +148,7 @@ class Store:
         for other in range(1, first.nodes):
             manifests[other] = self.manifest(name, other, parts)
             if manifests[other].token != first.token:
-                raise Unusable(f"the part of node {other} is of another attempt")
+                raise Incomplete(f"the part of node {other} is of another attempt")
         if first.nodes == 1 and node in parts and node:
             try:
                 manifests[node] = self.manifest(name, node, parts)
@@ -166,7 +170,7 @@ class Store:
                 with open(path, "wb") as out:
                     found = self.bucket.download(self.place(name, each) + file, size, out)
             except Failed as error:
-                if error.again or error.status == 403:
+                if error.status not in (404, 416):
                     raise
                 raise Unusable(f"{file} cannot be read: {error}") from None
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
@@ -216,7 +220,7 @@ class Uploads(threading.Thread):
             if name.startswith((".download-", ".upload-")):
                 remove(os.path.join(self.folder, name))
         present = self.store.names()
-        local = newest(self.folder) if self.nodes == 1 else ""
+        local, incomplete = newest(self.folder) if self.nodes == 1 else "", []
         for name in newest_first(present):
             if local and number_of(os.path.basename(local)) >= number_of(name):
                 break
@@ -224,14 +228,16 @@ class Uploads(threading.Thread):
                 path = self.store.download(name, present[name], self.node, self.folder)
             except Unusable as why:
                 log(f"skips {self.store.where}{name}: {why}")
+                incomplete += [name] if isinstance(why, Incomplete) else []
                 continue
             finally:
                 remove(os.path.join(self.folder, f".download-{name}"))
             log(f"resumes from {path}, as in {self.store.where}{name}")
             self.remember(name)
-            self.forget_later(present, path)
+            self.forget_later(present, path, [*present])
             return path
-        self.forget_later(present, local)
+        # without any to go on from, another release may read those that this one cannot
+        self.forget_later(present, local, [*present] if local else incomplete)
         if local and self.is_uploaded(os.path.basename(local)):
             self.remember(os.path.basename(local))
         return local
@@ -258,9 +264,9 @@ class Uploads(threading.Thread):
         same = manifest.token == read_marker(path).get("token", "")
         return same and local == {file: size for file, (size, _) in manifest.files.items()}
 
-    def forget_later(self, present, path):
+    def forget_later(self, present, path, names):
         limit = number_of(os.path.basename(path)) if path else -1
-        for name in newest_first(present) if self.node == 0 else ():
+        for name in newest_first(names) if self.node == 0 else ():
             if number_of(name) > limit:
                 for node in sorted(present.pop(name)):
                     self.store.bucket.delete(self.store.manifest_key(name, node))

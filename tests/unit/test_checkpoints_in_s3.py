@@ -351,6 +351,24 @@ class TestRestore:
         assert node.start() == f"{node.folder}/step-10"
         assert f"skips {place.where}step-20: its manifest" in capsys.readouterr().err
 
+    def test_none_that_can_be_used_and_none_that_is_lost(self, node: Node, place: Place) -> None:
+        """A later release may have written the manifest of the newest one, and of all of them."""
+        place.put("manifests/step-20/node-0.json", b'{"version": 2}')
+        before = place.objects()
+        assert node.start() == "" and place.objects() == before
+        save(node.folder, "step-10")
+        assert node.finish() == "" and {*before} < {*place.objects()}
+
+    @pytest.mark.parametrize("key", ["manifests/step-20/node-0.json", "step-20/node-0/.metadata"])
+    def test_what_s3_does_not_give_out_ends_the_container(self, node: Node, place: Place, key: str) -> None:
+        place.put_checkpoint("step-10", {".metadata": b"1"})
+        place.put_checkpoint("step-20", {".metadata": b"1"})
+        before, disabled = place.objects(), b"<Code>KMS.DisabledException</Code><Message>No key</Message>"
+        place.front.fault(key, times=99, answer=Answer(400, disabled))
+        with pytest.raises(SystemExit, match="cannot be used: 400 KMS.DisabledException: No key"):
+            node.start()
+        assert place.objects() == before
+
     @pytest.mark.parametrize(("size", "why"), [(2, "it has more bytes than"), (9, "it has fewer bytes than")])
     def test_sizes_that_lie(
         self, node: Node, place: Place, size: int, why: str, capsys: pytest.CaptureFixture[str]
