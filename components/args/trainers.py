@@ -302,6 +302,9 @@ class CustomTrainer(Trainer):
             found.append(Problem("", f"takes exactly one of func, script, module and command, not {got}"))
         if self.module is not None and self.source is None:
             found.append(Problem("module", "requires source", 'give the project: source=".", or use script='))
+        if isinstance(self.script, (str, Path)) and Path(self.script).suffix == ".ipynb":
+            hint = f"jupyter nbconvert --to script {self.script}, and give the file that it writes"
+            found.append(Problem("script", "is a notebook, which Python does not run", hint))
         if self.func_args is not None and self.func is None:
             found.append(Problem("func_args", "requires func", "pass func=, or use args= for a script"))
         if self.command is not None and not self.ships_code:

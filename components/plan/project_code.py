@@ -13,7 +13,9 @@ from inspect import getsourcefile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.plan import imports
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
@@ -219,6 +221,9 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
         return _exported(file)
     if file.name == "pyproject.toml":
         return _dependencies(file)
+    if file.suffix in (".yml", ".yaml"):
+        why = f"{given} is an environment of conda, which pip does not read"
+        raise Invalid(Problem("requirements", why, "give requirements.txt, pyproject.toml or uv.lock"))
     lines = []
     size = 0
     for line in _lines(file, ()):
@@ -236,7 +241,13 @@ def _lines(file: Path, above: tuple[Path, ...]) -> Iterator[str]:
         raise Invalid(Problem("requirements", f"{file} includes itself"))
     if len(above) > _MOST_LEVELS:
         raise Invalid(Problem("requirements", f"{file} is included through more than {_MOST_LEVELS} files"))
+    continued = False
     for number, line in enumerate(_text(file).splitlines(), 1):
+        goes_on = line.endswith("\\")
+        if not continued and not goes_on and (wrong := _unreadable(line)):
+            why = f"{file.name}:{number}: {line.strip()!r} is not a valid requirement: {wrong}"
+            raise Invalid(Problem("requirements", why, 'one requirement a line, such as "torch>=2.6,<3"'))
+        continued = goes_on
         other = _OTHER_FILE.match(line.strip())
         if other is None:
             yield line
@@ -246,6 +257,24 @@ def _lines(file: Path, above: tuple[Path, ...]) -> Iterator[str]:
         else:
             why = f"{file.name}:{number}: {other[1]} is not supported, since that file does not travel with the job"
             raise Invalid(Problem("requirements", why, "write the versions into the requirements: `uv pip compile`"))
+
+
+def _unreadable(line: str) -> str:
+    """Return why a line of a file of requirements is none; empty for a comment, an option, a path, a URL and a requirement."""
+    text = re.split(r"(?:^|\s)(?:#|--)", line.lstrip("\ufeff"))[0].strip()
+    if not text or text.startswith("-") or "${" in text or plaintext_secrets.problems(text, ""):
+        return ""
+    if FILE_OR_URL.search(text.partition(";")[0]):
+        return ""
+    try:
+        Requirement(text)
+    except InvalidRequirement as error:
+        return str(error).partition("\n")[0]
+    return ""
+
+
+FILE_OR_URL = re.compile(r"^\.|/|\.(whl|zip|tar|tgz|tbz|tar\.\w+)(\[|$)", re.IGNORECASE)
+"""Requirements that pip reads from a disk or an address."""
 
 
 def _text(file: Path) -> str:

@@ -39,6 +39,7 @@ from pulumi_trainer.args.signatures import unknown_fields
 from pulumi_trainer.args.trainers import Code, Compiled, CustomTrainer, Trainer
 from pulumi_trainer.plan import imports
 from pulumi_trainer.plan.project_code import (
+    FILE_OR_URL,
     Project,
     imported_function,
     read_project,
@@ -712,10 +713,17 @@ def _unhashed(code: Mapping[str, Any]) -> Iterator[Problem]:
 def _unreadable(packages: Any) -> Iterator[Problem]:
     words = packages if isinstance(packages, list) else []
     for i, (before, word) in enumerate(zip(["", *words], words, strict=False)):
+        if (
+            isinstance(word, str)
+            and (option := _OPTION_WITH_VALUE.match(word))
+            and not plaintext_secrets.problems(word, "")
+        ):
+            why = f"{option[1]} and its value are one word, which pip does not read"
+            yield Problem(f"packages_to_install[{i}]", why, f'write them as two items: "{option[1]}", "{option[2]}"')
         is_option = any(isinstance(each, str) and each.startswith("-") for each in (before, word))
         if not isinstance(word, str) or is_option or plaintext_secrets.problems(word, ""):
             continue
-        if _FILE_OR_URL.search(word.partition(";")[0]):  # a marker follows
+        if FILE_OR_URL.search(word.partition(";")[0]):  # a marker follows
             continue
         try:
             Requirement(word)
@@ -725,8 +733,7 @@ def _unreadable(packages: Any) -> Iterator[Problem]:
             yield Problem(f"packages_to_install[{i}]", why, hint)
 
 
-_FILE_OR_URL = re.compile(r"^\.|/|\.(whl|zip|tar|tgz|tbz|tar\.\w+)(\[|$)", re.IGNORECASE)
-"""Requirements that pip reads from a disk or an address."""
+_OPTION_WITH_VALUE = re.compile(r"(--?[A-Za-z][\w-]*)\s+(\S.*)")
 
 
 def files(

@@ -546,6 +546,33 @@ def test_a_lock_of_uv_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert str(package) in text or "own" in text
 
 
+@pytest.mark.parametrize("line", ["not a req!", "torch==", "torch numpy", "dependencies:"])
+def test_a_line_that_is_no_requirement_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
+    write(tmp_path, {"requirements.txt": f"# all\n\n{line}\n"})
+    with pytest.raises(Invalid, match=r"requirements.txt:3: .* is not a valid requirement"):
+        project_code.read_requirements(tmp_path / "requirements.txt", None)
+
+
+def test_every_line_that_pip_reads_travels(tmp_path: Path) -> None:
+    text = (
+        "\ufefftorch>=2  # a comment\n-e .\n--pre\n./libs/foo\nmylib @ file:../mylib\nhttps://a.b/c.whl\n${OWN}\n"
+        "x[a,b]==1.0; python_version < '3.12'\na==1 --hash=sha256:00\nb==1 \\\n    --hash=sha256:00\nc>= \\\n1\\\n,<2\n"
+    )
+    write(tmp_path, {"requirements.txt": text})
+    assert project_code.read_requirements(tmp_path / "requirements.txt", None) == text
+
+
+def test_an_environment_of_conda_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, {"environment.yml": "name: x\n"})
+    with pytest.raises(Invalid, match="is an environment of conda"):
+        project_code.read_requirements(tmp_path / "environment.yml", None)
+
+
+def test_a_notebook_is_refused() -> None:
+    (problem,) = CustomTrainer(script="a/train.ipynb").check()
+    assert problem.where == "script" and "jupyter nbconvert --to script a/train.ipynb" in problem.hint
+
+
 @pytest.fixture
 def with_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     programs = Path(__file__).parents[2] / ".venv/bin"

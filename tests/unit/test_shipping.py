@@ -228,6 +228,14 @@ def test_what_pip_can_read(words: list[Any]) -> None:
     assert user_code.package_problems({"packages": words}) == []
 
 
+@pytest.mark.parametrize("option", ["--extra-index-url https://a.b/c", "-r requirements.txt", "-e ."])
+def test_an_option_and_its_value_are_two_words(option: str) -> None:
+    [problem] = user_code.package_problems({"packages": ["torch", option]})
+    name, value = option.split()
+    assert problem.where == "packages_to_install[1]" and "are one word" in problem.why
+    assert problem.hint == f'write them as two items: "{name}", "{value}"'
+
+
 def test_a_requirement_that_holds_a_secret_is_not_shown() -> None:
     assert user_code.package_problems({"packages": ["x --token=hf_" + "aB3" * 12]}) == []
 

@@ -409,6 +409,10 @@ CASES: list[Case] = [
         "PT164", mounting("//"), job({}), {},
         lambda r, j, k: pod(r)["containers"][0]["volumeMounts"][0].update(mountPath="/v"),
     ),
+    (
+        "PT165", runtime(TORCH), job({"resourcesPerNode": {"limits": {"memory": 16}}}), {},
+        lambda r, j, k: trainer(j).update(resourcesPerNode={"limits": {"memory": "16Gi"}}),
+    ),
     *(
         (code, runtime(TORCH), queued(**given), {"queues": shrunk(8) if code == "PT215" else complete_queues(QUEUES)}, change)
         for code, given, change in (

@@ -136,6 +136,20 @@ def memory_limits(view: View) -> Iterator[Problem]:
         yield Problem(where, why, f"give more than {_gi(wanted)}")
 
 
+def tiny_memory(view: View) -> Iterator[Problem]:
+    """Yield containers whose memory limit is too low for any process: a number without its unit is in bytes."""
+    for step in view.steps:
+        for container in step.pod.all_containers:
+            given = section(container.document, "resources", "limits").get("memory")
+            limit = amount(given) if given is not None else None
+            if limit is not None and limit.amount < _LEAST_MEMORY:
+                why = f"is {given}, less than the 6 MiB that a container needs to start: a number without unit is in bytes"
+                yield Problem(f"{container.at}.resources.limits.memory", why, 'give a unit, such as "16Gi"')
+
+
+_LEAST_MEMORY = 6 * 2**20
+
+
 def _shared(step: Step) -> int:
     """Return the bytes that the Pod's volumes in memory may take of its limit, as far as they have a size limit."""
     volumes = [section(volume, "emptyDir") for volume in step.pod.volumes]

@@ -72,6 +72,7 @@ RULES = (
     Rule("PT162", "a variable that overrides the runtime's value", given_twice.overridden_variables, is_note=True),
     Rule("PT163", "completions that Trainer replaces", given_twice.replaced_completions),
     Rule("PT164", "a volume mounted at the root folder", pods.mounts_at_root, cluster=True),
+    Rule("PT165", "a memory limit without its unit", placing.tiny_memory, cluster=True),
     Rule(
         "PT201",
         "a LocalQueue without ClusterQueue",
