@@ -159,6 +159,7 @@ async def _check_job(
             *(queue_refused if job.cluster else []),
             *_by_arguments(written.resolved.problems, args),
             *written.problems(),
+            *(written.cluster_problems() if job.cluster else []),
             *source_problems,
             *_document_problems(args, train_job, verdict),
             *_plain_secrets(args, written),

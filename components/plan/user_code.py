@@ -733,6 +733,20 @@ def _unreadable(packages: Any) -> Iterator[Problem]:
             yield Problem(f"packages_to_install[{i}]", why, hint)
 
 
+def unshipped_packages(code: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the requirements that are files of this machine: without a project, none of them travels to a cluster."""
+    packages = code.get("packages")
+    words = packages if isinstance(packages, list) and code.get("source") is None else []
+    for i, (before, word) in enumerate(zip(["", *words], words, strict=False)):
+        path = word.partition(";")[0].partition("[")[0].strip() if isinstance(word, str) else ""
+        is_file = before in _FILE_OPTIONS or path.startswith(".") or "/" in path
+        if is_file and "://" not in path and not path.startswith(("/", "-")) and Path(path).exists():
+            why = f"{word} is a path of this machine, and no file travels with packages_to_install"
+            hint = "use requirements=" if before in _FILE_OPTIONS[:4] else "give the address of a package, or source="
+            yield Problem(f"packages_to_install[{i}]", why, hint)
+
+
+_FILE_OPTIONS = ("-r", "--requirement", "-c", "--constraint", "-e", "--editable")
 _OPTION_WITH_VALUE = re.compile(r"(--?[A-Za-z][\w-]*)\s+(\S.*)")
 
 

@@ -70,6 +70,12 @@ class WrittenJob:
             found.append(Problem("config", why, "read it from a variable of env, which may be secret"))
         return [p.below("trainer") for p in found]
 
+    def cluster_problems(self) -> list[Problem]:
+        """Return the packages of this machine, which nodes of a cluster do not have unless the job's own image does."""
+        if self.fields["trainer"].get("image") is not None:
+            return []
+        return [p.below("trainer") for p in user_code.unshipped_packages(self.fields["code"])]
+
     def code_warnings(self) -> list[Problem]:
         """Return the warnings about the code."""
         found = [*self.compiled.warnings]

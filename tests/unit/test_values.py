@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 from unittest import mock
@@ -252,6 +252,37 @@ NUMBERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     },
     "deadline": lambda n: {"active_deadline_seconds": n(60)},
 }
+
+
+PACKAGES_OF_THIS_MACHINE = [
+    (["-r", "requirements.txt"], 1, "use requirements="),
+    (["-c", "requirements.txt"], 1, "use requirements="),
+    (["./mylib"], 0, "source="),
+    (["x", "lib/x.whl[extra]"], 1, "source="),
+    (["-e", "."], 1, "source="),
+]
+
+
+@pytest.mark.parametrize(("words", "at", "hint"), PACKAGES_OF_THIS_MACHINE)
+def test_a_package_of_this_machine_does_not_travel_to_a_cluster(
+    words: list[str], at: int, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mylib").mkdir()
+    (tmp_path / "lib").mkdir()
+    for name in ("requirements.txt", "lib/x.whl"):
+        (tmp_path / name).write_text("")
+
+    def problems(**given: Any) -> list[Any]:
+        return planned(
+            lambda: {"trainer": trainer.CustomTrainer(func=work, packages_to_install=words, **given)}
+        ).problems
+
+    (problem,) = problems()
+    assert problem.where == f"trainer.packages_to_install[{at}]" and hint in problem.hint
+    assert problems(image="own") == [], "the image may have a file of that name"
+    monkeypatch.chdir(Path("/"))
+    assert problems() == [] or words == ["-e", "."], "nothing here has that name"
 
 
 @pytest.mark.parametrize("make", NUMBERS.values(), ids=NUMBERS)
