@@ -309,9 +309,9 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
 def _toml(file: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = tomllib.loads(_text(file))
-        return found
     except tomllib.TOMLDecodeError as error:
         raise Invalid(Problem("requirements", f"{file} is not valid TOML: {error}")) from None
+    return found
 
 
 def _dependencies(file: Path) -> str:

@@ -82,10 +82,10 @@ def _read(node: ast.AST, scope: _Scope, scopes: list[_Scope], shared: set[str], 
                 scope.bind(node.target.id, None)
                 return
         case ast.If() if ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING":
-            for each in node.body:
-                _read(each, scope, scopes, shared, runs=False)
-            for each in node.orelse:
-                _read(each, scope, scopes, shared, runs=runs)
+            for statement in node.body:
+                _read(statement, scope, scopes, shared, runs=False)
+            for statement in node.orelse:
+                _read(statement, scope, scopes, shared, runs=runs)
             return
         case ast.Name(ctx=ast.Store()):
             scope.bind(node.id, _start(node) if runs else None)

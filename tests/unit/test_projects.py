@@ -630,8 +630,12 @@ def test_dependencies_with_a_source_of_uv_are_a_warning(tmp_path: Path) -> None:
     (warning,) = project_code.source_warnings("pyproject.toml", project)
     assert "names the sources of My_Lib for uv" in warning.why and 'requirements="uv.lock"' in warning.hint
     assert not project_code.source_warnings("uv.lock", project)
-    shipped = CustomTrainer(source=tmp_path, script="train.py", requirements="pyproject.toml")
-    assert user_code.compile_trainer(shipped, {}, None).warnings == (warning,)
+
+    async def compiled() -> Any:  # an argument that is an Output needs an event loop
+        made = CustomTrainer(source=tmp_path, script="train.py", requirements="pyproject.toml")
+        return user_code.compile_trainer(made, {}, None)
+
+    assert asyncio.run(compiled()).warnings == (warning,)
 
 
 def test_lines_that_look_like_a_header_of_a_diff_are_shown() -> None:
