@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
+from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.manual import Override
 from pulumi_trainer.provider.api.status import Owner, describe
@@ -457,3 +458,49 @@ def test_a_retained_claim_that_is_taken_over_is_what_the_program_has_now(server:
     create(size="500Gi", retain=True)
     create()
     assert requested() == "500Gi", "without a size the claim keeps its own"
+
+
+def test_a_job_that_changes_while_it_is_adopted_is_adopted(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.create(JOBSET, review(submission().main).stored or {})
+    apply = server.apply
+
+    def apply_after_a_change(kind: Kind, document: Document, **more: Any) -> Document:
+        monkeypatch.setattr(server, "apply", apply)
+        server.patch(JOBSET, "team", "job", {"status": {"restarts": 1}})
+        return apply(kind, document, **more)
+
+    monkeypatch.setattr(server, "apply", apply_after_a_change)
+    target(server).create(submission(), adopt=True)
+    assert jobset(server)["metadata"]["annotations"][owner_labels.RECORD] == record(server)["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_ended_job_that_goes_during_an_update_is_not_started_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    target(server).create(submission())
+    end(server, "Completed")
+    target(server).status("team", "job")
+    apply, theirs = server.apply, submission(labels={"whose": "theirs"}).main
+
+    def apply_after_its_deletion(kind: Kind, document: Document, **more: Any) -> Document:
+        monkeypatch.setattr(server, "apply", apply)
+        del server.objects["JobSet", "team", "job"]
+        if replaced:
+            server.create(JOBSET, theirs)
+        raise fault(409, "Conflict")
+
+    monkeypatch.setattr(server, "apply", apply_after_its_deletion)
+    with pytest.raises(TargetFault, match="run the same command again"):
+        target(server).update(submission(labels={"team": "a"}))
+    found = server.get(JOBSET, "team", "job")
+    assert (found is not None and found["metadata"]["labels"] == {"whose": "theirs"}) if replaced else found is None
+
+
+def test_a_job_that_somebody_has_created_in_place_of_another_is_no_drift(server: Server) -> None:
+    target(server).create(submission(suspend=False))
+    del server.objects["JobSet", "team", "job"]
+    server.create(JOBSET, submission(suspend=True).main)
+    assert target(server).drift("team", "job") == {}

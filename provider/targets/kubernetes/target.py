@@ -22,7 +22,7 @@ from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import text, without
+from pulumi_trainer.provider.kube.values.accessors import section, text, without
 from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
@@ -488,7 +488,9 @@ class KubernetesTarget:
         if owner is None or owner.terminal or not owner.applied:
             return {}
         live = self.client.get(owner.kind, namespace, name)
-        found = drift.changed_fields(owner.applied, live) if live is not None else {}
+        found = (
+            drift.changed_fields(owner.applied, live) if live is not None and record.belongs(live, owner.uid) else {}
+        )
         return found if owner.override is None else without(found, "spec.suspend")
 
     def delete(self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None) -> Owner | None:
@@ -860,17 +862,17 @@ class KubernetesTarget:
         meantime is not overwritten.
         """
         deadline = time.monotonic() + self.client.patience
+        main = main_key(submission.objects)
         while True:
             owner = self._own(submission)
             try:
                 return send(owner, live)
             except apply.Changed:
-                if time.monotonic() > deadline:
+                now = self._live(submission)
+                # A job that was replaced may be anybody's, and one that has gone may have ended.
+                if time.monotonic() > deadline or (main in live and _uid(now.get(main)) != _uid(live[main])):
                     raise
-            live = self._live(submission)
-            found = live.get(main_key(submission.objects))
-            if found is not None and _is_another(found, owner, submission):
-                raise Conflict(_another_problem(submission))
+            live = now
 
     def _live(self, submission: Submission) -> dict[str, Document]:
         """Return the objects of a job as the cluster has them, by "Kind/name"."""
@@ -1042,6 +1044,10 @@ def _check_foreign(found: Document, kind: kinds.Kind, submission: Submission, ad
 def _is_another(job: Document, owner: Record, submission: Submission) -> bool:
     """Return whether somebody else has created a job with the name of one that has gone."""
     return not record.belongs(job, owner.uid) and not _outlived_record(job, submission)
+
+
+def _uid(job: Mapping[str, Any] | None) -> object:
+    return section(job, "metadata").get("uid")
 
 
 def _another_problem(submission: Submission) -> Problem:

@@ -49,8 +49,9 @@ USAGE = "usage"
 """Key of what the job requests and for whom, which `pulumi-trainer usage` counts."""
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LONGEST = 4096
-_TRIES = 5
 """Longest stored message of a job, in characters."""
+_TRIES = 5
+"""How often the end of a job is written while its record keeps changing."""
 ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 ATTEMPTS = "attempts"
 """Key of the attempts of the run, as they were known when the record was written last."""
