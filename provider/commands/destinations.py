@@ -60,8 +60,8 @@ def open_destination(given: str, source: str, *, overwrite: bool) -> Iterator[De
 class _Folder:
     """Writes into a folder beside the destination, which is renamed at the end."""
 
-    def __init__(self, destination: Path, temporary: Path) -> None:
-        self._destination, self._temporary = destination, temporary
+    def __init__(self, destination: Path, temporary: Path, overwrite: bool) -> None:
+        self._destination, self._temporary, self._overwrite = destination, temporary, overwrite
         self._folders: list[tuple[Path, int]] = []
 
     @classmethod
@@ -79,7 +79,7 @@ class _Folder:
         except OSError as error:
             raise _unwritable(destination, error) from None
         try:
-            yield cls(destination, temporary)
+            yield cls(destination, temporary, overwrite)
         except OSError as error:
             raise _unwritable(destination, error) from None
         finally:
@@ -123,7 +123,8 @@ class _Folder:
         self._replace()
 
     def _replace(self) -> None:
-        """Put the copy in the place of the destination."""
+        """Put the copy in the place of the destination, unless others have written there meanwhile."""
+        _refuse_content(self._destination, self._overwrite)
         if not self._destination.is_dir() or not any(self._destination.iterdir()):
             self._temporary.rename(self._destination)
             return

@@ -126,6 +126,23 @@ def test_what_others_have_put_into_a_copy_is_not_removed(output: Path, tmp_path:
     copy(output, str(to), overwrite=True)
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_others_put_there_during_a_copy_is_not_removed(output: Path, tmp_path: Path, overwrite: bool) -> None:
+    to = tmp_path / "copy"
+    if overwrite:
+        copy(output, str(to))
+    with (
+        pytest.raises(Invalid, match="not part of the earlier copy: notes.md" if overwrite else "is not empty"),
+        open_destination(str(to), str(output), overwrite=overwrite) as there,
+        read_folder(str(output)) as pieces,
+    ):
+        copied = receive(pieces, there, [])
+        to.mkdir(exist_ok=True)
+        (to / "notes.md").write_text("mine")
+        there.finish(record_name(copied), record_of(copied), copied)
+    assert (to / "notes.md").read_text() == "mine" and beside(tmp_path) == ["copy", "data"]
+
+
 def test_a_copy_into_the_output_or_around_it_is_refused(output: Path, tmp_path: Path) -> None:
     for to in (output, output / "deep" / "copy", tmp_path):
         with pytest.raises(Invalid, match="overlap"):
