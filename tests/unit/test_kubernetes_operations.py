@@ -19,8 +19,11 @@ from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError
 from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
+from pulumi_trainer.provider.targets.kubernetes.observe import watch
+from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
@@ -460,9 +463,7 @@ def test_a_retained_claim_that_is_taken_over_is_what_the_program_has_now(server:
     assert requested() == "500Gi", "without a size the claim keeps its own"
 
 
-def test_a_job_that_changes_while_it_is_adopted_is_adopted(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_changes_while_it_is_adopted_is_adopted(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.create(JOBSET, review(submission().main).stored or {})
     apply = server.apply
 
@@ -504,3 +505,30 @@ def test_a_job_that_somebody_has_created_in_place_of_another_is_no_drift(server:
     del server.objects["JobSet", "team", "job"]
     server.create(JOBSET, submission(suspend=True).main)
     assert target(server).drift("team", "job") == {}
+
+
+@pytest.mark.parametrize("rerun_meanwhile", [True, False])
+def test_a_waiting_program_writes_the_end_of_the_run_that_it_has_seen(
+    server: Server, monkeypatch: pytest.MonkeyPatch, rerun_meanwhile: bool
+) -> None:
+    target(server).create(submission())
+    if rerun_meanwhile:
+        end(server, "Completed")
+        rerun(server)  # so that the record has an earlier run before
+    end(server, "Failed")
+    observer = Observer(server, "team")  # type: ignore[arg-type]
+    observer._record_changed("ADDED", record(server))
+    observer._changed(JOBSET, "ADDED", jobset(server))
+
+    def read_logs(_client: Any, view: JobView) -> JobView:
+        if rerun_meanwhile:
+            rerun(server)
+            observer._record_changed("MODIFIED", record(server))
+        else:
+            server.patch(CONFIG_MAP, "team", "job", {"data": {"note": "somebody else's"}})
+        return view
+
+    monkeypatch.setattr(watch, "with_lines", read_logs)
+    status = observer.conclude("job")
+    assert status is not None and status.phase == "Failed"
+    assert record(server)["data"].get("phase") == (None if rerun_meanwhile else "Failed")

@@ -242,13 +242,15 @@ class Observer:
 
     def conclude(self, name: str) -> JobStatus | None:
         """Return the status of an ended job, with the last log lines of what has failed, and write it into the job's record."""
+        with self._lock:
+            job = self._store.jobs.get(name)
+            owner = (
+                job.record if job is not None else None
+            )  # before the logs: a rerun may change it while they are read
         view = self.job_view(name)
         if view.main is not None:
             view = with_lines(self._client, view)
         status = diagnose(view, time.time())
-        with self._lock:
-            job = self._store.jobs.get(name)
-            owner = job.record if job is not None else None
         if owner is not None:
             record.write_end(self._client, owner, status, view.jobset)
         return status
