@@ -217,7 +217,8 @@ class Checkpoints:
     def save(self, state: Mapping[str, Any], *, step: int, sharded: bool | None = None, async_: bool = False) -> bool:
         """Save a checkpoint, which is complete or not there at all; then delete the oldest ones that are too many.
 
-        A failure, such as a full disk, is printed and does not end the training: earlier checkpoints stay.
+        A failure, such as a full disk, is printed and does not end the training: earlier checkpoints stay. A step that this
+        process has saved or loaded last is not written again; one that an earlier run has left is replaced.
 
         Args:
             state: What to save. A value with `state_dict()` (model, optimizer, scheduler) is saved by it, any other as it is.
@@ -244,7 +245,8 @@ class Checkpoints:
         if not self.folder:
             return False
         path = os.path.join(self.folder, f"step-{step:08}")
-        there = os.path.isdir(path) and not _fault(path, part=True)
+        own = self._saved is not None and os.path.basename(self._saved.path) == os.path.basename(path)
+        there = own and os.path.isdir(path) and not _fault(path, part=True)
         is_there, token = _from_rank_0((there, secrets.token_hex(4)))
         if is_there:
             self._saved = self._saved if self._saved and self._saved.path == path else _Saved(path, step, time.time())
@@ -324,7 +326,10 @@ class Checkpoints:
         """Delete the oldest complete checkpoints that `save` has made, and what processes that were killed have left."""
         try:
             names = os.listdir(self.folder)
-            own = sorted((name for name in names if re.fullmatch(r"step-\d{8,}", name)), key=lambda name: int(name[5:]))
+            steps = {int(name[5:]): name for name in names if re.fullmatch(r"step-\d{8,}", name)}
+            newest = self._newest()
+            # later ones are of an earlier run: they stay, and do not count
+            own = [steps[step] for step in sorted(steps) if newest is not None and step <= newest.step]
             complete = [
                 path for path in (os.path.join(self.folder, name) for name in own) if not _fault(path, part=True)
             ]
@@ -366,7 +371,11 @@ class Checkpoints:
         path, step = _from_rank_0((newest.path, newest.step) if newest else ("", 0))
         if path and self._nodes > 1:  # its path on another node may be another one
             path = os.path.join(self.folder, os.path.basename(path))
-        return {"step": step, **self._load(path, state)} if path else None
+        if not path:
+            return None
+        found = {"step": step, **self._load(path, state)}
+        self._saved = self._saved or _Saved(path, step, newest.time if newest else time.time())
+        return found
 
     def _load(self, path: str, state: Mapping[str, Any] | None) -> dict[str, Any]:
         if os.path.exists(os.path.join(path, _SHARDED_FILE)):
@@ -476,9 +485,9 @@ def _complete(temporary: str, path: str, step: int, part: Mapping[str, Any]) -> 
         json.dump({"files": sizes, "step": step, "time": _timestamp(time.time()), **part}, marker)
     _flush(os.path.join(temporary, _OWN))
     _flush(temporary)
-    if os.path.exists(path):  # it is damaged, or save() would not have written it again
-        os.rename(path, f"{temporary}-damaged")
-        _delete(f"{temporary}-damaged")
+    if os.path.exists(path):  # it is damaged, or an earlier run has left it
+        os.rename(path, f"{temporary}-replaced")
+        _delete(f"{temporary}-replaced")
     os.rename(temporary, path)
     _flush(os.path.dirname(path))
 

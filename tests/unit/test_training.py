@@ -125,6 +125,24 @@ class TestCheckpoints:
         assert training.checkpoints().save({"a": 2}, step=1)
         assert (job / "step-00000001/state.json").stat() == before
 
+    def test_what_an_earlier_run_has_left_is_replaced(self, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The next run starts from the beginning: its program does not call `load`."""
+        for run in ("old", "new"):
+            monkeypatch.setattr(training, "_known", {})
+            for step in (1, 2, 3, 4):
+                assert training.checkpoints().save({"run": run}, step=step)
+                kept = [json.loads((job / name / "state.json").read_text())["run"] for name in names(job)]
+                assert kept.count(run) == min(step, 2), "old ones with a higher number do not count"
+            monkeypatch.setenv("TRAINER_RESUME_FROM", str(job / "step-00000004"))
+        assert kept == ["new", "new"]
+
+    def test_a_step_that_was_loaded_is_not_written_again(self, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert training.checkpoints().save({"a": 1}, step=5)
+        monkeypatch.setattr(training, "_known", {})
+        monkeypatch.setenv("TRAINER_RESUME_FROM", str(job / "step-00000005"))
+        assert training.checkpoints().load() == {"step": 5, "a": 1}
+        assert training.checkpoints().save({"a": 2}, step=5) and training.checkpoints().load() == {"step": 5, "a": 1}
+
     def test_a_damaged_one_is_replaced(self, job: Path) -> None:
         training.checkpoints().save({"a": 1}, step=1)
         (job / "step-00000001/state.json").write_text("{")
