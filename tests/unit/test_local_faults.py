@@ -267,6 +267,20 @@ class TestEnding:
         assert slow.exists()
         assert not quick.exists()
 
+    def test_term_comes_after_the_clock_was_set(self, local: LocalTarget, tmp_path: Path) -> None:
+        code = (
+            "import signal, sys, time\n"
+            "signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1], 'w'), sys.exit(0)))\n"
+            "print('up', flush=True); time.sleep(120)"
+        )
+        local.create(submission(jobset(step(command=python(code, str(tmp_path / "told"))))))
+        eventually(lambda: log(local))
+        file = local.root / "jobs/default/job/supervisor.json"
+        who = json.loads(file.read_text())
+        file.write_text(json.dumps({**who, "started": who["started"] - 3600}))
+        local.delete(NAMESPACE, "job", grace=3.0)
+        assert (tmp_path / "told").exists()
+
     def test_term_comes_once(self, local: LocalTarget, tmp_path: Path) -> None:
         code = (
             "import signal, sys, time\n"

@@ -166,11 +166,16 @@ def recorded_processes(file: Path) -> list[psutil.Process]:
     return found
 
 
-def find_process(who: Mapping[str, float]) -> psutil.Process | None:
-    """Return the process with a recorded `pid` and `started` time; None if not found."""
-    with suppress(psutil.Error, ValueError):
+def find_process(who: Mapping[str, float], mark: str = "") -> psutil.Process | None:
+    """Return the process with a recorded `pid`, and the recorded `started` time or the mark; None if not found.
+
+    Start times follow a clock that is set, as after the sleep of a virtual machine; the mark stays.
+    """
+    with suppress(psutil.Error, OSError, ValueError):
         process = psutil.Process(int(who["pid"]))
-        if abs(process.create_time() - who["started"]) <= SAME_START and process.status() != psutil.STATUS_ZOMBIE:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        if abs(process.create_time() - who["started"]) <= SAME_START or (mark and process.environ().get(MARK) == mark):
             return process
     return None
 

@@ -926,7 +926,8 @@ class LocalTarget:
         deadline = time.monotonic() + (record.grace if grace is None else grace) + STUCK_SECONDS
         supervisor: psutil.Process | None = None
         while folder.supervised():
-            found = supervisor or process.find_process(read_json(folder.supervisor) or {"pid": -1, "started": 0.0})
+            known = read_json(folder.supervisor) or {"pid": -1, "started": 0.0}
+            found = supervisor or process.find_process(known, record.uid)
             if found is not None and supervisor is None:
                 with suppress(psutil.Error):
                     found.send_signal(signal.SIGTERM)
