@@ -190,6 +190,6 @@ trainer.TrainJob(
         'DatasetInitializer("revision")', "do not support @REVISION", "do not support a path in a repository",
         "the most that can travel with a job",
         "access_mode: must be one of", "is a path of this machine, which a cluster cannot read",
-        'DatasetInitializer("chosen"), which is ReadWriteOnce',
+        'DatasetInitializer("chosen"), but its access mode ReadWriteOnce',
     ):  # fmt: skip
         assert words in said, said

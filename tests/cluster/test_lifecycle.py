@@ -593,7 +593,9 @@ def test_a_namespace_that_is_going(target: KubernetesTarget, root: Client, names
         with pytest.raises(TrainerError) as caught:
             target.create(submission(namespace, jobset("b")))
         assert "because it is being terminated" in str(caught.value)
-        assert "pulumi-trainer rbac" not in str(caught.value) and "wait until it is gone" in str(caught.value)
+        assert "pulumi-trainer rbac" not in str(caught.value) and "wait until its deletion has finished" in str(
+            caught.value
+        )
         target.delete(namespace, "a", uid=status.uid)
         until(lambda: left(root, namespace) in ([], ["ConfigMap/holds"]))
     finally:

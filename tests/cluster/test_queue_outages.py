@@ -140,7 +140,8 @@ def test_a_cluster_that_has_only_v1beta1(lab: Lab, own_cluster: Cluster) -> None
     lab.up_of(lab.text(SAME))
     uids = {kind: ids(lab, kind, "v1beta1") for kind in KINDS}
     serve(lab.root_client, "v1beta2", "v1beta1")
-    assert "3 updated" in (told := lab.up().out) and "created" not in told and "deleted" not in told, told
+    # Flavor, priority class and LocalQueue, and the resource that knows the objects of the program.
+    assert "4 updated" in (told := lab.up().out) and "created" not in told and "deleted" not in told, told
     assert {kind: ids(lab, kind, "v1beta2") for kind in KINDS} == uids
     lab.preview("--expect-no-changes")
     lab.destroy()

@@ -342,7 +342,7 @@ ROWS = [
         "its 9 pods start together or not at all"),
     Row("gang, and the whole cluster is too small", gang_of_more_than_there_is, "Starting", "WaitingForGang",
         r"^0 of 9 pods of PodGroup job \(\w+\) have a node: .*resource gap: map\[nvidia.com/gpu",
-        r"and 0 have a node \(\w+\): the cluster lacks 9\d\d nvidia.com/gpu for all of them together. Free or add nodes"),
+        r"but only 0 have a node \(\w+\): the cluster lacks 9\d\d nvidia.com/gpu for all of them together. Free or add nodes"),
     Row("no such scheduler", submitted(lambda: with_pod(job(pods=2), schedulerName="nobody")), "Starting", "NoScheduler",
         "^2 pods of scheduler nobody pending for", "Is the scheduler nobody installed and running", 40, False),
     Row("queue: waits", behind_another, "Queued", "Pending", "insufficient unused quota for nvidia.com/gpu in flavor .*, 16 more",

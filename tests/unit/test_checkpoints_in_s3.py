@@ -365,7 +365,7 @@ class TestRestore:
         place.put_checkpoint("step-20", {".metadata": b"1"})
         before, disabled = place.objects(), b"<Code>KMS.DisabledException</Code><Message>No key</Message>"
         place.front.fault(key, times=99, answer=Answer(400, disabled))
-        with pytest.raises(SystemExit, match="cannot be used: 400 KMS.DisabledException: No key"):
+        with pytest.raises(SystemExit, match=r"cannot be used: 400 KMS\.DisabledException: No key"):
             node.start()
         assert place.objects() == before
 
