@@ -417,6 +417,7 @@ def test_an_update_leaves_a_job_alone_that_somebody_has_created_in_its_place(ser
     theirs = server.create(JOBSET, submission(labels={"whose": "theirs"}).main)
     if how == "ended":
         assert target(server).update(submission(labels={"team": "a"})).phase == "Succeeded"
+        assert target(server).create(submission()).phase == "Succeeded"
     else:
         with pytest.raises(Conflict, match="another job has the same name now, which is left alone"):
             target(server).update(submission(labels={"team": "a"}))

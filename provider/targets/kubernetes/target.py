@@ -256,9 +256,10 @@ class KubernetesTarget:
         kind, name = kind_of(submission.main), submission.name
         alone = fresh and not adopt and not self._names(submission.namespace).may_contain(name)
         found = None if alone else self._settled(kind, submission.namespace, name)
-        if found is None and (owner.terminal or owner.removes_itself):
+        is_another = found is not None and _is_another(found, owner, submission)
+        if (found is None or is_another) and (owner.terminal or owner.removes_itself):
             return owner.last_status()
-        if found is not None and not record.belongs(found, owner.uid) and not _outlived_record(found, submission):
+        if found is not None and is_another:
             try:
                 _check_foreign(found, kind, submission, adopt)
             except Conflict:
