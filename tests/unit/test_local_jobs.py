@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from local_support import NAMESPACE, container, eventually, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder
+from pulumi_trainer.provider.targets.local.target import _expire
 
 FAIL_TWICE = """
 import sys, pathlib
@@ -425,6 +428,18 @@ class TestTimeToLive:
             local.create(submission(jobset(step(command=python("print('x')")), ttlSecondsAfterFinished=0))).uid
             == status.uid
         )
+
+    def test_a_status_removes_nothing_while_a_new_run_begins(self, local: LocalTarget) -> None:
+        run(local, jobset(step(command=python("print('x')")), ttlSecondsAfterFinished=3600))
+        folder = JobFolder.of(local.root, NAMESPACE, "job")
+        record = Record.read(folder)
+        record.jobset["spec"]["ttlSecondsAfterFinished"] = 0
+        record.write(folder)
+        with folder.guard():
+            assert local.status(NAMESPACE, "job") is not None and log(local) == "x\n"
+        _expire(folder, replace(record, uid="of the run before"))
+        assert log(local) == "x\n"
+        assert local.status(NAMESPACE, "job") is not None and not folder.logs.exists()
 
     def test_later(self, local: LocalTarget) -> None:
         document = jobset(step(command=python("print('x')")), ttlSecondsAfterFinished=3600)

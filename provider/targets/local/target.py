@@ -356,7 +356,7 @@ class LocalTarget:
 
     def _known_status(self, folder: JobFolder, record: Record) -> JobStatus:
         """Return the status of a job, and fail it if its supervisor has died. The caller has the lock."""
-        return self._current_status(folder, record) or self._fail_lost_job(folder, record)
+        return self._current_status(folder, record, locked=True) or self._fail_lost_job(folder, record)
 
     def update_secrets(self, submission: Submission) -> None:
         """Do nothing: a job gets the values of its Secrets when it is started or resumed."""
@@ -871,8 +871,8 @@ class LocalTarget:
             with suppress(BrokenPipeError), child.stdin:
                 child.stdin.write(json.dumps(_secrets(submission)).encode())
 
-    def _current_status(self, folder: JobFolder, record: Record) -> JobStatus | None:
-        """Return the current status of a job; None if its supervisor has died."""
+    def _current_status(self, folder: JobFolder, record: Record, *, locked: bool = False) -> JobStatus | None:
+        """Return the current status of a job; None if its supervisor has died. locked: Whether the caller has the lock."""
         supervised = folder.supervised()
         status = folder.read_status()
         if status is not None:
@@ -881,7 +881,7 @@ class LocalTarget:
             status.run, status.inputs = record.run, dict(record.inputs)
             if status.terminal:
                 if record.ttl is not None and time.time() >= status.finished + record.ttl:
-                    folder.expire()
+                    folder.expire() if locked else _expire(folder, record)
                 return status
         if status is None or status.phase == Phase.SUSPENDED:
             if record.suspended:
@@ -974,6 +974,19 @@ def _write_run_manifest(record: Record) -> None:
     with translate_os_errors(output.parent):
         make_folder(output.parent, Path(record.root))  # of a claim that only a Pod mounts there is none yet
     write_json(output.with_name(f".{output.name}.run.json"), {**about, "inputs": dict(record.inputs)})
+
+
+def _expire(folder: JobFolder, record: Record) -> None:
+    """Remove what the time to live limits, unless another call works on the job or a new run has begun meanwhile."""
+    lock = folder.try_guard()
+    if lock is None:  # the next call does it
+        return
+    try:
+        now = Record.find(folder)
+        if now is not None and now.uid == record.uid:
+            folder.expire()
+    finally:
+        os.close(lock)
 
 
 def _is_unsupervised(folder: JobFolder, seconds: float) -> bool:
