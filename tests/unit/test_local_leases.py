@@ -25,6 +25,7 @@ def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch,
         "".join(f"GPU {i}: NVIDIA H200 (UUID: GPU-{i})\\n  MIG 1g Device 0: (UUID: MIG-0)\\n" for i in range(4)),
     )
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 def program(folder: Path, monkeypatch: pytest.MonkeyPatch, output: str, then: str = "") -> None:
@@ -135,6 +136,23 @@ class TestGpus:
         assert run(local, jobset(step(command=python(SHOW), pods=2, container_fields=gpus(2)))).phase == "Succeeded"
         assert sorted([log(local), log(local, "job-node-0-1")]) == ["gpus 0,1\n", "gpus 2,3\n"]
 
+    @pytest.mark.parametrize(
+        ("visible", "usable"),
+        [
+            (None, [0, 1, 2, 3]), ("2,3", [2, 3]), ("3, 1", [3, 1]), ("GPU-2,0", [2, 0]), ("", []), ("-1", []),
+            ("1,-1,2", [1]), ("1,1", [1]), ("7", []), ("GPU-", []), ("MIG-0", []),
+        ],
+    )  # fmt: skip
+    def test_what_the_user_sees(self, visible: str | None, usable: list[int]) -> None:
+        assert machine.visible_gpus(visible) == usable
+
+    def test_jobs_get_those_that_the_user_sees(self, local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-3")
+        assert run(local, jobset(step(command=python(SHOW), container_fields=gpus(1)))).phase == "Succeeded"
+        assert log(local) == "gpus 2\n"
+        refusals, _ = local.review(submission(jobset(step(pods=3, container_fields=gpus(1)))).objects)
+        assert "needs 3 GPUs at one time, but this machine has 2 (CUDA_VISIBLE_DEVICES=2,GPU-3)" in str(refusals[0])
+
     def test_none_asked_for_none_seen(self, local: LocalTarget) -> None:
         run(local, jobset(step(command=python(SHOW))))
         assert log(local) == "gpus \n"
@@ -173,7 +191,7 @@ class TestGpus:
 
     def test_a_waiting_job_can_be_deleted(self, local: LocalTarget) -> None:
         held = Leases()
-        assert held.gpus(4, 4) == [0, 1, 2, 3]
+        assert held.gpus(4, range(4)) == [0, 1, 2, 3]
         local.create(submission(jobset(step(container_fields=gpus(1)))))
         wait(local, until=lambda s: s.reason == "WaitingForGPUs")
         local.delete(NAMESPACE, "job")

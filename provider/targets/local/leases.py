@@ -84,15 +84,15 @@ class Leases:
             return False
         return True
 
-    def gpus(self, count: int, total: int) -> list[int] | None:
-        """Lease `count` of `total` GPUs and return their indices; None if other jobs have too many.
+    def gpus(self, count: int, usable: Iterable[int]) -> list[int] | None:
+        """Lease `count` of the GPUs with these indices and return theirs; None if other jobs have too many.
 
         All are leased at once: two jobs that each have a part would wait for each other forever.
         """
         all_ = os.open(self._folder / "gpus", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(all_, fcntl.LOCK_EX)
-            taken = [i for i in range(total) if self._take_file(f"gpu-{i}")]
+            taken = [i for i in usable if self._take_file(f"gpu-{i}")]
             for i in taken[count:] if len(taken) >= count else taken:
                 self._leases.pop(f"gpu-{i}")()
         finally:

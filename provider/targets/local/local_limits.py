@@ -22,7 +22,15 @@ from pulumi_trainer.provider.kube.values.accessors import Document, listed, mapp
 from pulumi_trainer.provider.kube.views import Container, Pod, jobs_of
 from pulumi_trainer.provider.targets.local import environment, images, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import peak_of
-from pulumi_trainer.provider.targets.local.machine import GPU, cpus, gpus, memory, open_files, quantity
+from pulumi_trainer.provider.targets.local.machine import (
+    GPU,
+    VISIBLE_GPUS,
+    cpus,
+    memory,
+    open_files,
+    quantity,
+    visible_gpus,
+)
 from pulumi_trainer.provider.targets.local.plan import gpus_of, launch_file, requested, uses_mpi
 
 Keys = Mapping[str, Collection[str]]
@@ -102,10 +110,12 @@ def _containers_of(pod: Document) -> int:
 def too_few_gpus(objects: Objects) -> list[Problem]:
     """Return the jobs that need more GPUs than this machine has; GPUs are only counted if a job requests them."""
     found = []
+    visible = os.environ.get(VISIBLE_GPUS)
+    shown = "" if visible is None else f" ({VISIBLE_GPUS}={visible})"
     for where, jobset in _jobsets(objects):
         needed = _peak(jobset, gpus_of)
-        if needed and needed > (total := gpus()):
-            why = f"needs {needed} GPUs at one time, but this machine has {total}"
+        if needed and needed > (total := len(visible_gpus(visible))):
+            why = f"needs {needed} GPUs at one time, but this machine has {total}{shown}"
             hint = "ask for fewer (num_nodes, resources_per_node), or use the Kubernetes target"
             found.append(Problem(f"{where}: {GPU}", why, hint))
     return found

@@ -20,6 +20,7 @@ from pulumi_trainer.provider.targets.local.paths import translate_os_errors
 
 LINUX = sys.platform == "linux"
 GPU = "nvidia.com/gpu"
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 def host_id() -> str:
@@ -49,17 +50,45 @@ def _own_id() -> str:
 
 
 def gpus() -> int:
-    """Return the number of NVIDIA GPUs, as `nvidia-smi -L` lists them."""
+    """Return the number of NVIDIA GPUs."""
+    return len(_listed_gpus())
+
+
+def visible_gpus(visible: str | None) -> list[int]:
+    """Return the indices of the NVIDIA GPUs that CUDA shows to a program; as in CUDA, a device that is unknown ends the list.
+
+    Args:
+        visible: The value of CUDA_VISIBLE_DEVICES: indices, or UUIDs or their beginnings. None if it is not set.
+    """
+    listed = _listed_gpus()
+    if visible is None:
+        return [*listed]
+    found: list[int] = []
+    for word in visible.replace(" ", "").split(","):
+        named = [index for index, uuid_ in listed.items() if word == str(index) or _begins(uuid_, word)]
+        if len(named) != 1:
+            break
+        found += named
+    return [*dict.fromkeys(found)]
+
+
+def _begins(uuid_: str, word: str) -> bool:
+    return word.startswith("GPU-") and uuid_.startswith(word)
+
+
+def _listed_gpus() -> dict[int, str]:
+    """Return index -> UUID of the NVIDIA GPUs, as `nvidia-smi -L` lists them."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return 0
+        return {}
     try:
         listing = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return 0
+        return {}
     if listing.returncode != 0:
-        return 0
-    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
+        return {}
+    found = re.findall(r"^GPU (\d+):(?:.*\(UUID: (GPU-[^)]*)\))?", listing.stdout, re.MULTILINE)
+    return {int(index): uuid_ for index, uuid_ in found}
 
 
 def cpus() -> int:

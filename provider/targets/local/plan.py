@@ -26,7 +26,7 @@ from pulumi_trainer.provider.targets.local import environment, images, remote, v
 from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
 from pulumi_trainer.provider.targets.local.isolation import Isolation
 from pulumi_trainer.provider.targets.local.jobset_controller import job_name
-from pulumi_trainer.provider.targets.local.machine import GPU, LINUX, quantity
+from pulumi_trainer.provider.targets.local.machine import GPU, LINUX, VISIBLE_GPUS, quantity
 from pulumi_trainer.provider.targets.local.paths import inside
 from pulumi_trainer.provider.targets.local.process import MARK
 from pulumi_trainer.provider.targets.local.rewrite import Rewriter, domains
@@ -455,7 +455,7 @@ def _container(
             **_threads(container),
             **{k: rewriter.value(k, v) for k, v in images.variables(str(container.get("image", ""))).items()},
             **{k: rewriter.value(k, v) if k in given.literal else v for k, v in given.values.items()},
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
+            VISIBLE_GPUS: ",".join(map(str, gpus)),
             MARK: f"{site.uid}/{facts.name}/{container['name']}",
         },
         cwd=Path(rewriter.path(cwd)) if cwd else scratch,

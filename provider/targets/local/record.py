@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.targets.local.isolation import find_isolation
 from pulumi_trainer.provider.targets.local.jobset_controller import JobSet
-from pulumi_trainer.provider.targets.local.machine import host_id
+from pulumi_trainer.provider.targets.local.machine import VISIBLE_GPUS, host_id
 from pulumi_trainer.provider.targets.local.plan import Site, output_folder
 from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.store import JobFolder, read_json, unreadable, write_json
@@ -58,6 +59,7 @@ class Record:
         override: The `Override` of `suspend` by `pulumi-trainer`; empty if nobody has overridden it.
         stop: Message of a job that is to be stopped; empty if it is not.
         user: Account that has created the job; empty in records of earlier versions.
+        visible_gpus: CUDA_VISIBLE_DEVICES of the user that has created the job; None if it was not set.
     """
 
     namespace: str
@@ -86,6 +88,7 @@ class Record:
     stop: str = ""
     user: str = ""
     isolation: str = ""
+    visible_gpus: str | None = None
 
     @classmethod
     def of(cls, submission: Submission, site: Site, tuning: Tuning, isolation: str = "") -> Record:
@@ -111,6 +114,7 @@ class Record:
             earlier=[run.to_dict() for run in submission.earlier],
             user=current_user(),
             isolation=isolation,
+            visible_gpus=os.environ.get(VISIBLE_GPUS),
         )
 
     @classmethod

@@ -32,7 +32,7 @@ from pulumi_trainer.provider.targets.local import failure, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import Job, JobSet, Verdict, all_ready, peak_of
 from pulumi_trainer.provider.targets.local.jobset_controller import Pod as PodView
 from pulumi_trainer.provider.targets.local.leases import Leases
-from pulumi_trainer.provider.targets.local.machine import gpus
+from pulumi_trainer.provider.targets.local.machine import visible_gpus
 from pulumi_trainer.provider.targets.local.paths import inside, is_disk_full, make_folder, make_temporary, remove_tree
 from pulumi_trainer.provider.targets.local.places import Place
 from pulumi_trainer.provider.targets.local.plan import PodId, PodPlan, Site, gpus_of, plan_pod, pod_name
@@ -208,14 +208,14 @@ class Run:
         needed = int(peak_of(document, gpus_of))
         self._leases = self._leases or Leases()
         if needed:
-            total = gpus()
-            found = self._leases.gpus(needed, total)
+            usable = visible_gpus(self.record.visible_gpus)
+            found = self._leases.gpus(needed, usable)
             if found is None:
                 self._place.release()  # who waits for GPUs does not keep others waiting
                 self._wait(
                     now,
                     "WaitingForGPUs",
-                    f"needs {needed} of {total} GPUs; other jobs of this machine occupy the others",
+                    f"needs {needed} of {len(usable)} GPUs; other jobs of this machine occupy the others",
                 )
                 return False
             self._free_gpus = found

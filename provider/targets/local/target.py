@@ -232,10 +232,8 @@ class LocalTarget:
         with self._locked(submission.namespace, submission.name, owner) as (folder, record):
             self._known_status(folder, record)
             changed = Record.of(submission, self._site(folder, record.uid), record.tuning, record.isolation)
-            kept = {
-                name: getattr(record, name)
-                for name in ("host", "hostname", "created", "earlier", "first_uid", "stop", "temporary")
-            }
+            names = ("host", "hostname", "created", "temporary", "visible_gpus", "earlier", "first_uid", "stop")
+            kept = {name: getattr(record, name) for name in names}
             record = replace(changed, **kept).with_override(Override.from_dict(record.override))
             self._create_claims(record)
             _store_source(folder, submission)
