@@ -212,7 +212,7 @@ def _empty_stack(home: Path) -> Path:
 
     It is no fixture, so that other folders only import `project` and `pulumi_home`.
     """
-    made = Project(home.with_name("empty-stack"), home)
+    made = Project(home.with_name(f"{home.name}-empty-stack"), home)
     (made.folder / "state").mkdir(parents=True)
     (made.folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": made.name, "runtime": "python", "main": "."}))
     result = made.run("stack", "init")
