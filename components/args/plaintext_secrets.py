@@ -288,7 +288,7 @@ def is_token(text: str) -> bool:
 
 
 def holds_token(text: str) -> bool:
-    """Return the same for a text that is too long to be kept, such as a file."""
+    """Return whether a text holds a token; unlike `is_token`, this is not cached, for the text of a file."""
     if _BASIC.search(text) or _PRIVATE_KEY.search(text):
         return True
     return any(_is_token(run[0][:_LONGEST_RUN]) for run in _RUN.finditer(text) if _DIGIT.search(run[0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -262,9 +263,12 @@ def _lines(file: Path, above: tuple[Path, ...]) -> Iterator[str]:
 def _unreadable(line: str) -> str:
     """Return why a line of a file of requirements is none; empty for a comment, an option, a path, a URL and a requirement."""
     text = re.split(r"(?:^|\s)(?:#|--)", line.lstrip("\ufeff"))[0].strip()
-    if not text or text.startswith("-") or "${" in text or plaintext_secrets.problems(text, ""):
-        return ""
-    if FILE_OR_URL.search(text.partition(";")[0]):
+    return "" if not text or text.startswith("-") or "${" in text else invalid_requirement(text)
+
+
+def invalid_requirement(text: str) -> str:
+    """Return why a text is not a requirement; empty if it is one, a path, a URL, or a secret, which no message quotes."""
+    if plaintext_secrets.problems(text, "") or _FILE_OR_URL.search(text.partition(";")[0]):  # a marker follows
         return ""
     try:
         Requirement(text)
@@ -273,7 +277,7 @@ def _unreadable(line: str) -> str:
     return ""
 
 
-FILE_OR_URL = re.compile(r"^\.|/|\.(whl|zip|tar|tgz|tbz|tar\.\w+)(\[|$)", re.IGNORECASE)
+_FILE_OR_URL = re.compile(r"^\.|/|\.(whl|zip|tar|tgz|tbz|tar\.\w+)(\[|$)", re.IGNORECASE)
 """Requirements that pip reads from a disk or an address."""
 
 
@@ -324,11 +328,12 @@ def _dependencies(file: Path) -> str:
 
 def _exported(file: Path) -> str:
     """Return the locked versions of a project of uv, without the project itself and its groups for development; with the indexes
-    and hashes if a package is of another index than PyPI, since pip would take one of the same name from any index.
+    and hashes if a package is of another index than uv's default, since pip would take one of the same name from any index.
     """
     locked = mappings(_toml(file).get("package"))
     found = _export(file, "--no-hashes")
-    elsewhere = {text(each.get("name")) for each in locked if _index_of(each) != _PYPI}
+    default = _default_index(file)
+    elsewhere = {text(each.get("name")) for each in locked if _index_of(each, default) != default}
     if elsewhere.isdisjoint(_LOCKED.findall(found)):
         return found
     found = _export(file, "--emit-index-url")
@@ -339,17 +344,24 @@ def _exported(file: Path) -> str:
     return found
 
 
-def _index_of(package: Mapping[str, Any]) -> str:
-    return str(section(package, "source").get("registry", _PYPI)).rstrip("/")
+def _default_index(file: Path) -> str:
+    """Return the index that uv takes packages from if neither the project nor the user has set one."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    found = _INDEX.search(_export(file, "--no-hashes", "--no-config", "--emit-index-url", env=plain))
+    return found[1].rstrip("/") if found else ""
 
 
-_PYPI = "https://pypi.org/simple"
+def _index_of(package: Mapping[str, Any], default: str) -> str:
+    return str(section(package, "source").get("registry", default)).rstrip("/")
+
+
+_INDEX = re.compile(r"^--index-url (\S+)", re.MULTILINE)
 _LOCKED = re.compile(r"^([A-Za-z0-9][\w.-]*)", re.MULTILINE)
 _UNHASHED = re.compile(r"^([^\s#-]\S*)(?:.*[^\\\n])?$", re.MULTILINE)
 """Lines of a requirement that end with it; its hashes are in the lines below."""
 
 
-def _export(file: Path, *options: str) -> str:
+def _export(file: Path, *options: str, env: Mapping[str, str] | None = None) -> str:
     argv = [
         "uv",
         "export",
@@ -362,7 +374,7 @@ def _export(file: Path, *options: str) -> str:
         *options,
     ]
     try:
-        done = subprocess.run(argv, cwd=file.parent, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(argv, cwd=file.parent, env=env, capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError:
         hint = "pip install uv, or give requirements.txt (`uv export`)"
         raise Invalid(Problem("requirements", "uv.lock is read by uv, which is not on PATH", hint)) from None

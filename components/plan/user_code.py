@@ -28,7 +28,6 @@ from stat import S_ISREG
 from types import CodeType
 from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
 from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import BuiltinTrainer
@@ -39,9 +38,9 @@ from pulumi_trainer.args.signatures import unknown_fields
 from pulumi_trainer.args.trainers import Code, Compiled, CustomTrainer, Trainer
 from pulumi_trainer.plan import imports
 from pulumi_trainer.plan.project_code import (
-    FILE_OR_URL,
     Project,
     imported_function,
+    invalid_requirement,
     read_project,
     read_requirements,
     script_problems,
@@ -696,54 +695,52 @@ def package_problems(code: Mapping[str, Any]) -> list[Problem]:
         for i, each in enumerate(given if isinstance(given, list) else ()):
             if not isinstance(each, (str, Unknown)):
                 found.append(Problem(f"{field}[{i}]", f"must be a string, not {type(each).__name__}"))
-    return [*found, *_unreadable(code.get("packages")), *_unhashed(code)]
+    return [*found, *_unreadable(code), *_unhashed(code)]
 
 
 def _unhashed(code: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem if pip would refuse all of `packages_to_install`, since the requirements of a file have hashes."""
-    packages, requirements = code.get("packages"), code.get("requirements")
-    words = packages if isinstance(packages, list) else []
-    pairs = zip(["", *words], words, strict=False)
-    named = [word for before, word in pairs if not any(str(each).startswith("-") for each in (before, word))]
-    if named and "--hash=" in (requirements or ""):
+    named = any(not _is_option(before) and not _is_option(word) for _, before, word in _words(code))
+    if named and "--hash=" in (code.get("requirements") or ""):
         why = "the requirements have hashes, and pip then installs nothing without one"
         yield Problem("packages_to_install", why, "add them to the lock or the file of requirements instead")
 
 
-def _unreadable(packages: Any) -> Iterator[Problem]:
+def _unreadable(code: Mapping[str, Any]) -> Iterator[Problem]:
+    for where, before, word in _words(code):
+        if not isinstance(word, str) or plaintext_secrets.problems(word, ""):
+            continue
+        if option := _OPTION_WITH_VALUE.match(word):
+            why = f"{option[1]} and its value are one word, which pip does not read"
+            yield Problem(where, why, f'write them as two items: "{option[1]}", "{option[2]}"')
+        elif not _is_option(before) and not _is_option(word) and (wrong := invalid_requirement(word)):
+            hint = 'one requirement each, such as "torch>=2.6,<3", a path, a URL or an option of pip'
+            yield Problem(where, f"{word!r} is not a valid requirement: {wrong}", hint)
+
+
+def _words(code: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each item of `packages_to_install` with its path and the item before it, of which it may be the value."""
+    packages = code.get("packages")
     words = packages if isinstance(packages, list) else []
     for i, (before, word) in enumerate(zip(["", *words], words, strict=False)):
-        if (
-            isinstance(word, str)
-            and (option := _OPTION_WITH_VALUE.match(word))
-            and not plaintext_secrets.problems(word, "")
-        ):
-            why = f"{option[1]} and its value are one word, which pip does not read"
-            yield Problem(f"packages_to_install[{i}]", why, f'write them as two items: "{option[1]}", "{option[2]}"')
-        is_option = any(isinstance(each, str) and each.startswith("-") for each in (before, word))
-        if not isinstance(word, str) or is_option or plaintext_secrets.problems(word, ""):
-            continue
-        if FILE_OR_URL.search(word.partition(";")[0]):  # a marker follows
-            continue
-        try:
-            Requirement(word)
-        except InvalidRequirement as error:
-            why = f"{word!r} is not a valid requirement: {str(error).partition(chr(10))[0]}"
-            hint = 'one requirement each, such as "torch>=2.6,<3", a path, a URL or an option of pip'
-            yield Problem(f"packages_to_install[{i}]", why, hint)
+        yield f"packages_to_install[{i}]", before, word
+
+
+def _is_option(word: Any) -> bool:
+    return isinstance(word, str) and word.startswith("-")
 
 
 def unshipped_packages(code: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the requirements that are files of this machine: without a project, none of them travels to a cluster."""
-    packages = code.get("packages")
-    words = packages if isinstance(packages, list) and code.get("source") is None else []
-    for i, (before, word) in enumerate(zip(["", *words], words, strict=False)):
+    if code.get("source") is not None:
+        return
+    for where, before, word in _words(code):
         path = word.partition(";")[0].partition("[")[0].strip() if isinstance(word, str) else ""
         is_file = before in _FILE_OPTIONS or path.startswith(".") or "/" in path
         if is_file and "://" not in path and not path.startswith(("/", "-")) and Path(path).exists():
             why = f"{word} is a path of this machine, and no file travels with packages_to_install"
             hint = "use requirements=" if before in _FILE_OPTIONS[:4] else "give the address of a package, or source="
-            yield Problem(f"packages_to_install[{i}]", why, hint)
+            yield Problem(where, why, hint)
 
 
 _FILE_OPTIONS = ("-r", "--requirement", "-c", "--constraint", "-e", "--editable")

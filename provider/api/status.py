@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, ended, read_attempts
+from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import lines
 from pulumi_trainer.provider.kube.values.accessors import only
 from pulumi_trainer.provider.kube.values.wording import duration
@@ -145,6 +146,12 @@ class Presence:
     alone: Owner | None = None
     not_started: bool = False
     note: str = ""
+
+
+def another_job(where: str) -> Problem:
+    """Return the problem of a job whose name another job has, since it was deleted."""
+    why = "somebody has deleted it, and another job has the same name now, which is left alone"
+    return Problem(where, why, "delete the other job, or give the TrainJob another name")
 
 
 @dataclass

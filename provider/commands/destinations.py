@@ -208,12 +208,12 @@ class _Bucket:
         self._client: Any = boto3.client("s3")
         self._bucket, self._prefix = bucket, f"{prefix}/" if prefix else ""
         self._earlier = self._sizes()
-        self._listed = self._listed_objects()
         self._refuse_content(overwrite)
+        self._listed = self._listed_objects()
 
     def begin(self, size: int) -> None:  # noqa: ARG002
         # Until the copy is complete, this object has what the record of the earlier copy, removed now, lists.
-        listed = json.dumps({"copy": {"files": [{"path": path} for path in sorted(self._listed or ())]}}).encode()
+        listed = json.dumps({"copy": {"files": [{"path": path} for path in sorted(self._listed)]}}).encode()
         self._client.put_object(Bucket=self._bucket, Key=self._prefix + _BEGUN, Body=listed)
         self._remove([name for name in (RECORD, OTHER_RECORD) if name in self._earlier])
 
@@ -244,7 +244,7 @@ class _Bucket:
         if wrong:
             where = f"s3://{self._bucket}/{self._key(wrong[0])}"
             raise TargetFault(Problem(where, "does not have the size that was uploaded", "copy it again"))
-        self._remove(sorted((self._listed or set()) & there.keys() - files.keys() - {_BEGUN}))
+        self._remove(sorted(self._listed & there.keys() - files.keys() - {_BEGUN}))
         self._client.put_object(
             Bucket=self._bucket, Key=self._prefix + name, Body=record, ContentType="application/json"
         )
@@ -266,21 +266,19 @@ class _Bucket:
         return found
 
     def _refuse_content(self, overwrite: bool) -> None:
-        place = f"s3://{self._bucket}/{self._prefix}"
-        if not self._earlier:
-            return
-        if not overwrite:
+        if self._earlier and not overwrite:
             begun = " (a copy there is not complete)" if _BEGUN in self._earlier else ""
-            raise Invalid(Problem("--copy", f"{place} is not empty{begun}", "--overwrite replaces an earlier copy"))
-        if _BEGUN not in self._earlier and self._listed is None:
-            why = f"{place} is not a copy of an output: it has no valid {RECORD}"
-            raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another prefix"))
+            why = f"s3://{self._bucket}/{self._prefix} is not empty{begun}"
+            raise Invalid(Problem("--copy", why, "--overwrite replaces an earlier copy"))
 
-    def _listed_objects(self) -> set[str] | None:
-        """Return the objects of the earlier copy, as its record lists them; None without a record. All others stay."""
+    def _listed_objects(self) -> set[str]:
+        """Return the objects of the earlier copy, as its record lists them. All others stay."""
         found = [self._read_listed(name) for name in (RECORD, OTHER_RECORD, _BEGUN) if name in self._earlier]
         known = [each for each in found if each is not None]
-        return set().union(*known) if known else None
+        if self._earlier and _BEGUN not in self._earlier and not known:
+            why = f"s3://{self._bucket}/{self._prefix} is not a copy of an output: it has no valid {RECORD}"
+            raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another prefix"))
+        return set().union(*known)
 
     def _read_listed(self, name: str) -> set[str] | None:
         if self._earlier[name] >= _LONGEST_RECORD:

@@ -107,7 +107,7 @@ def local_files(location: str, selected: Patterns) -> dict[str, tuple[Path, int]
     """
     folder = _Folder(location)
     files = folder.files(selected)
-    return {key: (folder.path_of(key), files[key].st_size) for key in sorted(files, key=lambda key: key.split("/"))}
+    return {key: (folder._inside(key), files[key].st_size) for key in sorted(files, key=lambda key: key.split("/"))}
 
 
 def _revision(entries: Iterable[Entry]) -> str:
@@ -128,7 +128,7 @@ class _Folder:
             raise TargetFault(Problem(f"file://{self._given}", why, "fetch into a folder of its own"))
 
     def listing(self, recorded: str) -> Listing:  # noqa: ARG002
-        entries = self.entries(self._keys())
+        entries = self.entries(self._keys(Patterns()))
         return Listing(_revision(entries), entries)
 
     def entries(self, keys: Iterable[str]) -> list[Entry]:
@@ -140,10 +140,6 @@ class _Folder:
         """Return path -> status of the selected files."""
         return {key: self._stat(key) for key in self._keys(selected) if selected.selects(key)}
 
-    def path_of(self, key: str) -> Path:
-        """Return the place of a file of `files`."""
-        return self._inside(key)
-
     def _stat(self, key: str) -> os.stat_result:
         """Return the status of a file. A regular file needs no further check: `_names` enters no link, so it is inside."""
         try:
@@ -152,8 +148,8 @@ class _Folder:
             raise self._fault(key, error.strerror or str(error), "fix or remove it") from None
         return status if stat.S_ISREG(status.st_mode) else self._inside(key).stat()
 
-    def _keys(self, selected: Patterns | None = None) -> list[str]:
-        return [self._given.name] if self._single else sorted(self._names(selected or Patterns()))
+    def _keys(self, selected: Patterns) -> list[str]:
+        return [self._given.name] if self._single else sorted(self._names(selected))
 
     def with_checksums(self, entry: Entry) -> Entry:
         return entry

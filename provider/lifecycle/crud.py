@@ -60,6 +60,7 @@ from pulumi_trainer.provider.api.status import (
     Owner,
     Phase,
     Presence,
+    another_job,
 )
 from pulumi_trainer.provider.api.submission import WORKERS, Submission, from_state, main_key, secret_name
 from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TrainerError, Unreadable
@@ -390,9 +391,7 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
     stale_data = data_notes(olds, changed_data)
     stale = (*stale_data, *code_note)
     if presence is not None and presence.another:
-        why = f"{_where(olds)}: somebody has deleted it, and another job has the same name now, which is left alone"
-        hint = "delete the other job, or give the TrainJob another name"
-        return Checked(_same_run(olds, news), failures=(f"{why}: {hint}",))
+        return Checked(_same_run(olds, news), failures=(str(another_job(_where(olds))),))
     again = _recreate_mark(olds, presence) if presence is not None else ""
     may_run = again.startswith((_MISSING, _TAKEN))
     if again and presence is not None and (same or not may_run):

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.documents import split_path
 
 Document = dict[str, Any]
-Path = tuple[str | int, ...]
+Path = tuple[str, ...]
 
 _NO_PATH = "<nil>"
 _NAME = ("metadata", "name")
 _VALID_NAME = "name"
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 
 def without_rejected(document: Document, problems: Iterable[Problem]) -> Document | None:
@@ -29,17 +28,17 @@ def without_rejected(document: Document, problems: Iterable[Problem]) -> Documen
         problems: Problems with paths such as `spec.trainer.numNodes`.
     """
     kept = copy.deepcopy(document)
-    places = {place_of(problem.where): problem for problem in problems if problem.where}
-    for place in sorted(places, key=_deepest_and_last_first):
-        parent, last = _find(kept, place[:-1]), place[-1]
-        if not _has(parent, last):
+    places = {split_path(problem.where): problem for problem in problems if problem.where}
+    for place in sorted(places, key=_depth_and_order, reverse=True):
+        parent = _find(kept, place[:-1])
+        if (at := _key_in(parent, place[-1])) is None:
             continue
         if place == _NAME:
-            parent[last] = _VALID_NAME
-        elif "string" in places[place].why and isinstance(parent[last], (int, float)):
-            parent[last] = str(parent[last])
+            parent[at] = _VALID_NAME
+        elif "string" in places[place].why and isinstance(parent[at], (int, float)):
+            parent[at] = str(parent[at])
         else:
-            del parent[last]
+            del parent[at]
     return None if kept == document else kept
 
 
@@ -50,11 +49,11 @@ def about_others(problems: Iterable[Problem], rejected: Iterable[Problem]) -> li
         problems: What a later step rejects. A problem without a path is left out: it summarizes others.
         rejected: What earlier steps have rejected.
     """
-    places = {place_of(each.where) for each in rejected} - {()}
+    places = {split_path(each.where) for each in rejected} - {()}
     above = set(chain.from_iterable(map(_beginnings, places)))
     found = []
     for problem in problems:
-        place = place_of(problem.where)
+        place = split_path(problem.where)
         if place and problem.where != _NO_PATH and place not in above and places.isdisjoint(_beginnings(place)):
             found.append(problem)
     return found
@@ -64,25 +63,20 @@ def _beginnings(place: Path) -> Iterator[Path]:
     return (place[:depth] for depth in range(1, len(place) + 1))
 
 
-def place_of(path: str) -> Path:
-    """Return the keys and indices in a path such as `spec.containers[0].env[1].name`."""
-    return tuple(key or (int(index) if index.isdecimal() else index) for key, index in _STEP.findall(path))
+def _depth_and_order(place: Path) -> tuple[int, list[str]]:
+    """Return a key that sorts places by their depth, and the items of a list by their index."""
+    return len(place), [step.zfill(9) for step in place]
 
 
-def _deepest_and_last_first(place: Path) -> tuple[Any, ...]:
-    indices = tuple(-step for step in place if isinstance(step, int))
-    return -len(place), indices, *map(str, place)
-
-
-def _find(document: Any, place: Sequence[str | int]) -> Any:
+def _find(document: Any, place: Path) -> Any:
     for step in place:
-        if not _has(document, step):
+        if (at := _key_in(document, step)) is None:
             return None
-        document = document[step]
+        document = document[at]
     return document
 
 
-def _has(parent: Any, step: str | int) -> bool:
+def _key_in(parent: Any, step: str) -> str | int | None:
     if isinstance(parent, list):
-        return isinstance(step, int) and step < len(parent)
-    return isinstance(parent, dict) and step in parent
+        return int(step) if step.isdecimal() and int(step) < len(parent) else None
+    return step if isinstance(parent, dict) and step in parent else None

@@ -130,6 +130,9 @@ PREFERS = '"ref_checkpointer.model_type": "LLAMA2", "lr_scheduler.num_warmup_ste
 
 STEADY = '"learning_rate": 1e-2, "beta": 0.0, "per_device_train_batch_size": 8, "max_steps": 30, '
 
+SCORES = '"learning_rate": 2e-2, "max_steps": 32, '
+"""Each pair differs in its first word alone: after 12 steps, the loss is still that of chance."""
+
 METHODS = (
     _trl("sft+lora", "chat", '"max_length": 64', "lora=LORA,", first=True, adapter=True, pods=True),
     _trl("sft", "chat", '"max_length": 64'),
@@ -158,7 +161,7 @@ METHODS = (
     _llamafactory("pt", "text", '"finetuning_type": "full"'),
     _llamafactory("dpo+lora", "alpaca-preference", "", "lora=LORA,", adapter=True),
     _llamafactory("kto+lora", "alpaca-kto", "", "lora=LORA,", adapter=True),
-    _llamafactory("rm+lora", "alpaca-preference", "", "lora=LORA,", adapter=True),
+    _llamafactory("rm+lora", "alpaca-preference", SCORES, "lora=LORA,", adapter=True),
     _torchtune("full_finetune_distributed", "llama2/7B_full", "", first=True),
     _torchtune("lora_finetune_distributed", "llama2/7B_lora", WARM, "lora=LORA,", first=True, adapter=True),
     _torchtune("qat_distributed", "llama2/7B_qat_full", '"quantizer.groupsize": 32'),

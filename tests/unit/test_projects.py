@@ -579,15 +579,18 @@ def with_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
 
 
-def locked(folder: Path, index: str, *, digest: str = "a" * 64) -> project_code.Project:
-    """A project whose lock has a package of PyPI and one of an index; an empty digest is none."""
+CORP = "https://index.corp.example/simple"
+
+
+def locked(folder: Path, index: str, default: str, *, digest: str = "a" * 64) -> project_code.Project:
+    """A project whose lock has a package of uv's default index and one of another; an empty digest is none."""
     write(folder, {
         "pyproject.toml": '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\n'
         'dependencies = ["My_Lib", "torch"]\n[tool.uv.sources]\nmy-lib = { index = "priv" }\n'
         f'[[tool.uv.index]]\nname = "priv"\nurl = "{index}"\nexplicit = true\n',
         "uv.lock": 'version = 1\nrevision = 2\nrequires-python = ">=3.10"\n'
         + package("my-lib", index, digest)
-        + package("torch", "https://pypi.org/simple", "b" * 64)
+        + package("torch", default, "b" * 64)
         + '[[package]]\nname = "x"\nversion = "1"\nsource = { virtual = "." }\n'
         'dependencies = [{ name = "my-lib" }, { name = "torch" }]\n[package.metadata]\n'
         f'requires-dist = [{{ name = "my-lib", index = "{index}" }}, {{ name = "torch" }}]\n',
@@ -603,30 +606,50 @@ def package(name: str, index: str, digest: str) -> str:
     return f'[[package]]\nname = "{name}"\nversion = "1.0"\n{source}\nwheels = [{{ {file}{hashed} }}]\n'
 
 
-@pytest.mark.usefixtures("with_uv")
-def test_a_lock_of_several_indexes_travels_with_them_and_with_its_hashes(tmp_path: Path) -> None:
-    text = project_code.read_requirements("uv.lock", locked(tmp_path, "https://pypi.corp.example/simple"))
-    assert "--extra-index-url https://pypi.corp.example/simple\n" in text
+@pytest.fixture
+def default(tmp_path_factory: pytest.TempPathFactory, with_uv: None) -> str:
+    """The index of uv itself."""
+    folder = write(tmp_path_factory.mktemp("empty"), {
+        "pyproject.toml": '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\n',
+        "uv.lock": 'version = 1\nrevision = 2\nrequires-python = ">=3.10"\n'
+        '[[package]]\nname = "x"\nversion = "1"\nsource = { virtual = "." }\n',
+    })  # fmt: skip
+    found = project_code._default_index(folder / "uv.lock")
+    assert found.startswith("https://") and not found.endswith("/")
+    return found
+
+
+def test_a_lock_of_several_indexes_travels_with_them_and_with_its_hashes(tmp_path: Path, default: str) -> None:
+    text = project_code.read_requirements("uv.lock", locked(tmp_path, CORP, default))
+    assert f"--extra-index-url {CORP}\n" in text
     assert f"my-lib==1.0 \\\n    --hash=sha256:{'a' * 64}" in text and f"--hash=sha256:{'b' * 64}" in text
     (problem,) = user_code.package_problems({"requirements": text, "packages": ["numpy"]})
     assert "pip then installs nothing without one" in problem.why and "lock" in problem.hint
     assert not user_code.package_problems({"requirements": text, "packages": ["--pre", "--timeout", "60"]})
 
 
-@pytest.mark.usefixtures("with_uv")
-def test_a_lock_of_pypi_alone_travels_as_names_and_versions(tmp_path: Path) -> None:
-    text = project_code.read_requirements("uv.lock", locked(tmp_path, "https://pypi.org/simple"))
+def test_a_lock_of_the_default_index_alone_travels_as_names_and_versions(tmp_path: Path, default: str) -> None:
+    text = project_code.read_requirements("uv.lock", locked(tmp_path, f"{default}/", default))
     assert text == "my-lib==1.0\ntorch==1.0\n"
 
 
-@pytest.mark.usefixtures("with_uv")
-def test_a_lock_of_several_indexes_without_hashes_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
+def test_an_index_of_the_environment_is_not_the_default_one(
+    tmp_path: Path, default: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, CORP)
+    text = project_code.read_requirements("uv.lock", locked(tmp_path, CORP, CORP))
+    assert f"--index-url {CORP}\n" in text and text.count("--hash=") == 2
+    assert project_code.read_requirements("uv.lock", locked(tmp_path, default, default)) == "my-lib==1.0\ntorch==1.0\n"
+
+
+def test_a_lock_of_several_indexes_without_hashes_is_refused(tmp_path: Path, default: str) -> None:
     with pytest.raises(Invalid, match=r"has no hashes of my-lib==1\.0: with several indexes"):
-        project_code.read_requirements("uv.lock", locked(tmp_path, "https://pypi.corp.example/simple", digest=""))
+        project_code.read_requirements("uv.lock", locked(tmp_path, CORP, default, digest=""))
 
 
 def test_dependencies_with_a_source_of_uv_are_a_warning(tmp_path: Path) -> None:
-    project = locked(tmp_path, "https://pypi.corp.example/simple")
+    project = locked(tmp_path, CORP, CORP)
     (warning,) = project_code.source_warnings("pyproject.toml", project)
     assert "names the sources of My_Lib for uv" in warning.why and 'requirements="uv.lock"' in warning.hint
     assert not project_code.source_warnings("uv.lock", project)

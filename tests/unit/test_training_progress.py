@@ -12,7 +12,7 @@ from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
-from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress, rank_0
+from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress, progress_of, rank_0
 from test_observed_attempts import jobset, pod, view
 
 STEPS = b"starting\n" + b"".join(json.dumps({"trainerStatus": {"step": n}}).encode() + b"\n" for n in (4, 5))
@@ -23,9 +23,16 @@ class Log:
 
     def __init__(self, *answers: bytes | Exception) -> None:
         self.answers, self.queries = [*answers], list[dict[str, str]]()
+        self.workers = dict[str, Client]()
 
     def within(self, _: float) -> Log:
         return self
+
+    def log_tail(self, _namespace: str, _pod: str, query: dict[str, str], _size: int) -> bytes:
+        self.queries.append(query)
+        answer = self.answers.pop(0)
+        assert isinstance(answer, bytes)
+        return answer
 
     def logs(self, _namespace: str, _pod: str, query: dict[str, str], *, idle: float) -> Iterator[bytes]:
         assert idle
@@ -84,3 +91,15 @@ def test_a_log_that_is_gone_is_not_asked_for_again(monkeypatch: pytest.MonkeyPat
     log = Log(ApiError(Problem("pods/x", "not found"), 404, {}))
     followed(log, running(0, 5), monkeypatch)
     assert len(log.queries) == 1
+
+
+def test_progress_is_as_old_as_its_line() -> None:
+    """A training that hangs shows when it has last reported, not when somebody asks."""
+    printed = (
+        b'2026-03-04T05:06:07.123456789Z {"trainerStatus": {"progressPercentage": 40}}\n2026-03-04T05:07:00Z waiting\n'
+    )
+    log = Log(printed)
+    found = progress_of(cast("Client", log), running(0, 5.0))
+    assert found is not None
+    assert (found["progressPercentage"], found["lastUpdatedTime"]) == (40, "2026-03-04T05:06:07Z")
+    assert log.queries[0]["timestamps"] == "true"

@@ -285,10 +285,16 @@ def test_a_package_of_this_machine_does_not_travel_to_a_cluster(
     assert problems() == [] or words == ["-e", "."], "nothing here has that name"
 
 
-@pytest.mark.parametrize("make", NUMBERS.values(), ids=NUMBERS)
-def test_a_whole_number_of_another_type_is_the_equal_number(make: Callable[[Any], dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("make", "plain", "other"),
+    [*((make, int, Numpy) for make in NUMBERS.values()), *((make, str, Text) for make in TEXTS.values())],
+    ids=[*NUMBERS, *TEXTS],
+)
+def test_a_value_of_another_type_is_the_equal_value(
+    make: Callable[[Any], dict[str, Any]], plain: type, other: type
+) -> None:
     given = {"trainer": trainer.CustomTrainer(func=work)}
-    expected, found = planned(lambda: {**given, **make(int)}), planned(lambda: {**given, **make(Numpy)})
+    expected, found = planned(lambda: {**given, **make(plain)}), planned(lambda: {**given, **make(other)})
     assert found.problems == expected.problems == []
     assert found.content_digest == expected.content_digest
     assert repr(found.made) == repr(expected.made)
@@ -297,15 +303,6 @@ def test_a_whole_number_of_another_type_is_the_equal_number(make: Callable[[Any]
 def test_a_path_is_passed_as_text() -> None:
     (problem,) = planned(lambda: {"trainer": trainer.CustomTrainer(args=[PurePosixPath("x")], command=["a"])}).problems
     assert problem.where == "trainer.args[0]" and problem.hint == "pass str(value)"
-
-
-@pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS)
-def test_a_text_of_another_type_is_the_equal_text(make: Callable[[Any], dict[str, Any]]) -> None:
-    given = {"trainer": trainer.CustomTrainer(func=work)}
-    expected, found = planned(lambda: {**given, **make(str)}), planned(lambda: {**given, **make(Text)})
-    assert found.problems == expected.problems == []
-    assert found.content_digest == expected.content_digest
-    assert repr(found.made) == repr(expected.made)
 
 
 @dataclasses.dataclass

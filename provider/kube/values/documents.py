@@ -67,8 +67,7 @@ class Document:
 
     def _found(self, path: str) -> tuple[int, str | None]:
         prefix = [] if self.item is None else ["items", str(self.item)]
-        steps = [*prefix, *(key or index for key, index in _STEP.findall(path))]
-        place = find_places(self.text).find(steps)
+        place = find_places(self.text).find([*prefix, *split_path(path)])
         return self.line + place.line, place.written
 
 
@@ -93,6 +92,11 @@ def control_character_problems(document: Any, where: str = "") -> Iterator[Probl
     elif isinstance(document, list):
         for at, value in enumerate(document):
             yield from control_character_problems(value, f"{where}[{at}]")
+
+
+def split_path(path: str) -> tuple[str, ...]:
+    """Return the keys and indices in a path such as `spec.containers[0].env[1].name`."""
+    return tuple(key or index for key, index in _STEP.findall(path))
 
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")

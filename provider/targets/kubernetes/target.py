@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, kind_of
 from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Phase, Presence
+from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Phase, Presence, another_job
 from pulumi_trainer.provider.api.submission import Consumer, Draft, Submission, Work, main_key, secret_name
 from pulumi_trainer.provider.kube.cache.discovery import PATIENCE
 from pulumi_trainer.provider.kube.client import api_resources as kinds
@@ -291,7 +291,7 @@ class KubernetesTarget:
         kind, found = kind_of(submission.main), live.get(main_key(submission.objects))
         if found is not None and _is_another(found, owner, submission):
             if not owner.terminal and not owner.removes_itself:
-                raise Conflict(_another_problem(submission))
+                raise Conflict(another_job(f"{submission.namespace}/{submission.name}"))
             found = None
         if not owner.terminal:
             worker_copies.send(self.client, submission, owner.uid)
@@ -489,9 +489,9 @@ class KubernetesTarget:
         if owner is None or owner.terminal or not owner.applied:
             return {}
         live = self.client.get(owner.kind, namespace, name)
-        found = (
-            drift.changed_fields(owner.applied, live) if live is not None and record.belongs(live, owner.uid) else {}
-        )
+        if live is None or not record.belongs(live, owner.uid):
+            return {}
+        found = drift.changed_fields(owner.applied, live)
         return found if owner.override is None else without(found, "spec.suspend")
 
     def delete(self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None) -> Owner | None:
@@ -1049,12 +1049,6 @@ def _is_another(job: Document, owner: Record, submission: Submission) -> bool:
 
 def _uid(job: Mapping[str, Any] | None) -> object:
     return section(job, "metadata").get("uid")
-
-
-def _another_problem(submission: Submission) -> Problem:
-    why = "somebody has deleted it, and another job has the same name now, which is left alone"
-    hint = "delete the other job, or give the TrainJob another name"
-    return Problem(f"{submission.namespace}/{submission.name}", why, hint)
 
 
 def _outlived_record(job: Mapping[str, Any], submission: Submission) -> bool:

@@ -213,9 +213,8 @@ def wrapped(
     words = [*options, "--chdir", str(cwd)]
     for name, value in env.items():
         words += ["--setenv", name, value]
-    with os.fdopen(
-        os.memfd_create("options", os.MFD_CLOEXEC), "w+b"
-    ) as file:  # secrets are among them: never on a disk
+    # In memory, since secrets are among the options.
+    with os.fdopen(os.memfd_create("options", os.MFD_CLOEXEC), "w+b") as file:
         file.write("".join(f"{word}\0" for word in words).encode(errors="surrogateescape"))
         file.seek(0)
         env_program = str(found["env"])

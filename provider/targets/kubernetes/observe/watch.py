@@ -244,9 +244,8 @@ class Observer:
         """Return the status of an ended job, with the last log lines of what has failed, and write it into the job's record."""
         with self._lock:
             job = self._store.jobs.get(name)
-            owner = (
-                job.record if job is not None else None
-            )  # before the logs: a rerun may change it while they are read
+            # Before the logs: a rerun may change the record while they are read.
+            owner = job.record if job is not None else None
         view = self.job_view(name)
         if view.main is not None:
             view = with_lines(self._client, view)
