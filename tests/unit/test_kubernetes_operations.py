@@ -368,6 +368,9 @@ def test_a_late_end_of_a_run_is_not_that_of_the_run_after_it(server: Server) -> 
     server.patch(CONFIG_MAP, "team", "job", {"data": {"attempts": "[]"}})
     records.write_end(server, found, status, None)  # type: ignore[arg-type]
     assert record(server)["data"]["phase"] == "Failed", "what others have written meanwhile does not keep it out"
+    server.patch(CONFIG_MAP, "team", "job", {"data": {"phase": "Succeeded"}})
+    records.write_end(server, found, status, None)  # type: ignore[arg-type]
+    assert record(server)["data"]["phase"] == "Succeeded", "the first end stays"
     server.patch(CONFIG_MAP, "team", "job", {"data": records.no_end()})
     found = records.find(server, "team", "job")  # type: ignore[arg-type]
     assert found is not None

@@ -27,7 +27,7 @@ class Target:
         self.jobs: dict[str, JobStatus] = {}
         self.elsewhere = False
         self.deleted, self.missing, self.taken = "", tuple[str, ...](), tuple[str, ...]()
-        self.unlike = self.not_started = False
+        self.unlike = self.not_started = self.another = False
         self.note = ""
         self.earlier = list[Run]()
 
@@ -67,7 +67,15 @@ class Target:
             raise Refused("ran on another host")
         job = self.jobs.get(name)
         return (
-            Presence(job.whose, self.deleted, self.missing, self.taken, not_started=self.not_started, note=self.note)
+            Presence(
+                job.whose,
+                self.deleted,
+                self.missing,
+                self.taken,
+                self.another,
+                not_started=self.not_started,
+                note=self.note,
+            )
             if job
             else Presence()
         )
@@ -704,6 +712,16 @@ def test_what_others_have_put_in_its_place_is_told() -> None:
     result = checked(made, inputs(), target)
     (note,) = crud.diff(outs, result.inputs).notes
     assert "its Secret/j-env, and another object has that name" in note and "created again" not in note
+
+
+def test_a_job_whose_name_another_has_now_is_refused() -> None:
+    target = Target()
+    made, _ = first(target)
+    target.another = True
+    result = checked(made, inputs(), target)
+    (failure,) = result.failures
+    assert "default/j: somebody has deleted it, and another job has the same name now" in failure
+    assert "delete the other job" in failure and "again" not in result.inputs
 
 
 def test_a_mark_that_somebody_has_edited_is_a_mark() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from itertools import permutations
@@ -574,6 +575,16 @@ def test_a_correction_of_one_mistake_makes_no_other(run: Ran) -> None:
     assert "correct the ClusterTrainingRuntime first" in run.out
     assert run("validate", run.file(runtime(), job)) == 1
     assert run.out.count("error") == 1
+
+
+def test_a_mistake_is_reported_once_and_in_its_place(run: Ran) -> None:
+    """Neither is a field missing because it was left out, nor has an item another index because one before it was left out."""
+    document = runtime()
+    pod = document["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["containers"][0] |= {"name": [], "args": [{} if at in (2, 10) else "a" for at in range(11)]}
+    assert run("validate", run.file(document)) == 1
+    found = re.findall(r"^  error.*?: spec\S*containers\[0\]\.(\S+?):? ", run.out, re.M)
+    assert found == ["args[10]", "args[2]", "name"], run.out
 
 
 def test_what_later_steps_are_asked_changes_nothing_that_is_stored(run: Ran) -> None:
