@@ -113,6 +113,15 @@ class TestFiles:
         assert found.user["tokenFile"] == "/abs/token"
         assert found.user["exec"]["command"] == str(tmp_path / "a/bin/login")
 
+    def test_paths_of_a_content_are_below_the_current_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        given = config(user={"client-certificate": "c.pem"}, **{"certificate-authority": "ca.pem"})
+        found = choose_context(content=json.dumps(given))
+        assert found.cluster["certificate-authority"] == str(tmp_path / "ca.pem")
+        assert found.user["client-certificate"] == str(tmp_path / "c.pem")
+
     def test_a_pod(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kubeconfig, "SERVICE_ACCOUNT", tmp_path)
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
@@ -390,13 +399,13 @@ class TestCredentials:
             "as": "jane",
             "as-uid": "7",
             "as-groups": ["a", "b"],
-            "as-user-extra": {"scopes": ["x", "z"]},
+            "as-user-extra": {"scopes": ["x", "z"], "corp.example/50%": ["v"]},
         }
         sent = self.asked(api, opened(api, user, tmp_path))
         found = {k: sent.get_all(k) for k in sent if k.startswith("Impersonate")}
         assert found == {
             "Impersonate-User": ["jane"], "Impersonate-Uid": ["7"], "Impersonate-Group": ["a", "b"],
-            "Impersonate-Extra-scopes": ["x", "z"],
+            "Impersonate-Extra-scopes": ["x", "z"], "Impersonate-Extra-corp.example%2F50%25": ["v"],
         }  # fmt: skip
 
     def test_the_proxy_of_the_kubeconfig(self, api: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import urllib3
 from pulumi_trainer.provider.kube.client import exec_credential
@@ -310,8 +310,13 @@ def _impersonation(user: Mapping[str, Any]) -> list[Header]:
     found = [(name, str(user[key])) for key, name in names if user.get(key)]
     found += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or []]
     for key, values in (user.get("as-user-extra") or {}).items():
-        found += [(f"Impersonate-Extra-{key}", str(v)) for v in (values if isinstance(values, list) else [values])]
+        name = f"Impersonate-Extra-{quote(str(key), safe=_IN_NAMES)}"
+        found += [(name, str(v)) for v in (values if isinstance(values, list) else [values])]
     return found
+
+
+_IN_NAMES = "!#$&'*+-.^_`|~"
+"""What the name of a header may have beside letters and digits."""
 
 
 def _proxy_login(proxy: str, where: str) -> dict[str, str] | None:

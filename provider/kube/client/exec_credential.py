@@ -23,7 +23,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.client.masking import MASK, mask, secret_forms
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import mappings, section
 
 PATIENCE = 60.0
 """Seconds for the program; one that waits for a login is killed then."""
@@ -89,14 +89,14 @@ def _request(plugin: Mapping[str, Any], cluster: Mapping[str, Any], version: str
                 spec["cluster"]["certificate-authority-data"] = base64.b64encode(Path(path).read_bytes()).decode()
             except OSError:
                 pass  # reported when the connection is opened
-        for extension in cluster.get("extensions") or []:
+        for extension in mappings(cluster.get("extensions")):
             if extension.get("name") == "client.authentication.k8s.io/exec":
                 spec["cluster"]["config"] = extension.get("extension")
     return json.dumps({"apiVersion": version, "kind": "ExecCredential", "spec": spec})
 
 
 def _run(plugin: Mapping[str, Any], command: str, request: str, where: str) -> str:
-    variables = {str(e["name"]): str(e.get("value") or "") for e in plugin.get("env") or []}
+    variables = {str(e.get("name")): str(e.get("value") or "") for e in mappings(plugin.get("env"))}
     environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": request}
     program = shutil.which(command, path=environment.get("PATH"))
     hint = str(plugin.get("installHint") or "").strip() or "install it, or choose another context"

@@ -124,7 +124,7 @@ def _named(files: list[tuple[str, dict[str, Any]]], list_: str, key: str, name: 
 
 def _absolute(entry: dict[str, Any], key: str, path: str) -> dict[str, Any]:
     """Return an entry with absolute paths: relative ones start at the folder of the file, or at the current one."""
-    folder = Path(path).absolute().parent
+    folder = Path(path).absolute().parent if path else Path.cwd()
     moved: dict[str, Any] = {k: str(folder / str(entry[k])) for k in _FILES.get(key, ()) if entry.get(k)}
     plugin = entry.get("exec") if key == "user" else None
     command = str(plugin.get("command") or "") if isinstance(plugin, dict) else ""
