@@ -298,7 +298,7 @@ def option(name, value):
 
 def serve():
     job = run_tool.job()
-    given, config = job["generation"], job["config"]
+    given, config = job["generation"], run_tool.without_tokens(job["config"])
     config = {**config, **run_tool.fetched(config, model="model_name_or_path")}
     model = config["model_name_or_path"]
     options = {own: config[name] for name, own in NAMES.items() if config.get(name)}

@@ -10,7 +10,8 @@ from torchtune import config, training
 WEIGHTS = (".safetensors", ".bin", ".pth", ".pt")
 job, points, running = run_tool.job(), run_tool.training.checkpoints(), {}
 recipes = os.path.join(os.path.dirname(torchtune.__path__[0]), "recipes")
-on_cpu = bool(run_tool.device({}))
+lacks = run_tool.device({})
+on_cpu = "use_cpu" in lacks
 
 
 def settings():
@@ -38,8 +39,9 @@ def settings():
     made.output_dir = chosen or os.environ.get("TRAINER_OUTPUT_DIR") or points.folder
     if on_cpu:
         made.device = "cpu"
-        made.dtype = given.get("dtype", "fp32")
         made.enable_activation_offloading = given.get("enable_activation_offloading", False)
+    if "bf16" in lacks:
+        made.dtype = given.get("dtype", "fp32")
     if "save_adapter_weights_only" in made:
         made.save_adapter_weights_only = given.get("save_adapter_weights_only", True)
     if points.latest():

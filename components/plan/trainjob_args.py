@@ -113,8 +113,8 @@ class TrainJobArgs(ComponentArgs):
         if isinstance(self.trainer, ToolTrainer):
             policy = self.checkpoint if isinstance(self.checkpoint, CheckpointPolicy) else None
             fetched = [kind for kind, source in sources.parts(self.initializer).items() if source is not None]
-            output = bool(self.output) or policy is not None
-            found += problems_below("trainer", self.trainer.job_problems(fetched, policy, output=output))
+            has_volume = output_of(self.output, policy) is not None
+            found += problems_below("trainer", self.trainer.job_problems(fetched, policy, output=has_volume))
             found += input_problems(self.trainer, self.initializer)
         return found + timeout_problems(self.timeouts) + self._rerun_problems()
 

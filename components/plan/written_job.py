@@ -9,7 +9,7 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args import plaintext_secrets, queue_labels, sources, topology
-from pulumi_trainer.args.arguments import to_document
+from pulumi_trainer.args.arguments import quoted, to_document
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.topology import Topology
 from pulumi_trainer.args.trainers import Compiled, Trainer
@@ -20,7 +20,7 @@ from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
 from pulumi_trainer.plan.volume_claims import FetchedData
 from pulumi_trainer.provider.api.code import ARGS_FILE
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import listed, section
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,11 @@ class WrittenJob:
         if self.compiled.prints and self.func_args.document is None:
             why = f"has a secret value, but {self.compiled.prints} writes its configuration into log and output"
             found.append(Problem("config", why, "read it from a variable of env, which may be secret"))
+        for path in self.func_args.secrets:
+            if tuple(path[:2]) == ("generation", "config"):
+                where = "generation.config" + "".join(f"[{quoted(key)}]" for key in path[2:])
+                why = "is secret, but would be an argument of a command, which log and process list show"
+                found.append(Problem(where, why, "give it in env, such as HF_TOKEN or VLLM_API_KEY"))
         return [p.below("trainer") for p in found]
 
     def cluster_problems(self) -> list[Problem]:
@@ -149,6 +154,8 @@ def plain_secrets(written: WrittenJob) -> list[Problem]:
     arguments = written.func_args.visible
     if code.get("tool") and isinstance(arguments, dict):
         shown["trainer.config"] = arguments.get("config")
+        shown["trainer.generation.config"] = section(arguments, "generation").get("config")
+        shown["trainer.generation.env"] = listed(section(fields, "generation").get("env"))
     else:
         shown["trainer.func_args"] = arguments
     shown["trainer.packages_to_install"] = code.get("packages")
@@ -161,7 +168,11 @@ def plain_secrets(written: WrittenJob) -> list[Problem]:
     found: list[Problem] = []
     for where, value in shown.items():
         found += plaintext_secrets.problems(value, where)
-    return found + plaintext_secrets.problems_of_source(code.get("script"), "trainer.func or script")
+    found += plaintext_secrets.problems_of_source(code.get("script"), "trainer.func or script")
+    for name, text in section(code, "modules").items():
+        if name.startswith("reward_"):
+            found += plaintext_secrets.problems_of_source(text, "trainer.reward")
+    return found
 
 
 def queue_arguments(args: TrainJobArgs) -> dict[str, Any]:

@@ -583,6 +583,12 @@ class TestJob:
         assert json.loads(code(again)["launch.json"])["install"] == ["trl==2", "wandb"]
         assert again.content == plan.content, "another release of this package starts no run"
 
+    def test_checkpoints_in_s3_are_no_place_for_the_model(self, planned: Any) -> None:
+        policy = trainer.CheckpointPolicy(steps=10, to="s3://bucket/checkpoints")
+        (said,) = problems(planned(sft(), output=False, checkpoint=policy))
+        assert "the trained model would be lost. Hint: give the job output=True" in said
+        assert problems(planned(sft(), output=True, checkpoint=policy)) == []
+
     def test_a_secret_field_is_in_no_object(self, planned: Any) -> None:
         plan = planned(lambda: sft(hub_token=pulumi.Output.secret("hf_" + "x" * 30)))
         assert problems(plan) == []

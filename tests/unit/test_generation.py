@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -58,10 +59,11 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
         for finder in ("_runtime_by_name", "from_catalogue"):
             monkeypatch.setattr(runtime_ref, finder, lambda *_: (copy.deepcopy(document), []))
         target = trainer.Kubernetes(context="none", mode=mode, namespace="team")
-        args = {"runtime": "r", "target": target, "name": "job", "output": True, "trainer": made, **given}
+        args = {"runtime": "r", "target": target, "name": "job", "output": True, **given}
 
-        async def planning() -> Plan:
-            return await trainjob_plan.plan(TrainJobArgs("job", **args))
+        async def planning() -> Plan:  # an argument that is an Output needs an event loop
+            written = made() if callable(made) else made
+            return await trainjob_plan.plan(TrainJobArgs("job", **{**args, "trainer": written}))
 
         return asyncio.run(planning())
 
@@ -285,6 +287,63 @@ def test_the_bootstrap_starts_what_the_role_says(tmp_path: Path) -> None:
 )
 def test_options_of_vllm_become_words(name: str, value: Any, words: list[str]) -> None:
     assert run_generation.option(name, value) == words
+
+
+def test_the_server_gets_the_token_of_the_hub_by_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = {
+        "config": {"model_name_or_path": "org/gated", "hub_token": "hush"},
+        "generation": {"backend": "vllm", "tensor_parallel_size": 1},
+    }
+    (tmp_path / "func_args.json").write_text(json.dumps(arguments))
+    monkeypatch.setattr(run_generation.run_tool, "here", str(tmp_path))
+    for name, value in (("HF_TOKEN", ""), ("TRAINER_GENERATION_HOST", "::1"), ("TRAINER_GENERATION_PORT", "8000")):
+        monkeypatch.setenv(name, value)
+    started: list[list[str]] = []
+
+    def execv(_: str, argv: list[str]) -> None:
+        started.append([*argv, os.environ["HF_TOKEN"]])
+        raise SystemExit
+
+    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(run_generation, "vllm_command", lambda given, model, options, host, port: [model, host])
+    with pytest.raises(SystemExit):
+        run_generation.serve()
+    assert started == [["org/gated", "::1", "hush"]]
+
+
+class TestSecrets:
+    TOKEN = "hf_" + "abcdefghij0123456789abcd"
+
+    @pytest.mark.parametrize(
+        ("server", "where"),
+        [
+            ({"config": {"hf_token": TOKEN}}, "trainer.generation.config.hf_token"),
+            ({"env": {"HF_TOKEN": TOKEN}}, "trainer.generation.env"),
+        ],
+    )
+    def test_a_plain_one_is_refused(self, planned: Any, server: dict[str, Any], where: str) -> None:
+        (said,) = problems(planned(served(GPU, **server)))
+        assert said.startswith(where) and "is a plain-text secret" in said, said
+
+    def test_one_in_a_reward_function_is_refused(self, planned: Any) -> None:
+        def judge(completions: Any, **columns: Any) -> list[float]:
+            key = "hf_abcdefghij0123456789abcd"
+            return [float(len(key)) for _ in completions]
+
+        (said,) = problems(planned(grpo(reward=judge)))
+        assert said.startswith("trainer.reward: holds a plain-text secret") or "secret" in said, said
+
+    def test_a_secret_option_of_the_server_would_be_shown(self, planned: Any) -> None:
+        def made() -> Any:
+            return served(GPU, config={"hf_token": pulumi.Output.secret("hush")})
+
+        (said,) = problems(planned(made))
+        assert said == (
+            'trainer.generation.config["hf_token"]: is secret, but would be an argument of a command, which log and '
+            "process list show. Hint: give it in env, such as HF_TOKEN or VLLM_API_KEY"
+        )
 
 
 class TestServer:
