@@ -6,8 +6,10 @@ others. Neither loads Pulumi or a client of a cluster.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.extras import EXTRAS, not_installed
@@ -18,6 +20,7 @@ from pulumi_trainer.provider.kube.terminal import print_line
 
 def main() -> None:
     """Run a command. Errors for users are one line on stderr, with exit code 1."""
+    _prepare_streams()
     try:
         if sys.argv[1:] and sys.argv[1] in parsers.COMMANDS:
             code = parsers.run(sys.argv[1], sys.argv[2:])
@@ -37,10 +40,23 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
         sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except OSError as error:
-        print_line(f"error: cannot write: {error.strerror or error}", error=True)
+        where = "cannot write" if error.filename is None else str(error.filename)
+        print_line(f"error: {where}: {error.strerror or error}", error=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
+
+
+def _prepare_streams() -> None:
+    """Let every text be printed: what the encoding of a terminal does not have is escaped, and a closed stream drops it."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run_app() -> int:

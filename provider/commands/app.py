@@ -46,12 +46,20 @@ def main(
     _print_help(context)
 
 
+def _given(value: str | None) -> str | None:
+    """Refuse an empty argument: it would select all jobs, and is most likely a variable of a shell that is not set."""
+    if value == "":
+        raise typer.BadParameter("is empty")
+    return value
+
+
 _JOB = "Job, for example digits. In a stack: resource or job name; in a cluster: NAME, jobset/NAME or trainjob/NAME."
 JobArgument = Annotated[
-    str | None, typer.Argument(metavar="JOB", help=f"{_JOB} Default: all jobs.", show_default=False)
+    str | None, typer.Argument(metavar="JOB", help=f"{_JOB} Default: all jobs.", show_default=False, callback=_given)
 ]
 SingleJobArgument = Annotated[
-    str | None, typer.Argument(metavar="JOB", help=f"{_JOB} Default: the only job.", show_default=False)
+    str | None,
+    typer.Argument(metavar="JOB", help=f"{_JOB} Default: the only job.", show_default=False, callback=_given),
 ]
 StackOption = Annotated[
     str, typer.Option("--stack", "-s", help="Stack, for example dev. Default: the selected stack.", show_default=False)
@@ -68,7 +76,7 @@ KubeconfigOption = Annotated[
 EverywhereOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Search all namespaces of a cluster.")]
 OutputOption = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="The same as -o json.", hidden=True)]
-OneJobArgument = Annotated[str, typer.Argument(metavar="JOB", help=_JOB, show_default=False)]
+OneJobArgument = Annotated[str, typer.Argument(metavar="JOB", help=_JOB, show_default=False, callback=_given)]
 
 
 @app.command("version")
@@ -226,7 +234,10 @@ _add_operation("stop", "End a job for good, and keep its output and its record, 
 @app.command()
 def rerun(
     job: Annotated[
-        str, typer.Argument(metavar="JOB", help="Resource or job name, for example digits.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="JOB", help="Resource or job name, for example digits.", show_default=False, callback=_given
+        ),
     ],
     stack: StackOption = "",
 ) -> None:
@@ -240,14 +251,15 @@ def rerun(
 def outputs(
     job: JobArgument = None,
     copy: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--copy",
             metavar="DEST",
             help="Copy the output of the job to a folder or to s3://BUCKET/PREFIX, with the record of its run.",
             show_default=False,
+            callback=_given,
         ),
-    ] = "",
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier copy at DEST.")] = False,
     image: Annotated[
         str,
@@ -386,11 +398,13 @@ def cache_list(
 @cache.command()
 def prune(
     older_than: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Remove only what was not used for this long, for example 30d. Default: all.", show_default=False
+            help="Remove only what was not used for this long, for example 30d. Default: all.",
+            show_default=False,
+            callback=_given,
         ),
-    ] = "",
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
 ) -> None:

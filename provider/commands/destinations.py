@@ -58,7 +58,8 @@ def open_destination(given: str, source: str, *, overwrite: bool) -> Iterator[De
 
 
 class _Folder:
-    """Writes into a folder beside the destination, which is renamed at the end."""
+    """Writes into a folder beside the destination, which is renamed at the end; if the destination is an empty folder, such as a
+    mount point or the current folder, into a folder in it."""
 
     def __init__(self, destination: Path, temporary: Path, overwrite: bool) -> None:
         self._destination, self._temporary, self._overwrite = destination, temporary, overwrite
@@ -75,7 +76,12 @@ class _Folder:
         _refuse_content(destination, overwrite)
         try:
             destination.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.copy-", dir=destination.parent))
+            is_folder = destination.is_dir()
+            is_empty = is_folder and not any(destination.iterdir())
+            if is_folder and not is_empty:
+                _refuse_replacement(destination)
+            place = destination if is_empty else destination.parent
+            temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.copy-", dir=place))
         except OSError as error:
             raise _unwritable(destination, error) from None
         try:
@@ -116,11 +122,23 @@ class _Folder:
         for folder, mode in reversed(self._folders):
             folder.chmod(mode)
         (self._temporary / name).write_bytes(record)
+        if self._temporary.parent == self._destination:
+            self._move_up(name)
+            return
         mask = os.umask(0)
         os.umask(mask)
         self._temporary.chmod(0o777 & ~mask)
         os.sync()
         self._replace()
+
+    def _move_up(self, record: str) -> None:
+        """Move the copy into the destination, the record last, unless others have written there meanwhile."""
+        if [*self._destination.iterdir()] != [self._temporary]:
+            raise Invalid(Problem("--copy", f"{self._destination} is no longer empty", "give another folder"))
+        os.sync()
+        for each in sorted(self._temporary.iterdir(), key=lambda each: each.name == record):
+            each.rename(self._destination / each.name)
+        self._temporary.rmdir()
 
     def _replace(self) -> None:
         """Put the copy in the place of the destination, unless others have written there meanwhile."""
@@ -132,6 +150,14 @@ class _Folder:
         self._destination.rename(earlier)
         self._temporary.rename(self._destination)
         shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _refuse_replacement(destination: Path) -> None:
+    what = "a mount point" if destination.is_mount() else "the current folder"
+    if destination.is_mount() or destination == Path.cwd():
+        raise Invalid(
+            Problem("--overwrite", f"{destination} is {what}, which cannot be replaced", "give a folder in it")
+        )
 
 
 def _refuse_overlap(destination: Path, source: str) -> None:
@@ -223,6 +249,8 @@ class _Bucket:
     def add_file(self, path: str, content: IO[bytes], size: int, mode: int, modified: float) -> None:  # noqa: ARG002
         from boto3.s3.transfer import TransferConfig
 
+        if path == _BEGUN:
+            raise TargetFault(Problem(path, "has the name that marks a copy which is not complete", "rename it"))
         part = max(_SMALLEST_PART, size // _PARTS + 1)
         config = TransferConfig(multipart_chunksize=part, multipart_threshold=part, max_concurrency=4)
         self._client.upload_fileobj(content, self._bucket, self._key(path), Config=config)

@@ -11,7 +11,7 @@ from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import current_user
 from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs, of_stack
 from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.kube.errors import Problem, Refused
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, Refused
 from pulumi_trainer.provider.kube.terminal import print_line
 
 Operation = Literal["suspend", "resume", "stop", "rerun"]
@@ -53,6 +53,8 @@ def find_job(operation: Operation, name: str, where: Where) -> Job:
     Raises:
         TrainerError: The job is not found, or several jobs have the name.
     """
+    if not name:
+        raise Invalid(Problem(operation, "the name of the job is empty"))
     if operation == "rerun" and not of_stack(name, where):
         raise Refused(_without_stack(name))
     jobs = chosen_jobs(name, where, secrets=operation in ("resume", "rerun"))

@@ -182,9 +182,17 @@ def _verify(copied: Copied, end: dict[str, Any]) -> None:
 
 
 def record_name(copied: Copied) -> str:
-    """Return the name of the record, which no file of the output has."""
-    taken = {*(each.path.partition("/")[0] for each in copied.files), *copied.links}
-    return OTHER_RECORD if RECORD in taken else RECORD
+    """Return the name of the record, which no file of the output has.
+
+    Raises:
+        TargetFault: The output has both names.
+    """
+    taken = {path.partition("/")[0] for path in (*(each.path for each in copied.files), *copied.links)}
+    name = next((name for name in (RECORD, OTHER_RECORD) if name not in taken), None)
+    if name is None:
+        why = f"has files {RECORD} and {OTHER_RECORD}, so there is no name for the record of the copy"
+        raise TargetFault(Problem("output", why, "rename one of them"))
+    return name
 
 
 @contextmanager
@@ -210,12 +218,13 @@ def _process_output(process: subprocess.Popen[bytes], folder: str) -> Iterator[b
 
 @contextmanager
 def ends_on_signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP end the block as Ctrl-C does, so that nothing is left behind."""
+    """Make SIGTERM and SIGHUP, unless `nohup` ignores it, end the block as Ctrl-C does, so that nothing is left behind."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ended_by = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in ended_by}
     try:
         yield
     finally:

@@ -50,6 +50,25 @@ def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert run(monkeypatch, capsys, "--version") == (0, f"pulumi-trainer {version('pulumi-trainer')}\n")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stop", ""), ("suspend", "", "-n", "team"), ("resume", ""), ("rerun", ""), ("status", ""), ("why", ""), ("logs", ""),
+        ("outputs", ""), ("outputs", "digits", "--copy", ""), ("cache", "prune", "--yes", "--older-than="),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_empty_argument_selects_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    """Most likely it is a variable of the shell that is not set."""
+    monkeypatch.setattr(sys, "argv", ["pulumi-trainer", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and re.search(r"invalid value for '[A-Z\-a-z]+'.*: is empty", said), said
+
+
 def test_earlier_spellings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     listed = run(monkeypatch, capsys, "runtime", "list")

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -18,7 +19,15 @@ import boto3
 import pytest
 from pulumi_trainer.provider.commands import output_copy
 from pulumi_trainer.provider.commands.destinations import open_destination
-from pulumi_trainer.provider.commands.output_copy import Copied, read_folder, receive, record_name
+from pulumi_trainer.provider.commands.output_copy import (
+    OTHER_RECORD,
+    RECORD,
+    Copied,
+    ends_on_signals,
+    read_folder,
+    receive,
+    record_name,
+)
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
 
 from tests.moto_server import moto_server
@@ -375,6 +384,65 @@ def test_objects_of_others_are_never_removed(bucket: Any, output: Path) -> None:
     with pytest.raises(Invalid, match="is not a copy of an output"):
         copy(output, "s3://models/theirs", overwrite=True)
     assert keys(bucket, "theirs") == {"theirs/x": 1, "theirs-too": 1}
+
+
+def test_an_empty_folder_stays_the_same_folder(tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the current folder of a shell, or a mount point."""
+    place = tmp_path / "there"
+    place.mkdir()
+    number = place.stat().st_ino
+    monkeypatch.chdir(place)
+    copy(output, ".")
+    assert place.stat().st_ino == number and {"model.pt", RECORD, "latest", "deep", "empty"} <= {*beside(place)}
+    assert beside(tmp_path) == ["data", "there"] and not [name for name in beside(place) if name.startswith(".")]
+    with pytest.raises(Invalid, match="there is the current folder, which cannot be replaced"):
+        copy(output, ".", overwrite=True)
+    monkeypatch.chdir(tmp_path)
+    copy(output, "there", overwrite=True)
+
+
+def test_what_others_write_into_an_empty_folder_stays(tmp_path: Path, output: Path) -> None:
+    place = tmp_path / "there"
+    place.mkdir()
+    with (
+        pytest.raises(Invalid, match="there is no longer empty"),
+        open_destination(str(place), str(output), overwrite=False) as to,
+    ):
+        with read_folder(str(output)) as pieces:
+            copied = receive(pieces, to, [])
+        (place / "notes.txt").write_text("mine")
+        to.finish(RECORD, b"{}", copied)
+    assert beside(place) == ["notes.txt"]
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_an_output_with_both_names_of_the_record_is_refused(tmp_path: Path, output: Path, link: bool) -> None:
+    (output / RECORD).write_text("mine")
+    if link:
+        (output / OTHER_RECORD).symlink_to("model.pt")
+    else:
+        (output / OTHER_RECORD).write_text("mine too")
+    with pytest.raises(TargetFault, match=r"has files run.json and run.pulumi-trainer.json.*rename one"):
+        copy(output, str(tmp_path / "there"))
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_file_with_the_name_of_the_mark_is_refused(bucket: Any, output: Path) -> None:
+    (output / "run.json.begun").write_text("mine")
+    with pytest.raises(TargetFault, match="marks a copy which is not complete"):
+        copy(output, "s3://models/x")
+
+
+def test_a_signal_that_is_ignored_ends_nothing() -> None:
+    """As with `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ends_on_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_IGN, signal.SIG_DFL)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(

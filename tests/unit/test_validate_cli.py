@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -430,6 +431,8 @@ def test_the_catalogue_itself_is_admitted(run: Ran) -> None:
     [
         ("validate jobs.yaml >/dev/full", 2, "error: cannot write: No space left on device"),
         ("validate - <&-", 2, "error: "),
+        ("validate jobs.yaml >&-", 0, ""),
+        ("version >&-", 0, ""),
     ],
 )
 def test_streams_that_do_not_work(tmp_path: Path, shell: str, code: int, says: str) -> None:
@@ -437,6 +440,14 @@ def test_streams_that_do_not_work(tmp_path: Path, shell: str, code: int, says: s
     program = f"{sys.executable} -m pulumi_trainer.provider.cli {shell}"
     done = subprocess.run(["sh", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == code and done.stderr.startswith(says) and "Traceback" not in done.stderr
+
+
+def test_a_terminal_without_unicode_gets_escapes(tmp_path: Path) -> None:
+    (tmp_path / "jäb.yaml").write_text(yaml.safe_dump_all([runtime(), train_job()]))
+    argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", "validate", "jäb.yaml", "none-ä.yaml"]
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert "none-\\xe4.yaml" in done.stdout + done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_catalogue_has_runtimes_of_the_cluster_only(run: Ran) -> None:
