@@ -90,7 +90,7 @@ def demand_of(job: Mapping[str, Any], user: str = "") -> Demand:
 
 def count_gpus(amounts: Iterable[tuple[str, Fraction]]) -> float:
     """Return the number of GPUs among amounts of resources: `VENDOR/gpu`, and `VENDOR/mig-...`, each of which counts as one."""
-    return float(sum(amount for name, amount in amounts if _is_gpu(name)))
+    return float(sum(amount for name, amount in amounts if is_gpu(name)))
 
 
 def current_user() -> str:
@@ -101,7 +101,8 @@ def current_user() -> str:
         return UNKNOWN_USER
 
 
-def _is_gpu(resource: str) -> bool:
+def is_gpu(resource: str) -> bool:
+    """Return whether a resource is a GPU, or a part of one (MIG)."""
     name = resource.rpartition("/")[2]
     return "/" in resource and (name == "gpu" or name.startswith("mig-"))
 

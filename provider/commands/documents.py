@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -138,7 +139,9 @@ def print_objects(objects: list[dict[str, Any]], output: str) -> None:
 
 def print_summary(objects: list[dict[str, Any]], output: str) -> None:
     """Print image, command and resources of each container of JobSets, as a table for each JobSet or as JSON."""
-    tables = {each["metadata"]["name"]: container_table(each) for each in objects if each["kind"] == "JobSet"}
+    jobsets = [each for each in objects if each["kind"] == "JobSet"]
+    names = Counter(each["metadata"]["name"] for each in jobsets)
+    tables = {_summary_title(each, names): container_table(each) for each in jobsets}
     if output == "json":
         _print_json(tables)
         return
@@ -150,6 +153,12 @@ def print_summary(objects: list[dict[str, Any]], output: str) -> None:
         print_lines(
             plain("  ".join(str(line[key]).ljust(width) for key, width in widths.items()).rstrip()) for line in lines
         )
+
+
+def _summary_title(jobset: dict[str, Any], names: Counter[str]) -> str:
+    """Return the name of a JobSet, with its namespace if several have the name."""
+    about = jobset["metadata"]
+    return f"{about.get('namespace', '')}/{about['name']}" if names[about["name"]] > 1 else str(about["name"])
 
 
 def _validate_file(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:

@@ -190,7 +190,7 @@ def record_name(copied: Copied) -> str:
     taken = {path.partition("/")[0] for path in (*(each.path for each in copied.files), *copied.links)}
     name = next((name for name in (RECORD, OTHER_RECORD) if name not in taken), None)
     if name is None:
-        why = f"has files {RECORD} and {OTHER_RECORD}, so there is no name for the record of the copy"
+        why = f"has files {RECORD} and {OTHER_RECORD}, and the record of the copy needs one of these names"
         raise TargetFault(Problem("output", why, "rename one of them"))
     return name
 

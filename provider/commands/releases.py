@@ -54,7 +54,7 @@ def new(reference: str, source: str, folder: str) -> int:
     if not source and name not in (*_names(catalog), *_names(BUILT_IN)):
         why = f"{name} has no release to copy from"
         raise Invalid(Problem(reference, why, "name a runtime to copy from, for example --from torch-distributed"))
-    _write_release(_find(source or name, catalog), name, release, folder)
+    _write_release(_valid(source or name, catalog), name, release, folder)
     print_line(f"{file}: edit it; then `pulumi-trainer runtime check --lock` checks and releases it")
     return OK
 
@@ -72,8 +72,15 @@ def pin(reference: str, folder: str) -> int:
     """
     from pulumi_trainer.provider.catalog import registry
 
-    document = _find(reference, RuntimeCatalog.from_dir(folder))
-    name, release = str(document["metadata"]["name"]), next_version(_release(document) or "0.0.0", "patch")
+    document = _valid(reference, RuntimeCatalog.from_dir(folder))
+    name, last = str(document["metadata"]["name"]), _release(document) or "0.0.0"
+    if not NAME.fullmatch(name):
+        raise Invalid(invalid_name(name).below(reference))
+    if not VERSION.fullmatch(last):
+        raise Invalid(
+            Problem(reference, f"invalid release {last!r} (expected X.Y.Z or X.Y.Z-N)", f"correct the label {RELEASE}")
+        )
+    release = next_version(last, "patch")
     file = Path(folder) / name / f"{release}.yaml"
     if file.exists():
         raise Invalid(Problem(str(file), "exists already", f"pin that one: {name}@{release}"))
@@ -174,10 +181,7 @@ def diff(one: str, other: str, folder: str, output: str) -> int:
         Invalid: A runtime is not found, or not valid.
     """
     catalog = RuntimeCatalog.from_dir(folder) if folder else BUILT_IN
-    before, after = _find(one, catalog), _find(other, catalog)
-    for reference, document in ((one, before), (other, after)):
-        if errors := review(document).errors:
-            raise Invalid(*problems_below(reference, errors))
+    before, after = _valid(one, catalog), _valid(other, catalog)
     effects = compare(before, after)
     level = level_of(effects)
     if output in ("json", "yaml"):
@@ -279,6 +283,14 @@ def _without_release(document: dict[str, Any]) -> dict[str, Any]:
     about = document["metadata"]
     kept = {p: without(about[p], RELEASE) for p in ("labels", "annotations")}
     return {**document, "metadata": {**about, **kept}}
+
+
+def _valid(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:
+    """Return a runtime as `_find` does, if the API server would accept it."""
+    document = _find(reference, catalog)
+    if errors := review(document).errors:
+        raise Invalid(*problems_below(reference, errors))
+    return document
 
 
 def _find(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:

@@ -6,10 +6,12 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import FRAMEWORK
+from pulumi_trainer.provider.api.usage import is_gpu
 from pulumi_trainer.provider.catalog.catalog import BUILT_IN, RuntimeCatalog
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.kube.terminal import print_lines
 from pulumi_trainer.provider.kube.values.accessors import section, text
+from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.views import replicated_jobs
 
 _ONE, _ANY = "1", "1 or more"
@@ -81,7 +83,14 @@ def _gpus(document: dict[str, Any]) -> int:
     jobs = replicated_jobs(section(document, "spec", "template", "spec"))
     containers = chain.from_iterable(job.pod.containers for job in jobs)
     limits = chain.from_iterable(section(c.document, "resources", "limits").items() for c in containers)
-    return max((int(n) for name, n in limits if "gpu" in name), default=0)
+    return max((_count(amount) for name, amount in limits if is_gpu(name)), default=0)
+
+
+def _count(amount: Any) -> int:
+    try:
+        return Quantity.parse(str(amount)).value
+    except ValueError:  # `runtime check` reports it
+        return 0
 
 
 def _devices(entry: dict[str, Any]) -> str:

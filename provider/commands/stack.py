@@ -221,6 +221,8 @@ def _configured(stack: str | None, project: str = ".", names: Sequence[str] = co
     if not in_project(project):  # a stack by its full name
         return {}
     config = json.loads(_pulumi(["config", "--json"], stack, project))
+    if any((config.get(f"trainer:{name}") or {}).get("secret") for name in names):
+        config = json.loads(_pulumi(["config", "--json", "--show-secrets"], stack, project))
     found = {name: (config.get(f"trainer:{name}") or {}).get("value") for name in names}
     return {name: value for name, value in found.items() if isinstance(value, str)}
 

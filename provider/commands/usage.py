@@ -101,7 +101,7 @@ def _print_csv(rows: Sequence[Row], by: str) -> None:
 
 
 def _print_table(rows: Sequence[Row], total: Row, by: str, since: float) -> None:
-    begin = datetime.fromtimestamp(since, timezone.utc)
+    begin = datetime.fromtimestamp(max(0.0, since), timezone.utc)
     if not rows:
         print_line(f"no job has run since {begin:%Y-%m-%d %H:%M} UTC")
         return

@@ -97,7 +97,7 @@ def fetch(
             with disk_errors(output), staging.locked(output) as stage:
                 fetched = _complete_manifest(spec)
                 if fetched is None:
-                    source = SCHEMES[scheme].connect(FetchRequest(kind, location, output, env, tuning))
+                    source = SCHEMES[scheme].connect(FetchRequest(kind, location, output, env, tuning, spec.patterns))
                     fetched = _fetch_missing(spec, source, stage, report)
                 stage.clear()
         size = sum(f.size for f in fetched.files)

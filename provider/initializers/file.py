@@ -50,7 +50,7 @@ def connect(request: FetchRequest) -> _Folder:
     Raises:
         TargetFault: The location overlaps with the output folder.
     """
-    folder = _Folder(request.location, request.tuning.threads)
+    folder = _Folder(request.location, request.tuning.threads, request.patterns)
     folder.refuse_overlap(request.output.resolve())
     return folder
 
@@ -116,11 +116,12 @@ def _revision(entries: Iterable[Entry]) -> str:
 
 
 class _Folder:
-    def __init__(self, location: str, threads: int = 1) -> None:
+    def __init__(self, location: str, threads: int = 1, selected: Patterns | None = None) -> None:
         self._given = Path(location)
         self._root = self._given.resolve()
         self._single = self._root.is_file()
         self._threads = threads
+        self._selected = selected or Patterns()
 
     def refuse_overlap(self, output: Path) -> None:
         if self._root == output or self._root in output.parents or output in self._root.parents:
@@ -128,8 +129,19 @@ class _Folder:
             raise TargetFault(Problem(f"file://{self._given}", why, "fetch into a folder of its own"))
 
     def listing(self, recorded: str) -> Listing:  # noqa: ARG002
-        entries = self.entries(self._keys(Patterns()))
+        """Return all files, so that the revision does not depend on patterns; but not what is ignored and cannot be fetched."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            found = pool.map(self._acceptable, self._keys(self._selected))
+            entries = [entry for entry in found if entry is not None]
         return Listing(_revision(entries), entries)
+
+    def _acceptable(self, key: str) -> Entry | None:
+        try:
+            return self._entry(key)
+        except TargetFault:
+            if self._selected.selects(key):
+                raise
+            return None
 
     def entries(self, keys: Iterable[str]) -> list[Entry]:
         """Return the files with their digests."""

@@ -89,7 +89,7 @@ def _read(path: Path) -> Manifest | None:
         if path.is_symlink():
             return None
         return _parse(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 

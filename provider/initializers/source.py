@@ -50,25 +50,6 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class FetchRequest:
-    """What a scheme opens.
-
-    Attributes:
-        kind: Kind of the initializer.
-        location: The URI without its scheme.
-        output: The folder that the files are written to.
-        env: The variables of `contract`.
-        tuning: Connections, part size, retries and timeout.
-    """
-
-    kind: Kind
-    location: str
-    output: Path
-    env: Mapping[str, str] = field(repr=False)
-    tuning: Tuning = Tuning()
-
-
-@dataclass(frozen=True)
 class Patterns:
     """Which files are fetched.
 
@@ -87,6 +68,27 @@ class Patterns:
 
 def _matches_any(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, f"{p}*" if p.endswith("/") else p) for p in patterns)
+
+
+@dataclass(frozen=True)
+class FetchRequest:
+    """What a scheme opens.
+
+    Attributes:
+        kind: Kind of the initializer.
+        location: The URI without its scheme.
+        output: The folder that the files are written to.
+        env: The variables of `contract`.
+        tuning: Connections, part size, retries and timeout.
+        patterns: Which files are fetched; a listing may have others too.
+    """
+
+    kind: Kind
+    location: str
+    output: Path
+    env: Mapping[str, str] = field(repr=False)
+    tuning: Tuning = Tuning()
+    patterns: Patterns = Patterns()
 
 
 @dataclass(frozen=True)

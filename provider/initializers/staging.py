@@ -150,7 +150,7 @@ class Staging:
     def _read_journal(self) -> list[dict[str, Any]]:
         """Return the lines up to the first incomplete one."""
         lines: list[dict[str, Any]] = []
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             for text in self._journal.read_text().splitlines():
                 line = json.loads(text)
                 if isinstance(line, dict):

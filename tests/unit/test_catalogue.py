@@ -15,6 +15,7 @@ from local_support import log, submission, wait
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.admission import default_runtime, default_train_job, review_jobset
 from pulumi_trainer.provider.api.versions import by_version
+from pulumi_trainer.provider.commands import runtime_table
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.pipeline import render, validate
 from pulumi_trainer.provider.targets.local import LocalTarget
@@ -157,6 +158,20 @@ def test_the_list_as_json() -> None:
         "nodes": "1 or more",
         "purpose": "Fine-tuning of Llama 3.3 70B by TorchTune",
     }
+
+
+@pytest.mark.parametrize(
+    ("limits", "gpus"),
+    [
+        ({"nvidia.com/gpu": 4, "nvidia.com/gpumem": "3000"}, 4), ({"aliyun.com/gpu-mem": "16Gi"}, 0),
+        ({"nvidia.com/mig-1g.10gb": "2"}, 2), ({"nvidia.com/gpu": "1k"}, 1000), ({"nvidia.com/gpu": "many"}, 0),
+    ],
+)  # fmt: skip
+def test_the_gpus_of_a_node_are_counted(limits: dict[str, Any], gpus: int) -> None:
+    document = runtimes.load("torch-distributed")
+    (job,) = document["spec"]["template"]["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": limits}
+    assert runtime_table._gpus(document) == gpus
 
 
 def rendered(name: str, trainer: dict[str, Any]) -> dict[str, Any]:

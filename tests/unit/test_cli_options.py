@@ -50,6 +50,23 @@ def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert run(monkeypatch, capsys, "--version") == (0, f"pulumi-trainer {version('pulumi-trainer')}\n")
 
 
+def test_a_secret_connection_of_the_stack_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else `queues` and `exporter` would read another cluster."""
+    asked: list[list[str]] = []
+
+    def pulumi(argv: list[str], *_: object) -> str:
+        asked.append(argv)
+        shown = {"value": "prod"} if "--show-secrets" in argv else {}
+        return json.dumps({"trainer:context": {"secret": True, **shown}, "aws:region": {"value": "x", "secret": False}})
+
+    monkeypatch.setattr(stack, "_pulumi", pulumi)
+    monkeypatch.setattr(stack, "in_project", lambda _: True)
+    assert stack.cluster_of(None).context == "prod"
+    assert asked == [["config", "--json"], ["config", "--json", "--show-secrets"]]
+    monkeypatch.setattr(stack, "_pulumi", lambda argv, *_: json.dumps({"aws:token": {"secret": True}}))
+    assert stack.cluster_of(None).context == ""
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -316,12 +316,35 @@ def test_a_hostile_manifest_deletes_nothing_outside(source: Path, output: Path, 
     assert precious.read_text() == "keep"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"version": 1}', "[" * 100_000, '{"version": 9}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "null", '{"version": 1}', "[" * 100_000, '{"version": 9}', "infinite"]
+)
 def test_a_damaged_manifest_is_none(source: Path, output: Path, text: str) -> None:
     get(source, output)
+    if text == "infinite":
+        found = json.loads(manifest_of(output).read_text())
+        found["files"][0]["size"] = float("inf")
+        text = json.dumps(found)
     manifest_of(output).write_text(text)
     assert manifest.read(output) is None
     assert get(source, output).complete
+
+
+@pytest.mark.parametrize("what", ["out", "nowhere", "folder", "fifo"])
+def test_what_no_fetch_accepts_may_be_ignored(source: Path, output: Path, tmp_path: Path, what: str) -> None:
+    """Such as the links of an environment, which the plan accepts."""
+    before = get(source, output).revision
+    hidden = source / ".venv"
+    hidden.mkdir()
+    if what == "fifo":
+        os.mkfifo(hidden / "x")
+    else:
+        (hidden / "x").symlink_to({"out": __file__, "nowhere": "/nowhere", "folder": tmp_path}[what])
+    other = output.with_name("other")
+    with pytest.raises(TargetFault):
+        get(source, other)
+    fetched = get(source, other, IGNORE_PATTERNS=".venv/*")
+    assert fetched.revision == before and not any(f.path.startswith(".venv") for f in fetched.files)
 
 
 def test_a_folder_in_place_of_a_file(source: Path, output: Path) -> None:

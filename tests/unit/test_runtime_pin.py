@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.catalog import registry
 from pulumi_trainer.provider.catalog.image_references import parse_image
 from pulumi_trainer.provider.commands import parsers
@@ -105,6 +106,31 @@ def test_the_next_release_has_digests(
     assert "ours 1.2.4: patch after 1.2.3" in capsys.readouterr().out
     assert parsers.run("runtime", ["pin", "ours"]) == 0
     assert "all images have digests" in capsys.readouterr().out and not (tmp_path / "runtimes/ours/1.2.5.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"metadata": {"name": "../../evil", "labels": {}}}, "metadata.name"),
+        ({"metadata": {"labels": {}}}, "metadata.name"),
+        ({"metadata": {"name": "ours", "labels": []}}, "metadata.labels"),
+        ({"metadata": {"name": "ours", "labels": {RELEASE: "v1.2"}}}, "invalid release 'v1.2'"),
+        ({"spec": 5}, "spec"),
+    ],
+)
+def test_a_file_that_is_no_valid_release_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    release(tmp_path, "ours/torch:2")
+    document = yaml.safe_load((tmp_path / "runtimes/ours/1.2.3.yaml").read_text())
+    (tmp_path / "given.yaml").write_text(yaml.safe_dump({**document, **change}))
+    before = sorted(tmp_path.rglob("*"))
+    for words in (["pin", "given.yaml"], *([] if "v1.2" in why else [["new", "mine@1.0.0", "--from", "given.yaml"]])):
+        with pytest.raises(Invalid) as refused:
+            parsers.run("runtime", words)
+        assert why in str(refused.value)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_tag_that_moves_is_a_warning(server: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,6 +193,19 @@ def test_json_and_yaml(run: Ran) -> None:
     assert set(json.loads(run.out)["errors"][0]) == {"field", "type", "detail"}
 
 
+def test_a_summary_has_jobs_of_one_name_in_several_namespaces(run: Ran) -> None:
+    others = [train_job() for _ in range(2)]
+    others[1]["metadata"]["namespace"] = "other"
+    file = run.file(runtime(), *others)
+    assert run("render", "--summary", file) == 0
+    assert [line for line in run.out.splitlines() if line.startswith("JobSet")] == [
+        "JobSet team/job",
+        "JobSet other/job",
+    ]
+    assert run("render", "--summary", "-o", "json", file) == 0
+    assert list(json.loads(run.out)) == ["team/job", "other/job"]
+
+
 def test_a_summary_shows_what_each_container_gets(run: Ran) -> None:
     document = runtime()
     steps = document["spec"]["template"]["spec"]["replicatedJobs"]
