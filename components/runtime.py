@@ -300,6 +300,19 @@ def _plain_secrets(document: Mapping[str, Any]) -> list[Problem]:
     return plaintext_secrets.problems({**shown, "spec": document.get("spec")}, "")
 
 
+def _with_own_metadata(released: dict[str, Any], args: RuntimeArgs) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the metadata of a release with the labels and annotations of a program, which cannot change those of the release."""
+    about, problems = {**released}, list[Problem]()
+    for part, given in metadata(args.labels, args.annotations).get("metadata", {}).items():
+        if not isinstance(given, Mapping):
+            continue
+        known = section(released, part)
+        clashes = [key for key, value in given.items() if value != known.get(key, value)]
+        problems += [Problem(f"{part}[{key}]", "is set by the release", "leave it out") for key in clashes]
+        about[part] = {**given, **known}
+    return about, problems
+
+
 def _document(kind: str, args: RuntimeArgs, misnamed: Sequence[Problem] = ()) -> tuple[dict[str, Any], list[Problem]]:
     name, release, catalog = args.name or args.resource_name, args.release, args.catalog
     if catalog is not None and (not isinstance(catalog, RuntimeCatalog) or release is None):
@@ -317,7 +330,8 @@ def _document(kind: str, args: RuntimeArgs, misnamed: Sequence[Problem] = ()) ->
             _deprecation(args)
         except TrainerError as error:
             return {}, catalogue_argument_problems(error)
-        return {**document, "kind": kind}, nested_problems(args)
+        about, clashes = _with_own_metadata(document["metadata"], args)
+        return {**document, "kind": kind, "metadata": about}, [*nested_problems(args), *clashes]
     found = nested_problems(args)
     if args.template is None and not misnamed:
         hint = "give template=, or release= of a runtime of the catalogue"

@@ -15,6 +15,7 @@ from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.api.labels import RENAMED_TO
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
+from pulumi_trainer.provider.kube.values.accessors import without
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS, quota_rows, quota_table
 from pulumi_trainer.provider.lifecycle.identity import short_digest
@@ -119,7 +120,7 @@ class GpuQueues(Composed):
         judged = ("teams", "gpus", "cohort", "borrowing", "priorities", "topology", "others")
         given: dict[str, Any] = {field: getattr(args, field) for field in judged}
         given["gpus"] = {name: None} if args.gpus is None else args.gpus
-        given["others"] = BOUNDLESS if args.others is None else args.others
+        given["others"] = without(BOUNDLESS, resource) if args.others is None else args.others
         found = [
             *unfit,
             *team_problems(given, resource, name),

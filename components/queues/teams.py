@@ -180,7 +180,12 @@ def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:
     if (borrowing := share.__dict__.get("borrowing")) is not None:
         yield from _limit("borrowing", borrowing)
     if (lending := share.__dict__.get("lending")) is not None:
-        yield from _limit("lending", lending)
+        if isinstance(lending, bool):
+            yield Problem(
+                "lending", f"must be a number of GPUs, not {lending}", "0 lends none; leave it out to lend all"
+            )
+        else:
+            yield from _limit("lending", lending)
     if not isinstance(hold := share.__dict__.get("hold"), bool | None):
         yield Problem("hold", f"must be True or False, not {hold!r}")
     if (weight := share.__dict__.get("weight")) is not None:

@@ -257,6 +257,7 @@ class RuntimeCatalog:
                 found.append(Problem(f"{self.source}/{path.parent.name}/{path.name}", why))
             elif is_release and not NAME.fullmatch(path.parent.name):
                 found.append(invalid_name(path.parent.name).below(f"{self.source}/{path.parent.name}"))
+        found += self._about_problems()
         for name, release in self._all():
             locked = _file(name, release) in self.lock
             try:
@@ -265,6 +266,23 @@ class RuntimeCatalog:
             except Invalid as error:
                 found += error.problems
         return found
+
+    def _about_problems(self) -> Iterator[Problem]:
+        """Yield the entries of `about.yaml` that are about nothing in this catalogue, and so have no effect."""
+        for name, entry in self._about.items():
+            where = f"{self.source}/{ABOUT}: {name}"
+            deprecated = entry.get("deprecated", {}) if isinstance(entry, dict) else None
+            if name not in self._found:
+                yield self._unknown("runtime", str(name), self.names()).below(where)
+            elif not isinstance(deprecated, dict):
+                yield Problem(
+                    where, "must be a mapping, and so must its deprecated: {RELEASE: {date: DATE, successor: RELEASE}}"
+                )
+            else:
+                for release in deprecated.keys() - {*self._found[name]}:
+                    yield self._unknown(f"release of {name}", str(release), self._found[name]).below(
+                        f"{where}.deprecated"
+                    )
 
     def unlocked(self) -> list[tuple[str, str]]:
         """Return name and release of all releases that are not locked."""

@@ -233,7 +233,7 @@ def _linked_file(name: str, files: Mapping[str, tuple[str, bytes]], where: str) 
         mode, content = files[path]
         if mode != _LINK:
             return mode, content
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), content.decode(errors="replace")))
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(content)))
     raise Invalid(Problem(f"{where}/{name}", "is a link that leads to no file of the commit", _OF_A_CLONE))
 
 
@@ -261,7 +261,7 @@ def _listed_all(repository: Path, where: str, commit: str) -> Iterator[tuple[str
     """Yield name, mode, blob and size of all files of a commit. git's output is limited, for a hostile commit."""
     listed = _git(repository, where, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
     for entry in filter(None, listed.split(b"\0")):
-        about, _, name = entry.decode(errors="replace").partition("\t")
+        about, _, name = os.fsdecode(entry).partition("\t")  # names are bytes, and need not be UTF-8
         mode, _, blob, size = about.split()
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or ".git" in path.parts:

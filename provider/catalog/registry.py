@@ -50,11 +50,23 @@ def find_digest(image: Image) -> str:
     if answer.status != 200:
         hint = f"`docker login {image.registry}` if it is private" if answer.status in (401, 403, 404) else ""
         raise TargetFault(Problem(image.text, f"{image.registry} answers {answer.status} for its manifest", hint))
-    digest = f"sha256:{hashlib.sha256(_body(image, answer)).hexdigest()}"
+    manifest = _body(image, answer)
+    if not _is_manifest(manifest):
+        why = f"{image.registry} sent no manifest (Content-Type {answer.headers.get('Content-Type')})"
+        raise TargetFault(Problem(image.text, why, "is a proxy in between that wants a login?"))
+    digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
     named = answer.headers.get("Docker-Content-Digest", digest)
     if named != digest:
         raise TargetFault(Problem(image.text, f"{image.registry} sent a manifest that does not match its own digest"))
     return digest
+
+
+def _is_manifest(body: bytes) -> bool:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("schemaVersion") == 2
 
 
 def _scheme(host: str) -> str:
@@ -69,7 +81,7 @@ def _get(image: Image, address: str, headers: dict[str, str]) -> urllib3.BaseHTT
             "GET", address, headers=headers, preload_content=False, timeout=SECONDS, redirect=False,
             retries=urllib3.Retry(2, redirect=False, raise_on_status=False),
         )  # fmt: skip
-    except urllib3.exceptions.HTTPError as error:
+    except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: a token that is not valid in a header
         why = f"{urlsplit(address).netloc} cannot be reached: {type(error).__name__}"
         raise TargetFault(Problem(image.text, why)) from None
 
@@ -93,13 +105,16 @@ def _authorization(image: Image, challenge: str) -> str:
     if kind.lower() == "basic" and login:
         return f"Basic {login}"
     asked = dict(_CHALLENGE.findall(rest))
-    realm = urlsplit(asked.get("realm", ""))
+    try:
+        realm = urlsplit(asked.get("realm", ""))
+    except ValueError:
+        realm = urlsplit("")
     if kind.lower() != "bearer" or realm.scheme != _scheme(realm.netloc):
         hint = f"`docker login {image.registry}`"
         raise TargetFault(Problem(image.text, f"{image.registry} asks for credentials", hint))
     query = urlencode({"service": asked.get("service", ""), "scope": f"repository:{image.repository}:pull"})
     headers = {"Authorization": f"Basic {login}"} if login else {}
-    answer = _get(image, f"{realm.geturl()}?{query}", headers)
+    answer = _get(image, f"{realm.geturl()}{'&' if realm.query else '?'}{query}", headers)
     try:
         found: Any = json.loads(_body(image, answer))
         token = found.get("token") or found.get("access_token")

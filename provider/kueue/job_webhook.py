@@ -217,7 +217,7 @@ def _groups(sets: list[PodSet]) -> Iterator[Problem]:
 
 
 def _wanted_levels(pods: PodSet) -> Document:
-    annotations = section(vars(pods), "annotations")
+    annotations = pods.annotations if isinstance(pods.annotations, Mapping) else {}
     return {key: annotations[key] for key in (REQUIRED, PREFERRED) if key in annotations}
 
 

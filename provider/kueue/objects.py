@@ -106,10 +106,17 @@ def with_canonical_quantities(value: Any, where: str = "", name: str = "") -> An
         except ValueError as error:
             raise Invalid(Problem(where, str(error))) from None
     if isinstance(value, dict):
-        return {k: with_canonical_quantities(v, f"{where}.{k}", k) for k, v in value.items()}
+        return {
+            k: v if k in _WITHOUT_QUANTITIES else with_canonical_quantities(v, f"{where}.{k}", k)
+            for k, v in value.items()
+        }
     if not isinstance(value, list):
         return value
     return [with_canonical_quantities(v, f"{where}[{i}]") for i, v in enumerate(value)]
+
+
+_WITHOUT_QUANTITIES = ("metadata", "nodeLabels", "matchLabels", "parameters")
+"""Fields with names of users, such as the label `weight`."""
 
 
 def unserved_version(document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -229,6 +236,8 @@ def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resour
                 "own": quota.get("nominalQuota"), "borrows": limits.get("borrowing"), "lends": limits.get("lending"),
                 "of": int(lent[flavor] - _lendable(quota) + _amount(quota.get("nominalQuota"))),
             })  # fmt: skip
+            if not section(queue, "spec").get("cohortName"):
+                found[-1] |= {"borrows": 0, "lends": 0, "of": int(_amount(quota.get("nominalQuota")))}
     return found
 
 

@@ -216,7 +216,7 @@ SHAPES = (
 def explain_message(message: str) -> tuple[str, str, bool]:
     """Return the meaning of a message of Kueue, what to do, and whether the job can never start; an unknown message unchanged.
 
-    With several flavors a message has a part for each; the job can never start only if all parts are permanent.
+    A message has a part for each set of Pods, flavor and resource.
     """
     matched: list[Shape] = []
     explanations: dict[str, None] = {}
@@ -226,9 +226,26 @@ def explain_message(message: str) -> tuple[str, str, bool]:
             explanations[shape.explain(match)] = None
     if not matched:
         return without_full_stop(message), "", False
-    hopeful = [shape for shape in matched if not shape.never]
-    hint = next((shape.hint for shape in hopeful or matched if shape.hint), "")
-    return "; ".join(explanations), hint, not hopeful
+    never = any(map(_never_fits, _POD_SET.split(message)))
+    hint = next((shape.hint for shape in matched if shape.never == never and shape.hint), "")
+    return "; ".join(explanations), hint, never
+
+
+_POD_SET = re.compile(r"; (?=couldn't assign flavors to pod set)")
+_FLAVOR = re.compile(r'[Ff]lavor "?([^\s",;]+)')
+
+
+def _never_fits(message: str) -> bool:
+    """Return whether waiting does not help a set of Pods: in each flavor, there is too little of one resource for ever.
+
+    Parts that name no flavor, such as those about a topology, count as one flavor with one resource.
+    """
+    flavors: dict[str, list[bool]] = {}
+    for shape in SHAPES:
+        for match in shape.pattern.finditer(message):
+            named = _FLAVOR.search(match[0])
+            flavors.setdefault(named[1] if named else "", []).append(shape.never)
+    return bool(flavors) and all(any(parts) if flavor else all(parts) for flavor, parts in flavors.items())
 
 
 _CROWDED = re.compile(r'topology "[^"]+" (?:allows to fit only|doesn\'t allow to fit any)')

@@ -162,8 +162,16 @@ def _compare(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Ite
         for key in dict.fromkeys([*olds, *news]):
             item = (*path[:-1], f"{field}[{key}]")
             yield from _compare(olds.get(key, _MISSING), news.get(key, _MISSING), item, objects)
+        if _order_counts(field, new) and [k for k in olds if k in news] != [k for k in news if k in olds]:
+            yield Effect("major", _shown(path), "has another order")
     else:
         yield _judged(old, new, path, objects)
+
+
+def _order_counts(field: str, items: Any) -> bool:
+    """Return whether a list has another meaning in another order: init containers run one after the other, and a variable with
+    `$(NAME)` sees those before it."""
+    return field == "initContainers" or (field == "env" and "$(" in json.dumps(items, default=str))
 
 
 def _is_mapping(field: str, value: Any) -> bool:

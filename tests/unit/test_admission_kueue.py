@@ -13,6 +13,7 @@ from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
 from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.cel_rules import PREDICATES as KUEUE
+from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.object_checks import conflicts, immutable_changes, refusals
 from pulumi_trainer.provider.kueue.objects import (
     KINDS,
@@ -208,10 +209,31 @@ def test_versions() -> None:
     assert "has no equivalent in kueue.x-k8s.io/v1beta1" in str(at_version(automated, "v1beta1")[1][0])
 
 
+@pytest.mark.parametrize("other", ["podset-required-topology", "podset-preferred-topology"])
+def test_steps_of_one_group_ask_for_one_level(other: str) -> None:
+    def step(name: str, kind: str, pods: int) -> dict[str, Any]:
+        notes = {"kueue.x-k8s.io/podset-group-name": "g", f"kueue.x-k8s.io/{kind}": "rack"}
+        pod = {"containers": [{"name": "node", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}
+        job = {"parallelism": pods, "completions": pods, "template": {"metadata": {"annotations": notes}, "spec": pod}}
+        return {"name": name, "replicas": 1, "template": {"spec": job}}
+
+    steps = [step("launcher", "podset-required-topology", 1), step("node", other, 4)]
+    about = {"name": "j", "namespace": "d", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": about,
+        "spec": {"replicatedJobs": steps},
+    }
+    found = [str(problem) for problem in queued_problems(jobset, jobset)]
+    assert len(found) == (0 if other == "podset-required-topology" else 2), found
+    assert all("topology consistent with" in each for each in found)
+
+
 def test_the_table_of_quotas() -> None:
     def queue(name: str, *amounts: Any) -> dict[str, Any]:
         flavors = [{"name": f"f{i}", "resources": [{"name": "gpu", **amount}]} for i, amount in enumerate(amounts)]
-        return {"metadata": {"name": name}, "spec": {"resourceGroups": [{"flavors": flavors}]}}
+        return {"metadata": {"name": name}, "spec": {"cohortName": "all", "resourceGroups": [{"flavors": flavors}]}}
 
     rows = quota_rows(
         [queue("q1", {"nominalQuota": 8, "lendingLimit": 0}), queue("q2", {"nominalQuota": "16"})], ["a", "b"], "gpu"

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.labels import RELEASE
+from pulumi_trainer.provider.api.labels import FRAMEWORK, RELEASE
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.commands import releases as commands
 from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.runtime import RuntimeArgs, _document
 from pulumi_trainer.runtimes import RuntimeCatalog
 
 
@@ -166,6 +167,32 @@ def test_a_deprecated_release_whose_date_has_passed_is_not_offered(folder: Path)
         passed = "runtime: mine@1.0.0 is deprecated and has not been offered since 2020-01-31. Hint: use 1.1.0"
         assert (str(found.warning()) == passed) is over
         assert ("1.0.0" in refused(catalog, "mine", "9.0.0").partition("available: ")[2]) is not over
+
+
+@pytest.mark.parametrize(
+    ("about", "says"),
+    [
+        ("mien: {deprecated: {1.0.0: {}}}", "about.yaml: mien"),
+        ("mine: {deprecated: {1.0.9: {date: 2020-01-31}}}", "about.yaml: mine.deprecated"),
+        ("mine: {deprecated: [1.0.0]}", "about.yaml: mine: must be a mapping"),
+        ("mine: old", "about.yaml: mine: must be a mapping"),
+    ],
+)
+def test_a_deprecation_of_nothing_is_a_problem(folder: Path, about: str, says: str) -> None:
+    (folder / "about.yaml").write_text(about + "\n")
+    (problem,) = RuntimeCatalog.from_dir(folder).problems()
+    assert says in str(problem), str(problem)
+
+
+def test_a_release_gets_the_labels_of_the_program() -> None:
+    given = RuntimeArgs("torch-distributed", release="2.3.0", labels={"team": "nlp"}, annotations={"owner": "x"})
+    document, problems = _document("ClusterTrainingRuntime", given)
+    about = document["metadata"]
+    assert problems == [] and about["labels"]["team"] == "nlp" and about["annotations"]["owner"] == "x"
+    assert about["labels"][FRAMEWORK] == "torch"
+    given = RuntimeArgs("torch-distributed", release="2.3.0", labels={FRAMEWORK: "jax"})
+    _, (problem,) = _document("ClusterTrainingRuntime", given)
+    assert str(problem) == f"labels[{FRAMEWORK}]: is set by the release. Hint: leave it out"
 
 
 def test_deprecation_is_no_part_of_a_release(folder: Path) -> None:

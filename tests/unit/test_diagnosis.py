@@ -444,6 +444,29 @@ class TestQueues:
         assert "2 more of g must become free in flavor b" in said
         assert "flavor a has the taint" in said
 
+    OVER = (
+        "insufficient quota for nvidia.com/gpu in flavor h100, previously considered podsets requests (0) + current podset "
+        "request (20) > maximum capacity (16)"
+    )
+
+    @pytest.mark.parametrize(
+        ("message", "never"),
+        [
+            (f"node: insufficient unused quota for cpu in flavor h100, 30 more needed, {OVER}", True),
+            (
+                "launcher: insufficient unused quota for cpu in flavor h100, 3 more needed; "
+                f"couldn't assign flavors to pod set node: {OVER}",
+                True,
+            ),
+            (f"node: {OVER}, insufficient unused quota for cpu in flavor a100, 30 more needed", False),
+            (f"node: {OVER}, untolerated taint x in flavor a100", True),
+        ],
+    )
+    def test_a_flavor_that_lacks_one_resource_for_ever_never_fits(self, message: str, never: bool) -> None:
+        said, hint, found = explain_message(f"couldn't assign flavors to pod set {message}")
+        assert found is never and "can never have more than 16" in said
+        assert ("request less" in hint) is never, hint
+
 
 class TestEnds:
     def failed(self, *pods: dict[str, Any], **more: Any) -> JobView:

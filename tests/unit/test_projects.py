@@ -485,6 +485,14 @@ def test_links_of_a_revision_are_copies_of_its_files(tmp_path: Path, home: Path)
             git.project_folder(f"file://{repository}", commit)
 
 
+def test_names_of_a_revision_need_not_be_utf8(tmp_path: Path, home: Path) -> None:
+    repository = write(tmp_path / "r", {"a.py": ""})
+    for name in (b"caf\xe9.txt", b"caf\xe8.txt"):
+        (repository / os.fsdecode(name)).write_bytes(name)
+    folder = git.project_folder(f"file://{repository}", _commit(repository, "first"))
+    assert {os.fsencode(each.name) for each in folder.iterdir()} == {b"a.py", b"caf\xe8.txt", b"caf\xe9.txt"}
+
+
 def test_links_do_not_multiply_a_revision(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = write(tmp_path / "r", {"a.txt": "x" * 1000})
     for number in range(3):

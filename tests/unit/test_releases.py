@@ -121,6 +121,21 @@ def test_levels(level: str, change: Callable[[Document], Any]) -> None:
         assert level_of(compare(after, before)) == "major"
 
 
+def test_the_order_counts_where_it_has_a_meaning() -> None:
+    before = torch()
+    pod(before)["initContainers"] = [{"name": "download", "image": "x:1"}, {"name": "convert", "image": "x:1"}]
+    after = copy.deepcopy(before)
+    pod(after)["initContainers"].reverse()
+    assert [str(e) for e in compare(before, after)] == ["step[node].initContainers: has another order"]
+    assert level_of(compare(before, after)) == "major"
+    for value, level in (("$(ROOT)/x", "major"), ("x", "none")):
+        before = torch()
+        container(before)["env"] = [{"name": "ROOT", "value": "/data"}, {"name": "DIR", "value": value}]
+        after = copy.deepcopy(before)
+        container(after)["env"].reverse()
+        assert level_of(compare(before, after)) == level
+
+
 def test_the_largest_first_and_in_words() -> None:
     after = torch()
     for name in ("digest", "env added", "command"):

@@ -108,6 +108,22 @@ def test_the_next_release_has_digests(
     assert "all images have digests" in capsys.readouterr().out and not (tmp_path / "runtimes/ours/1.2.5.yaml").exists()
 
 
+@pytest.mark.parametrize("body", [b"<html>Log in</html>", b"", b"[]", b'{"schemaVersion": 1}'])
+def test_what_is_no_manifest_gets_no_digest(server: Registry, tmp_path: Path, body: bytes) -> None:
+    """Such as the page of a proxy that wants a login."""
+    server.body = body
+    with pytest.raises(TargetFault, match="sent no manifest"):
+        registry.find_digest(parse_image(f"{server.address}/team/torch:2"))
+
+
+def test_a_realm_may_have_a_query_and_may_be_invalid(server: Registry) -> None:
+    server.realm += "?account=ann"
+    assert registry.find_digest(parse_image(f"{server.address}/team/torch:2")) == DIGEST
+    server.realm = "http://[::1/token"
+    with pytest.raises(TargetFault, match="asks for credentials"):
+        registry.find_digest(parse_image(f"{server.address}/team/torch:2"))
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -1,0 +1,50 @@
+"""`GpuQueues`: what its arguments mean, and the table of quotas that it exports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pulumi_trainer import Team
+from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kueue.objects import quota_rows, with_canonical_quantities
+from pulumi_trainer.queues.teams import team_problems
+
+GPU = "nvidia.com/gpu"
+
+
+def problems(**given: Any) -> list[str]:
+    arguments = {
+        "teams": {"a": 8}, "gpus": {"pool": None}, "cohort": "pool", "borrowing": True, "priorities": ("low", "high"),
+        "topology": None, "others": {}, **given,
+    }  # fmt: skip
+    return [str(problem) for problem in team_problems(arguments, GPU, "pool")]
+
+
+def queue(name: str, nominal: int, **spec: Any) -> dict[str, Any]:
+    flavors = [{"name": "h100", "resources": [{"name": GPU, "nominalQuota": nominal}]}]
+    return {"metadata": {"name": name}, "spec": {"resourceGroups": [{"flavors": flavors}], **spec}}
+
+
+@pytest.mark.parametrize("lending", [True, False])
+def test_lending_is_a_number(lending: Any) -> None:
+    """Unlike borrowing, which may be switched off."""
+    assert problems(teams={"a": Team(gpus=8, borrowing=False)}) == []
+    assert problems(teams={"a": Team(gpus=8, lending=lending)}) == [
+        f"teams[a].lending: must be a number of GPUs, not {lending}. Hint: 0 lends none; leave it out to lend all"
+    ]
+
+
+@pytest.mark.parametrize(("cohort", "shared"), [({}, (0, 0, 8)), ({"cohortName": "pool"}, (None, None, 16))])
+def test_a_queue_without_a_cohort_has_its_own_quota_alone(cohort: dict[str, str], shared: tuple[Any, ...]) -> None:
+    for row in quota_rows([queue("pool-a", 8, **cohort), queue("pool-b", 8, **cohort)], ["a", "b"], GPU):
+        assert (row["borrows"], row["lends"], row["of"]) == shared and row["own"] == 8
+
+
+def test_a_label_that_is_called_like_a_quantity_is_a_label() -> None:
+    flavor = {"metadata": {"labels": {"weight": "heavy"}}, "spec": {"nodeLabels": {"weight": "1000"}}}
+    assert with_canonical_quantities(flavor) == flavor
+    shared = with_canonical_quantities({"spec": {"fairSharing": {"weight": "1000m"}}})
+    assert shared == {"spec": {"fairSharing": {"weight": "1"}}}
+    with pytest.raises(Invalid, match=r"spec\.fairSharing\.weight: must be a quantity"):
+        with_canonical_quantities({"spec": {"fairSharing": {"weight": "heavy"}}})
