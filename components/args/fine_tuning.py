@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -243,6 +243,8 @@ class ToolTrainer(Trainer):
             if config.get(name) is not None:
                 why = "cannot be combined with checkpoint=, which sets it"
                 found.append(Problem(f"config[{quoted(name)}]", why, "leave one of the two out"))
+        if policy is not None:
+            found += _policy_problems(config, policy)
         if found:  # the last check of this trainer: a field that is missing is often a misspelt one
             types = self._types()
             lora = self.lora_fields(self.lora) if isinstance(self.lora, LoraConfig) else {}
@@ -264,6 +266,19 @@ class ToolTrainer(Trainer):
         if others:
             return Problem(where, f"{why}, but of {', '.join(others)}")
         return Problem(where, why, did_you_mean(str(name), known, f"`pulumi-trainer` knows its {len(known)} fields"))
+
+
+def _policy_problems(config: Mapping[str, Any], policy: Any) -> Iterator[Problem]:
+    """Yield the fields of Transformers' Trainer that do not work with the checkpoints of a policy."""
+    if config.get("load_best_model_at_end") is True and (policy.steps is not None or policy.every is not None):
+        why = "needs checkpoints after each evaluation, but checkpoint= says when they are saved"
+        yield Problem('config["load_best_model_at_end"]', why, "leave it out, or steps and every of checkpoint=")
+    if config.get("push_to_hub") is True and not policy.in_s3:
+        why = "would upload the checkpoints of checkpoint= too, since they are in the output"
+        hint = (
+            'save them in S3, checkpoint=CheckpointPolicy(to="s3://BUCKET/PREFIX"), or upload the output after the job'
+        )
+        yield Problem('config["push_to_hub"]', why, hint)
 
 
 def field_problems(where: str, value: Any, types: str) -> list[Problem]:
@@ -306,10 +321,11 @@ def asks_for_gpu(resources: Any) -> bool:
     """Return whether a node gets a GPU; true if this is not known."""
     if not isinstance(resources, Mapping):
         return isinstance(resources, pulumi.Output)
-    names = {str(name).lower() for name in resources}
+    amounts = [*resources.items()]
     for part in ("limits", "requests"):
         if isinstance(inner := resources.get(part), Mapping):
-            names |= {str(name).lower() for name in inner}
+            amounts += inner.items()
+    names = {str(name).lower() for name, amount in amounts if str(amount) != "0"}
     return any(name == "gpu" or "/gpu" in name or "mig-" in name for name in names)
 
 

@@ -143,6 +143,13 @@ class TorchTuneTrainer(ToolTrainer):
                 why = f"cannot be combined with the {kind} of initializer="
                 hint = f"leave one of the two out, or give a path below {path}"
                 found.append(Problem(f"config[{quoted(name)}]", why, hint))
+        listed = nested(self.config).get("dataset")
+        for at, each in enumerate(listed if isinstance(listed, (list, tuple)) and "dataset" in fetched else ()):
+            chosen = each.get("source") if isinstance(each, Mapping) and "data_files" not in each else None
+            if isinstance(chosen, str) and not f"{chosen}/".startswith(f"{code.DATASET_PATH}/"):
+                why = "cannot be combined with the dataset of initializer="
+                hint = f"leave one of the two out, or give a path below {code.DATASET_PATH}"
+                found.append(Problem(f'config["dataset"][{at}]["source"]', why, hint))
         if "model" not in fetched and model is None and not isinstance(self.config, pulumi.Output):
             hint = "give its folder here, or initializer=Initializer(model=...)"
             found.append(Problem('config["checkpointer.checkpoint_dir"]', "is required: the job has no model", hint))

@@ -21,7 +21,7 @@ def options(config):
 @contextlib.contextmanager
 def result(job, config, model="model_name_or_path"):
     base, merges = config[model], job.get("merge", False)
-    folder = os.environ.get("TRAINER_OUTPUT_DIR") or config["output_dir"]
+    folder = run_tool.result_folder(config["output_dir"])
     first = os.environ.get("RANK", "0") == "0"
     if merges:
         check_base(base, config)

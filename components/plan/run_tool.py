@@ -36,7 +36,7 @@ def config(given, model, dataset):
     given = without_tokens(given)
     own = fetched(given, model=model, dataset=dataset)
     points = training.checkpoints()
-    own["output_dir"] = points.folder or given.get("output_dir") or os.environ.get("TRAINER_OUTPUT_DIR", "")
+    own["output_dir"] = points.folder or in_output(given.get("output_dir")) or os.environ.get("TRAINER_OUTPUT_DIR", "")
     if points.folder:
         own["save_total_limit"] = points.keep
         if os.environ.get("TRAINER_CHECKPOINT_STEPS") or os.environ.get("TRAINER_CHECKPOINT_EVERY"):
@@ -47,6 +47,18 @@ def config(given, model, dataset):
     if own:
         say("sets " + ", ".join(f"{name}={value!r}" for name, value in own.items()))
     return {"disable_tqdm": True, "logging_steps": 10, **given, **own}
+
+
+def in_output(chosen):
+    folder = os.environ.get("TRAINER_OUTPUT_DIR")
+    inside = folder and f"{chosen}/".startswith("/workspace/output/")
+    return folder + chosen.removeprefix("/workspace/output") if inside else chosen
+
+
+def result_folder(chosen):
+    folder = os.environ.get("TRAINER_OUTPUT_DIR")
+    inside = folder and f"{chosen}/".startswith(f"{folder}/") and not training.checkpoints().folder
+    return chosen if inside else folder or chosen
 
 
 def refuse(why, hint):
@@ -157,7 +169,7 @@ def callbacks():
             if training.should_stop():
                 say(f"stops at step {state.global_step} of {state.max_steps}")
                 sys.exit()
-            args.output_dir = os.environ.get("TRAINER_OUTPUT_DIR") or args.output_dir
+            args.output_dir = result_folder(args.output_dir)
 
     return [training.callback(), End()]
 

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pulumi_trainer import runtimes
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.args.fine_tuning import ToolTrainer, table, target_modules
+from pulumi_trainer.args.fine_tuning import ToolTrainer, asks_for_gpu, table, target_modules
 from pulumi_trainer.plan import finish_tool, run_tool, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
@@ -582,6 +582,41 @@ class TestJob:
         again = planned(made)
         assert json.loads(code(again)["launch.json"])["install"] == ["trl==2", "wandb"]
         assert again.content == plan.content, "another release of this package starts no run"
+
+    @pytest.mark.parametrize(
+        ("field", "policy", "why"),
+        [
+            ("load_best_model_at_end", {"steps": 10}, "needs checkpoints after each evaluation"),
+            ("load_best_model_at_end", {"every": "10m"}, "needs checkpoints after each evaluation"),
+            ("load_best_model_at_end", {}, ""),
+            ("push_to_hub", {}, "would upload the checkpoints of checkpoint= too"),
+            ("push_to_hub", {"to": "s3://bucket/x"}, ""),
+        ],
+    )
+    def test_fields_that_do_not_work_with_a_policy(
+        self, planned: Any, field: str, policy: dict[str, Any], why: str
+    ) -> None:
+        said = problems(planned(sft(**{field: True}), checkpoint=trainer.CheckpointPolicy(**policy)))
+        assert len(said) == bool(why) and all(f'trainer.config["{field}"]: {why}' in each for each in said), said
+
+    @pytest.mark.parametrize(
+        ("resources", "gpu"), [({"gpu": 0}, False), ({"gpu": 2}, True), ({"nvidia.com/gpu": "0"}, False)]
+    )
+    def test_no_gpus_are_none(self, resources: dict[str, Any], gpu: bool) -> None:
+        assert asks_for_gpu(resources) is gpu and asks_for_gpu({"limits": resources}) is gpu
+
+    def test_a_folder_below_the_output_is_kept(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("TRAINER_OUTPUT_DIR", str(tmp_path))
+        monkeypatch.setattr(run_tool.training, "_known", {})
+        monkeypatch.delenv("TRAINER_CHECKPOINT_DIR", raising=False)
+        chosen = run_tool.in_output("/workspace/output/run-7")
+        assert chosen == f"{tmp_path}/run-7" == run_tool.result_folder(chosen)
+        for elsewhere in ("out", "/workspace/outputs", None):
+            assert run_tool.in_output(elsewhere) == elsewhere
+            assert run_tool.result_folder(elsewhere) == str(tmp_path), "what is outside of the volume would be lost"
+        monkeypatch.setattr(run_tool.training, "_known", {})
+        monkeypatch.setenv("TRAINER_CHECKPOINT_DIR", f"{tmp_path}/checkpoints")
+        assert run_tool.result_folder(f"{tmp_path}/checkpoints") == str(tmp_path)
 
     def test_checkpoints_in_s3_are_no_place_for_the_model(self, planned: Any) -> None:
         policy = trainer.CheckpointPolicy(steps=10, to="s3://bucket/checkpoints")

@@ -176,3 +176,9 @@ class TestJob:
             (said,) = of_job(full(epochs=2, **{name: value}), "model", policy=trainer.CheckpointPolicy())
             assert f'config["{name}"]: cannot be combined with checkpoint=, which sets it' in said
         assert of_job(full(epochs=2), "model", policy=trainer.CheckpointPolicy()) == []
+
+    def test_sources_of_a_list_beside_an_initializer(self) -> None:
+        sources = [{"source": "/workspace/dataset/a"}, {"source": "org/other"}, {"data_files": "x", "source": "json"}]
+        (said,) = of_job(full(epochs=2, dataset=sources), "model", "dataset")
+        assert said.startswith('config["dataset"][1]["source"]: cannot be combined with the dataset of initializer=')
+        assert of_job(full(epochs=2, dataset=sources), "model") == []
