@@ -19,7 +19,7 @@ from types import FrameType
 from typing import IO, Any, Protocol
 
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.wording import join_names
 from pulumi_trainer.provider.targets import send_output
 
@@ -86,7 +86,13 @@ def receive(pieces: Iterator[bytes], destination: Destination, roots: Sequence[s
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             copied, end = _read_members(archive, destination, roots)
-    except (tarfile.TarError, EOFError, UnicodeError) as error:
+    except (
+        tarfile.TarError,
+        EOFError,
+        ValueError,
+        OverflowError,
+        TypeError,
+    ) as error:  # numbers and types of a hostile one
         stream.drain()  # raises what has ended it
         raise TargetFault(Problem("archive", f"is incomplete: {error}", "copy it again")) from None
     stream.drain()
@@ -176,7 +182,7 @@ def _verify(copied: Copied, end: dict[str, Any]) -> None:
     if end.get("sha256") != [each.sha256 for each in copied.files]:
         raise TargetFault(Problem("archive", "SHA-256 of received files differs from the source", "copy it again"))
     for key, what in (("changed", "changed while it was copied"), ("gone", "was deleted while it was copied")):
-        names = [str(each) for each in end.get(key) or []]
+        names = [*map(str, listed(end.get(key)))]
         if names:
             copied.notes.append(f"{join_names(names, 5)}: {what}")
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.terminal import print_line
+from pulumi_trainer.provider.kube.values.wording import join_names
 
 COMMANDS = {
     "validate": "Check whether runtimes and TrainJobs are admitted, without a cluster, for example `validate job.yaml`.",
@@ -183,6 +184,11 @@ def _rbac(arguments: Sequence[str]) -> int:
     for kind, names in named.items():
         subjects += [rbac.subject(kind, name, namespaces) for name in names]
     if given.queues_admin:
+        options = {"--mode": given.mode, "--no-queues": given.no_queues, "--quotas": given.quotas,
+                   "--outputs": given.outputs, "--usage": given.usage}  # fmt: skip
+        if ignored := [option for option, value in options.items() if value]:
+            why = f"cannot be combined with {join_names(ignored)}: it prints the role of a platform team instead"
+            raise Invalid(Problem("--queues-admin", why, "run the command twice"))
         namespaces, roles = [], rbac.queue_admin_roles()
     else:
         roles = rbac.chosen_roles(

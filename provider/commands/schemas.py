@@ -96,7 +96,7 @@ class StatusEntry(TypedDict):
         attempts: Starts of its Pods, the newest last.
         checkpoints: Whether it has a checkpoint policy.
         resource: Name of its resource in the stack; empty without a stack.
-        kind: JobSet or TrainJob; empty on this machine.
+        kind: JobSet or TrainJob.
         queue: Its LocalQueue; empty for none.
         loss: What a running job would lose if it were stopped now: steps, seconds, and checkpoint, the step of the newest
             one or null; null if not known.

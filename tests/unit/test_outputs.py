@@ -274,6 +274,19 @@ def test_a_hostile_archive_is_refused_and_leaves_nothing(
     assert beside(tmp_path) == []
 
 
+@pytest.mark.parametrize("mtime", ["1e300", "nan"])
+def test_a_time_that_no_file_has_is_refused(tmp_path: Path, mtime: str) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, data in (("start", b'{"bytes": 1}'), ("data/a", b"x"), ("end", b'{"sha256": [], "changed": 5}')):
+            info = tarfile.TarInfo(name)
+            info.size, info.pax_headers = len(data), {"mtime": mtime}
+            tar.addfile(info, io.BytesIO(data))
+    with pytest.raises(TargetFault), open_destination(str(tmp_path / "copy"), "", overwrite=False) as to:
+        receive(iter([out.getvalue()]), to, [])
+    assert beside(tmp_path) == []
+
+
 def test_devices_and_hard_links_of_an_archive_are_not_made(tmp_path: Path) -> None:
     with open_destination(str(tmp_path / "copy"), "", overwrite=False) as to:
         members = [("data/device", tarfile.CHRTYPE), ("data/hard", tarfile.LNKTYPE), ("data/pipe", tarfile.FIFOTYPE)]

@@ -22,6 +22,11 @@ def printed(*arguments: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(done.stdout))
 
 
+def test_options_that_the_role_of_a_platform_team_ignores_are_refused() -> None:
+    done = run("--queues-admin", "--usage", "--mode", "trainer")
+    assert done.returncode == 1 and "cannot be combined with --mode, --usage" in done.stderr, done.stderr
+
+
 def test_roles_and_bindings() -> None:
     found = printed("-n", "a", "-n", "b", "-n", "a", "--user", "jane", "--service-account", "ci:runner")
     names = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in found]
