@@ -111,12 +111,19 @@ class TrainJobArgs(ComponentArgs):
             hint = 'set checkpoint=CheckpointPolicy(...), or interrupt="allow"'
             found.append(Problem("interrupt", "is 'checkpoint', but the job has no checkpoint policy", hint))
         if isinstance(self.trainer, ToolTrainer):
-            policy = self.checkpoint if isinstance(self.checkpoint, CheckpointPolicy) else None
-            fetched = [kind for kind, source in sources.parts(self.initializer).items() if source is not None]
-            has_volume = output_of(self.output, policy) is not None
-            found += problems_below("trainer", self.trainer.job_problems(fetched, policy, output=has_volume))
+            found += problems_below("trainer", self.tool_problems(self.trainer))
             found += input_problems(self.trainer, self.initializer)
         return found + timeout_problems(self.timeouts) + self._rerun_problems()
+
+    def tool_problems(self, made: ToolTrainer) -> list[Problem]:
+        """Return conflicts of the job's trainer with its other arguments.
+
+        Args:
+            made: The trainer, as it is written or with a known `config`.
+        """
+        policy = self.checkpoint if isinstance(self.checkpoint, CheckpointPolicy) else None
+        fetched = [kind for kind, source in sources.parts(self.initializer).items() if source is not None]
+        return made.job_problems(fetched, policy, output=output_of(self.output, policy) is not None)
 
     @property
     def output_volume(self) -> OutputVolume | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pulumi
 from pulumi_trainer.args import plaintext_secrets, queue_labels, sources, topology
 from pulumi_trainer.args.arguments import quoted, to_document
+from pulumi_trainer.args.builtin import LoraConfig
+from pulumi_trainer.args.fine_tuning import ToolTrainer
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.topology import Topology
 from pulumi_trainer.args.trainers import Compiled, Trainer
@@ -20,7 +23,7 @@ from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
 from pulumi_trainer.plan.volume_claims import FetchedData
 from pulumi_trainer.provider.api.code import ARGS_FILE
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.values.accessors import listed, section, without
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,23 @@ async def _resolved(
         written["generation"] = compiled.server
     await resolve({WRITTEN: written, "mounts": volumes, "runtime": runtime}, secret_name, resolved)
     found = resolved.document
+    late = (*compiled.problems, *_problems_of_known_fields(args, func_args.visible))
+    compiled = replace(compiled, problems=late)
     return WrittenJob(found[WRITTEN], found["mounts"], found["runtime"], func_args, compiled, resolved)
+
+
+def _problems_of_known_fields(args: TrainJobArgs, arguments: Any) -> list[Problem]:
+    """Return conflicts of a tool's fields with the other arguments, if the fields were an Output, which is known now."""
+    made = args.trainer
+    if not isinstance(made, ToolTrainer) or not isinstance(made.config, pulumi.Output):
+        return []
+    config = arguments.get("config") if isinstance(arguments, Mapping) else None
+    if not isinstance(config, Mapping):
+        return []
+    of_lora = made.lora_fields(made.lora) if isinstance(made.lora, LoraConfig) else {}
+    known = copy(made)
+    known.config = without(config, *of_lora)
+    return args.tool_problems(known)
 
 
 def plain_secrets(written: WrittenJob) -> list[Problem]:

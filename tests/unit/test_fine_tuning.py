@@ -605,6 +605,20 @@ class TestJob:
     def test_no_gpus_are_none(self, resources: dict[str, Any], gpu: bool) -> None:
         assert asks_for_gpu(resources) is gpu and asks_for_gpu({"limits": resources}) is gpu
 
+    def test_fields_of_an_output_are_checked_against_the_job(self, planned: Any) -> None:
+        def made(**config: Any) -> Any:
+            return lambda: trainer.TRLTrainer(
+                method="sft", config=pulumi.Output.from_input(config), lora=trainer.LoraConfig(lora_rank=8)
+            )
+
+        assert problems(planned(made(**MODEL))) == []
+        said = " ".join(problems(planned(made(dataset_name="org/data"), output=False)))
+        assert 'trainer.config["model_name_or_path"]: is required: the job has no model' in said
+        assert "the trained model would be lost" in said
+        policy = trainer.CheckpointPolicy(steps=10)
+        (said,) = problems(planned(made(**MODEL, save_steps=5), checkpoint=policy))
+        assert 'trainer.config["save_steps"]: cannot be combined with checkpoint=' in said
+
     def test_a_folder_below_the_output_is_kept(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("TRAINER_OUTPUT_DIR", str(tmp_path))
         monkeypatch.setattr(run_tool.training, "_known", {})
