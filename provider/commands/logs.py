@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.commands.jobs import check_own, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import Prefixes, escaped, plain, print_line, safe_line
 
 MOST_FOLLOWED = 20
@@ -232,14 +232,14 @@ def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
 
 def _merged(streams: Sequence[Iterator[LogLine]]) -> Iterator[LogLine]:
     """Yield the lines of several streams as they come. Raises what one of them raises."""
-    lines: queue.Queue[LogLine | BaseException | None] = queue.Queue(256)
+    lines: queue.Queue[LogLine | Exception | None] = queue.Queue(256)
 
     def pump(stream: Iterator[LogLine]) -> None:
         try:
             for line in stream:
                 lines.put(line)
             lines.put(None)
-        except TrainerError as error:
+        except Exception as error:  # any: without this thread, the reader would wait for ever
             lines.put(error)
 
     for stream in streams:
@@ -247,7 +247,7 @@ def _merged(streams: Sequence[Iterator[LogLine]]) -> Iterator[LogLine]:
     left = len(streams)
     while left:
         line = lines.get()
-        if isinstance(line, BaseException):
+        if isinstance(line, Exception):
             raise line
         if line is None:
             left -= 1

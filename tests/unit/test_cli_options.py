@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,7 @@ import yaml
 from pulumi_trainer.provider import cli
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
-from pulumi_trainer.provider.commands import job_status, jobs, outputs, parsers, stack
+from pulumi_trainer.provider.commands import job_status, jobs, logs, outputs, parsers, stack
 from pulumi_trainer.provider.commands.app import app
 from pulumi_trainer.provider.commands.jobs import State
 from pulumi_trainer.provider.commands.reach import Job, Where
@@ -84,6 +85,18 @@ def test_an_empty_argument_selects_nothing(
         cli.main()
     said = capsys.readouterr().err
     assert ended.value.code == 2 and re.search(r"invalid value for '[A-Z\-a-z]+'.*: is empty", said), said
+
+
+def test_a_fault_of_one_log_ends_all() -> None:
+    def broken() -> Iterator[Any]:
+        yield "a line"
+        raise ValueError("broken")
+
+    def quiet() -> Iterator[Any]:
+        yield from ()
+
+    with pytest.raises(ValueError, match="broken"):
+        [*logs._merged([quiet(), broken()])]
 
 
 def test_earlier_spellings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,7 +98,7 @@ class LogFollower:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._over = threading.Event()
-        self._queue: queue.Queue[Line | TrainerError | None] = queue.Queue(_WAITING)
+        self._queue: queue.Queue[Line | Exception | None] = queue.Queue(_WAITING)
         self._turns: queue.Queue[tuple[float, _Log]] = queue.Queue()
         self._pods: dict[str, Document] = {}
         self._logs: dict[tuple[str, str], _Log] = {}
@@ -151,7 +151,7 @@ class LogFollower:
                 item = self._queue.get(timeout=0.2)
             except queue.Empty:
                 item = None
-            if isinstance(item, TrainerError):
+            if isinstance(item, Exception):
                 raise item
             if item is not None:
                 yield item
@@ -178,12 +178,12 @@ class LogFollower:
         def run() -> None:
             try:
                 what()
-            except TrainerError as fault:
+            except Exception as fault:  # any: without this thread, the reader would wait for ever
                 self._put(fault)
 
         threading.Thread(target=run, name="logs", daemon=True).start()
 
-    def _put(self, item: Line | TrainerError) -> None:
+    def _put(self, item: Line | Exception) -> None:
         while not self._stop.is_set():
             with suppress(queue.Full):
                 self._queue.put(item, timeout=1.0)
