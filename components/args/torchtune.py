@@ -133,23 +133,16 @@ class TorchTuneTrainer(ToolTrainer):
 
     def job_problems(self, fetched: Collection[str], policy: Any, *, output: bool) -> list[Problem]:
         given, found = dict(flat(nested(self.config))), list[Problem]()
-        model, source = given.get("checkpointer.checkpoint_dir"), given.get("dataset.source")
-        for kind, name, value, path in (
-            ("model", "checkpointer.checkpoint_dir", model, code.MODEL_PATH),
-            ("dataset", "dataset.source", None if "dataset.data_files" in given else source, code.DATASET_PATH),
+        model = given.get("checkpointer.checkpoint_dir")
+        for kind, where, value, path in (
+            ("model", 'config["checkpointer.checkpoint_dir"]', model, code.MODEL_PATH),
+            *(("dataset", *each, code.DATASET_PATH) for each in _sources(nested(self.config).get("dataset"))),
         ):
             inside = isinstance(value, str) and f"{value}/".startswith(f"{path}/")
             if kind in fetched and value is not None and not inside:
                 why = f"cannot be combined with the {kind} of initializer="
                 hint = f"leave one of the two out, or give a path below {path}"
-                found.append(Problem(f"config[{quoted(name)}]", why, hint))
-        listed = nested(self.config).get("dataset")
-        for at, each in enumerate(listed if isinstance(listed, (list, tuple)) and "dataset" in fetched else ()):
-            chosen = each.get("source") if isinstance(each, Mapping) and "data_files" not in each else None
-            if isinstance(chosen, str) and not f"{chosen}/".startswith(f"{code.DATASET_PATH}/"):
-                why = "cannot be combined with the dataset of initializer="
-                hint = f"leave one of the two out, or give a path below {code.DATASET_PATH}"
-                found.append(Problem(f'config["dataset"][{at}]["source"]', why, hint))
+                found.append(Problem(where, why, hint))
         if "model" not in fetched and model is None and not isinstance(self.config, pulumi.Output):
             hint = "give its folder here, or initializer=Initializer(model=...)"
             found.append(Problem('config["checkpointer.checkpoint_dir"]', "is required: the job has no model", hint))
@@ -208,6 +201,14 @@ class TorchTuneTrainer(ToolTrainer):
                     f"did you mean {other}?" if argument in known.get(other, ()) else did_you_mean(argument, arguments)
                 )
                 yield Problem(where, f"unknown argument of {component} in torchtune {release}", hint)
+
+
+def _sources(dataset: Any) -> Iterator[tuple[str, Any]]:
+    """Yield path and source of a dataset, or of each one of a list, unless it has files of its own."""
+    several = isinstance(dataset, (list, tuple))
+    for at, each in enumerate(dataset if several else [dataset]):
+        if isinstance(each, Mapping) and "data_files" not in each:
+            yield f'config["dataset"][{at}]["source"]' if several else 'config["dataset.source"]', each.get("source")
 
 
 def nested(config: Any) -> dict[str, Any]:

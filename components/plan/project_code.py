@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import getsourcefile
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -344,6 +344,7 @@ def _exported(file: Path) -> str:
     return found
 
 
+@cache
 def _default_index(file: Path) -> str:
     """Return the index that uv takes packages from if neither the project nor the user has set one."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}

@@ -271,7 +271,8 @@ class RuntimeCatalog:
         """Yield the entries of `about.yaml` that are about nothing in this catalogue, and so have no effect."""
         for name, entry in self._about.items():
             where = f"{self.source}/{ABOUT}: {name}"
-            deprecated = entry.get("deprecated", {}) if isinstance(entry, dict) else None
+            about = entry or {}
+            deprecated = about.get("deprecated") or {} if isinstance(about, dict) else None
             if name not in self._found:
                 yield self._unknown("runtime", str(name), self.names()).below(where)
             elif not isinstance(deprecated, dict):
@@ -279,10 +280,10 @@ class RuntimeCatalog:
                     where, "must be a mapping, and so must its deprecated: {RELEASE: {date: DATE, successor: RELEASE}}"
                 )
             else:
-                for release in deprecated.keys() - {*self._found[name]}:
-                    yield self._unknown(f"release of {name}", str(release), self._found[name]).below(
-                        f"{where}.deprecated"
-                    )
+                for release in deprecated:
+                    if release not in self._found[name]:
+                        unknown = self._unknown(f"release of {name}", str(release), self._found[name])
+                        yield unknown.below(f"{where}.deprecated")
 
     def unlocked(self) -> list[tuple[str, str]]:
         """Return name and release of all releases that are not locked."""

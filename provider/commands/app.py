@@ -46,7 +46,7 @@ def main(
     _print_help(context)
 
 
-def _given(value: str | None) -> str | None:
+def _not_empty(value: str | None) -> str | None:
     """Refuse an empty argument: it would select all jobs, and is most likely a variable of a shell that is not set."""
     if value == "":
         raise typer.BadParameter("is empty")
@@ -55,11 +55,12 @@ def _given(value: str | None) -> str | None:
 
 _JOB = "Job, for example digits. In a stack: resource or job name; in a cluster: NAME, jobset/NAME or trainjob/NAME."
 JobArgument = Annotated[
-    str | None, typer.Argument(metavar="JOB", help=f"{_JOB} Default: all jobs.", show_default=False, callback=_given)
+    str | None,
+    typer.Argument(metavar="JOB", help=f"{_JOB} Default: all jobs.", show_default=False, callback=_not_empty),
 ]
 SingleJobArgument = Annotated[
     str | None,
-    typer.Argument(metavar="JOB", help=f"{_JOB} Default: the only job.", show_default=False, callback=_given),
+    typer.Argument(metavar="JOB", help=f"{_JOB} Default: the only job.", show_default=False, callback=_not_empty),
 ]
 StackOption = Annotated[
     str, typer.Option("--stack", "-s", help="Stack, for example dev. Default: the selected stack.", show_default=False)
@@ -76,7 +77,7 @@ KubeconfigOption = Annotated[
 EverywhereOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Search all namespaces of a cluster.")]
 OutputOption = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="The same as -o json.", hidden=True)]
-OneJobArgument = Annotated[str, typer.Argument(metavar="JOB", help=_JOB, show_default=False, callback=_given)]
+OneJobArgument = Annotated[str, typer.Argument(metavar="JOB", help=_JOB, show_default=False, callback=_not_empty)]
 
 
 @app.command("version")
@@ -236,7 +237,7 @@ def rerun(
     job: Annotated[
         str,
         typer.Argument(
-            metavar="JOB", help="Resource or job name, for example digits.", show_default=False, callback=_given
+            metavar="JOB", help="Resource or job name, for example digits.", show_default=False, callback=_not_empty
         ),
     ],
     stack: StackOption = "",
@@ -257,7 +258,7 @@ def outputs(
             metavar="DEST",
             help="Copy the output of the job to a folder or to s3://BUCKET/PREFIX, with the record of its run.",
             show_default=False,
-            callback=_given,
+            callback=_not_empty,
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier copy at DEST.")] = False,
@@ -402,7 +403,7 @@ def prune(
         typer.Option(
             help="Remove only what was not used for this long, for example 30d. Default: all.",
             show_default=False,
-            callback=_given,
+            callback=_not_empty,
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed.")] = False,

@@ -153,11 +153,10 @@ class _Folder:
 
 
 def _refuse_replacement(destination: Path) -> None:
-    what = "a mount point" if destination.is_mount() else "the current folder"
-    if destination.is_mount() or destination == Path.cwd():
-        raise Invalid(
-            Problem("--overwrite", f"{destination} is {what}, which cannot be replaced", "give a folder in it")
-        )
+    for what, holds in (("a mount point", destination.is_mount()), ("the current folder", destination == Path.cwd())):
+        if holds:
+            why = f"{destination} is {what}, which cannot be replaced"
+            raise Invalid(Problem("--overwrite", why, "give a folder in it"))
 
 
 def _refuse_overlap(destination: Path, source: str) -> None:

@@ -86,13 +86,7 @@ def receive(pieces: Iterator[bytes], destination: Destination, roots: Sequence[s
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             copied, end = _read_members(archive, destination, roots)
-    except (
-        tarfile.TarError,
-        EOFError,
-        ValueError,
-        OverflowError,
-        TypeError,
-    ) as error:  # numbers and types of a hostile one
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, TypeError) as error:
         stream.drain()  # raises what has ended it
         raise TargetFault(Problem("archive", f"is incomplete: {error}", "copy it again")) from None
     stream.drain()
