@@ -87,11 +87,17 @@ def test_nothing_starts_on_too_few_nodes_then_all(
     group = root.get(POD_GROUP, namespace, "job") or {}
     assert group["spec"]["minMember"] == 4 and gang_wakeup.WOKEN not in group["metadata"].get("annotations", {})
 
+    until(lambda: has_counted_nodes(observer))
     add_nodes(1)
     until(lambda: len(with_node(root, namespace)) == 4)
     assert len(set(with_node(root, namespace))) == 4
     until(lambda: (status := observer.status("job")) is not None and status.phase == "Succeeded")
     assert gang_wakeup.WOKEN in (root.get(POD_GROUP, namespace, "job") or {})["metadata"]["annotations"]
+
+
+def has_counted_nodes(observer: Observer) -> bool:
+    """A node that comes later wakes the gang; one that came before does only after `gang_wakeup.OLD` seconds."""
+    return observer._waker._nodes is not None
 
 
 def waits(observer: Observer, words: str) -> bool:
@@ -123,6 +129,7 @@ def test_a_gang_does_not_wait_for_what_comes_first(
     asked = diagnose(snapshot(target.client, namespace, "job"), time.time())
     assert (asked.phase, asked.reason) == ("Starting", "WaitingForGang")
     assert len(with_node(root, namespace, "dataset-initializer")) == 1 and with_node(root, namespace) == []
+    until(lambda: has_counted_nodes(observer))
     add_nodes(3)
     until(lambda: (status := observer.status("job")) is not None and status.phase == "Succeeded")
     target.delete(namespace, "job")
