@@ -16,9 +16,15 @@ from typing import Any, ClassVar, Literal, cast
 import pulumi
 from pulumi_trainer.args.arguments import quoted, to_document, type_problems
 from pulumi_trainer.args.builtin import LoraConfig
-from pulumi_trainer.args.generation import GenerationServer, option_problems, server_problems, vllm_problems
+from pulumi_trainer.args.generation import (
+    GenerationServer,
+    option_problems,
+    pairing_problems,
+    server_problems,
+    vllm_problems,
+)
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.args.trainers import Trainer
+from pulumi_trainer.args.trainers import Trainer, asks_for_gpu
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -48,6 +54,8 @@ _WORDS = {
 LORA_NAMES = {name: name for name in ("lora_rank", "lora_alpha", "lora_dropout", "use_dora")}
 MODULES = {"output_proj": "o_proj"}
 """Projection in torchtune -> in Transformers, where the two differ."""
+NONE_REQUESTED = "the nodes request none"
+ONE_GPU = 'resources_per_node={"gpu": 1}'
 MLP = ("gate_proj", "up_proj", "down_proj")
 
 
@@ -106,16 +114,24 @@ class ToolTrainer(Trainer):
 
     def check(self) -> list[Problem]:
         found = merge_problems(self.misnamed, [*super().check(), *type_problems(self)])
-        if self.quantizes() and not asks_for_gpu(self.resources_per_node):
-            why = f"quantization of {self.title} needs a GPU, but resources_per_node requests none"
-            where = "lora.quantize_base" if self.lora is not None and self.lora.quantize_base else "config"
-            found.append(Problem(where, why, 'resources_per_node={"gpu": 1}, or leave quantization out'))
         if self.quantizer and self.quantizes() and self.image is None and not self._installs(self.quantizer):
             why = f"quantization of {self.title} needs {self.quantizer}, which is not installed"
             found.append(Problem("packages_to_install", why, f'packages_to_install=["{self.quantizer}"]'))
         if self.merge_adapter is True and isinstance(self.config, (Mapping, type(None))):
             found += problems_below("merge_adapter", self.adapter_problems(self.config or {}))
         return found
+
+    def gpu_problems(self, *, on_gpu: bool) -> list[Problem]:
+        """Return what needs a GPU in nodes without one, and the reverse.
+
+        Args:
+            on_gpu: Whether the nodes of the rendered job have GPUs.
+        """
+        if on_gpu or not self.quantizes():
+            return []
+        why = f"quantization of {self.title} needs a GPU, but {NONE_REQUESTED}"
+        where = "lora.quantize_base" if self.lora is not None and self.lora.quantize_base else "config"
+        return [Problem(where, why, f"{ONE_GPU}, or leave quantization out")]
 
     def adapter_problems(self, config: Mapping[str, Any]) -> list[Problem]:
         """Return why there is no adapter that could be merged into the base model."""
@@ -317,18 +333,6 @@ def _is_of(value: Any, name: str) -> bool:
     return isinstance(value, _CLASSES.get(name, (object,)))
 
 
-def asks_for_gpu(resources: Any) -> bool:
-    """Return whether a node gets a GPU; true if this is not known."""
-    if not isinstance(resources, Mapping):
-        return isinstance(resources, pulumi.Output)
-    amounts = [*resources.items()]
-    for part in ("limits", "requests"):
-        if isinstance(inner := resources.get(part), Mapping):
-            amounts += inner.items()
-    names = {str(name).lower() for name, amount in amounts if str(amount) != "0"}
-    return any(name == "gpu" or "/gpu" in name or "mig-" in name for name in names)
-
-
 def target_modules(lora: LoraConfig) -> Any:
     """Return the names of the projections in Transformers."""
 
@@ -403,16 +407,23 @@ class TRLTrainer(ToolTrainer):
         return found
 
     def _generation_problems(self) -> list[Problem]:
-        config = self.config if isinstance(self.config, Mapping) else {}
-        trains_on_gpu, server = asks_for_gpu(self.resources_per_node), self.generation
+        config, server = self.config if isinstance(self.config, Mapping) else {}, self.generation
         if not isinstance(server, GenerationServer):
-            installed = self.image is not None or self._installs("vllm")
-            return vllm_problems(config, trains_on_gpu=trains_on_gpu, installs_vllm=installed)
-        on_gpu = asks_for_gpu(server.resources_per_node)
-        found = server_problems(server, self.method, config, trains_on_gpu=trains_on_gpu, generates_on_gpu=on_gpu)
+            return vllm_problems(config, installs_vllm=self.image is not None or self._installs("vllm"))
+        found = server_problems(server, self.method, config)
         if server.image is None and self.image is None and not self._installs("vllm"):  # else it may be another release
             about = table(self.tool)
             found += option_problems(server, about["vllm_options"], about["vllm"][0].partition("==")[2])
+        return found
+
+    def gpu_problems(self, *, on_gpu: bool) -> list[Problem]:
+        found = super().gpu_problems(on_gpu=on_gpu)
+        if isinstance(self.generation, GenerationServer):
+            return found + pairing_problems(trains_on_gpu=on_gpu, generates_on_gpu=self.backend() == "vllm")
+        config = self.config if isinstance(self.config, Mapping) else {}
+        if not on_gpu and config.get("use_vllm") is True and config.get("vllm_mode") != "server":
+            why = "is True: vLLM would run in the nodes, which request no GPU"
+            found.append(Problem('config["use_vllm"]', why, "give generation=GenerationServer(...), or leave it out"))
         return found
 
     def arguments(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args.arguments import Args, quoted, to_document
 from pulumi_trainer.args.trainers import (
+    asks_for_gpu,
     env_list,
     env_problems,
     image_problems,
@@ -119,17 +120,13 @@ def option_problems(server: GenerationServer, known: Sequence[str], release: str
     ]
 
 
-def server_problems(
-    server: GenerationServer, method: Any, config: Mapping[str, Any], *, trains_on_gpu: bool, generates_on_gpu: bool
-) -> list[Problem]:
+def server_problems(server: GenerationServer, method: Any, config: Mapping[str, Any]) -> list[Problem]:
     """Return conflicts of a server with the other arguments of its trainer.
 
     Args:
         server: The server.
         method: Method of the training.
         config: Fields of TRL that the program sets.
-        trains_on_gpu: Whether the nodes ask for GPUs.
-        generates_on_gpu: Whether the server does.
     """
     found = list[Problem]()
     if method not in (*METHODS, None):
@@ -141,13 +138,7 @@ def server_problems(
         else:
             why = "applies to vLLM in the nodes, but generation= runs vLLM in its own Pod"
             found.append(Problem(where, why, 'generation=GenerationServer(config={"max_model_len": ...})'))
-    if trains_on_gpu and not generates_on_gpu:
-        why = "requests no GPU, but the nodes do: all nodes would wait for a server that generates on CPUs"
-        found.append(Problem("generation.resources_per_node", why, 'resources_per_node={"gpu": 1}'))
-    if generates_on_gpu and not trains_on_gpu:
-        why = "requests GPUs, but the nodes do not: vLLM gets new weights over NCCL, which needs GPUs on both sides"
-        found.append(Problem("generation.resources_per_node", why, 'give the nodes resources_per_node={"gpu": 1} too'))
-    if not generates_on_gpu and config.get("vllm_structured_outputs_regex") is not None:
+    if not asks_for_gpu(server.resources_per_node) and config.get("vllm_structured_outputs_regex") is not None:
         why = "needs vLLM, but the server requests no GPU"
         found.append(Problem('config["vllm_structured_outputs_regex"]', why, "leave it out"))
     gpus = _whole_gpus(server.resources_per_node)
@@ -158,28 +149,39 @@ def server_problems(
     return found
 
 
-def vllm_problems(config: Mapping[str, Any], *, trains_on_gpu: bool, installs_vllm: bool) -> list[Problem]:
+def pairing_problems(*, trains_on_gpu: bool, generates_on_gpu: bool) -> list[Problem]:
+    """Return a problem if only one of nodes and server has GPUs.
+
+    Args:
+        trains_on_gpu: Whether the nodes have GPUs.
+        generates_on_gpu: Whether the server asks for GPUs.
+    """
+    where = "generation.resources_per_node"
+    if trains_on_gpu and not generates_on_gpu:
+        why = "requests no GPU, but the nodes do: all nodes would wait for a server that generates on CPUs"
+        return [Problem(where, why, 'resources_per_node={"gpu": 1}')]
+    if generates_on_gpu and not trains_on_gpu:
+        why = "requests GPUs, but the nodes do not: vLLM gets new weights over NCCL, which needs GPUs on both sides"
+        return [Problem(where, why, 'give the nodes resources_per_node={"gpu": 1} too')]
+    return []
+
+
+def vllm_problems(config: Mapping[str, Any], *, installs_vllm: bool) -> list[Problem]:
     """Return why vLLM cannot generate for a trainer without a generation server.
 
     Args:
         config: Fields of TRL that the program sets.
-        trains_on_gpu: Whether the nodes ask for GPUs.
         installs_vllm: Whether vLLM may be installed on the nodes.
     """
     if config.get("use_vllm") is not True:
         return []
     where, hint = 'config["use_vllm"]', "give generation=GenerationServer(...), or leave it out"
-    if config.get("vllm_mode") == "server":
-        if config.get("vllm_server_base_url") is None and config.get("vllm_server_host") is None:
-            return [Problem(where, 'is True with vllm_mode="server", but the job has no server', hint)]
-    elif not trains_on_gpu:
-        return [Problem(where, "is True: vLLM would run in the nodes, which request no GPU", hint)]
+    has_server = any(config.get(name) is not None for name in ("vllm_server_base_url", "vllm_server_host"))
+    if config.get("vllm_mode") == "server" and not has_server:
+        return [Problem(where, 'is True with vllm_mode="server", but the job has no server', hint)]
     if not installs_vllm:
-        return [
-            Problem(
-                where, "is True, but vLLM is not installed", 'packages_to_install=["vllm"], or an image that has it'
-            )
-        ]
+        hint = 'packages_to_install=["vllm"], or an image that has it'
+        return [Problem(where, "is True, but vLLM is not installed", hint)]
     return []
 
 

@@ -101,6 +101,18 @@ def _name_problems(name: Any) -> list[Problem]:
     return [Problem("", why, hint) for why in resource_name(_resource(name))[:1]]
 
 
+def asks_for_gpu(resources: Any) -> bool:
+    """Return whether a node gets a GPU; true if this is not known."""
+    if not isinstance(resources, Mapping):
+        return isinstance(resources, pulumi.Output)
+    amounts = [*resources.items()]
+    for part in ("limits", "requests"):
+        if isinstance(inner := resources.get(part), Mapping):
+            amounts += inner.items()
+    names = {str(name).lower() for name, amount in amounts if str(amount) != "0"}
+    return any(name == "gpu" or "/gpu" in name or "mig-" in name for name in names)
+
+
 def resource_problems(resources: Any) -> list[Problem]:
     """Return violations of the short form's rules: at most one MIG profile, and none with whole GPUs (as in the SDK)."""
     if not isinstance(resources, Mapping):

@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import LoraConfig
-from pulumi_trainer.args.fine_tuning import LORA_NAMES, ToolTrainer, asks_for_gpu, target_modules
+from pulumi_trainer.args.fine_tuning import LORA_NAMES, NONE_REQUESTED, ONE_GPU, ToolTrainer, target_modules
 from pulumi_trainer.provider.kube.errors import Problem
 
 
@@ -28,8 +28,9 @@ class UnslothTrainer(ToolTrainer):
         image: Image of the nodes; default: the runtime's.
         env: Environment variables, as a mapping or as a list of EnvVars.
         num_nodes: Number of nodes; default: the runtime's (`numNodes`).
-        resources_per_node: Resources of each node, with a GPU: {"limits": ..., "requests": ...}, or the short form {"gpu": 2,
-            "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}, whose requests equal its limits.
+        resources_per_node: Resources of each node: {"limits": ..., "requests": ...}, or the short form {"gpu": 2,
+            "cpu": 3, "memory": "3Gi", "storage": ..., "mig-1g.5gb": 1}, whose requests equal its limits; default: the
+            runtime's. One of the two requests a GPU.
         num_proc_per_node: Processes per node; default: the node's GPUs (`numProcPerNode`).
     """
 
@@ -39,13 +40,10 @@ class UnslothTrainer(ToolTrainer):
     quantized = ("load_in_4bit", "load_in_8bit", "load_in_fp8")
     lora_names = {**LORA_NAMES, "lora_rank": "r"}
 
-    def check(self) -> list[Problem]:
-        found = super().check()
-        if not asks_for_gpu(self.resources_per_node):
-            why = "Unsloth needs a GPU, but resources_per_node requests none"
-            found = [problem for problem in found if "needs a GPU" not in problem.why]
-            found.append(Problem("resources_per_node", why, 'resources_per_node={"gpu": 1}'))
-        return found
+    def gpu_problems(self, *, on_gpu: bool) -> list[Problem]:
+        if on_gpu:
+            return []
+        return [Problem("resources_per_node", f"Unsloth needs a GPU, but {NONE_REQUESTED}", ONE_GPU)]
 
     def _installs(self, package: str) -> bool:
         return package == "bitsandbytes" or super()._installs(package)

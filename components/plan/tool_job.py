@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.args.arguments import quoted
 from pulumi_trainer.args.torchtune import flat, nested
+from pulumi_trainer.args.trainers import asks_for_gpu
 from pulumi_trainer.provider.api.code import WORKSPACE
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import Document, section, text
+from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kube.values.wording import plural
 from pulumi_trainer.provider.kube.views import Container, jobs_of
 from pulumi_trainer.provider.pipeline.info import NODE
@@ -24,6 +27,13 @@ _MODELS = (
     "ref_checkpointer.checkpoint_dir",
 )
 """Fields that name a further model."""
+
+
+def nodes_have_gpus(jobsets: Iterable[Document]) -> bool:
+    """Return whether the nodes get GPUs, from the job or its runtime; true if this is not known."""
+    nodes = chain.from_iterable(map(_nodes, jobsets))
+    resources = [node.document.get("resources") for node in nodes]
+    return not resources or any(first_unknown(each) is not None or asks_for_gpu(each) for each in resources)
 
 
 def batch_problems(config: Any, defaults: Mapping[str, int], jobsets: Iterable[Document]) -> list[Problem]:

@@ -25,7 +25,7 @@ from pulumi_trainer.plan.review import classified_warnings, none_problems, queue
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.plan.summary import summarize
-from pulumi_trainer.plan.tool_job import batch_problems, path_warnings
+from pulumi_trainer.plan.tool_job import batch_problems, nodes_have_gpus, path_warnings
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs, name_of
 from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, count_mounting_pods
 from pulumi_trainer.plan.written_job import (
@@ -35,6 +35,7 @@ from pulumi_trainer.plan.written_job import (
     queue_problems,
     read_accepted,
     read_written,
+    with_known_fields,
     writable_data,
 )
 from pulumi_trainer.program import queue_lints, session, targets
@@ -302,8 +303,10 @@ def _judge_tool(
         return StepResult()
     config = arguments.get("config") if isinstance(arguments, Mapping) else None
     batch = table(trainer.tool).get("batches", {}).get(trainer.method_name(), {})
+    needs = with_known_fields(trainer, arguments).gpu_problems(on_gpu=nodes_have_gpus(jobsets))
     return StepResult(
         problems=[
+            *problems_below("trainer", needs),
             *precision_problems(config, jobsets, queues),
             *problems_below("trainer", batch_problems(config, batch, jobsets)),
         ],

@@ -150,17 +150,27 @@ async def _resolved(
     return WrittenJob(found[WRITTEN], found["mounts"], found["runtime"], func_args, compiled, resolved)
 
 
-def _problems_of_known_fields(args: TrainJobArgs, arguments: Any) -> list[Problem]:
-    """Return conflicts of a tool's fields with the other arguments, if the fields were an Output, which is known now."""
-    made = args.trainer
-    if not isinstance(made, ToolTrainer) or not isinstance(made.config, pulumi.Output):
-        return []
+def with_known_fields(made: ToolTrainer, arguments: Any) -> ToolTrainer:
+    """Return a trainer whose fields were an Output with the fields that are known now; else the trainer itself.
+
+    Args:
+        made: The trainer.
+        arguments: What its program gets as JSON.
+    """
     config = arguments.get("config") if isinstance(arguments, Mapping) else None
-    if not isinstance(config, Mapping):
-        return []
+    if not isinstance(made.config, pulumi.Output) or not isinstance(config, Mapping):
+        return made
     of_lora = made.lora_fields(made.lora) if isinstance(made.lora, LoraConfig) else {}
     known = copy(made)
     known.config = without(config, *of_lora)
+    return known
+
+
+def _problems_of_known_fields(args: TrainJobArgs, arguments: Any) -> list[Problem]:
+    """Return conflicts of a tool's fields with the other arguments, if the fields were an Output, which is known now."""
+    made = args.trainer
+    if not isinstance(made, ToolTrainer) or (known := with_known_fields(made, arguments)) is made:
+        return []
     return args.tool_problems(known)
 
 

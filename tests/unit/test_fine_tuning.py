@@ -22,7 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pulumi_trainer import runtimes
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.args.fine_tuning import ToolTrainer, asks_for_gpu, table, target_modules
+from pulumi_trainer.args.fine_tuning import ToolTrainer, table, target_modules
+from pulumi_trainer.args.trainers import asks_for_gpu
 from pulumi_trainer.plan import finish_tool, run_tool, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
@@ -86,8 +87,9 @@ def sft(**config: Any) -> trainer.TRLTrainer:
 
 
 def found(made: ToolTrainer) -> list[str]:
-    """The problems of a trainer by itself."""
-    return [str(p) for p in [*nested_problems(made), *made.argument_problems(made.arguments())]]
+    """The problems of a trainer by itself, of a runtime without GPUs."""
+    needs = made.gpu_problems(on_gpu=asks_for_gpu(made.resources_per_node))
+    return [str(p) for p in [*nested_problems(made), *needs, *made.argument_problems(made.arguments())]]
 
 
 @pytest.mark.parametrize("tool", TOOLS)

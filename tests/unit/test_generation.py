@@ -101,14 +101,6 @@ class TestProblems:
                 'config["vllm_max_model_length"]: applies to vLLM in the nodes',
             ),
             (
-                grpo(trainer.GenerationServer(), resources_per_node=GPU),
-                "generation.resources_per_node: requests no GPU, but the nodes do",
-            ),
-            (
-                grpo(trainer.GenerationServer(resources_per_node=GPU)),
-                "generation.resources_per_node: requests GPUs, but the nodes do not",
-            ),
-            (
                 grpo(trainer.GenerationServer(), {"vllm_structured_outputs_regex": "a*"}),
                 'config["vllm_structured_outputs_regex"]: needs vLLM',
             ),
@@ -132,7 +124,6 @@ class TestProblems:
             (served(None, env={"A": None}), 'generation.env["A"]: must be a string, not None'),
             (served({"gpus": {}}), "generation.resources_per_node"),
             (served(None, num_nodes=2), "generation.num_nodes: unknown field. Hint: use resources_per_node="),
-            (grpo(config={"use_vllm": True}), 'config["use_vllm"]: is True: vLLM would run in the nodes'),
             (
                 grpo(config={"use_vllm": True, "vllm_mode": "server"}, packages_to_install=["vllm"]),
                 'config["use_vllm"]: is True with vllm_mode="server", but the job has no server',
@@ -162,6 +153,51 @@ class TestProblems:
     )
     def test_what_works_is_not(self, made: Any) -> None:
         assert [str(each) for each in [*nested_problems(made), *made.argument_problems(made.arguments())]] == []
+
+    @pytest.mark.parametrize(
+        ("made", "without", "with_gpus"),
+        [
+            (grpo(trainer.GenerationServer()), "", "generation.resources_per_node: requests no GPU, but the nodes do"),
+            (
+                grpo(trainer.GenerationServer(resources_per_node=GPU)),
+                "generation.resources_per_node: requests GPUs, but the nodes do not",
+                "",
+            ),
+            (
+                grpo(config={"use_vllm": True}, packages_to_install=["vllm"]),
+                'config["use_vllm"]: is True: vLLM would run in the nodes, which request no GPU',
+                "",
+            ),
+            (
+                trainer.TRLTrainer(
+                    method="sft",
+                    config=MODEL,
+                    lora=trainer.LoraConfig(quantize_base=True),
+                    packages_to_install=["bitsandbytes"],
+                ),
+                "lora.quantize_base: quantization of TRL needs a GPU, but the nodes request none",
+                "",
+            ),
+        ],
+    )
+    def test_gpus_of_the_job_and_of_its_runtime_count(
+        self, made: Any, without: str, with_gpus: str, planned: Any
+    ) -> None:
+        """A platform team may request them in the runtime, so that no job has to."""
+
+        def add_gpus(spec: dict[str, Any]) -> None:
+            pod = spec["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+            pod["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 8}}
+
+        written = copy.copy(made)
+        written.num_nodes = 2
+        asking = copy.copy(written)
+        asking.resources_per_node = GPU
+        for plan, expected in (
+            (planned(written), without), (planned(written, add_gpus), with_gpus), (planned(asking), with_gpus),
+        ):  # fmt: skip
+            assert len(problems(plan)) == bool(expected), problems(plan)
+            assert not expected or problems(plan)[0].startswith(f"trainer.{expected}")
 
     def test_a_value_that_is_not_json(self, planned: Any) -> None:
         (said,) = problems(planned(served(GPU, config={"max_model_len": {1}})))

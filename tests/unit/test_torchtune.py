@@ -10,6 +10,7 @@ import pytest
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.torchtune import flat, nested
+from pulumi_trainer.args.trainers import asks_for_gpu
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from tests.fine_tuning import methods
@@ -27,7 +28,8 @@ def lora(config: Any = None, **arguments: Any) -> trainer.TorchTuneTrainer:
 
 
 def found(made: trainer.TorchTuneTrainer) -> list[str]:
-    return [str(p) for p in [*nested_problems(made), *made.argument_problems(made.arguments())]]
+    needs = made.gpu_problems(on_gpu=asks_for_gpu(made.resources_per_node))
+    return [str(p) for p in [*nested_problems(made), *needs, *made.argument_problems(made.arguments())]]
 
 
 def of_job(made: trainer.TorchTuneTrainer, *fetched: str, policy: Any = None, output: bool = True) -> list[str]:
