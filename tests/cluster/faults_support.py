@@ -37,7 +37,7 @@ def listed(admin: Client, kind: Kind, namespace: str) -> list[Document]:
     return admin.list(kind, namespace)[0]
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = 120.0, what: str = "") -> Any:
     """The first true value of the condition."""
     deadline = time.monotonic() + seconds
     while True:
@@ -48,7 +48,7 @@ def eventually(condition: Callable[[], Any], seconds: float = 60.0, what: str = 
         time.sleep(0.05)
 
 
-def gone(admin: Client, namespace: str, seconds: float = 30.0) -> None:
+def gone(admin: Client, namespace: str, seconds: float = 120.0) -> None:
     """Nothing is left, or the test fails with what is."""
     deadline = time.monotonic() + seconds
     while found := left(admin, namespace):

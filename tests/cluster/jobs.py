@@ -70,7 +70,7 @@ def slip(client: Client, made: Submission) -> None:
     apply.send(client, made, Record.of(client.create(CONFIG_MAP, record.document(made))))
 
 
-def until(look: Callable[[], T], seconds: float = 30.0) -> T:
+def until(look: Callable[[], T], seconds: float = 120.0) -> T:
     """What `look` says once it is true."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

@@ -63,7 +63,7 @@ def test_who_watches_knows_each_attempt_and_the_record_keeps_them(
         seen = observer.status("job")
         return seen is not None and seen.terminal
 
-    until(is_over, 60)
+    until(is_over)
     observer.conclude("job")
     found = status(client, namespace)
     error, last = found.attempts
@@ -88,11 +88,11 @@ def test_who_watches_knows_which_steps_were_done_again(
         return seen.attempts[-1] if seen and seen.attempts else None
 
     for attempt, steps in enumerate(([1, 10, 20], [*range(11, 60)])):
-        (pod,) = until(lambda n=attempt: running(observer, n), 60)
+        (pod,) = until(lambda n=attempt: running(observer, n))
         lines = [json.dumps({"trainerStatus": {"step": step}}) for step in steps]
         cluster.pod_logs(namespace, pod, lines)  # before the first status, with which its log is opened
-        until(lambda last=steps[-1]: (a := newest()) is not None and a.last == last, 60)
-    until(lambda: (a := newest()) is not None and a.ended, 60)
+        until(lambda last=steps[-1]: (a := newest()) is not None and a.last == last)
+    until(lambda: (a := newest()) is not None and a.ended)
     found = observer.status("job")
     assert found is not None and [(each.first, each.last, each.redone) for each in found.attempts] == [
         (1, 20, 0),
@@ -110,7 +110,7 @@ def running(observer: Observer, attempt: int) -> list[str]:
 
 def test_what_nobody_has_watched_is_counted(client: Client, namespace: str) -> None:
     target(client, namespace).create(submission(namespace, failing()))
-    found = until(lambda: s if (s := status(client, namespace)).terminal else None, 60)
+    found = until(lambda: s if (s := status(client, namespace)).terminal else None)
     error, last = found.attempts
     assert (error.cause, last.cause) == ("ProgramError", "Succeeded") or error.cause == "OOMKilled"
     assert last.started and last.finished and error.count == 1

@@ -31,7 +31,7 @@ def api(kubeconfig: Path) -> client.CoreV1Api:
     return client.CoreV1Api(config.new_client_from_config(str(kubeconfig)))
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 30) -> None:
+def eventually(condition: Callable[[], Any], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, condition
@@ -133,7 +133,7 @@ class TestStarterIsKilled:
         folder = tmp_path / "cluster"
         program = f"from tools.cluster import Cluster; Cluster.start({str(folder)!r})"
         process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
-        eventually(lambda: "kcm" in {p.name for p in processes.found(folder)}, 120)
+        eventually(lambda: "kcm" in {p.name for p in processes.found(folder)})
         process.kill()
         process.wait()
         end(folder)
@@ -331,7 +331,7 @@ def test_ctrl_c_ends_the_starter_and_its_cluster(tmp_path: Path) -> None:
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # nohup and & make children deaf to it
     program = f"{heard}; from tools.cluster import Cluster; Cluster.start({str(folder)!r})"
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL)
-    eventually(lambda: "kcm" in {p.name for p in processes.found(folder)}, 120)
+    eventually(lambda: "kcm" in {p.name for p in processes.found(folder)})
     os.kill(process.pid, signal.SIGINT)
     process.wait(30)
     assert not processes.found(folder)

@@ -72,7 +72,7 @@ def pods(lab: Lab) -> dict[str, set[str]]:  # noqa: F811
 
 
 def all_run(lab: Lab) -> dict[str, set[str]]:  # noqa: F811
-    return until(lambda: len(found := pods(lab)) == len(PARTS) and found, 60)
+    return until(lambda: len(found := pods(lab)) == len(PARTS) and found)
 
 
 def test_of_running_jobs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
@@ -89,7 +89,7 @@ def test_of_running_jobs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
         assert f"{lab.namespace}/{part}: somebody has deleted its {name}, which is created again" in shown
     assert "4 to update" in shown
     told = {"jobset": "Deleted", "code": "Running", "secret": "Running"}
-    until(lambda: phases(lab, user_kubeconfig) == told, 60)
+    until(lambda: phases(lab, user_kubeconfig) == told)
     assert "somebody has deleted it before it ended" in cli(lab, user_kubeconfig, "why", "jobset")
     assert "no such JobSet or TrainJob" in cli(lab, user_kubeconfig, "why", "record")
     lab.up()
@@ -100,12 +100,12 @@ def test_of_running_jobs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
         assert (after[part] == before[part]) is (part in ("code", "secret"))
         assert lab.root_client.get(kind, lab.namespace, f"{part}{end}")
     lab.preview("--expect-no-changes")
-    until(lambda: phases(lab, user_kubeconfig) == dict.fromkeys(PARTS, "Running"), 60)
+    until(lambda: phases(lab, user_kubeconfig) == dict.fromkeys(PARTS, "Running"))
 
 
 def test_of_finished_jobs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
     up(lab, "run: 1s", *PARTS)
-    until(lambda: phases(lab, user_kubeconfig) == dict.fromkeys(PARTS, "Succeeded"), 60)
+    until(lambda: phases(lab, user_kubeconfig) == dict.fromkeys(PARTS, "Succeeded"))
     lab.refresh()
     remove(lab, PARTS)
     until(lambda: lab.root_client.get(JOBSET, lab.namespace, "record") is None)
@@ -127,13 +127,13 @@ def test_of_finished_jobs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F81
 
 def test_of_a_finished_job_that_nobody_saw_end(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
     up(lab, "run: 1s", "record")
-    until(lambda: phases(lab, user_kubeconfig) == {"record": "Succeeded"}, 60)
+    until(lambda: phases(lab, user_kubeconfig) == {"record": "Succeeded"})
     remove(lab, ("record",))
     until(lambda: lab.root_client.get(JOBSET, lab.namespace, "record") is None)
     shown = lab.preview().out
     assert "it is unknown whether it has ended" in shown and "If it must not run again" in shown
     lab.up()
-    until(lambda: phases(lab, user_kubeconfig) == {"record": "Succeeded"}, 60)
+    until(lambda: phases(lab, user_kubeconfig) == {"record": "Succeeded"})
 
 
 def test_of_a_job_whose_record_alone_is_gone(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
@@ -161,7 +161,7 @@ def test_of_a_namespace_that_is_deleted_and_made_again(lab: Lab, cluster: Any) -
     up(lab, "outcome: forever", "code")
     before = until(lambda: pods(lab).get("code"))
     lab.root_client.delete(NAMESPACE, "", lab.namespace, propagation="Background")
-    until(lambda: lab.root_client.get(NAMESPACE, "", lab.namespace) is None, 90)
+    until(lambda: lab.root_client.get(NAMESPACE, "", lab.namespace) is None)
     lab.root_client.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": lab.namespace}})
     account = Kind("v1", "ServiceAccount", "serviceaccounts")
     until(lambda: lab.root_client.get(account, lab.namespace, "default"))
@@ -304,7 +304,7 @@ def test_of_a_pod_group(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
     shown = lab.preview().out
     assert "somebody has deleted its PodGroup/job, which is created again; the job itself is unchanged" in shown
     assert "1 to update" in shown
-    until(lambda: phases(lab, user_kubeconfig) == {"job": "Running"}, 60)
+    until(lambda: phases(lab, user_kubeconfig) == {"job": "Running"})
     lab.up()
     assert pods(lab)["job"] == before and uids(lab, POD_GROUP).keys() == group.keys() != {}
     lab.preview("--expect-no-changes")
@@ -312,7 +312,7 @@ def test_of_a_pod_group(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
         GANG.format(sim={"sim/run": "1s"}).replace("runtime=gang", 'runtime=gang, run="2", interrupt="allow"'), IMPORTS
     )
     lab.up()
-    until(lambda: phases(lab, user_kubeconfig) == {"job": "Succeeded"}, 60)
+    until(lambda: phases(lab, user_kubeconfig) == {"job": "Succeeded"})
     lab.refresh()
     lab.root_client.delete(POD_GROUP, lab.namespace, "job")
     assert "somebody" not in lab.preview("--expect-no-changes").out
@@ -331,13 +331,13 @@ def test_of_the_workload_of_a_running_job(lab: Lab, user_kubeconfig: Path, queue
     """Kueue makes it again and admits the job again: nothing is to be done, and nothing is lost but the time since."""
     lab.program(QUEUED.format(queue=queue), head("outcome: forever"))
     lab.up()
-    ran = until(lambda: pods(lab).get("job"), 60)
+    ran = until(lambda: pods(lab).get("job"))
     (name, before), *_ = uids(lab, WORKLOAD).items()
     lab.root_client.delete(WORKLOAD, lab.namespace, name, propagation="Background")
     assert "somebody" not in lab.preview("--expect-no-changes").out
-    until(lambda: (new := uids(lab, WORKLOAD)) and before not in new.values() and pods(lab).get("job"), 60)
+    until(lambda: (new := uids(lab, WORKLOAD)) and before not in new.values() and pods(lab).get("job"))
     lab.up("--expect-no-changes")
-    until(lambda: phases(lab, user_kubeconfig) == {"job": "Running"}, 60)
+    until(lambda: phases(lab, user_kubeconfig) == {"job": "Running"})
     assert pods(lab)["job"] != ran, "Kueue ends its Pods"
     assert "its pods run" in cli(lab, user_kubeconfig, "why", "job")
 
@@ -345,7 +345,7 @@ def test_of_the_workload_of_a_running_job(lab: Lab, user_kubeconfig: Path, queue
 def test_of_the_workload_of_a_finished_job(lab: Lab, user_kubeconfig: Path, queue: str) -> None:  # noqa: F811
     lab.program(QUEUED.format(queue=queue), head("run: 1s"))
     lab.up()
-    until(lambda: phases(lab, user_kubeconfig) == {"job": "Succeeded"}, 60)
+    until(lambda: phases(lab, user_kubeconfig) == {"job": "Succeeded"})
     before = uids(lab, JOBSET)
     for name in uids(lab, WORKLOAD):
         lab.root_client.delete(WORKLOAD, lab.namespace, name, propagation="Background")

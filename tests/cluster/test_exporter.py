@@ -72,7 +72,7 @@ def test_jobs_and_queues(
         assert set(found["job_gpus"]) == {"runs", "waits"} and set(found["job_queued_seconds"]) == {"waits"}
         root.delete(JOBSET, namespace, "runs", propagation="Background")
         until(lambda: set(scrape(url)["job_gpus"]) == {"waits"})
-        until(lambda: scrape(url)["jobs"].get("Running") == 1, 60)
+        until(lambda: scrape(url)["jobs"].get("Running") == 1)
 
 
 def test_what_may_not_be_watched_is_said(namespace: str, user_kubeconfig: Path) -> None:

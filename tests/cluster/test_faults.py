@@ -140,7 +140,7 @@ def test_a_namespace_deleted_under_a_job(lab: Lab, cluster: Any) -> None:  # noq
     assert "Deleted" in out or "exit code 143" in out, (
         out
     )  # the server deletes in an order of its own, pods first or last
-    until(lambda: lab.root_client.get(NAMESPACE, "", lab.namespace) is None, 60)
+    until(lambda: lab.root_client.get(NAMESPACE, "", lab.namespace) is None)
     refused = lab.up(ok=False)
     assert "namespace" in refused.out.lower() and "Traceback" not in refused.out, refused
     lab.config("trainer:kubeconfig", str(cluster.kubeconfig))  # the user's account and rights went with the namespace

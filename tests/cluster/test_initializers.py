@@ -65,7 +65,7 @@ def test_upstreams_runtimes_fetch_inside_the_job(
     root.create(kinds.SECRET, {**secret, "stringData": {"ACCESS_TOKEN": "x"}})
     target.create(sent(plan(monkeypatch, runtime, namespace, mode, initializer=fetched)))
 
-    until(lambda: condition(root, namespace, "job", "Completed"), 60)
+    until(lambda: condition(root, namespace, "job", "Completed"))
     bound = spec_of(root, namespace, "initializer-job")
     assert bound["volumeName"] and bound["accessModes"] == ["ReadWriteOnce"]
     pods = {

@@ -600,7 +600,7 @@ def test_a_namespace_that_is_going(target: KubernetesTarget, root: Client, names
         until(lambda: left(root, namespace) in ([], ["ConfigMap/holds"]))
     finally:
         root.patch(CONFIG_MAP, namespace, "holds", {"metadata": {"finalizers": None}})
-    until(lambda: root.get(NAMESPACE, "", namespace) is None, 60)
+    until(lambda: root.get(NAMESPACE, "", namespace) is None)
     everybody = KubernetesTarget(root, cluster=lambda: "", namespace=namespace)  # the user's rights went with it
     everybody.delete(namespace, "a", uid=status.uid)
     with pytest.raises(TrainerError, match=f"namespace {namespace} does not exist|not found"):

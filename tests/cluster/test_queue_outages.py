@@ -69,7 +69,7 @@ def test_what_cannot_be_drained_in_time_is_named_and_the_next_deletion_goes_on(l
     )
     assert lab.objects("ClusterQueue")[lab.prefix]["spec"]["stopPolicy"] == "HoldAndDrain"
     own_cluster.restart("jobset")
-    until(lambda: lab.running() == set(), 60)
+    until(lambda: lab.running() == set())
     lab.destroy()
     assert lab.count() == {}
 
@@ -86,7 +86,7 @@ def test_the_api_server_is_killed_while_a_queue_drains(lab: Lab, own_cluster: Cl
     assert "Traceback" not in out, out
     lab.destroy()
     assert lab.count() == {}
-    until(lambda: lab.running() == set(), 60)
+    until(lambda: lab.running() == set())
     (job,) = lab.root_client.list(JOBSET, lab.namespace)[0]
     assert job["spec"]["suspend"] is True, "it waits for another queue"
 

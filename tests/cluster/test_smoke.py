@@ -41,7 +41,7 @@ class Objects:
         group, version = document["apiVersion"].split("/")
         return self.api.create_namespaced_custom_object(group, version, self.namespace, plural, document)
 
-    def condition(self, group: str, version: str, plural: str, name: str, kind: str, seconds: float = 30) -> Document:
+    def condition(self, group: str, version: str, plural: str, name: str, kind: str, seconds: float = 120) -> Document:
         """Once it is there and true."""
         deadline = time.monotonic() + seconds
         while True:

@@ -186,7 +186,7 @@ class TestFaults:
         root.delete(JOBSET, target.namespace, "a", propagation="Background")
         until(lambda: not root.list(POD, target.namespace)[0])
         gate.set()
-        until(lambda: (found := observer.status("a")) is not None and found.phase == "Deleted", 90)
+        until(lambda: (found := observer.status("a")) is not None and found.phase == "Deleted")
 
     def test_silence_is_told_and_is_no_failure(
         self,
@@ -313,7 +313,7 @@ class TestServer:
         own_cluster.restart("jobset")
         own_cluster.kill("kcm")
         submit(target, "c")
-        until(lambda: observer.job_view("c").jobs, 60)
+        until(lambda: observer.job_view("c").jobs)
         status = diagnose(observer.job_view("c"), time.time() + 20)
         assert (status.phase, status.reason) == ("Pending", "NoJobController")
         own_cluster.restart("kcm")

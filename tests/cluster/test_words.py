@@ -428,7 +428,7 @@ Told = tuple[str, str, str, str]
 def told(row: Row, look: Callable[[], Told]) -> None:
     """Waits until all is told as the row has it."""
     wanted = (f"^{row.phase}$", f"^{row.reason}$", row.message, row.why)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         last = look()
         if all(re.search(pattern, said, re.DOTALL) for pattern, said in zip(wanted, last, strict=True)):

@@ -190,7 +190,7 @@ class Project:
         return found
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 30.0, what: str = "") -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = 120.0, what: str = "") -> Any:
     """The first true value of the condition."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -81,7 +81,7 @@ def test_what_ends_a_node_from_outside_restarts_the_job_without_a_restart_that_c
     project.up()
     eventually(lambda: checkpoints(project), what="a first checkpoint")
     os.kill(bootstrap_of(project, 0).pid, signal.SIGTERM)
-    status = eventually(lambda: s if (s := project.job("long")) and s.terminal else None, 60)
+    status = eventually(lambda: s if (s := project.job("long")) and s.terminal else None)
     assert (status.phase, status.restarts) == ("Succeeded", 1), status
     log = project.logs("long")
     assert f"node 0 total {total(120)}" in log
@@ -96,9 +96,9 @@ def test_a_suspended_job_goes_on_from_its_checkpoint(project: Project) -> None:
     project.up()
     eventually(lambda: checkpoints(project), what="a first checkpoint")
     run_cli(project, "suspend", "long")
-    status = eventually(lambda: s if (s := project.job("long")).phase == "Suspended" else None, 60)
+    status = eventually(lambda: s if (s := project.job("long")).phase == "Suspended" else None)
     run_cli(project, "resume", "long")
-    status = eventually(lambda: s if (s := project.job("long")) and s.terminal else None, 60)
+    status = eventually(lambda: s if (s := project.job("long")) and s.terminal else None)
     assert (status.phase, status.restarts) == ("Succeeded", 0), status
     stopped = int(project.logs("long").partition("node 0 stops at step ")[2].split()[0])
     assert f"node 0 starts at step {stopped}\n" in project.logs("long")

@@ -110,7 +110,7 @@ def test_a_job_goes_on_from_s3(project: Project, bucket: Any) -> None:
     first = bootstrap_of(project, 1)
     for process in [*psutil.Process(first.pid).children(recursive=True), first]:
         process.kill()
-    status = eventually(lambda: s if (s := project.job("long")) and s.terminal else None, 90)
+    status = eventually(lambda: s if (s := project.job("long")) and s.terminal else None)
     log = project.logs("long")
     assert (status.phase, status.restarts) == ("Succeeded", 2), (status, log)
     assert log.count(f" total {total(120)}") == 2

@@ -103,7 +103,7 @@ def test_quickstart_trains_on_two_nodes(quickstart: Project) -> None:
 def test_a_killed_training_goes_on_after_the_last_epoch(quickstart: Project) -> None:
     edit(quickstart, '"epochs": 40', '"epochs": 150')
     process = quickstart.start("up", "--yes", "--skip-preview")
-    eventually(lambda: quickstart.job("classifier") and len(epochs(quickstart.logs("classifier"))) > 5, seconds=120)
+    eventually(lambda: quickstart.job("classifier") and len(epochs(quickstart.logs("classifier"))) > 5)
     worker = eventually(lambda: rank_zero(quickstart))
     os.kill(worker.pid, signal.SIGKILL)
     out, _ = process.communicate(timeout=200)

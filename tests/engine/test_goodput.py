@@ -76,7 +76,7 @@ def at_step(project: Project, step: int) -> Any:
 
 
 def ended(project: Project) -> Any:
-    return eventually(lambda: s if (s := project.job("long")) and s.terminal else None, 90)
+    return eventually(lambda: s if (s := project.job("long")) and s.terminal else None)
 
 
 def bootstrap(project: Project) -> psutil.Process:
@@ -89,7 +89,7 @@ def test_goodput_counts_a_suspension_a_signal_and_an_error(project: Project) -> 
     eventually(lambda: s if (s := project.job("long")) and len(s.attempts) > 1 else None, what="a restart")
     at_step(project, 30)
     command(project, "suspend", "long")
-    stopped = eventually(lambda: s if (s := project.job("long")).phase == "Suspended" else None, 60)
+    stopped = eventually(lambda: s if (s := project.job("long")).phase == "Suspended" else None)
     time.sleep(3)
     command(project, "resume", "long")
     at_step(project, stopped.attempts[-1].last + 5)

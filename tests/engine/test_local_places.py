@@ -50,7 +50,7 @@ def phases(project: Project) -> dict[str, Any]:
 def test_jobs_wait_for_a_place_and_say_behind_whom(project: Project) -> None:
     go_on = sweep(project, "max_parallel=1", 'wait_for="complete",')
     update = project.start("up", "--yes", "--skip-preview")
-    eventually(lambda: sorted(phases(project).values()) == ["Queued", "Queued", "Running"], 120)
+    eventually(lambda: sorted(phases(project).values()) == ["Queued", "Queued", "Running"])
     running = next(name for name, phase in phases(project).items() if phase == "Running")
     found = {each["name"]: each for each in json.loads(cli(project, "status", "--json"))}
     first = next(each for each in found.values() if each["phase"] == "Queued" and "," not in each["message"])

@@ -66,7 +66,7 @@ class Lab(clone.Clone):
 
 
 def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -85,7 +85,7 @@ def wait(
         time.sleep(0.02)
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 30) -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = 120) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it never came true"

@@ -855,7 +855,7 @@ def holds(gate: threading.Event) -> Any:
 LISTING = b"<ListBucketResult>%s<IsTruncated>%s</IsTruncated>%s</ListBucketResult>"
 
 
-def wait_until(condition: Any, seconds: float = 20) -> None:
+def wait_until(condition: Any, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

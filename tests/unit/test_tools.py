@@ -327,7 +327,7 @@ def pulumi(tmp_path: Path) -> Iterator[psutil.Process]:
     binary.parent.mkdir()
     shutil.copy(shutil.which("sleep") or "", binary)
     process = subprocess.Popen([binary, "600"])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while psutil.Process(process.pid).name() != "pulumi" and time.monotonic() < deadline:
         time.sleep(0.01)
     yield psutil.Process(process.pid)
@@ -344,7 +344,7 @@ def test_the_lock_of_a_dead_process_is_removed(lab: clone.Clone) -> None:
 
 def test_the_lock_of_a_process_that_nobody_reaped_is_removed(lab: clone.Clone) -> None:
     process = subprocess.Popen(["true"])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
         time.sleep(0.01)
     file = locked(lab, process.pid)
@@ -462,7 +462,7 @@ def test_who_comes_second_waits_and_says_so(tmp_path: Path) -> None:
     with alone(tmp_path, pytest.fail):
         thread = threading.Thread(target=second)
         thread.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not said and time.monotonic() < deadline:
             time.sleep(0.01)
         order.append("first")
@@ -547,7 +547,7 @@ def test_the_stand_in_for_the_language_host_ends_with_its_cli() -> None:
     cli.kill()
     cli.wait()
     cli.stdout.close()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while host_process.is_running() and host_process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not host_process.is_running() or host_process.status() == psutil.STATUS_ZOMBIE
