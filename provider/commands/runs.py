@@ -10,8 +10,11 @@ from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.jobs import check_single, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.terminal import plain, print_line
+from pulumi_trainer.provider.kube.terminal import plain, print_lines
 from pulumi_trainer.provider.kube.values.wording import duration
+
+_UNNAMED = ("", "1")
+"""Keys of runs to which the program gives none: of an edited record, and the default."""
 
 
 def runs(job: str | None, where: Where, *, output: str) -> None:
@@ -31,7 +34,7 @@ def runs(job: str | None, where: Where, *, output: str) -> None:
         if output != "table":
             print_data([entry(run) for run in found], output)
         else:
-            print_line("\n".join(_lines(each, found)))
+            print_lines(_lines(each, found))
 
 
 def read_runs_of(job: Job) -> list[Run]:
@@ -65,7 +68,8 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
     lines = []
     before: Run | None = None
     for run in found:
-        lines.append(f"{job.label} run {plain(run.run)}: {plain(run.phase)}, {_times(run)}")
+        key = "" if run.run in _UNNAMED else f' (run="{plain(run.run)}")'
+        lines.append(f"{job.label}{key}: {plain(run.phase)}, {_times(run)}")
         shown = run.inputs if before is None else changed_inputs(before.inputs, run.inputs)
         width = max(map(len, shown), default=0)
         lines += [f"  {name:<{width}}  {text}" for name, text in shown.items()]

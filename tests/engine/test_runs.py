@@ -62,10 +62,14 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     project.program(program("0.2"))
     project.up()
     shown = cli(project, "runs", "digits")
-    assert "run 1: Succeeded" in shown and '{"lr": 0.1} -> {"lr": 0.2}' in shown, shown
+    assert [line.partition(", created")[0] for line in shown.splitlines() if line[0] != " "] == [
+        "digits: Succeeded"
+    ] * 2
+    assert '{"lr": 0.1} -> {"lr": 0.2}' in shown, shown
     data.write_text("two")
     project.program(program("0.2", 'run="2", '))
     project.up()
+    assert '\ndigits (run="2"): Succeeded, created' in cli(project, "runs", "digits")
     first, second, third = json.loads(cli(project, "runs", "digits", "--json"))
     assert (first["run"], second["run"], third["run"]) == ("1", "1", "2")
     assert first["inputs"]["arguments"] != second["inputs"]["arguments"] == third["inputs"]["arguments"]
