@@ -11,7 +11,7 @@ from typing import Any
 
 from pulumi_trainer.args import plaintext_secrets, queue_labels, sources
 from pulumi_trainer.args.arguments import nested_problems, walk
-from pulumi_trainer.args.fine_tuning import ToolTrainer, table
+from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import Trainer
 from pulumi_trainer.plan import generation_role, mounts, runtime_ref
@@ -35,7 +35,6 @@ from pulumi_trainer.plan.written_job import (
     queue_problems,
     read_accepted,
     read_written,
-    with_known_fields,
     writable_data,
 )
 from pulumi_trainer.program import queue_lints, session, targets
@@ -126,7 +125,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     warned = _find_warnings(args, runtime, complete, rendered, job, queues)
     claimed = _claim_volumes(args, job, rendered, folders)
     jobsets = [*rendered.jobsets.values()]
-    result = result.add(rendered).add(warned).add(claimed).add(_judge_tool(args, written, job, jobsets, queues))
+    result = result.add(rendered).add(warned).add(claimed).add(_judge_tool(written, job, jobsets, queues))
     return replace(
         result,
         made=rendered.made,
@@ -294,16 +293,14 @@ def _find_warnings(
     )
 
 
-def _judge_tool(
-    args: TrainJobArgs, written: WrittenJob, job: PlacedJob, jobsets: list[dict[str, Any]], queues: Queues
-) -> StepResult:
+def _judge_tool(written: WrittenJob, job: PlacedJob, jobsets: list[dict[str, Any]], queues: Queues) -> StepResult:
     """Return what the rendered job lacks for the fields of a fine-tuning tool."""
-    trainer, arguments = args.trainer, written.func_args.visible
-    if not isinstance(trainer, ToolTrainer):
+    trainer, arguments = written.tool, written.func_args.visible
+    if trainer is None:
         return StepResult()
     config = arguments.get("config") if isinstance(arguments, Mapping) else None
     batch = table(trainer.tool).get("batches", {}).get(trainer.method_name(), {})
-    needs = with_known_fields(trainer, arguments).gpu_problems(on_gpu=nodes_have_gpus(jobsets))
+    needs = trainer.gpu_problems(on_gpu=nodes_have_gpus(jobsets))
     return StepResult(
         problems=[
             *problems_below("trainer", needs),

@@ -11,7 +11,6 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args import plaintext_secrets, queue_labels, sources, topology
 from pulumi_trainer.args.arguments import quoted, to_document
-from pulumi_trainer.args.builtin import LoraConfig
 from pulumi_trainer.args.fine_tuning import ToolTrainer
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.topology import Topology
@@ -23,7 +22,7 @@ from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
 from pulumi_trainer.plan.volume_claims import FetchedData
 from pulumi_trainer.provider.api.code import ARGS_FILE
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import listed, section, without
+from pulumi_trainer.provider.kube.values.accessors import listed, section
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,7 @@ class WrittenJob:
         func_args: Arguments of the function.
         compiled: The trainer with its code, before its Outputs were known.
         resolved: Unknown and secret values of all of it.
+        tool: The trainer of a fine-tuning tool, with fields that are known by now; None for another trainer.
     """
 
     fields: dict[str, Any]
@@ -46,6 +46,7 @@ class WrittenJob:
     func_args: FreeForm
     compiled: Compiled
     resolved: Resolved
+    tool: ToolTrainer | None = None
 
     @property
     def shipped(self) -> dict[str, Any]:
@@ -145,33 +146,23 @@ async def _resolved(
         written["generation"] = compiled.server
     await resolve({WRITTEN: written, "mounts": volumes, "runtime": runtime}, secret_name, resolved)
     found = resolved.document
-    late = (*compiled.problems, *_problems_of_known_fields(args, func_args.visible))
-    compiled = replace(compiled, problems=late)
-    return WrittenJob(found[WRITTEN], found["mounts"], found["runtime"], func_args, compiled, resolved)
+    tool = await _with_known_fields(args.trainer)
+    if tool is not None and tool is not args.trainer:
+        problems = (*compiled.problems, *tool.check(), *args.tool_problems(tool))
+        compiled = replace(compiled, problems=problems, check=tool.argument_problems)
+    return WrittenJob(found[WRITTEN], found["mounts"], found["runtime"], func_args, compiled, resolved, tool)
 
 
-def with_known_fields(made: ToolTrainer, arguments: Any) -> ToolTrainer:
-    """Return a trainer whose fields were an Output with the fields that are known now; else the trainer itself.
-
-    Args:
-        made: The trainer.
-        arguments: What its program gets as JSON.
-    """
-    config = arguments.get("config") if isinstance(arguments, Mapping) else None
-    if not isinstance(made.config, pulumi.Output) or not isinstance(config, Mapping):
+async def _with_known_fields(made: Any) -> ToolTrainer | None:
+    """Return the trainer of a fine-tuning tool, with the fields of an Output that is known by now; None for another trainer."""
+    if not isinstance(made, ToolTrainer) or not isinstance(made.config, pulumi.Output):
+        return made if isinstance(made, ToolTrainer) else None
+    config = (await resolve({"config": made.config}, "")).document["config"]
+    if not isinstance(config, Mapping):
         return made
-    of_lora = made.lora_fields(made.lora) if isinstance(made.lora, LoraConfig) else {}
     known = copy(made)
-    known.config = without(config, *of_lora)
+    known.config = config
     return known
-
-
-def _problems_of_known_fields(args: TrainJobArgs, arguments: Any) -> list[Problem]:
-    """Return conflicts of a tool's fields with the other arguments, if the fields were an Output, which is known now."""
-    made = args.trainer
-    if not isinstance(made, ToolTrainer) or (known := with_known_fields(made, arguments)) is made:
-        return []
-    return args.tool_problems(known)
 
 
 def plain_secrets(written: WrittenJob) -> list[Problem]:

@@ -620,6 +620,12 @@ class TestJob:
         policy = trainer.CheckpointPolicy(steps=10)
         (said,) = problems(planned(made(**MODEL, save_steps=5), checkpoint=policy))
         assert 'trainer.config["save_steps"]: cannot be combined with checkpoint=' in said
+        (said,) = problems(planned(made(**MODEL, lora_r=4)))
+        assert 'trainer.config["lora_r"]: cannot be combined with lora, which sets it' in said
+        (said,) = problems(planned(made(**MODEL, load_in_8bit=True)))
+        assert "trainer.packages_to_install: quantization of TRL needs bitsandbytes" in said
+        secret = planned(lambda: trainer.TRLTrainer(method="sft", config=pulumi.Output.secret({**MODEL, "seed": 4711})))
+        assert problems(secret) == [] and "4711" not in as_json(secret.objects)
 
     def test_a_folder_below_the_output_is_kept(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("TRAINER_OUTPUT_DIR", str(tmp_path))
