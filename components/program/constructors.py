@@ -50,10 +50,11 @@ def constructor(
             args = arguments(*unnamed, **named)
             kind, name = type(self).__name__, args.resource_name
             if not isinstance(name, str) or not name:
-                raise messages.failure(
-                    f"{kind} ({session.call_site()}): needs a resource name as its first argument. Hint: give"
-                    f' {kind}("NAME", ...)'
-                )
+                where = f"{kind} ({session.call_site()})"
+                hint = f'give {kind}("NAME", ...)'
+                unknown = [p.below(where) for p in args.misnamed if p.where not in args.fields]
+                lines = [Problem(where, "needs a resource name as its first argument", hint), *unknown]
+                raise messages.failure("\n".join(map(str, lines)))
             if args.opts is not None and not isinstance(args.opts, pulumi.ResourceOptions):
                 why = f"must be pulumi.ResourceOptions(...), not {type(args.opts).__name__}"
                 args.misnamed.append(Problem("opts", why))

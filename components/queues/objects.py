@@ -35,6 +35,11 @@ class TopologyArgs(Spec):
     levels: Sequence[pulumi.Input[str]]
 
     converters = {"levels": lambda labels: [{"nodeLabel": label} for label in labels]}
+    elsewhere = {
+        "required": 'TrainJob(topology=trainer.Required("LABEL"))',
+        "preferred": 'TrainJob(topology=trainer.Preferred("LABEL"))',
+        "unconstrained": "TrainJob(topology=trainer.Unconstrained())",
+    }
 
 
 class Topology(QueueObject):

@@ -148,6 +148,8 @@ RAISES = {
     "ZeroDivisionError: division by zero": 'pulumi.Output.from_input(0).apply(lambda n: 1 / n)',
     'TrainJob (__main__.py:7): needs a resource name as its first argument. Hint: give TrainJob("NAME", ...)':
         'trainer.TrainJob(runtime="plain")',
+    'Topology (__main__.py:7).required: unknown field. Hint: use TrainJob(topology=trainer.Required("LABEL"))':
+        'trainer.Topology(required="example.com/rack")',
     'TrainJob("bad") (__main__.py:7): another TrainJob at __main__.py:6 has the same name. Hint: give each a name of its own':
         'trainer.TrainJob("bad", runtime="torch-distributed", trainer=command)',
 }  # fmt: skip
