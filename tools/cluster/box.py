@@ -165,7 +165,9 @@ def _own(data: Path, needed: Sequence[Path]) -> None:
 
 
 def _bind(descriptor: int, path: Path) -> None:
-    subprocess.run(["mount", "--bind", f"/proc/self/fd/{descriptor}", str(path)], check=True, pass_fds=[descriptor])
+    # Not canonicalized: the path of the folder leads to the empty one over it by now.
+    argv = ["mount", "--no-canonicalize", "--bind", f"/proc/self/fd/{descriptor}", str(path)]
+    subprocess.run(argv, check=True, pass_fds=[descriptor])
     os.close(descriptor)
 
 
