@@ -24,7 +24,7 @@ from pulumi_trainer.args.generation import (
     vllm_problems,
 )
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.args.trainers import Trainer, asks_for_gpu
+from pulumi_trainer.args.trainers import NO_GPU, ONE_GPU, Trainer, asks_for_gpu
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -54,8 +54,6 @@ _WORDS = {
 LORA_NAMES = {name: name for name in ("lora_rank", "lora_alpha", "lora_dropout", "use_dora")}
 MODULES = {"output_proj": "o_proj"}
 """Projection in torchtune -> in Transformers, where the two differ."""
-NONE_REQUESTED = "the nodes request none"
-ONE_GPU = 'resources_per_node={"gpu": 1}'
 MLP = ("gate_proj", "up_proj", "down_proj")
 
 
@@ -129,7 +127,7 @@ class ToolTrainer(Trainer):
         """
         if on_gpu or not self.quantizes():
             return []
-        why = f"quantization of {self.title} needs a GPU, but {NONE_REQUESTED}"
+        why = f"quantization of {self.title} {NO_GPU}"
         where = "lora.quantize_base" if self.lora is not None and self.lora.quantize_base else "config"
         return [Problem(where, why, f"{ONE_GPU}, or leave quantization out")]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args.arguments import Args, quoted, to_document
 from pulumi_trainer.args.trainers import (
+    ONE_GPU,
     asks_for_gpu,
     env_list,
     env_problems,
@@ -159,10 +160,10 @@ def pairing_problems(*, trains_on_gpu: bool, generates_on_gpu: bool) -> list[Pro
     where = "generation.resources_per_node"
     if trains_on_gpu and not generates_on_gpu:
         why = "requests no GPU, but the nodes do: all nodes would wait for a server that generates on CPUs"
-        return [Problem(where, why, 'resources_per_node={"gpu": 1}')]
+        return [Problem(where, why, ONE_GPU)]
     if generates_on_gpu and not trains_on_gpu:
         why = "requests GPUs, but the nodes do not: vLLM gets new weights over NCCL, which needs GPUs on both sides"
-        return [Problem(where, why, 'give the nodes resources_per_node={"gpu": 1} too')]
+        return [Problem(where, why, f"give the nodes {ONE_GPU} too")]
     return []
 
 

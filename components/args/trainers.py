@@ -101,6 +101,10 @@ def _name_problems(name: Any) -> list[Problem]:
     return [Problem("", why, hint) for why in resource_name(_resource(name))[:1]]
 
 
+NO_GPU = "needs a GPU, but the nodes request none"
+ONE_GPU = 'resources_per_node={"gpu": 1}'
+
+
 def asks_for_gpu(resources: Any) -> bool:
     """Return whether a node gets a GPU; true if this is not known."""
     if not isinstance(resources, Mapping):

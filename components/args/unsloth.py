@@ -8,7 +8,8 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import LoraConfig
-from pulumi_trainer.args.fine_tuning import LORA_NAMES, NONE_REQUESTED, ONE_GPU, ToolTrainer, target_modules
+from pulumi_trainer.args.fine_tuning import LORA_NAMES, ToolTrainer, target_modules
+from pulumi_trainer.args.trainers import NO_GPU, ONE_GPU
 from pulumi_trainer.provider.kube.errors import Problem
 
 
@@ -43,7 +44,7 @@ class UnslothTrainer(ToolTrainer):
     def gpu_problems(self, *, on_gpu: bool) -> list[Problem]:
         if on_gpu:
             return []
-        return [Problem("resources_per_node", f"Unsloth needs a GPU, but {NONE_REQUESTED}", ONE_GPU)]
+        return [Problem("resources_per_node", f"Unsloth {NO_GPU}", ONE_GPU)]
 
     def _installs(self, package: str) -> bool:
         return package == "bitsandbytes" or super()._installs(package)

@@ -155,8 +155,10 @@ async def _resolved(
 
 async def _with_known_fields(made: Any) -> ToolTrainer | None:
     """Return the trainer of a fine-tuning tool, with the fields of an Output that is known by now; None for another trainer."""
-    if not isinstance(made, ToolTrainer) or not isinstance(made.config, pulumi.Output):
-        return made if isinstance(made, ToolTrainer) else None
+    if not isinstance(made, ToolTrainer):
+        return None
+    if not isinstance(made.config, pulumi.Output):
+        return made
     config = (await resolve({"config": made.config}, "")).document["config"]
     if not isinstance(config, Mapping):
         return made

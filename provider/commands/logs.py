@@ -239,7 +239,7 @@ def _merged(streams: Sequence[Iterator[LogLine]]) -> Iterator[LogLine]:
             for line in stream:
                 lines.put(line)
             lines.put(None)
-        except Exception as error:  # any: without this thread, the reader would wait for ever
+        except Exception as error:  # any: without this thread, the reader would wait forever
             lines.put(error)
 
     for stream in streams:

@@ -178,7 +178,7 @@ class LogFollower:
         def run() -> None:
             try:
                 what()
-            except Exception as fault:  # any: without this thread, the reader would wait for ever
+            except Exception as fault:  # any: without this thread, the reader would wait forever
                 self._put(fault)
 
         threading.Thread(target=run, name="logs", daemon=True).start()
