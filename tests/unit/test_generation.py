@@ -23,7 +23,9 @@ from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.plan import run_generation, runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.tool_job import nodes_have_gpus
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.runtimes import BUILT_IN
@@ -198,6 +200,14 @@ class TestProblems:
         ):  # fmt: skip
             assert len(problems(plan)) == bool(expected), problems(plan)
             assert not expected or problems(plan)[0].startswith(f"trainer.{expected}")
+
+    @pytest.mark.parametrize(
+        ("resources", "gpus"), [({"limits": {"cpu": 4}}, False), ({"limits": Unknown("x")}, True), (Unknown("x"), True)]
+    )
+    def test_resources_that_are_not_known_may_be_gpus(self, resources: Any, gpus: bool) -> None:
+        pod = {"containers": [{"name": "node", "resources": resources}]}
+        job = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
+        assert nodes_have_gpus([{"spec": {"replicatedJobs": [job]}}]) is gpus
 
     def test_a_value_that_is_not_json(self, planned: Any) -> None:
         (said,) = problems(planned(served(GPU, config={"max_model_len": {1}})))
