@@ -183,9 +183,10 @@ class Checkpoints:
 
     def _search(self) -> _Saved | None:
         """Return the checkpoint that there was before this process has saved any."""
-        if self.folder == os.environ.get("TRAINER_CHECKPOINT_DIR", ""):
+        is_restarted = self._nodes == 1 and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        if self.folder == os.environ.get("TRAINER_CHECKPOINT_DIR", "") and not is_restarted:
             path = os.environ.get("TRAINER_RESUME_FROM", "")
-        else:
+        else:  # torchrun may have started the ranks again after some checkpoints
             path = _newest_in(self.folder) if os.path.isdir(self.folder) else ""
         if not os.path.exists(path):
             return None
@@ -365,7 +366,8 @@ class Checkpoints:
             starts at the beginning.
 
         Raises:
-            ValueError: The checkpoint was not made by `save`, or it is sharded and there is no `state`.
+            ValueError: The checkpoint was not made by `save`, it is sharded and there is no `state`, or it lacks an object of the
+                `state`.
         """
         newest = self._newest()
         path, step = _from_rank_0((newest.path, newest.step) if newest else ("", 0))
@@ -373,7 +375,7 @@ class Checkpoints:
             path = os.path.join(self.folder, os.path.basename(path))
         if not path:
             return None
-        found = {"step": step, **self._load(path, state)}
+        found = {**self._load(path, state), "step": step}
         self._saved = self._saved or _Saved(path, step, newest.time if newest else time.time())
         return found
 
@@ -391,11 +393,16 @@ class Checkpoints:
                 found = json.load(file)
         else:
             raise ValueError(f"{path} was not made by save(): load it as the library that wrote it does")
-        for name, value in (state or {}).items():
-            if hasattr(value, "load_state_dict") and name in found:
-                value.load_state_dict(found[name])
-                found[name] = value
-        return dict(found)
+        objects = {name: value for name, value in (state or {}).items() if hasattr(value, "load_state_dict")}
+        lacking = [name for name in objects if name not in found]
+        if lacking:
+            has = ", ".join(map(repr, found)) or "nothing"
+            raise ValueError(
+                f"{path} has no {lacking[0]!r} to load; it has {has}: load(state) takes the names of save(state)"
+            )
+        for name, value in objects.items():
+            value.load_state_dict(found[name])
+        return {**found, **objects}
 
 
 @dataclass
@@ -664,6 +671,29 @@ def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
     _stop.signaled = True
 
 
+_forking = threading.local()
+
+
+def _before_fork() -> None:
+    """Hold SIGTERM back, which the new process would otherwise lose until it has its own handler."""
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _after_fork_in_child() -> None:
+    """Let a forked process end at SIGTERM, as `Process.terminate()` and the end of a pool of processes expect."""
+    if signal.getsignal(signal.SIGTERM) is _on_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
+
+
 def _touch(file: str) -> None:
     if file:
         try:
@@ -767,6 +797,10 @@ def callback() -> Any:
 
     class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         numbers: Mapping[str, float] = {}
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            progress(step=state.global_step, total=max(state.max_steps, 0) or None)
+            _shown.time = float("-inf")  # the first line with numbers follows however soon
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if checkpoints().due(state.global_step):

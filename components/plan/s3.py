@@ -143,6 +143,8 @@ class Bucket:
         found = (given or f"https://{service}.{self.region}.amazonaws.com{china}").rstrip("/")
         if not found.startswith(("http://", "https://")):
             raise Failed(f"the endpoint {words(found)!r} does not begin with https:// or http://")
+        if "@" in found:
+            raise Failed("the endpoint has a user or a password in it; the keys of AWS_ACCESS_KEY_ID are used instead")
         return found
 
     def credentials(self):

@@ -199,6 +199,7 @@ class Uploads(threading.Thread):
         self.store = Store(os.environ["TRAINER_CHECKPOINT_TO"], os.environ.get("TRAINER_CHECKPOINT_FOLDER", ""))
         self.ending, self.newest, self.present = threading.Event(), "", set()
         self.trying, self.sending, self.sent, self.hurries = "a checkpoint", "", {}, False
+        self.unmarked, self.asked = "", 0.0
         self.seen, self.polled, self.why, self.since, self.pauses, self.reported = {}, 0.0, "", 0.0, 0, ""
 
     def restore(self):
@@ -233,17 +234,18 @@ class Uploads(threading.Thread):
             finally:
                 remove(os.path.join(self.folder, f".download-{name}"))
             log(f"resumes from {path}, as in {self.store.where}{name}")
-            self.remember(name)
+            self.newest = name
+            self.mark_uploaded(name)
             self.forget_later(present, path, [*present])
             return path
         # without any to go on from, another release may read those that this one cannot
         self.forget_later(present, local, [*present] if local else incomplete)
         if local and self.is_uploaded(os.path.basename(local)):
-            self.remember(os.path.basename(local))
+            self.newest = os.path.basename(local)
+            self.mark_uploaded(self.newest)
         return local
 
-    def remember(self, name):
-        self.newest = name
+    def mark_uploaded(self, name):
         made = os.path.join(self.folder, f"{UPLOADED}.part")
         try:
             with open(made, "w", encoding="utf-8") as file:
@@ -251,6 +253,17 @@ class Uploads(threading.Thread):
             os.replace(made, os.path.join(self.folder, UPLOADED))
         except OSError as error:
             log(f"status does not show that {name} is in {self.store.where}: {error.strerror}")
+
+    def mark_if_whole(self):
+        if not self.unmarked or self.node or self.hurries or time.monotonic() - self.asked < POLL:
+            return
+        self.asked = time.monotonic()
+        try:
+            self.store.needed(self.unmarked, self.store.names().get(self.unmarked, set()))
+        except (Unusable, Failed):
+            return
+        self.mark_uploaded(self.unmarked)
+        self.unmarked = ""
 
     def is_uploaded(self, name):
         if name not in self.present:
@@ -285,6 +298,7 @@ class Uploads(threading.Thread):
                     self.prune()
                 elif ends:
                     return
+                self.mark_if_whole()
                 self.why, self.pauses = "", 0
                 pause = 0 if name else PERIOD
             except Exception as error:
@@ -365,7 +379,9 @@ class Uploads(threading.Thread):
         text = {"nodes": nodes, "token": marker.get("token", ""), "single": single, "files": self.sent}
         self.store.bucket.write(self.store.manifest_key(name, self.node), json.dumps(text).encode())
         self.sending, self.sent = "", {}
-        self.remember(name)
+        self.newest, self.unmarked = name, name if nodes > 1 else ""
+        if nodes == 1:
+            self.mark_uploaded(name)
         self.present.add(name)
         remove(made)
         seconds = time.monotonic() - began
@@ -376,7 +392,10 @@ class Uploads(threading.Thread):
             return
         try:
             present, complete = self.store.names(), []
+            limit = number_of(self.newest)  # above it are those that this training could not go on from
             for name in newest_first(present):
+                if number_of(name) > limit:
+                    continue
                 try:
                     self.store.needed(name, present[name])
                     complete.append(name)

@@ -359,6 +359,20 @@ class TestRestore:
         save(node.folder, "step-10")
         assert node.finish() == "" and {*before} < {*place.objects()}
 
+    def test_those_that_nobody_can_use_do_not_count(self, node: Node, place: Place) -> None:
+        """Else the checkpoints of a training that starts again at zero would be deleted as soon as they are there."""
+        for step in (800, 900):
+            place.put_checkpoint(f"step-{step}", {"trainer_state.json": b"{}"})
+            place.client.delete_object(Bucket=place.bucket, Key=f"{place.folder}/step-{step}/node-0/trainer_state.json")
+        assert node.start() == ""
+        for step in (10, 20, 30):
+            save(node.folder, f"step-{step}")
+            node.uploads.upload(f"step-{step}")
+            node.uploads.prune()
+        found = {key.split("/")[1] for key in place.objects() if key.startswith("manifests")}
+        assert found == {"step-20", "step-30", "step-800", "step-900"}
+        assert node.start() == f"{node.folder}/step-30"
+
     @pytest.mark.parametrize("key", ["manifests/step-20/node-0.json", "step-20/node-0/.metadata"])
     def test_what_s3_does_not_give_out_ends_the_container(self, node: Node, place: Place, key: str) -> None:
         place.put_checkpoint("step-10", {".metadata": b"1"})
@@ -496,6 +510,22 @@ class TestNodes:
             assert {*tree(each.folder)} == whole
             marker = json.loads((each.folder / "step-10/.complete").read_text())
             assert "nodes" not in marker and marker["step"] == 10 and len(marker["files"]) == 3
+
+    def test_status_counts_on_a_checkpoint_once_all_parts_are_there(
+        self, node: Node, place: Place, tmp_path: Path
+    ) -> None:
+        first = self.nodes(node, tmp_path)[0]
+        first.start(0, 2)
+        marked = first.folder / ".uploaded"
+        save(first.folder, "step-10", {".metadata": b"all"}, nodes=2, token="one")
+        first.uploads.start()
+        wait_until(lambda: "manifests/step-10/node-0.json" in place.objects())
+        place.front.requests.clear()
+        wait_until(lambda: len(place.front.requests) > 3)
+        assert not marked.exists(), "the part of the other node is missing"
+        place.put_checkpoint("step-10", {"__1_0.distcp": b"b"}, 1, nodes=2, token="one")
+        wait_until(marked.exists)
+        assert marked.read_text() == "step-10" and first.uploads.finish(lambda: 0.0) == ""
 
     def test_parts_of_two_attempts_are_not_mixed(
         self, node: Node, place: Place, capsys: pytest.CaptureFixture[str]
@@ -635,6 +665,12 @@ class TestCredentials:
 
 class TestFailures:
     """What S3 does wrong while the program trains."""
+
+    def test_a_password_in_the_endpoint_is_not_printed(self, modules: tuple[Any, Any]) -> None:
+        bucket = modules[0].Bucket("b", {"AWS_ENDPOINT_URL": "http://minio:S3cretPw@127.0.0.1:9"})
+        with pytest.raises(modules[0].Failed, match="the endpoint has a user or a password in it") as failed:
+            bucket.call("GET", query={"list-type": "2"}, tries=1)
+        assert "S3cretPw" not in str(failed.value) and not failed.value.again
 
     @pytest.mark.parametrize(
         ("fault", "why"),

@@ -119,6 +119,38 @@ class TestCheckpoints:
         found = training.checkpoints().load({"schedule": second})
         assert found == {"schedule": second, "seed": 7, "step": 1} and second.rate == 0.5
 
+    def test_an_object_that_the_checkpoint_lacks_is_an_error(self, job: Path) -> None:
+        """It would train on with the values that it was made with."""
+
+        class Model:
+            taken = False
+
+            def state_dict(self) -> dict[str, int]:
+                return {"w": 7}
+
+            def load_state_dict(self, _: dict[str, int]) -> None:
+                self.taken = True
+
+        training.checkpoints().save({"model": Model(), "step": 3}, step=100)
+        model = Model()
+        with pytest.raises(
+            ValueError, match=r"has no 'net' to load; it has 'model', 'step': load\(state\) takes the names"
+        ):
+            training.checkpoints().load({"model": model, "net": Model()})
+        assert not model.taken
+        found = training.checkpoints().load({"model": model})
+        assert found == {"model": model, "step": 100} and model.taken
+
+    def test_ranks_that_torchrun_starts_again_go_on_from_the_newest(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        training.checkpoints().save({"total": 1}, step=500)
+        monkeypatch.setattr(training, "_known", {})
+        assert training.checkpoints().load() is None, "the container started without any"
+        monkeypatch.setattr(training, "_known", {})
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+        assert training.checkpoints().load() == {"step": 500, "total": 1}
+
     def test_a_step_is_saved_once(self, job: Path) -> None:
         training.checkpoints().save({"a": 1}, step=1)
         before = (job / "step-00000001/state.json").stat()
@@ -277,6 +309,20 @@ class TestStop:
         assert (job.parent / "stop").exists() and not (job.parent / "done").exists()
         training.done()
         assert (job.parent / "done").exists()
+
+    def test_processes_that_it_forks_end_at_sigterm(self, job: Path) -> None:
+        """`Process.terminate()` and the end of a pool of processes wait for that."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert not training.should_stop()
+        child = os.fork()
+        if not child:
+            time.sleep(600)
+            os._exit(1)
+        os.kill(child, signal.SIGTERM)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert training.should_stop()
 
     def test_the_file_of_the_container(self, job: Path) -> None:
         assert not training.should_stop()
