@@ -8,19 +8,18 @@ launch = json.load(open(here + "/launch.json"))
 launch.update(launch.get("roles", {}).get(os.environ.get("TRAINER_ROLE"), {}))
 argv = [*launch["launcher"], *launch.get("entry", [here + "/main.py"])]
 slot = "across" in launch and "OMPI_COMM_WORLD_RANK" in os.environ
-if "file" in launch and (slot or "across" not in launch):
+if ("file" in launch or ("source" in launch and "entry" not in launch)) and (slot or "across" not in launch):
     try:
-        folder, text = tempfile.mkdtemp(prefix="main.py-"), here + "/main.py"
-        file = folder + "/" + launch["file"]
+        folder = tempfile.mkdtemp(prefix="main.py-")
+        file, text = folder + "/" + launch.get("file", "main.py"), folder + "/.text/not-a-module.py"
         os.makedirs(os.path.dirname(file), exist_ok=True)
+        os.mkdir(os.path.dirname(text))
+        with open(here + "/main.py", "rb") as script:
+            lines = script.read().split(b"\n")
         if "lines" in launch:
-            with open(text, encoding="utf-8", newline="") as script:
-                lines = script.read().split("\n")
-            lines[launch["lines"][0] : launch["lines"][0]] = [""] * launch["lines"][1]
-            text = folder + "/.text/main.py"
-            os.mkdir(os.path.dirname(text))
-            with open(text, "w", encoding="utf-8", newline="") as script:
-                script.write("\n".join(lines))
+            lines[launch["lines"][0] : launch["lines"][0]] = [b""] * launch["lines"][1]
+        with open(text, "wb") as script:
+            script.write(b"\n".join(lines))
         os.symlink(text, file)
         if os.path.exists(here + "/func_args.json"):
             os.symlink(here + "/func_args.json", os.path.dirname(file) + "/func_args.json")

@@ -37,8 +37,9 @@ def describe_inputs(
         "packages": _describe_packages(code),
         "image": _describe_images(objects),
         "runtime": _describe_runtime(runtime),
-        **{kind: f"{about['name']} {about['version']}".strip() for kind, about in data.items()},
     }
+    for kind, about in data.items():  # packages of this machine have a version beside their list
+        found[kind] = " ".join(filter(None, [found.get(kind), about["name"], about["version"]]))
     return {name: _text(value) for name, value in found.items() if value and first_unknown(value) is None}
 
 

@@ -7,6 +7,7 @@ in the cache is neither listed nor followed.
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator
@@ -123,7 +124,7 @@ def _confirmed(due: list[Entry]) -> bool:
 
 
 def _remove(entry: Entry) -> bool:
-    """Remove an entry, and return whether it is gone. An environment may have come into use in the meantime."""
+    """Remove an entry, and return whether it is gone. It may have come into use in the meantime."""
     if entry.kind == ENVIRONMENT:
         why = environments.remove_environment(entry.path)
         if why:
@@ -131,8 +132,14 @@ def _remove(entry: Entry) -> bool:
         else:
             environments.forget_runs(entry.path.parent)
         return not why
-    remove_tree(entry.path)
-    return not entry.path.exists()
+    hidden = entry.path.with_name(f"{environments.REMOVED}{secrets.token_hex(4)}")
+    with suppress(FileNotFoundError):  # another program has removed it
+        if entry.path.lstat().st_mtime > entry.used:
+            print_line(f"kept {entry.kind} {entry.name}: {environments.RECENTLY}")
+            return False
+        entry.path.rename(hidden)  # what a kill leaves of it is never used
+    remove_tree(hidden)
+    return True
 
 
 def _entries() -> Iterator[Entry]:

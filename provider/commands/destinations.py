@@ -91,7 +91,7 @@ class _Folder:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
-    def begin(self, size: int) -> None:
+    def begin(self, size: int, paths: set[str]) -> None:  # noqa: ARG002
         free = shutil.disk_usage(self._temporary).free
         if size > free:
             why = f"the output has {format_bytes(size)}, but only {format_bytes(free)} are free"
@@ -185,9 +185,12 @@ def _refuse_content(destination: Path, overwrite: bool) -> None:
         raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another folder"))
     others = sorted(set(_files_below(destination)) - listed)
     if others:
-        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        why = f"{destination} has files that are not part of the earlier copy: {', '.join(others[:3])}{more}"
+        why = f"{destination} has files that are not part of the earlier copy: {_first(others)}"
         raise Invalid(Problem("--overwrite", why, "move them elsewhere, or give another folder"))
+
+
+def _first(paths: list[str]) -> str:
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 
 
 def _files_below(folder: Path) -> Iterator[str]:
@@ -236,11 +239,17 @@ class _Bucket:
         self._refuse_content(overwrite)
         self._listed = self._listed_objects()
 
-    def begin(self, size: int) -> None:  # noqa: ARG002
-        # Until the copy is complete, this object has what the record of the earlier copy, removed now, lists.
-        listed = json.dumps({"copy": {"files": [{"path": path} for path in sorted(self._listed)]}}).encode()
-        self._client.put_object(Bucket=self._bucket, Key=self._prefix + _BEGUN, Body=listed)
-        self._remove([name for name in (RECORD, OTHER_RECORD) if name in self._earlier])
+    def begin(self, size: int, paths: set[str]) -> None:  # noqa: ARG002
+        others = sorted({RECORD, *paths} & self._earlier.keys() - self._listed - {_BEGUN})
+        if others:
+            where = f"s3://{self._bucket}/{self._prefix}"
+            why = f"{where} has {_first(others)} that are not part of the earlier copy, and the copy would replace them"
+            raise Invalid(Problem("--overwrite", why, "move them elsewhere, or give another prefix"))
+        # Until the copy is complete, this object has what is of an earlier copy, whose record is removed now, or of this one.
+        listed = [{"path": path} for path in sorted(self._listed | paths)]
+        content = json.dumps({"copy": {"files": listed}}).encode()
+        self._client.put_object(Bucket=self._bucket, Key=self._prefix + _BEGUN, Body=content)
+        self._remove([name for name in (RECORD, OTHER_RECORD) if name in self._listed & self._earlier.keys()])
 
     def add_folder(self, path: str, mode: int) -> None:
         """Do nothing: S3 has no folders."""
@@ -299,9 +308,9 @@ class _Bucket:
             raise Invalid(Problem("--copy", why, "--overwrite replaces an earlier copy"))
 
     def _listed_objects(self) -> set[str]:
-        """Return the objects of the earlier copy, as its record lists them. All others stay."""
-        found = [self._read_listed(name) for name in (RECORD, OTHER_RECORD, _BEGUN) if name in self._earlier]
-        known = [each for each in found if each is not None]
+        """Return the objects of the earlier copy: its record and what that lists. All others stay."""
+        found = {name: self._read_listed(name) for name in (RECORD, OTHER_RECORD, _BEGUN) if name in self._earlier}
+        known = [{name, *each} for name, each in found.items() if each is not None]
         if self._earlier and _BEGUN not in self._earlier and not known:
             why = f"s3://{self._bucket}/{self._prefix} is not a copy of an output: it has no valid {RECORD}"
             raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another prefix"))

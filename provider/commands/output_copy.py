@@ -62,8 +62,8 @@ class Copied:
 class Destination(Protocol):
     """Where a copy goes. Nothing that looks like a whole copy is there before `finish`."""
 
-    def begin(self, size: int) -> None:
-        """Check that so many bytes fit."""
+    def begin(self, size: int, paths: set[str]) -> None:
+        """Check that so many bytes fit, and that nothing of others is at the paths of the files and links."""
 
     def add_folder(self, path: str, mode: int) -> None: ...
     def add_file(self, path: str, content: IO[bytes], size: int, mode: int, modified: float) -> None: ...
@@ -106,7 +106,7 @@ def _read_members(
             if member.name == "end":
                 end = known
             else:
-                destination.begin(_number(known.get("bytes")))
+                destination.begin(_number(known.get("bytes")), {*map(str, listed(known.get("paths")))})
                 copied.notes += [f"{path} is left out: it {why}" for path, why in _pairs(known.get("skipped"))]
                 begun = True
             continue

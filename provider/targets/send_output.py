@@ -3,7 +3,7 @@
 Runs as a program of its own: on this machine, and with `python3 -c` in a pod with the image of a job. So it needs nothing but
 Python 3.7. No link is followed. Members of the archive:
 
-    start   {"files": 3, "bytes": 1200, "skipped": [["fifo", "is not a file, a folder or a link"]]}
+    start   {"paths": ["log.txt", …] of files and links, "bytes": 1200, "skipped": [["fifo", "is not a file, …"]]}
     data/…  folders, links, and files with the content that they had when they were read
     end     {"sha256": ["9f86…", …] of the files in order, "changed": ["log.txt"], "gone": ["tmp"]}
 """
@@ -57,15 +57,16 @@ def fail(error: OSError) -> None:
 
 def describe(root: str) -> dict[str, Any]:
     """Return the content of `start`."""
-    files = size = 0
+    paths: list[str] = []
     skipped: list[list[str]] = []
+    size = 0
     for path, _, _, found in walk(root):
-        if stat.S_ISREG(found.st_mode):
-            files += 1
-            size += found.st_size
-        elif not stat.S_ISDIR(found.st_mode) and not stat.S_ISLNK(found.st_mode):
+        if stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode):
+            paths.append(path)
+            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+        elif not stat.S_ISDIR(found.st_mode):
             skipped.append([path, "is not a file, a folder or a link"])
-    return {"files": files, "bytes": size, "skipped": skipped}
+    return {"paths": paths, "bytes": size, "skipped": skipped}
 
 
 def member(path: str, found: os.stat_result) -> tarfile.TarInfo:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.commands import cache as commands
 from pulumi_trainer.provider.targets.local import environments, layer
 from pulumi_trainer.provider.targets.local.process import MARK
 
@@ -172,6 +173,41 @@ def test_only_what_is_old_enough_goes(cache: Path) -> None:
     assert [*listed(cache)] == ["bbbb-1"]
     out = run(cache, "prune", "--older-than", "yesterday", code=1)
     assert "error: --older-than: invalid duration 'yesterday'" in out
+
+
+def test_a_removal_that_was_interrupted_leaves_no_part_of_a_project(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Source(git=, revision=)` takes the folder of a commit as it is there."""
+    monkeypatch.setenv("HOME", str(cache.parent.parent))
+    commit = cache / "projects" / "eeee" / COMMIT
+    commit.mkdir(parents=True)
+    for name in ("train.py", "model.py"):
+        (commit / name).touch()
+    aged(commit, 1)
+
+    def killed(path: Path) -> None:
+        (path / "train.py").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "remove_tree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        commands.prune(0, dry_run=False, yes=True)
+    assert not commit.exists()
+    run(cache, "prune", "--yes")
+    assert [*commit.parent.iterdir()], "it is removed when nobody has used it for a while"
+
+
+def test_what_is_used_while_the_user_is_asked_stays(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(cache.parent.parent))
+    commit = cache / "projects" / "eeee" / COMMIT
+    commit.mkdir(parents=True)
+    aged(commit, 1)
+    monkeypatch.setattr(commands, "_confirmed", lambda _: [os.utime(commit)])
+    commands.prune(0, dry_run=False, yes=False)
+    assert commit.exists() and f"kept git project {COMMIT}: used in the last ten minutes" in capsys.readouterr().out
 
 
 def test_links_are_not_followed(cache: Path, tmp_path: Path) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import itertools
 import json
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.admission import review
+from pulumi_trainer.provider.api.code import SOURCE_DIGEST
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.manual import Override
 from pulumi_trainer.provider.api.status import Owner, describe
@@ -50,7 +56,7 @@ class Server:
     def within(self, _: float) -> Server:
         return self
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Document | None:
+    def get(self, kind: Kind, namespace: str, name: str, **_: Any) -> Document | None:
         return copy.deepcopy(self.objects.get((kind.kind, namespace, name)))
 
     def list(
@@ -290,6 +296,49 @@ def test_rerun(server: Server, how: str) -> None:
     assert len(target(server).runs("team", "job")) == 2
     status = target(server).status("team", "job")
     assert status is not None and status.phase == "Suspended" and status.uid == uids[0]
+
+
+def test_a_rerun_says_when_it_began(server: Server) -> None:
+    target(server).create(submission())
+    end(server, "Completed")
+    target(server).status("team", "job")
+    before = time.time()
+    rerun(server)
+    first, second = target(server).runs("team", "job")
+    assert first.created < before <= second.created
+
+
+@pytest.mark.parametrize("where", ["cluster", "machine", "nowhere"])
+def test_a_rerun_without_the_archive_of_its_project_changes_nothing(
+    server: Server, where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever runs a job again may sit at another machine than the one that has sent the project."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    digest = "a" * 64
+    code = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "code", "annotations": {SOURCE_DIGEST: digest}},
+    }
+    sent = submission()
+    sent = replace(sent, objects={"ConfigMap/code": code, **sent.objects})
+    source_archives.store(digest, lambda: b"archive")
+    target(server).create(sent)
+    end(server, "Completed")
+    assert target(server).status("team", "job").phase == "Succeeded"  # type: ignore[union-attr]
+    if where != "machine":
+        source_archives.archive_path(digest).unlink()
+    if where != "cluster":
+        del server.objects["ConfigMap", "team", "code"]
+    before = copy.deepcopy(server.objects)
+    if where == "nowhere":
+        with pytest.raises(TargetFault, match=r"the archive of the project \(aaaaaaaaaaaa\) is not on this machine"):
+            operations.rerun(server, sent)  # type: ignore[arg-type]
+        assert server.objects == before
+        return
+    assert operations.rerun(server, sent).phase == "Pending"  # type: ignore[arg-type]
+    stored = server.get(CONFIG_MAP, "team", "code")
+    assert stored and base64.b64decode(stored["binaryData"]["source.tar.gz"]) == b"archive"
 
 
 HUGE = "1" + "0" * 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -119,6 +120,9 @@ def test_the_content_of_local_packages_counts(tmp_path: Path) -> None:
         return [content.digest for content in found]
 
     before = digests()
+    twin = shutil.copytree(package, tmp_path / "twin")
+    assert layer.Content([str(twin)]).digest == before[0]
+    assert layer.Content(["-e", str(twin)]).digest != before[2], "an environment has a link to an editable package"
     for made in (".git", "src/__pycache__", "build/lib", "build/bdist.linux-x86_64", "src/lib.egg-info"):
         (package / made).mkdir(parents=True)
         (package / made / "made").write_text("by a tool")

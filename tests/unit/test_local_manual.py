@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from local_support import NAMESPACE, config, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.provider.api.manual import Override, stop_note
 from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.initializers import manifest
+from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
+from pulumi_trainer.provider.initializers.source import Patterns
 from pulumi_trainer.provider.kube.errors import Conflict, Refused, TargetFault
 from pulumi_trainer.provider.targets.local import LocalTarget
 
@@ -95,6 +99,24 @@ def test_rerun_is_another_run_that_the_stack_knows(local: LocalTarget) -> None:
     assert log(local).count("run") == 1 and "two" not in record.read_text()
     assert local.delete(NAMESPACE, "job", uid=first.uid, owner=OWNER) is None
     assert local.status(NAMESPACE, "job") is None
+
+
+def test_a_rerun_keeps_the_revisions_that_the_run_before_has_fetched(local: LocalTarget, tmp_path: Path) -> None:
+    """A volume of the user whose path only begins like that of the dataset is not mistaken for it."""
+    workspace = tmp_path / "workspace"
+    (workspace / "dataset").mkdir(parents=True)
+    (workspace / "dataset" / "a.csv").touch()
+    fetched = Manifest(
+        "hf", "hf://org/digits", "5d72ab01", Patterns((), ()), [FetchedFile("a.csv", 0, "0" * 64, "1")], complete=True
+    )
+    manifest.write(workspace / "dataset", fetched, workspace)
+    volumes = [{"name": "all", "hostPath": {"path": str(workspace)}}, {"name": "own", "emptyDir": {}}]
+    mounts = [{"name": "own", "mountPath": "/workspace/data"}, {"name": "all", "mountPath": "/workspace"}]
+    document = jobset(step(pod={"volumes": volumes}, container_fields={"volumeMounts": mounts}))
+    run(local, document, inputs={"dataset": "hf://org/digits"})
+    local.rerun(submission(document, inputs={"dataset": "hf://org/digits"}))
+    wait(local)
+    assert [each.inputs for each in local.runs(NAMESPACE, "job")] == [{"dataset": "hf://org/digits 5d72ab01"}] * 2
 
 
 def test_rerun_of_a_stopped_job(local: LocalTarget) -> None:

@@ -378,11 +378,24 @@ def test_what_others_have_put_below_the_prefix_of_a_copy_stays(bucket: Any, outp
     assert "model.pt" not in there and "nothing" not in there and "run.json" in there
     (output / "run.sh").unlink()
     with pytest.raises(Cut), open_destination("s3://models", "", overwrite=True) as to:
-        to.begin(1)
+        to.begin(1, {"model.pt"})
         raise Cut
     copy(output, "s3://models", overwrite=True)
     there = keys(bucket)
     assert copied.files and "run.sh" not in there and "b/run.sh" in there and "datasets/train.bin" in there
+
+
+def test_what_others_have_put_at_the_path_of_a_file_is_not_replaced(bucket: Any, output: Path) -> None:
+    (output / "model.pt").rename(output.parent / "model.pt")
+    copy(output, "s3://models/a")
+    before = keys(bucket)
+    bucket.put_object(Bucket="models", Key="a/model.pt", Body=b"MINE")
+    (output.parent / "model.pt").rename(output / "model.pt")
+    with pytest.raises(Invalid, match=r"s3://models/a/ has model\.pt that are not part of the earlier copy"):
+        copy(output, "s3://models/a", overwrite=True)
+    assert keys(bucket) == {**before, "a/model.pt": 4}, "nothing has changed"
+    bucket.delete_object(Bucket="models", Key="a/model.pt")
+    copy(output, "s3://models/a", overwrite=True)
 
 
 def test_an_endpoint_that_is_not_a_url(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:

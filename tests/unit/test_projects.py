@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import CustomTrainer
 from pulumi_trainer.plan import mounts, project_code, s3, source_tree, user_code
+from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.catalog import git
@@ -372,6 +374,22 @@ def test_a_container_runs_the_project_and_nothing_else(tmp_path: Path) -> None:
     assert unpacked(tmp_path, tree, tree.archive).stdout == "1\n"  # the container starts again
 
 
+def test_a_function_of_a_module_named_main_is_the_projects(tmp_path: Path) -> None:
+    """The file that starts it is called main.py as well."""
+    tree = read_tree(write(tmp_path / "p", {"main.py": "def train(lr):\n    print('trains with', lr)"}))
+    code, folder = tmp_path / "code", tmp_path / "source"
+    folder.mkdir()
+    code.mkdir()
+    script = project_code._IMPORTED.format(module="main", name="train")
+    data = user_code.files(script, {"lr": 0.1}, None, None, "", tree.digest, None, ["."])
+    launch = {**json.loads(data["launch.json"]), "folder": str(folder), "launcher": [sys.executable]}
+    for name, text in {**data, "launch.json": json.dumps(launch)}.items():
+        (code / name).write_text(text)
+    (code / "source.tar.gz").write_bytes(tree.archive)
+    done = subprocess.run([sys.executable, str(code / "bootstrap.py")], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "trains with 0.1\n", done.stderr
+
+
 def test_a_volume_that_is_too_small_is_a_clear_failure(tmp_path: Path) -> None:
     tree = read_tree(write(tmp_path / "p", {"a.py": "print(1)", "large.txt": "x" * 4_000_000}))
     script = tmp_path / "code" / "bootstrap.py"
@@ -697,3 +715,16 @@ def test_changes_are_shown_line_by_line_once(tmp_path: Path, home: Path) -> None
     unknown = SourceTree({"x": source_tree.SourceFile(b"")})
     (third,) = source_changes.source_notes(inputs("a", trees[0]), inputs("a", unknown))
     assert "are not on this machine" in third
+
+
+def test_a_package_of_this_machine_does_not_hide_the_others() -> None:
+    def described(numpy: str) -> dict[str, str]:
+        code = {"script": "pass", "packages": ["./mylib", numpy], "requirements": "torch==2.7\n"}
+        data = {"packages": {"name": "of this machine", "version": "1a2b3c4d"}}
+        return describe_inputs(code, {}, None, {"name": "torch", "digest": "1"}, data, {})
+
+    before = described("numpy==1.26")
+    assert re.fullmatch(r"requirements \w{12} ./mylib numpy==1.26 of this machine 1a2b3c4d", before["packages"])
+    assert {*before.items()} ^ {*described("numpy==2.0").items()} == {
+        ("packages", before["packages"]), ("packages", before["packages"].replace("1.26", "2.0")),
+    }  # fmt: skip

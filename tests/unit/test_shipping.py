@@ -290,6 +290,18 @@ def test_tracebacks_name_the_file_of_the_project(tmp_path: Path, line: int, name
     assert "FileExistsError" not in shown and "ValueError: 1\n" in shown
 
 
+@pytest.mark.parametrize("line", [1, 40])
+def test_files_of_the_job_do_not_hide_modules_of_the_user(tmp_path: Path, line: int) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    for name in ("main", "training", "run_program", "bootstrap"):
+        (own / f"{name}.py").write_text(f"MINE = '{name}'\n")
+    script = "def train():\n    import bootstrap, main, run_program, training\n    print(main.MINE, training.MINE)\n\ntrain()\n"
+    data = user_code.files(script, None, None, None, "", line=line, file="train.py", training=True)
+    done = started(tmp_path, data, PYTHONPATH=str(own))
+    assert done.stdout == "main training\n", done.stderr
+
+
 def test_a_function_has_its_file_in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_code, "project_folder", lambda: Path(__file__).resolve().parents[1])
     assert user_code.from_function(plain).file == "unit/test_shipping.py"

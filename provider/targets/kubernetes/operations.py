@@ -138,7 +138,8 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     Raises:
         Refused: The job has not ended.
         Conflict: The job belongs to another owner.
-        TargetFault: The job does not exist, or something blocks the deletion of its last run.
+        TargetFault: The job does not exist, the archive of its project is gone, or something blocks the deletion of its last
+            run.
     """
     owner = Owner(submission.owner, submission.sweep)
     found = _find_record(client, submission.namespace, submission.name, owner)
@@ -146,6 +147,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     _, status = _diagnosed(client, submission.namespace, submission.name, found)
     if not status.terminal:
         raise Refused(not_ended_problem(status))
+    submission = apply.with_archives(client, submission)  # without it, the job that has ended stays
     delete_job(client, found)
     fresh: dict[str, Any] = {
         "metadata": {"annotations": {owner_labels.OVERRIDE: None}},
@@ -153,6 +155,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
             **record.no_end(),
             **record.usage(submission),
             record.SENT: None,
+            record.BEGUN: str(time.time()),
             record.EARLIER: record.runs_as_text(found.runs(status)),
         },
     }

@@ -21,7 +21,7 @@ from pulumi_trainer.provider.targets.local.process import MARK
 RECENT = 600.0
 """Seconds after its last use in which nothing of the cache is removed: a job that has just asked for it may not run yet."""
 
-_REMOVED = ".removed-"
+REMOVED = ".removed-"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def remove_environment(path: Path) -> str:
             return "it is being installed"
         if why := in_use(_read(path, _jobs_by_environment())):
             return why
-        removed = path.with_name(f"{_REMOVED}{secrets.token_hex(4)}")
+        removed = path.with_name(f"{REMOVED}{secrets.token_hex(4)}")
         with suppress(FileNotFoundError):
             path.rename(removed)
     remove_tree(removed)

@@ -335,7 +335,7 @@ class Content:
     def _take(self, option: str, value: str, beside: Path) -> None:
         """Add one requirement. beside: folder of its file; pip resolves most paths there, others in the current folder."""
         address = _NAMED.sub("", value)
-        if option in ("", "-e", "--editable") and not _INDEX.match(value):
+        if option in ("", *_EDITABLE) and not _INDEX.match(value):
             self.listed.append(value)
         if _VCS.match(address):
             self.fixed = self.fixed and bool(_COMMIT.search(address))
@@ -346,7 +346,9 @@ class Content:
             self._requirements(beside / _path(address))
         elif option in _PATHS or os.sep in address or address.startswith(".") or _LOCAL_ARCHIVE.search(address):
             for base in dict.fromkeys((Path(), beside)):
-                self._add(base / _path(address))
+                place = base / _path(address)
+                if self._add(place) and option in _EDITABLE:  # the environment has a link to it
+                    self._hash.update(os.path.realpath(place).encode())
 
     def _requirements(self, file: Path) -> None:
         if not self._add(file) or not file.is_file():
@@ -398,7 +400,8 @@ class Content:
 
 
 _FILES = ("-r", "--requirement", "-c", "--constraint")
-_PATHS = ("-e", "--editable", "-f", "--find-links")
+_EDITABLE = ("-e", "--editable")
+_PATHS = (*_EDITABLE, "-f", "--find-links")
 _NAMED = re.compile(r"^[\w.-]+\s*(\[[^]]*\])?\s*@\s*(?=\S)")
 """The part before the address in `name[extra] @ address`."""
 _VCS = re.compile(r"(git|hg|svn|bzr)\+")

@@ -333,8 +333,10 @@ def fetched_revisions(jobset: dict[str, Any], objects: Objects, site: Site) -> d
     for container in plan_pod(objects, jobset, PodId(step.name, 0, 0), site, [], {}).containers:
         for path, folder in container.mounts.items():
             for name, kind in paths.items():
-                data = Path(folder, PurePosixPath(name).relative_to(path)) if name.startswith(path) else None
-                fetched = manifest.read(data) if data is not None else None
+                inside = PurePosixPath(name)
+                if not inside.is_relative_to(path):
+                    continue
+                fetched = manifest.read(Path(folder, inside.relative_to(path)))
                 if fetched is not None:
                     found[kind] = f"{fetched.uri} {fetched.revision}"
     return found

@@ -318,7 +318,7 @@ class LocalTarget:
                 raise Refused(not_ended_problem(status))
             _is_unsupervised(folder, STUCK_SECONDS)
             again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
-            earlier = [run.to_dict() for run in record.runs(status)]
+            earlier = [run.to_dict() for run in _runs(folder, record, status)]
             again = replace(again, first_uid=record.resource_uid, earlier=earlier)
             self._create_claims(again)
             _store_source(folder, submission)
@@ -473,8 +473,7 @@ class LocalTarget:
         if record is None:
             return []
         status = self._current_status(folder, record) or record.status(Phase.FAILED)
-        data = fetched_revisions(record.jobset, record.objects, record.site(folder, {}, {}, {}))
-        return replace(record, inputs={**record.inputs, **data}).runs(status)
+        return _runs(folder, record, status)
 
     def job_usage(self, namespace: str, name: str) -> list[Ran]:
         """Return the times for which the job of that name has run; empty if not found.
@@ -961,6 +960,12 @@ def _unreadable_status(namespace: str, name: str, owner: Owner, fault: Unreadabl
         stack=owner.stack,
         program=owner.program,
     )
+
+
+def _runs(folder: JobFolder, record: Record, status: JobStatus) -> list[Run]:
+    """Return the runs of a job, the newest last, with the revisions of the data that it has fetched."""
+    data = fetched_revisions(record.jobset, record.objects, record.site(folder, {}, {}, {}))
+    return replace(record, inputs={**record.inputs, **data}).runs(status)
 
 
 def _write_run_manifest(record: Record) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +14,7 @@ from pulumi_trainer.provider.api.code import SOURCE_FILE
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, kind_of
 from pulumi_trainer.provider.api.labels import KAI_QUEUE, KAI_SCHEDULER
 from pulumi_trainer.provider.api.submission import Submission, main_key
-from pulumi_trainer.provider.kube.client.api_resources import SECRET, Kind
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
@@ -188,8 +189,24 @@ def _conflicts_with_override(error: ApiError) -> bool:
     return bool(found) and all(each == (".spec.suspend", True) for each in found)
 
 
+def with_archives(client: Client, submission: Submission) -> Submission:
+    """Return a job with the archive of its project, as the cluster has it, else as this machine does.
+
+    Raises:
+        TargetFault: Neither has it, or it cannot be written to S3.
+    """
+    objects = dict(submission.objects)
+    for key, document in submission.objects.items():
+        if digest := source_archives.digest_of(document):
+            found = client.get(CONFIG_MAP, submission.namespace, document["metadata"]["name"])
+            objects[key] = _with_archive(document, digest, found)
+    return replace(submission, objects=objects)
+
+
 def _with_archive(document: Document, digest: str, found: Document | None) -> Document:
     """Return a ConfigMap with the archive of its project: the one that the cluster has, else that of this machine."""
+    if SOURCE_FILE in section(document, "binaryData"):
+        return document
     if address := source_archives.address_of(document):
         source_archives.upload(address, digest)
         return document

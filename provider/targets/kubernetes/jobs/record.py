@@ -41,6 +41,8 @@ SELECTOR = f"{owner_labels.RECORD}=true"
 """Label selector of all records."""
 SENT = "sent"
 """Key of a record whose job was created, where a TTL or a recreation makes that matter."""
+BEGUN = "begun"
+"""Key of the time when `rerun` began the run, in seconds since the epoch: the record is that of the first run."""
 COPY = "copy"
 """Value of the label `RECORD` of the ConfigMap that owns the copies of a job's objects in a worker cluster of MultiKueue."""
 EARLIER = "earlier"
@@ -68,7 +70,7 @@ class Record:
         digest: Digest of what the user wrote.
         run: The user's `run` key.
         stack: Label of the stack.
-        created: Seconds since the epoch.
+        created: When the run was created, in seconds since the epoch.
         version: resourceVersion of the ConfigMap.
         deleting: Whether the record is being deleted.
         ttl: Whether the job removes itself.
@@ -143,7 +145,7 @@ class Record:
             digest=str(annotations.get(owner_labels.DIGEST, "")),
             run=str(annotations.get(owner_labels.RUN, "")),
             stack=str(labels.get(owner_labels.STACK, "")),
-            created=epoch_seconds(meta.get("creationTimestamp"), 0.0),
+            created=seconds(data.get(BEGUN)) or epoch_seconds(meta.get("creationTimestamp"), 0.0),
             version=str(meta.get("resourceVersion", "")),
             deleting=bool(meta.get("deletionTimestamp")),
             ttl=data.get("ttl") == "true",
