@@ -347,6 +347,11 @@ def target_modules(lora: LoraConfig) -> Any:
     return named(*given)
 
 
+def _at_least_two(modules: list[str]) -> list[str]:
+    """Return names of modules so that TRL takes them as names: it hands a single one to PEFT as a pattern of the whole path."""
+    return modules * 2 if len(modules) == 1 else modules
+
+
 class TRLTrainer(ToolTrainer):
     """Fine-tuning by TRL: its scripts `trl.scripts.METHOD`, with the fields of their dataclasses.
 
@@ -445,8 +450,9 @@ class TRLTrainer(ToolTrainer):
 
     def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
         task = {"lora_task_type": "SEQ_CLS"} if self.method == "reward" else {}
-        modules = {"lora_target_modules": target_modules(lora)}
-        return {"use_peft": True, **super().lora_fields(lora), **modules, **task}
+        modules = target_modules(lora)
+        modules = modules.apply(_at_least_two) if isinstance(modules, pulumi.Output) else _at_least_two(modules)
+        return {"use_peft": True, **super().lora_fields(lora), "lora_target_modules": modules, **task}
 
     def has_adapter(self, config: Mapping[str, Any]) -> bool:
         return config.get("use_peft") is True
@@ -611,6 +617,15 @@ class LlamaFactoryTrainer(ToolTrainer):
             found.append(Problem('config["dataset"]', why))
         if config.get("do_train") is False:
             found.append(Problem('config["do_train"]', "is False: the job would train nothing", "leave it out"))
+        return found
+
+    def job_problems(self, fetched: Collection[str], policy: Any, *, output: bool) -> list[Problem]:
+        found = super().job_problems(fetched, policy, output=output)
+        if (
+            policy is not None and self.stage == "rm"
+        ):  # hparams/parser.py; of LoRA, its checkpoints lack the model's file
+            why = "LLaMA-Factory cannot resume rm, so checkpoint= would train from the beginning again, or fail"
+            found.append(Problem("stage", why, 'leave checkpoint= out, or use TRLTrainer(method="reward")'))
         return found
 
     def _has_other(self, kind: str) -> bool:  # LLaMA-Factory's default is the folder `data`

@@ -18,7 +18,7 @@ from typing import Any
 
 MOST_BYTES = 1 << 20
 MOST_FILES = 1000
-MOST_LINES = 100
+MOST_LINES = 1000
 
 _PREFERENCE = ("chosen", "rejected")
 _COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -42,6 +42,9 @@ TEMPLATE_HINT = (
 )
 DATASETS = "dataset_info.json"
 """File with the datasets of LLaMA-Factory."""
+
+_ALPACA = ("prompt", "response", "chosen", "rejected", "kto_tag")
+"""What each line of a dataset in the format alpaca has, if the dataset has it at all."""
 
 Fault = tuple[str, str]
 """What is wrong, and a hint."""
@@ -102,7 +105,11 @@ def model_fault(folder: str) -> Fault | None:
     hint = "give a folder that save_pretrained has written, or the name of a model of the hub"
     if not os.path.isdir(folder):
         return f"the base model {_short(folder)} is not there: no such folder", hint
-    names = [each.name for each in itertools.islice(os.scandir(folder), MOST_FILES)]
+    try:
+        with os.scandir(folder) as entries:
+            names = [each.name for each in itertools.islice(entries, MOST_FILES)]
+    except OSError as error:
+        return f"the folder {_short(folder)} of the base model cannot be read: {error.strerror}", hint
     if {"config.json", "adapter_config.json"} & {*names} or any(name.endswith(".gguf") for name in names):
         return None
     return f"the folder {_short(folder)} is not a base model: it has no config.json", hint
@@ -164,7 +171,8 @@ def _llamafactory_fault(folder: str, name: str, described: Mapping[str, Any]) ->
         return f"the file {_short(file)} of the dataset {name} is not there", f'correct "file_name" in {DATASETS}'
     columns = _columns(path) if file.endswith(".jsonl") else None
     if about.get("formatting", "alpaca") == "alpaca":
-        wanted: Sequence[Any] = [*given.values()] if isinstance(given, dict) else ["instruction", "input", "output"]
+        needed = {"prompt": "instruction", "response": "output"} if not isinstance(given, dict) else given
+        wanted: Sequence[Any] = [needed.get(each) for each in _ALPACA]  # the others may begin in later lines
     else:
         wanted = [given.get("messages")] if isinstance(given, dict) else ["conversations"]
     lacking = [each for each in wanted if isinstance(each, str) and columns is not None and each not in columns]

@@ -100,7 +100,8 @@ def check_models(config):
                 refuse(f"{field}: {fault[0]}", fault[1])
         elif not {"USE_MODELSCOPE_HUB", "USE_OPENMIND_HUB"} & os.environ.keys():
             try:
-                cached_file(name, "config.json", revision=config.get("model_revision") or "main")
+                own = "teacher_model_revision" if field.startswith("teacher") else "model_revision"
+                cached_file(name, "config.json", revision=config.get(own) or "main")
             except (OSError, ValueError) as error:
                 words = " ".join(str(error).split())
                 if "does not appear to have a file named" in words:

@@ -18,7 +18,8 @@ arguments = SFTConfig(**config)
 with finish_tool.result(job, {**load, **config}, "model_name"):
     model, tokenizer = FastLanguageModel.from_pretrained(**load)
     if own["lora"]:
-        model = FastLanguageModel.get_peft_model(model, **own["lora"])
+        both = {name: load[name] for name in ("use_gradient_checkpointing", "random_state") if name in load}
+        model = FastLanguageModel.get_peft_model(model, **both, **own["lora"])
     splits = load_dataset(dataset, own["dataset_config"])
     trainer = SFTTrainer(
         model=model,

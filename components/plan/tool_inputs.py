@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def _path(source: Any, field: Any, mounted: str) -> str:
         return ""
     below = str(field or "").removeprefix(mounted).strip("/")
     path = Path(str(uri).removeprefix("file://"), below)
-    return str(path) if path.exists() or below else ""  # the initializer reports a missing one
+    return str(path) if os.path.exists(path) or below else ""  # noqa: PTH110 - the initializer reports a missing one
 
 
 def _model_faults(

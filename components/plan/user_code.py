@@ -28,6 +28,8 @@ from stat import S_ISREG
 from types import CodeType
 from typing import Any
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import BuiltinTrainer
@@ -184,6 +186,7 @@ def _compile_tool(trainer: ToolTrainer, compiled: Compiled, runtime: Mapping[str
         warnings += [replace(p, where="reward") for p in each.warnings]
     modules = {f"reward_{at}.py": each.script for at, each in enumerate(shipped)}
     packages, urls = to_document(trainer.packages_to_install), to_document(trainer.pip_index_urls)
+    problems += _other_releases(trainer, packages)
     return Compiled(
         {**compiled.document, "command": command()},
         Code(
@@ -220,6 +223,27 @@ def _read_files(trainer: CustomTrainer, problems: list[Problem]) -> tuple[Projec
     except Invalid as error:
         problems += error.problems
     return project, None
+
+
+def _other_releases(trainer: ToolTrainer, packages: Any) -> Iterator[Problem]:
+    """Yield the requirements that pip could not install together with the packages of the tool."""
+    pinned: dict[str, list[str]] = {}
+    for each in map(Requirement, _tool_packages(trainer.tool, [], trainer.backend() or None)):
+        pinned.setdefault(canonicalize_name(each.name), []).extend(
+            s.version for s in each.specifier if s.operator == "=="
+        )
+    for i, word in enumerate(packages if isinstance(packages, list) else ()):
+        try:
+            given = Requirement(word)
+        except (InvalidRequirement, TypeError):  # an Output, an option, a path, or reported elsewhere
+            continue
+        releases = pinned.get(canonicalize_name(given.name))
+        if releases and (given.url or not any(given.specifier.contains(each, prereleases=True) for each in releases)):
+            why = (
+                f"{word!r} is another release than {given.name} {releases[-1]}, with which {trainer.title} is installed"
+            )
+            hint = "leave it out; the plan knows the fields of this release alone"
+            yield Problem(f"packages_to_install[{i}]", why, hint)
 
 
 def _shipped(trainer: CustomTrainer, project: Project | None) -> Shipped:
@@ -894,6 +918,9 @@ def bootstrap() -> str:
     are installed on each node, by one process at a time. PET_TEE makes torchrun begin each line of several processes of a node
     with the process that has printed it. It names its own folder in sys.path, which Python leaves out with PYTHONSAFEPATH. pip
     may change the packages of the image, also if its distribution has closed them (PEP 668), as in PyTorch's images.
+
+    A function or a script is started in a folder without modules, since Python puts that folder first in sys.path: the files of
+    this one would hide the user's modules of the same name, such as `main` and `training`.
     """
     return _script_text("bootstrap.py")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
+import types
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -271,6 +274,17 @@ class TestLora:
             return await target_modules(lora).future()
 
         assert asyncio.run(known()) == ["o_proj"]
+
+    def test_trl_gets_no_single_module(self) -> None:
+        """It hands PEFT a single one as a pattern of the whole path, which no module has."""
+
+        async def known(made_by: Any) -> Any:
+            lora = trainer.LoraConfig(lora_attn_modules=[made_by("q_proj")])
+            made = trainer.TRLTrainer(method="sft", config={}, lora=lora).arguments()
+            return await pulumi.Output.from_input(made["config"]["lora_target_modules"]).future()
+
+        for made_by in (str, pulumi.Output.from_input):
+            assert asyncio.run(known(made_by)) == ["q_proj", "q_proj"]
 
     def test_quantization_needs_a_package(self) -> None:
         given: dict[str, Any] = {"lora": trainer.LoraConfig(quantize_base=True), "resources_per_node": {"gpu": 1}}
@@ -602,6 +616,29 @@ class TestJob:
         assert len(said) == bool(why) and all(f'trainer.config["{field}"]: {why}' in each for each in said), said
 
     @pytest.mark.parametrize(
+        ("package", "why"),
+        [
+            ("transformers==5.20.0", "is another release than transformers 5.23.0, with which TRL is installed"),
+            ("Transformers @ https://example.com/t.whl", "is another release than Transformers 5.23.0"),
+            ("numpy<2", "is another release than numpy"),
+            ("transformers>=5", ""),
+            ("wandb", ""),
+        ],
+    )
+    def test_packages_that_pip_could_not_install_beside_those_of_the_tool(
+        self, planned: Any, package: str, why: str
+    ) -> None:
+        made = trainer.TRLTrainer(method="sft", config=MODEL, packages_to_install=["--pre", package])
+        said = problems(planned(made))
+        assert len(said) == bool(why) and all("packages_to_install[1]" in each and why in each for each in said), said
+
+    def test_a_stage_that_llama_factory_cannot_resume(self, planned: Any) -> None:
+        for stage, refused in (("rm", True), ("sft", False)):
+            made = trainer.LlamaFactoryTrainer(stage=stage, config={**MODEL, "dataset": "x"})  # type: ignore[arg-type]
+            said = problems(planned(made, checkpoint=trainer.CheckpointPolicy(steps=10)))
+            assert any("trainer.stage: LLaMA-Factory cannot resume rm" in each for each in said) is refused, said
+
+    @pytest.mark.parametrize(
         ("resources", "gpu"), [({"gpu": 0}, False), ({"gpu": 2}, True), ({"nvidia.com/gpu": "0"}, False)]
     )
     def test_no_gpus_are_none(self, resources: dict[str, Any], gpu: bool) -> None:
@@ -909,6 +946,52 @@ class TestInTheJob:
         made = run_tool.config({"dataset_name": "/workspace/dataset/part"}, "model_name_or_path", "dataset_name")
         assert made["model_name_or_path"] == "/local/model" and made["dataset_name"] == "/local/dataset/part"
         assert made["output_dir"] == "/local/output"
+
+    def test_each_model_is_looked_for_at_its_own_revision(self, here: pytest.MonkeyPatch) -> None:
+        asked = []
+        utils = types.ModuleType("transformers.utils")
+        utils.cached_file = lambda name, file, revision: asked.append((name, revision))  # type: ignore[attr-defined]
+        here.setitem(sys.modules, "transformers", types.ModuleType("transformers"))
+        here.setitem(sys.modules, "transformers.utils", utils)
+        names = ("model_name_or_path", "teacher_model_name_or_path", "reward_model_name_or_path")
+        config = {**{name: name[:3] for name in names}, "model_revision": "a1", "teacher_model_revision": "v2"}
+        run_tool.check_models(config)
+        run_tool.check_models({**config, "teacher_model_revision": None, "model_name_or_path": None})
+        assert asked == [("mod", "a1"), ("tea", "v2"), ("rew", "a1"), ("tea", "main"), ("rew", "a1")]
+
+    def test_unsloth_gives_the_adapter_what_it_gives_the_model(self, here: pytest.MonkeyPatch) -> None:
+        given: dict[str, Any] = {}
+
+        class FastLanguageModel:
+            @staticmethod
+            def from_pretrained(model_name: str, use_gradient_checkpointing: Any, random_state: int) -> Any:
+                return "model", "tokenizer"
+
+            @staticmethod
+            def get_peft_model(model: Any, **options: Any) -> Any:
+                given.update(options)
+                raise SystemExit
+
+        fields = {
+            "model_name": "m", "dataset_name": "d", "use_gradient_checkpointing": False, "random_state": 7, "lora": {"r": 4},
+        }  # fmt: skip
+        here.setattr(run_tool, "job", lambda: {"config": fields})
+        here.setattr(run_tool, "config", lambda *_: dict(fields))
+        finish = types.ModuleType("finish_tool")
+        finish.result = lambda *_: contextlib.nullcontext()  # type: ignore[attr-defined]
+        here.setitem(sys.modules, "run_tool", run_tool)
+        here.setitem(sys.modules, "finish_tool", finish)
+        for name, values in {
+            "unsloth": {"FastLanguageModel": FastLanguageModel}, "datasets": {"load_dataset": None},
+            "trl": {"SFTConfig": dict, "SFTTrainer": None},
+        }.items():  # fmt: skip
+            module = types.ModuleType(name)
+            vars(module).update(values)
+            here.setitem(sys.modules, name, module)
+        here.setattr(sys, "path", [*sys.path])
+        with pytest.raises(SystemExit):
+            runpy.run_path(str(Path(run_tool.__file__).with_name("run_unsloth.py")))
+        assert given == {"use_gradient_checkpointing": False, "random_state": 7, "r": 4}
 
     def test_a_checkpoint_policy_decides(self, here: pytest.MonkeyPatch, tmp_path: Path) -> None:
         newest = tmp_path / "checkpoint-20"

@@ -110,6 +110,33 @@ class TestColumns:
         other = trainer.TRLTrainer(method="grpo", config={"dataset_train_split": "other"}, reward=strict)
         assert found(other, tmp_path) == []
 
+    def test_optional_columns_of_llama_factory_may_begin_in_later_lines(self, tmp_path: Path) -> None:
+        rows = [{"instruction": "1", "output": "2"}] * 120 + [{"instruction": "1", "output": "2", "system": "3"}] * 30
+        (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        columns = {"prompt": "instruction", "response": "output", "system": "system"}
+        described = {"mine": {"file_name": "mine.jsonl", "columns": columns}}
+        (tmp_path / "dataset_info.json").write_text(json.dumps(described))
+        made = trainer.LlamaFactoryTrainer(stage="sft", config={"dataset": "mine"})
+        assert found(made, tmp_path) == []
+        described["mine"]["columns"] = {**columns, "response": "answer"}
+        (tmp_path / "dataset_info.json").write_text(json.dumps(described))
+        (said,) = found(made, tmp_path)
+        assert "has the columns instruction, output, system, and not answer" in said
+
+    def test_what_the_user_may_not_read_is_a_problem(
+        self, tiny: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (said,) = found(trl("sft", model_name_or_path="/workspace/model/" + "x" * 300), model=tiny / "model")
+        assert "no such folder" in said
+
+        def denied(_: Any) -> Any:
+            raise PermissionError(13, "Permission denied")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "scandir", denied)
+            (said,) = found(trl("sft"), model=tmp_path)
+        assert "of the base model cannot be read: Permission denied. Hint" in said
+
     def test_a_part_of_the_dataset(self, tiny: Path) -> None:
         (said,) = found(trl("dpo", dataset_name="/workspace/dataset/chat"), tiny / "data")
         assert "has the columns messages" in said
@@ -232,7 +259,7 @@ class TestLlamaFactory:
         ("about", "expected"),
         [
             ({"file_name": "absent.json"}, "the file absent.json of the dataset tiny is not there"),
-            ({"file_name": "a.jsonl"}, "has the columns question, and not instruction, input, output"),
+            ({"file_name": "a.jsonl"}, "has the columns question, and not instruction, output"),
             ({"file_name": "a.jsonl", "columns": {"prompt": "question", "response": "answer"}}, "and not answer"),
             ({"file_name": "a.jsonl", "formatting": "sharegpt"}, "and not conversations"),
             ({"file_name": "a.jsonl", "columns": {"prompt": "question"}}, ""),
