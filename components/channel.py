@@ -138,7 +138,8 @@ def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tupl
         raise Invalid(Problem("catalog", f"must be a RuntimeCatalog, not {shown_value(catalog)}"))
     catalog = catalog or BUILT_IN
     document = catalog.load(name, release)
-    known = catalog.releases(name)
+    drafts = catalog.unlocked()
+    known = [number for number in catalog.releases(name) if (name, number) not in drafts]
     documents = {number: catalog.load(name, number) for number in known[-CARRIED:]}
     deprecations = {number: catalog.deprecation(name, number) for number in known}
     deprecated = {number: str(deprecation) for number, deprecation in deprecations.items() if deprecation}

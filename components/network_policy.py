@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Literal
@@ -177,7 +178,9 @@ def _network(where: str, given: Any) -> tuple[IPv4Network | IPv6Network | None, 
     if not isinstance(given, str):
         return None, None
     try:
-        return ip_network(given), None
+        found = ip_network(given)
+        if _CIDR.fullmatch(given):
+            return found, None
     except ValueError:
         pass
     try:
@@ -185,6 +188,10 @@ def _network(where: str, given: Any) -> tuple[IPv4Network | IPv6Network | None, 
     except ValueError:
         hint = "expected for example 10.20.0.0/16; NetworkPolicies do not support host names"
     return None, Problem(where, f"not a valid range of addresses: {given!r}", hint)
+
+
+_CIDR = re.compile(r"[0-9a-fA-F.:]+/[0-9]{1,3}")
+"""A prefix length is required. `ip_network` also takes an address, a mask and a zone, which Kubernetes refuses."""
 
 
 def _is_within(part: IPv4Network | IPv6Network, whole: IPv4Network | IPv6Network) -> bool:

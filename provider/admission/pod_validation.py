@@ -102,7 +102,6 @@ _NAMES: tuple[tuple[str, Callable[[str], list[str]]], ...] = (
     ("serviceAccountName", dns_1123_subdomain),
     ("priorityClassName", dns_1123_subdomain),
     ("runtimeClassName", dns_1123_subdomain),
-    ("schedulerName", dns_1123_subdomain),
 )
 
 
@@ -114,13 +113,20 @@ def _volumes(spec: Document, at: str) -> Iterator[Problem]:
         if not sources:
             yield Problem(place, "Required value: must specify a volume type")
         yield from _supported(section(volume, "hostPath"), "type", f"{place}.hostPath", _HOST_PATHS)
-        yield from _supported(section(volume, "emptyDir"), "medium", f"{place}.emptyDir", ("", "Memory", "HugePages"))
+        medium = section(volume, "emptyDir").get("medium")
+        if isinstance(medium, str) and not _MEDIUM.fullmatch(medium):
+            why = f"no node has the medium {quoted(medium)}, so its pods would never start"
+            yield Problem(
+                f"{place}.emptyDir.medium", why, "use Memory, HugePages or one size of them, such as HugePages-2Mi"
+            )
         for source, field in _REQUIRED:
             given = volume.get(source)
             if isinstance(given, dict) and not given.get(field):
                 yield Problem(f"{place}.{source}.{field}", "Required value")
 
 
+_MEDIUM = re.compile(r"(Memory|HugePages(-\S+)?)?")
+"""What a kubelet mounts; the API server accepts any text."""
 _HOST_PATHS = (
     "", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice",
 )  # fmt: skip

@@ -78,7 +78,7 @@ class RuntimeCatalog:
     def __init__(self, *given: NoReturn, **named: NoReturn) -> None:
         keywords: Mapping[str, object] = named
         shown = [*map(repr, given), *(f"{name}={value!r}" for name, value in keywords.items())]
-        self.source = f"RuntimeCatalog({', '.join(shown)})"
+        self.source = f"RuntimeCatalog({', '.join(map(_shown, shown))})"
         self._locate: Callable[[], Path] = self._refuse
         self._documents: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -99,7 +99,7 @@ class RuntimeCatalog:
         Args:
             folder: Path of the folder; a relative one starts at the program's folder.
         """
-        return cls._at(lambda: Path(folder).absolute(), os.fspath(folder))
+        return cls._at(lambda: Path(folder).absolute(), _shown(os.fspath(folder)))
 
     @classmethod
     def from_git(cls, url: str, ref: str) -> RuntimeCatalog:
@@ -123,7 +123,7 @@ class RuntimeCatalog:
         Args:
             package: Import name of the package, such as `pulumi_trainer.runtimes`.
         """
-        return cls._at(lambda: _package(package), package)
+        return cls._at(lambda: _package(package), _shown(package))
 
     @cached_property
     def folder(self) -> Path:
@@ -412,14 +412,20 @@ def _checked(where: str, data: bytes, name: str, release: str) -> dict[str, Any]
     return found[0]
 
 
+def _shown(location: str) -> str:
+    """Return a location without the credentials of a URL, which belongs into `from_git`."""
+    return hide_credentials(location) if "://" in location else location
+
+
 def _package(name: str) -> Path:
     hint = "install it in the program's environment, and give the name that `import` uses"
     try:
         spec = find_spec(name)
     except (ImportError, ValueError) as error:
-        raise Invalid(Problem(name, f"is not a package: {error}", hint)) from None
+        why = f"is not a package: {_shown(str(error))}"
+        raise Invalid(Problem(_shown(name), why, hint)) from None
     if spec is None or not spec.submodule_search_locations:
-        raise Invalid(Problem(name, "is not a package of this environment", hint))
+        raise Invalid(Problem(_shown(name), "is not a package of this environment", hint))
     return Path(next(iter(spec.submodule_search_locations)))
 
 

@@ -13,10 +13,12 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 from pulumi_trainer.provider.catalog.image_references import Image
+from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.values.accessors import section
 
@@ -77,13 +79,25 @@ def _scheme(host: str) -> str:
 
 def _get(image: Image, address: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
     try:
-        return urllib3.request(
+        return _connections(address).request(
             "GET", address, headers=headers, preload_content=False, timeout=SECONDS, redirect=False,
             retries=urllib3.Retry(2, redirect=False, raise_on_status=False),
         )  # fmt: skip
     except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: a token that is not valid in a header
-        why = f"{urlsplit(address).netloc} cannot be reached: {type(error).__name__}"
+        reason = getattr(error, "reason", None) or type(error).__name__
+        why = f"{urlsplit(address).netloc} cannot be reached: {hide_credentials(str(reason))}"
         raise TargetFault(Problem(image.text, why)) from None
+
+
+def _connections(address: str) -> urllib3.PoolManager:
+    """Return connections to the host of an address, through the proxy that HTTPS_PROXY and NO_PROXY name for it."""
+    target = urlsplit(address)
+    proxy = getproxies().get(target.scheme)
+    if not proxy or proxy_bypass(target.hostname or ""):
+        return urllib3.PoolManager()
+    user, _, _ = urlsplit(proxy).netloc.rpartition("@")
+    headers = urllib3.make_headers(proxy_basic_auth=unquote(user)) if user else None
+    return urllib3.ProxyManager(proxy, proxy_headers=headers)
 
 
 def _body(image: Image, answer: urllib3.BaseHTTPResponse) -> bytes:

@@ -12,8 +12,9 @@ from itertools import chain
 from pulumi_trainer.provider.commands.formats import add_row, print_data
 from pulumi_trainer.provider.commands.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.commands.reach import Where
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
-from pulumi_trainer.provider.kube.values.wording import duration, plural
+from pulumi_trainer.provider.kube.values.wording import did_you_mean, duration, plural
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS
 from pulumi_trainer.provider.kueue.occupancy import Cohort, Occupancy, Queue, Share, Work, occupancy
 from pulumi_trainer.provider.kueue.quota import ZERO
@@ -90,7 +91,11 @@ def _idle_counts(listed: Occupancy, busy: Occupancy) -> str:
 
 
 def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
-    """Print the queues of a namespace or of the cluster; in a project, those of the stack's namespace."""
+    """Print the queues of a namespace or of the cluster; in a project, those of the stack's namespace.
+
+    Raises:
+        Invalid: No queue or cohort has the name of `shown`, though there are queues.
+    """
     from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview
 
     if of_stack(None, where):
@@ -99,8 +104,12 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
         where = cluster_of(where.stack or None)
     client, namespace = open_cluster(where)
     documents, unreadable = overview(client, "" if where.everywhere else namespace)
-    found = occupancy(documents, unreadable)
-    found = shown.of(found if where.everywhere else _of_namespace(found))
+    place = "the cluster has" if where.everywhere else f"namespace {namespace} has"
+    every = occupancy(documents, unreadable)
+    every = every if where.everywhere else _of_namespace(every)
+    found = shown.of(every)
+    if not (found.cluster_queues or found.local_queues or found.work):
+        _check_names(shown, every, place)
     if output != "table":
         print_data(found.to_dict(), output)
         return
@@ -114,7 +123,6 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
         (jobs, ()),
     ]
     printed = [_printed(out, table, listed) for table, listed in parts if table.row_count]
-    place = "the cluster has" if where.everywhere else f"namespace {namespace} has"
     if idle := _idle_counts(listed_queues, found):
         printed.append(f"idle: {idle} (--all shows them)")
     if not printed:
@@ -125,6 +133,18 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
     if missing:
         why = "no permission to list them, or no such kind; `pulumi-trainer rbac --quotas` prints what is needed"
         print_lines(["", f"not seen: {', '.join(missing)}: {why}"], error=True)
+
+
+def _check_names(shown: Shown, every: Occupancy, place: str) -> None:
+    """Raise Invalid if a name of `shown` is that of no queue or cohort, though there are some."""
+    queues_ = {q.name for q in chain(every.cluster_queues, every.local_queues)}
+    cohorts = {c.name for c in every.cohorts} | {q.behind for q in every.cluster_queues if q.behind}
+    for option, what, given, known in (
+        ("--queue", "queue", shown.queue, queues_), ("--cohort", "cohort", shown.cohort, cohorts),
+    ):  # fmt: skip
+        if given and known and given not in known:
+            hint = did_you_mean(given, known, f"there are {', '.join(sorted(known)[:5])}")
+            raise Invalid(Problem(option, f"{place} no {what} {given!r}", hint))
 
 
 def _of_namespace(found: Occupancy) -> Occupancy:

@@ -33,7 +33,7 @@ REFERENCES = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap", "secretR
               "hostPath": "hostPath"}  # fmt: skip
 """Fields that refer to something that has to exist before a pod starts -> its kind."""
 CONTROLLERS = ("k8s.io", "kubeflow.org", "kai.scheduler", "volcano.sh", "x-k8s.io")
-"""Domains of labels that controllers and schedulers act on."""
+"""Domains of labels and annotations that controllers and schedulers act on."""
 
 _MISSING: Any = object()
 
@@ -187,12 +187,12 @@ def _judged(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Effe
     what = _words(old, new)
     parent = path[-2] if len(path) > 1 else ""
     if parent == "labels":
-        domain = field.partition("/")[0] if "/" in field else ""
-        return Effect("major" if domain.endswith(CONTROLLERS) else "patch", where, what)
+        return Effect("major" if _is_for_controllers(field) else "patch", where, what)
     if parent == "annotations":
-        return Effect("minor" if old is _MISSING else "major", where, what)
+        harmless = old is _MISSING and not _is_for_controllers(field)
+        return Effect("minor" if harmless else "major", where, what)
     if field == "image" and isinstance(old, str) and isinstance(new, str):
-        if old.partition("@")[0] == new.partition("@")[0]:
+        if _has_same_tag(old, new):
             return Effect("patch", where, f"another digest: {what}")
         return Effect("major", where, what)
     if old is _MISSING and field.partition("[")[0] in ADDITIONS and "[" in field:
@@ -201,6 +201,18 @@ def _judged(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Effe
             return Effect("major", where, f"{what}; it needs {', '.join(needs)}")
         return Effect("minor", where, what)
     return Effect("major", where, what)
+
+
+def _is_for_controllers(key: str) -> bool:
+    """Return whether a label or an annotation is one that controllers and schedulers act on."""
+    return "/" in key and key.partition("/")[0].endswith(CONTROLLERS)
+
+
+def _has_same_tag(old: str, new: str) -> bool:
+    """Return whether two references to an image differ in the digest alone. Two digests without a tag can be any two images."""
+    name, _, digest = old.partition("@")
+    is_tagged = ":" in name.rpartition("/")[2]
+    return name == new.partition("@")[0] and (is_tagged or not digest)
 
 
 def _needs(added: Any, objects: Objects) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from pulumi_trainer import runtimes
+from pulumi_trainer.channel import _offer
 from pulumi_trainer.provider.api.labels import FRAMEWORK, RELEASE
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.commands import releases as commands
@@ -167,6 +168,24 @@ def test_a_deprecated_release_whose_date_has_passed_is_not_offered(folder: Path)
         passed = "runtime: mine@1.0.0 is deprecated and has not been offered since 2020-01-31. Hint: use 1.1.0"
         assert (str(found.warning()) == passed) is over
         assert ("1.0.0" in refused(catalog, "mine", "9.0.0").partition("available: ")[2]) is not over
+
+
+def test_a_draft_beside_the_release_of_a_channel_is_not_offered(folder: Path) -> None:
+    written(folder, "1.2.0")
+    catalog = RuntimeCatalog.from_dir(folder)
+    offer, known = _offer("stable", "mine@1.1.0", catalog)
+    assert known == ["1.0.0", "1.1.0"] == [*offer.documents]
+    with pytest.raises(Invalid, match=r"is not in catalogue\.lock"):
+        _offer("stable", "mine@1.2.0", catalog)
+
+
+def test_credentials_in_an_address_are_not_printed() -> None:
+    url = "https://oauth2:glpat-0123456789@gitlab.example/runtimes.git"
+    for made in (
+        RuntimeCatalog(url, "v1"), RuntimeCatalog(url=url), RuntimeCatalog.from_dir(url), RuntimeCatalog.from_package(url),
+    ):  # fmt: skip
+        said = refused(made)
+        assert "gitlab.example" in said and "glpat" not in said
 
 
 @pytest.mark.parametrize(

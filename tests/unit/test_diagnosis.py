@@ -5,7 +5,9 @@ tests/cluster/test_words.py brings the same about on a cluster.
 
 from __future__ import annotations
 
+import copy
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -705,3 +707,20 @@ def test_a_kueue_that_does_not_answer() -> None:
     assert "does Kueue's controller run? kubectl get pods -n kueue-system" in found.hint
     missing = why_queued(Waiting("red", None, age=300))
     assert missing.reason == "NoWorkload" and "kubectl get pods -n kueue-system" in missing.hint
+
+
+def test_the_time_of_a_phase_is_not_the_age_of_the_job() -> None:
+    """A job may have waited in a queue for days."""
+    seen, now = recorded("running")
+    days, minutes = (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - ago)) for ago in (3 * 86400, 300))
+    seen.jobset["metadata"]["creationTimestamp"] = days  # type: ignore[index]
+    for each in seen.jobs:
+        each["status"]["startTime"] = minutes
+    assert "team/job-1 is Running for 5m00s".partition("job-1")[2] in explain(seen, diagnose(seen, now), now)
+    jobset = copy.deepcopy(JOBSET)
+    jobset["metadata"]["creationTimestamp"] = days
+    resumed = {"type": "Suspended", "status": "False", "lastTransitionTime": minutes}
+    jobset["status"] = {"conditions": [resumed]}
+    starting = replace(seen, jobset=jobset, pods=[], jobs=[])
+    said = explain(starting, diagnose(starting, now), now)
+    assert "72h" not in said, said

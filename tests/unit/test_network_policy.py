@@ -63,6 +63,8 @@ def test_all_that_is_wrong_is_told_with_its_place(monkeypatch: pytest.MonkeyPatc
             {"cidr": "10.0.0.1/8"},
             "egress[0].cidr: not a valid range of addresses: '10.0.0.1/8'. Hint: write 10.0.0.0/8",
         ),
+        ({"cidr": "10.0.0.5"}, "egress[0].cidr: not a valid range of addresses: '10.0.0.5'. Hint: write 10.0.0.5/32"),
+        ({"cidr": "10.0.0.0/255.0.0.0"}, "egress[0].cidr: not a valid range of addresses: '10.0.0.0/255.0.0.0'. Hint"),
         ({"cidr": "10.0.0.0/8", "excluded": ["11.0.0.0/16"]}, "egress[0].excluded[0]: 11.0.0.0/16 is not within"),
         (
             {"cidr": "10.0.0.0/8", "excluded": ["10.0.0.0/8"]},

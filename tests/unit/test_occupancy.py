@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 from occupancy_support import ADMITTED, GPU, LOCAL, RESERVED, WAITS, Document, cluster_queue, condition, workload
+from pulumi_trainer.provider.commands import queue_usage
 from pulumi_trainer.provider.commands.queue_usage import (
     _MISSED,
     Shown,
@@ -17,7 +18,10 @@ from pulumi_trainer.provider.commands.queue_usage import (
     _with_cluster_queues,
     _work_table,
 )
+from pulumi_trainer.provider.commands.reach import Where
+from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.kueue.occupancy import Occupancy, occupancy
+from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from rich.console import Console
 
 
@@ -227,3 +231,21 @@ def test_a_topology_change_counts_each_gpu_once(status: dict[str, str], reservin
     (share,) = found.cluster_queues[0].shares
     used = 12 if "h100-77bc01" in status or reserving == 1 else 8
     assert (share.flavor, share.used, share.nominal) == ("h100-77bc01", used, 8)
+
+
+def test_a_name_that_no_queue_has_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [cluster_queue("gpus-nlp", cohort="research"), LOCAL]
+    monkeypatch.setattr(queue_usage, "of_stack", lambda *_: False)
+    monkeypatch.setattr(queue_usage, "open_cluster", lambda _: (None, "team"))
+    monkeypatch.setattr(queue_snapshot, "overview", lambda *_: (found, ()))
+    where = Where(everywhere=True)
+    for shown, said in (
+        (Shown(queue="gpus-npl"), "--queue: the cluster has no queue 'gpus-npl'. Hint: did you mean gpus-nlp?"),
+        (Shown(cohort="reserch"), "--cohort: the cluster has no cohort 'reserch'. Hint: did you mean research?"),
+    ):
+        for output in ("table", "json"):
+            with pytest.raises(Invalid) as refused:
+                queue_usage.queues(where, output=output, shown=shown)
+            assert str(refused.value) == said
+    found.clear()
+    queue_usage.queues(where, output="table", shown=Shown(queue="gpus-npl"))

@@ -37,7 +37,7 @@ PODS: tuple[tuple[Document, Document, str, str], ...] = (
     ({"initContainers": [{"name": "node", "image": "a"}]}, {}, "containers[0].name", 'Duplicate value: "node"'),
     ({"volumes": [{"name": "a"}]}, {}, "volumes[0]", "Required value: must specify a volume type"),
     ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]}, {}, "volumes[1].name", 'Duplicate value: "a"'),
-    ({"volumes": [{"name": "a", "emptyDir": {"medium": "memory"}}]}, {}, "emptyDir.medium", 'Unsupported value: "memory"'),
+    ({"volumes": [{"name": "a", "emptyDir": {"medium": "memory"}}]}, {}, "emptyDir.medium", 'no node has the medium "memory"'),
     ({"volumes": [{"name": "a", "nfs": {"path": "/a"}}]}, {}, "volumes[0].nfs.server", "Required value"),
     (
         {"volumes": [{"name": "a", "emptyDir": {}}]},
@@ -127,3 +127,12 @@ def test_workloads_that_kueue_cannot_make() -> None:
     assert told(19) == ["PT218 spec.podSets: Too many: 19: must have at most 18 items (a replicated job is one)"]
     assert told(1, f"example.com/{'a' * 51}") == []
     assert told(1, f"example.com/{'a' * 52}") == ["PT218 Too long: may not be more than 63 bytes"]
+
+
+def test_what_kubernetes_accepts_is_no_problem() -> None:
+    media = [
+        {"name": f"v{i}", "emptyDir": {"medium": each}}
+        for i, each in enumerate(("", "Memory", "HugePages", "HugePages-2Mi"))
+    ]
+    spec = {"volumes": media, "schedulerName": "My_Scheduler"}
+    assert not [w for w in found(runtime(TORCH, step(pod=spec)), job({})) if w.code == "PT141"]

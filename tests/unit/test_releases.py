@@ -70,6 +70,9 @@ CHANGES: dict[str, tuple[str, Callable[[Document], Any]]] = {
     "label": ("patch", lambda d: labelled(d, "team.example/color")),
     "kueue label": ("major", lambda d: labelled(d, "kueue.x-k8s.io/queue-name")),
     "annotation": ("minor", lambda d: labelled(d, "team.example/color", "annotations")),
+    "annotation of a controller": (
+        "major", lambda d: labelled(d, "kueue.x-k8s.io/podset-required-topology", "annotations")
+    ),
     "env added": ("minor", lambda d: container(d)["env"].append({"name": "B", "value": "1"})),
     "env first": ("minor", lambda d: container(d)["env"].insert(0, {"name": "B", "value": "1"})),
     "env from a Secret": (
@@ -119,6 +122,23 @@ def test_levels(level: str, change: Callable[[Document], Any]) -> None:
     assert sorted(map(str, compare(before, after))) == sorted(map(str, found)), "the same each time"
     if level == "minor":  # taking an addition back could break who uses it
         assert level_of(compare(after, before)) == "major"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "level"),
+    [
+        ("team/torch:2", "team/torch:2@sha256:1", "patch"),
+        ("team/torch:2@sha256:1", "team/torch:2@sha256:2", "patch"),
+        ("team/torch", "team/torch@sha256:1", "patch"),
+        ("team/torch@sha256:1", "team/torch@sha256:2", "major"),
+        ("host:5000/torch@sha256:1", "host:5000/torch@sha256:2", "major"),
+        ("team/torch@sha256:1", "team/torch", "major"),
+    ],
+)
+def test_digests_without_a_tag_may_be_any_two_images(old: str, new: str, level: str) -> None:
+    before, after = torch(), torch()
+    container(before)["image"], container(after)["image"] = old, new
+    assert level_of(compare(before, after)) == level
 
 
 def test_the_order_counts_where_it_has_a_meaning() -> None:

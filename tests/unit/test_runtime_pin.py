@@ -207,3 +207,24 @@ def test_what_a_registry_may_not_do(server: Registry, tmp_path: Path) -> None:
     server.server_close()
     with pytest.raises(TargetFault, match="cannot be reached"):
         registry.find_digest(public)
+
+
+def test_a_proxy_is_asked(server: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_PROXY names hosts that are asked directly."""
+    monkeypatch.setenv("http_proxy", "http://ann:pa55@proxy.invalid:3128")
+    with pytest.raises(TargetFault, match=r"cannot be reached: .*proxy") as failed:
+        registry.find_digest(parse_image(f"{server.address}/team/torch:2"))
+    assert "pa55" not in str(failed.value)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert registry.find_digest(parse_image(f"{server.address}/team/torch:2")) == DIGEST
+    monkeypatch.setenv("http_proxy", f"http://ann:p%4055@{server.address}")
+    monkeypatch.setenv("no_proxy", "")
+    seen = []
+    monkeypatch.setattr(
+        Handler, "do_GET", lambda self: [seen.append((self.path, dict(self.headers))), self.answer(404)]
+    )
+    with pytest.raises(TargetFault, match="answers 404"):
+        registry.find_digest(parse_image("localhost:1/team/torch:2"))
+    ((path, headers),) = seen
+    assert path == "http://localhost:1/v2/team/torch/manifests/2"
+    assert headers["proxy-authorization"] == "Basic " + base64.b64encode(b"ann:p@55").decode()

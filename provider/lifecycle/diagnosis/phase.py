@@ -152,7 +152,7 @@ def explain(view: JobView, status: JobStatus, now: float) -> str:
         now: Seconds since the epoch.
     """
     found = best_finding(view, now)
-    since = now - (status.finished or _since(view, found.phase) or status.created or now)
+    since = now - (status.finished or _since(view, found.phase, status.started) or status.created or now)
     ago = ""
     if since >= 1 and status.finished:
         ago = f" {duration(since)} ago"
@@ -189,8 +189,14 @@ def _suspended_since(view: JobView) -> str:
     return f" (since {at})" if at else ""
 
 
-def _since(view: JobView, phase: Phase) -> float:
-    """Return when the job entered the phase, if a condition has the time; 0 otherwise."""
+def _since(view: JobView, phase: Phase, started: float) -> float:
+    """Return when the job entered the phase, if a condition has the time; 0 otherwise. started: When its Pods started."""
+    if phase == Phase.RUNNING:
+        return started
+    if phase in (Phase.ADMITTED, Phase.PENDING, Phase.STARTING):
+        admitted = true_condition(conditions(view.workload), "Admitted")
+        resumed = condition(conditions(view.jobset), "Suspended")  # false: a true one is of the phases below
+        return epoch_seconds((admitted or resumed).get("lastTransitionTime"))
     if phase == Phase.QUEUED:
         waiting = [c for c in conditions(view.workload) if c.get("type") in ("QuotaReserved", "Evicted")]
         return max((epoch_seconds(c.get("lastTransitionTime")) for c in waiting), default=0.0)
