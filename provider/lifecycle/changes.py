@@ -38,10 +38,13 @@ _WHILE_SUSPENDED = (
 )
 
 _TRAIN_JOB_ALWAYS = ("spec.suspend", "metadata.labels", "metadata.annotations")
-_TRAIN_JOB_SUSPENDED = ("spec.runtimePatches",)
-"""The whole list: the server rejects changes of its immutable parts, and every change while pods run, so suspending the job in
-the same change is too late (`checkRuntimePatchesImmutability`,
-https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go)."""
+_PATCHES = "spec.runtimePatches"
+"""The server rejects every change of them while pods run, so suspending the job in the same change is too late
+(`checkRuntimePatchesImmutability`,
+https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go). What a JobSet does not allow to
+change, the server may accept: its controller then fails for ever."""
+_PATCH_SUSPENDED = ("trainingRuntimeSpec.template.metadata", *_WHILE_SUSPENDED)
+_PATCH_NAMES = ("manager", "name", "time")
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,12 @@ def compare(old: Objects, new: Objects) -> list[Change]:
 
 def _jobset_or_train_job_changes(key: str, before: Any, after: Any, while_suspended: Effect) -> Iterator[Change]:
     """Yield the changes of what Kueue does not read."""
-    rule = _train_job_change if key.startswith("TrainJob/") else _jobset_change
-    for path in differences(_unqueued(before), _unqueued(after)):
+    is_train_job = key.startswith("TrainJob/")
+    rule = _train_job_change if is_train_job else _jobset_change
+    paths = [*differences(_unqueued(before), _unqueued(after))]
+    if is_train_job:
+        paths = [path for path in paths if not _below(path, (_PATCHES,))] + _patch_differences(before, after)
+    for path in paths:
         name = path.removeprefix("spec.")
         if name in _WHERE_SET and (name in before["spec"]) != (name in after["spec"]):
             yield Change(f"{key}: {path}", "update", "may be added and taken away at any time")
@@ -106,9 +113,33 @@ def _train_job_change(key: str, path: str, while_suspended: Effect) -> Change:
     where = f"{key}: {path}"
     if _below(path, _TRAIN_JOB_ALWAYS):
         return Change(where, "update", "may change at any time")
-    if _below(path, _TRAIN_JOB_SUSPENDED):
+    if _below(path, (_PATCHES,)) and any(f".{p}" in path for p in _PATCH_SUSPENDED):
         return Change(where, while_suspended, f"may change {_ONLY[while_suspended]}while the TrainJob is suspended")
     return Change(where, "replace", "immutable in a TrainJob")
+
+
+def _patch_differences(before: Any, after: Any) -> list[str]:
+    """Return the paths of all single values in which the runtimePatches differ; a patch is that of its manager."""
+    old, new = (
+        dict(_values(_unqueued(section(each, "spec").get("runtimePatches") or None), _PATCHES))
+        for each in (before, after)
+    )
+    either = sorted(old.keys() | new.keys())
+    return [path for path in either if not isinstance(new.get(path), Unknown) and old.get(path) != new.get(path)]
+
+
+def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield path and value of each single value in a document, except names."""
+    if isinstance(value, dict) and value:
+        for name, each in value.items():
+            if name not in _PATCH_NAMES:
+                yield from _values(each, f"{path}.{name}")
+    elif isinstance(value, list) and value:
+        for i, each in enumerate(value):
+            names = each if isinstance(each, dict) else {}
+            yield from _values(each, f"{path}[{names.get('manager') or names.get('name', i)}]")
+    elif value is not None:
+        yield path, value
 
 
 _ONLY: dict[Effect, str] = {"update": "", "replace": "only ", "waiting": "only "}

@@ -30,7 +30,7 @@ ADDITIONS = ("env", "envFrom", "volumes", "volumeMounts", "ports", "tolerations"
 """Lists to which a release may add items without breaking a job."""
 REFERENCES = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap", "secretRef": "Secret", "configMapRef": "ConfigMap",
               "secret": "Secret", "configMap": "ConfigMap", "persistentVolumeClaim": "PersistentVolumeClaim",
-              "hostPath": "hostPath"}  # fmt: skip
+              "hostPath": "hostPath", "nodePublishSecretRef": "Secret", "azureFile": "Secret"}  # fmt: skip
 """Fields that refer to something that has to exist before a pod starts -> its kind."""
 CONTROLLERS = ("k8s.io", "kubeflow.org", "kai.scheduler", "volcano.sh", "x-k8s.io")
 """Domains of labels and annotations that controllers and schedulers act on."""
@@ -125,7 +125,10 @@ def _compared(before: str, after: str) -> tuple[Effect, ...]:
         what = f"{labels[0].get(FRAMEWORK)} => {labels[1].get(FRAMEWORK)}: another launcher starts user code"
         found[Effect("major", f"metadata.labels[{FRAMEWORK}]", what)] = None
     old, new = default_runtime(old), default_runtime(new)
-    for spec in PROBES:
+    needs_nodes = "flux" in (new["spec"].get("mlPolicy") or {})  # Flux refuses jobs that do not say on how many nodes
+    for probe in PROBES:
+        trainer = {**({"numNodes": 1} if needs_nodes else {}), **probe.get("trainer", {})}
+        spec = {**probe, "trainer": trainer} if trainer else probe
         one, other = (_rendered(document, spec) for document in (old, new))
         if isinstance(one, dict) and isinstance(other, dict):
             found.update(dict.fromkeys(effects(one, other)))

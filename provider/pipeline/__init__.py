@@ -14,7 +14,7 @@ from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.pipeline import core
 from pulumi_trainer.provider.pipeline.disruptions import Disruptions, tolerate_disruptions
 from pulumi_trainer.provider.pipeline.hardening import harden_jobset
-from pulumi_trainer.provider.pipeline.modes import Mode, finish
+from pulumi_trainer.provider.pipeline.modes import Mode, end_at_deadline, finish
 from pulumi_trainer.provider.pipeline.registry import reject_own_policies
 
 __all__ = ["Disruptions", "MergeFailed", "Mode", "Rendered", "render", "validate"]
@@ -66,6 +66,9 @@ def render(
     finish(objects, info, job, mode)
     if disruptions is not None and mode == "jobset":
         objects = [_tolerant(document, disruptions) for document in objects]
+    for document in objects:
+        if mode == "jobset" and document["kind"] == "JobSet":
+            end_at_deadline(document, job)
     if restricted:
         objects = [_hardened(document, info.ml_policy or {}, mode) for document in objects]
     return Rendered(_keyed(objects), notes)

@@ -27,8 +27,8 @@ def split_by_stage(objects: list[dict[str, Any]], info: Info, job: TrainJob) -> 
     """
     stages = _stages(info)
     for plugin in _PLUGINS:
-        at = [place for place, document in enumerate(objects) if _built_by(plugin, document)]
-        if not at:
+        at = [place for place, document in enumerate(objects) if _built_by(plugin, document, job)]
+        if not at or info.gang(plugin.name.lower()) is None:  # it may be of a plugin of the user
             continue
         groups: list[dict[str, Any]] = []
         for place, stage in enumerate(stages):
@@ -42,8 +42,9 @@ def split_by_stage(objects: list[dict[str, Any]], info: Info, job: TrainJob) -> 
         objects[at[0] : at[0] + 1] = groups
 
 
-def _built_by(plugin: Coscheduling | Volcano, document: dict[str, Any]) -> bool:
-    return (document["kind"], document["apiVersion"]) == ("PodGroup", plugin.api_version)
+def _built_by(plugin: Coscheduling | Volcano, document: dict[str, Any], job: TrainJob) -> bool:
+    found = document["kind"], document["apiVersion"], document["metadata"]["name"]
+    return found == ("PodGroup", plugin.api_version, job.name)
 
 
 def _stages(info: Info) -> list[list[PodSet]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pulumi_trainer.provider.api.labels import ancestor_of
+from pulumi_trainer.provider.kube.values.accessors import items, listed
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
@@ -19,6 +20,8 @@ from pulumi_trainer.provider.pipeline.plugins.mpi import KEEP_FQDN, LAUNCHER, OP
 Mode = Literal["jobset", "trainer"]
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+_DEADLINE = "DeadlineExceeded"
+"""Why a Job has failed."""
 
 
 def finish(objects: list[dict[str, Any]], info: Info, job: TrainJob, mode: Mode) -> None:
@@ -79,6 +82,28 @@ def _limit_time(jobset: dict[str, Any], job: TrainJob) -> None:
             own: Any = spec.get("activeDeadlineSeconds", deadline)
             unknown = next((limit for limit in (deadline, own) if isinstance(limit, Unknown)), None)
             spec["activeDeadlineSeconds"] = unknown or min(own, deadline)
+
+
+def end_at_deadline(jobset: dict[str, Any], job: TrainJob) -> None:
+    """Let the JobSet fail at the TrainJob's deadline: its `failurePolicy` would restart the Job, with a new deadline.
+
+    Rules of the runtime for this reason stay as they are, and so does a lower limit of the runtime.
+    """
+    deadline: Any = job.spec.get("activeDeadlineSeconds")
+    policy = jobset["spec"].get("failurePolicy")
+    if deadline is None or not isinstance(policy, dict):
+        return
+    trainers = [each for each in jobs_of(jobset) if ancestor_of(each) == TRAINER]
+    limited = [each.name for each in trainers if each.job.get("activeDeadlineSeconds") == deadline]
+    rules = items(policy, "rules")
+    if limited and not any(_DEADLINE in listed(rule.get("onJobFailureReasons")) for rule in rules):
+        rule = {
+            "name": "activeDeadlineSeconds",
+            "action": "FailJobSet",
+            "onJobFailureReasons": [_DEADLINE],
+            "targetReplicatedJobs": limited,
+        }
+        jobset["spec"]["failurePolicy"] = {**policy, "rules": [rule, *rules]}
 
 
 def _connect_open_mpi_5(jobset: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ class Policy(Model, metaclass=_Keeping):
         """
         part, name = cls.parts()
         given = ((info.ml_policy if part == "mlPolicy" else info.pod_group_policy) or {}).get(name)
-        return cls.model_construct(**given) if isinstance(given, dict) else None
+        return _constructed(cls, given) if isinstance(given, dict) else None
 
     @classmethod
     def problems(cls, document: Any) -> list[Problem]:
@@ -108,6 +108,21 @@ class Policy(Model, metaclass=_Keeping):
         if own == self.parts()[1]:
             return ""
         return ".".join(names.get(word, word) for word in own.split("."))
+
+
+def _constructed(type_: Any, value: Any) -> Any:
+    """Return a document as objects of the classes of a policy, with their defaults; unknown values stay."""
+    if isinstance(type_, type) and issubclass(type_, Model) and isinstance(value, dict):
+        types = {info.alias or field: info.annotation for field, info in type_.model_fields.items()}
+        return type_.model_construct(**{name: _constructed(types.get(name), item) for name, item in value.items()})
+    of = get_args(type_)
+    if get_origin(type_) in (dict, Mapping) and isinstance(value, dict):
+        return {key: _constructed(of[1], item) for key, item in value.items()}
+    if get_origin(type_) in (list, Sequence) and isinstance(value, list):
+        return [_constructed(of[0], item) for item in value]
+    for each in of:  # alternatives, or the first of Annotated
+        value = _constructed(each, value)
+    return value
 
 
 def _api_names(type_: Any, value: Any) -> Any:

@@ -21,7 +21,7 @@ from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.kube.values.documents import documents
 from pulumi_trainer.provider.offline import Cluster
 from pulumi_trainer.provider.offline.snapshots import SUFFIX
-from pulumi_trainer.provider.pipeline import registry, render
+from pulumi_trainer.provider.pipeline import Disruptions, registry, render
 from pulumi_trainer.provider.pipeline.plugins.mpi import OPEN_MPI_5
 from pulumi_trainer.provider.targets.generated_secrets import generate_values, keys_to_generate
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
@@ -101,6 +101,11 @@ def as_controller(objects: list[dict[str, Any]], theirs: list[dict[str, Any]]) -
         assert mine["spec"].pop("managedBy") == MULTIKUEUE  # 3
         if "managedBy" in other["spec"]:
             mine["spec"]["managedBy"] = other["spec"]["managedBy"]
+        if "failurePolicy" in other["spec"]:  # 2
+            rules = mine["spec"]["failurePolicy"].get("rules", [])
+            mine["spec"]["failurePolicy"]["rules"] = [r for r in rules if r["name"] != "activeDeadlineSeconds"]
+            if "rules" not in other["spec"]["failurePolicy"]:
+                del mine["spec"]["failurePolicy"]["rules"]
         for job, its in zip(
             mine["spec"].get("replicatedJobs", []), other["spec"].get("replicatedJobs", []), strict=True
         ):
@@ -181,6 +186,35 @@ def verdict(mode: Any, document: dict[str, Any]) -> str | None:
     result = cluster.apply(document)
     assert result is not None
     return result.stage
+
+
+@proves(2)
+def test_a_restart_gives_no_new_deadline() -> None:
+    runtime = load("plain")
+    spec = runtime["spec"]["template"]["spec"]
+    node = spec["replicatedJobs"][0]["template"]["spec"]
+
+    def policy(**fields: Any) -> Any:
+        return render(runtime, train_job("plain", **fields)).objects["JobSet/job"]["spec"].get("failurePolicy")
+
+    assert policy(activeDeadlineSeconds=60) is None, "then any failed Job fails the JobSet"
+    spec["failurePolicy"] = {"maxRestarts": 3}
+    assert policy() == {"maxRestarts": 3}
+    rule = {
+        "name": "activeDeadlineSeconds", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"],
+        "targetReplicatedJobs": ["node"],
+    }  # fmt: skip
+    assert policy(activeDeadlineSeconds=60) == {"maxRestarts": 3, "rules": [rule]}
+    made = render(runtime, train_job("plain", activeDeadlineSeconds=60), disruptions=Disruptions()).objects[
+        "JobSet/job"
+    ]
+    assert made["spec"]["failurePolicy"]["rules"][0] == rule and len(made["spec"]["failurePolicy"]["rules"]) == 2
+    node["activeDeadlineSeconds"] = 9
+    assert policy(activeDeadlineSeconds=60) == {"maxRestarts": 3}, "the lower limit is the runtime's own"
+    del node["activeDeadlineSeconds"]
+    own = {"name": "mine", "action": "RestartJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
+    spec["failurePolicy"]["rules"] = [own]
+    assert policy(activeDeadlineSeconds=60)["rules"] == [own]
 
 
 @proves(6)

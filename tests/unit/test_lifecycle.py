@@ -761,6 +761,41 @@ def test_what_may_change_in_place(path: str, effect: str, suspended: bool) -> No
     assert change.effect == effect, change
 
 
+def patched(labels: dict[str, str] | None = None, **pod: Any) -> dict[str, Any]:
+    node = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
+    patch = {"manager": "example.io/me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [node]}}}}
+    spec = {"suspend": True, "runtimePatches": [patch] if pod else []}
+    return {"TrainJob/j": {"kind": "TrainJob", "metadata": {"name": "j", "labels": labels or {}}, "spec": spec}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "effect"),
+    [
+        ({"nodeSelector": {"a": "1"}}, {"nodeSelector": {"a": "2"}}, "update"),
+        ({}, {"nodeSelector": {"a": "2"}}, "update"),
+        ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}, "update"),
+        ({"nodeSelector": {"a": "1"}}, {"nodeSelector": {"a": "1"}, "serviceAccountName": "b"}, "replace"),
+        ({"affinity": {"nodeAffinity": 1}}, {"affinity": {"nodeAffinity": 2}}, "replace"),
+        ({}, {"affinity": {"nodeAffinity": 2}}, "replace"),
+        ({"volumes": [{"name": "v"}], "nodeSelector": {}}, {"nodeSelector": {}}, ""),
+        ({"volumes": [{"name": "v", "emptyDir": {"medium": ""}}]}, {"nodeSelector": {"a": "1"}}, "replace"),
+    ],
+)
+def test_a_patch_changes_in_place_where_its_jobset_does(
+    before: dict[str, Any], after: dict[str, Any], effect: str
+) -> None:
+    """The server admits more than that, and the controller then fails for ever."""
+    effects = {change.effect for change in compare(patched(**before), patched(**after))}
+    assert ("replace" in effects) is (effect == "replace") and (effect in effects or not effect), effects
+    queue = {"kueue.x-k8s.io/queue-name": "red"}
+    waiting = {"TrainJob/j": copy.deepcopy(patched(queue, **before)["TrainJob/j"])}
+    now = {"TrainJob/j": copy.deepcopy(patched(queue, **after)["TrainJob/j"])}
+    for each in (waiting, now):
+        del each["TrainJob/j"]["spec"]["suspend"]
+    effects = {change.effect for change in compare(waiting, now)}
+    assert ("waiting" in effects) if effect == "update" else effects <= {"replace", "waiting"}
+
+
 def test_a_failure_policy_comes_and_goes_and_stays_what_it_is() -> None:
     none, one, two = objects(), objects(failurePolicy={"maxRestarts": 1}), objects(failurePolicy={"maxRestarts": 2})
     for old, new, effect in ((none, one, "update"), (one, none, "update"), (one, two, "replace")):

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from plugin_support import container, job, pods, problems, rendered, runtime, train_job
+from pulumi_trainer.plugins import ComponentBuilderPlugin, EnforcePodGroupPolicyPlugin, Policy
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.pipeline import registry, render
 
 LABEL = "scheduling.x-k8s.io/pod-group"
 ANNOTATION = "scheduling.k8s.io/group-name"
@@ -387,3 +388,23 @@ class TestUnknown:
         node = job("node")
         node["template"]["spec"]["template"]["metadata"] = {"labels": unknown}
         assert pods(rendered(gang(node), train_job({})))["template"]["metadata"]["labels"] is unknown
+
+
+def test_the_podgroup_of_a_plugin_of_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ElasticPolicy(Policy):
+        serves = "podGroupPolicy.elastic"
+
+    class Elastic(EnforcePodGroupPolicyPlugin, ComponentBuilderPlugin):
+        name = "Elastic"
+        policies = (ElasticPolicy,)
+
+        def enforce_pod_group_policy(self, info: Any, train_job: Any) -> None:
+            info.pod_labels[LABEL] = train_job.name
+
+        def build(self, info: Any, train_job: Any) -> Any:
+            metadata = {"name": train_job.name, "namespace": train_job.namespace}
+            yield {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata, "spec": {}}
+
+    monkeypatch.setattr(registry, "_registered", [])
+    registry.register_plugin(Elastic())
+    assert "PodGroup/digits" in rendered(gang(job("node"), policy={"elastic": {}}), train_job({}), mode="jobset")

@@ -141,6 +141,16 @@ def test_digests_without_a_tag_may_be_any_two_images(old: str, new: str, level: 
     assert level_of(compare(before, after)) == level
 
 
+def test_a_digest_of_a_flux_runtime_is_a_patch() -> None:
+    """Flux refuses a job that does not say on how many nodes it runs."""
+    before = runtimes.load("flux")
+    after = copy.deepcopy(before)
+    container(after)["image"] = f"{container(before)['image']}@sha256:{'0' * 64}"
+    assert level_of(compare(before, after)) == "patch"
+    after["spec"]["mlPolicy"]["flux"]["numProcPerNode"] = 7
+    assert level_of(compare(before, after)) == "major"
+
+
 def test_the_order_counts_where_it_has_a_meaning() -> None:
     before = torch()
     pod(before)["initContainers"] = [{"name": "download", "image": "x:1"}, {"name": "convert", "image": "x:1"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pulumi
@@ -10,6 +11,7 @@ import pytest
 from pulumi_trainer.args import policies
 from pulumi_trainer.args.arguments import Args, nested_problems
 from pulumi_trainer.args.naming import schema_at, snake
+from pulumi_trainer.plugins import Policy
 from pulumi_trainer.provider.admission.document_checks import document_problems
 from pulumi_trainer.provider.api import go_structs as typed
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -330,3 +332,20 @@ class TestSchedulers:
             args = RuntimeArgs("r", template=template, pod_group_policy=trainer.KAIPolicy(queue="q"))
             document, _ = _document("ClusterTrainingRuntime", args)
             assert document_problems(document) != []
+
+
+def test_parts_of_a_plugins_policy_have_their_class_and_its_defaults() -> None:
+    class Servers(Policy):
+        replicas: int = 1
+        mem_size: str = "1Gi"
+
+    class Strategy(Policy):
+        serves = "mlPolicy.strategy"
+        ps: Servers
+        others: list[Servers] = []
+        spare: Servers | None = None
+
+    given = {"ps": {"replicas": 3}, "others": [{"memSize": "2Gi"}], "spare": Unknown("x")}
+    read = Strategy.read(SimpleNamespace(ml_policy={"strategy": given}))
+    assert read is not None and isinstance(read.ps, Servers) and isinstance(read.spare, Unknown)
+    assert (read.ps.replicas, read.ps.mem_size, read.others[0].mem_size) == (3, "1Gi", "2Gi")
